@@ -29,9 +29,8 @@ SANITIZED = Kit(
 PUBLISHED = ROOT / "tests" / "sources" / "published_style.cpp"
 HEAD = "#include <torch/extension.h>\n"
 WITH_TORCH = pytest.param(torchbuild.build, marks=pytest.mark.full, id="with torch")
-needs_python_h = pytest.mark.skipif(
-    python_include_dir() is None, reason="no Python.h: apt install python3-dev"
-)
+_LACKS_PYTHON_H = python_include_dir() is None
+needs_python_h = pytest.mark.skipif(_LACKS_PYTHON_H, reason="no Python.h: apt install python3-dev")
 both_builds = pytest.mark.parametrize("made_by", [pytest.param(nativebuild.build, id="native"), WITH_TORCH])
 
 
@@ -44,8 +43,8 @@ def binding(*names: str) -> str:
 BINDING = binding("f")
 
 
-def write(folder: Path, text: str) -> Path:
-    source = folder / "module.cpp"
+def write(folder: Path, text: str, name: str = "module.cpp") -> Path:
+    source = folder / name
     source.write_text(text)
     return source
 

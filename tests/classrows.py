@@ -28,13 +28,15 @@ SECRETS = (SECRET_NAME, "7919", str(SECRET_NUMBER), "7907", "Br=13")
 
 ABSURD_NAMES = (
     "<script>alert(1)</script>",
-    '=HYPERLINK("http://x","click")',
-    "+1+1",
-    "-2+3",
-    "@SUM(A1:A9)",
-    "\t=1+1",
-    "\r=cmd|' /C calc'!A0",
-    "＝1+1",
+    *(
+        '=HYPERLINK("http://x","click")',
+        "+1+1",
+        "-2+3",
+        "@SUM(A1:A9)",
+        "\t=1+1",
+        "\r=cmd|' /C calc'!A0",
+        "＝1+1",
+    ),
     "أحمد بن محمد",
     "\u202eevil\u202c name",
     "Z" + "\u0301" * 60 + "algo",

@@ -20,6 +20,8 @@ os.environ["GPT149_CACHE"] = str(ROOT / "build" / "test-cache")
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(ROOT))
 
+from grader.run.zygote import Zygote  # noqa: E402  (it reads the environment and lies in ROOT)
+
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are no name: an archive holds the time it was made, and the workers of one run have to agree on names."""
@@ -62,6 +64,13 @@ def process_state_is_restored() -> Iterator[None]:
     before = process_state()
     yield
     assert process_state() == before
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    """One zygote without a sandbox, started by the first test that needs it."""
+    with Zygote(at_once=False) as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

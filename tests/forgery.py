@@ -60,11 +60,8 @@ def zip_bytes(
     for entry in entries:
         packed = _deflated(entry.content) if entry.deflate else entry.content
         method = given(entry.method, 8 * entry.deflate)
-        crc, packed_bytes = (
-            given(entry.crc, zlib.crc32(entry.content)),
-            given(entry.packed_bytes, len(packed)),
-        )
-        sizes = (crc, packed_bytes, given(entry.size_bytes, len(entry.content)))
+        crc = given(entry.crc, zlib.crc32(entry.content))
+        sizes = (crc, given(entry.packed_bytes, len(packed)), given(entry.size_bytes, len(entry.content)))
         offset = given(entry.offset, len(body) - len(prefix))
         body += _local(entry.local_name or entry.name, sizes, method, entry.flags) + packed
         listing += _listed(entry.name, sizes, method, offset, entry.flags, entry.mode)

@@ -43,7 +43,6 @@ def found(path: Path, scratch: Path) -> dict[str, Submission]:
 
 
 def sources(path: Path, scratch: Path) -> dict[str, bytes | str]:
-    """Return the source or the error of each id."""
     return {
         name: submission.source.read_bytes() if submission.source else str(submission.error)
         for name, submission in found(path, scratch).items()

@@ -14,7 +14,7 @@ from grader.staff.release import contents, proofs
 def write_files(folder: Path, files: Mapping[str, str], mode: int = 0o644) -> Path:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="utf-8")
         (folder / name).chmod(mode)
     return folder
 
@@ -24,7 +24,7 @@ def run_python(
 ) -> subprocess.CompletedProcess[str]:
     """Run this Python in a folder to its end, with these variables added to the environment."""
     given = {**os.environ, **{name: str(text) for name, text in environment.items()}}
-    options = {"env": given, "check": check, "capture_output": True, "text": True}
+    options = {"env": given, "check": check, "input": "", "capture_output": True, "text": True}
     return subprocess.run([sys.executable, *map(str, command)], cwd=folder, timeout=300, **options)
 
 

@@ -19,7 +19,6 @@ from grader.run.zygote import Zygote
 
 
 def program(folder: Path, text: str, **options: Any) -> Path:
-    """Return the native program of a source that has to compile."""
     made = nativebuild.build(write(folder, text), **options)
     assert made.ok and made.program is not None, made.diagnostics
     return made.program

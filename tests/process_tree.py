@@ -31,7 +31,6 @@ def descendants(root: int) -> set[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time that a process has used."""
     return sum(map(int, stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
 
 

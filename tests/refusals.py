@@ -12,8 +12,9 @@ from grader.base.errors import UsageError
 
 def refused(
     why: str, act: Callable[..., object], *given: Any, of: type[Exception] = UsageError, **named: Any
-) -> None:
-    """Assert that a call raises an error of one line in which the regular expression `why` is found."""
-    with pytest.raises(of, match=why) as error:
+) -> str:
+    """Assert that a call raises an error of one line in which the expression `why`, if any, is found. Return it."""
+    with pytest.raises(of, match=why or None) as error:
         act(*given, **named)
     assert "\n" not in str(error.value)
+    return str(error.value)

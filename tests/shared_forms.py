@@ -30,17 +30,10 @@ def python(
     *arguments: object, text: bool = True, timeout_s: float = 120, **environment: str
 ) -> subprocess.CompletedProcess[Any]:
     """Return an ended Python that ran in the kit's folder and had nothing to read."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=text,
-        timeout=timeout_s,
-    )
+    command, environ = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
+    return subprocess.run(command, cwd=ROOT, env=environ, **options)
 
 
 def includes(names: str) -> str:
-    """Return an #include line for torch's header and for each of these."""
     return HEAD + "".join(f"#include <{name}>\n" for name in names.split())

@@ -57,7 +57,6 @@ class _Pipe(io.BytesIO):
 
 
 def in_a_row(pack: Callable[[bytes], bytes]) -> bytes:
-    """Return a compressed tar in two streams."""
     plain = tar_bytes(FILES)
     return pack(plain[:70_000]) + pack(plain[70_000:])
 

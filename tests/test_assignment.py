@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
+from laying_out import write_files
+from refusals import refused
 
 from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
-from grader.base.errors import UsageError
 from grader.base.seeds import derive
 from grader.judge.questions import question
 from grader.judge.timing.rounds import TimedInputs
@@ -31,9 +32,8 @@ FORMAT = ROOT / "docs" / "assignment-format.md"
 
 def test_the_public_assignment_pays_what_the_handout_says() -> None:
     assignment = load(CONFIG)
-    assert " ".join(f"{part.id}:{part.points:g}" for part in assignment.parts) == (
-        "part0:0 4Dread:1.5 4Dwrite:1.5 part1:10 part2:20 part3:25 part4:35"
-    )
+    worth = "part0:0 4Dread:1.5 4Dwrite:1.5 part1:10 part2:20 part3:25 part4:35"
+    assert " ".join(f"{part.id}:{part.points:g}" for part in assignment.parts) == worth
     ordinary = {item.id: item.points for item in assignment.manual if not item.extra}
     assert ordinary == {"writeup": 7}
     assert sum(part.points for part in assignment.parts) + sum(ordinary.values()) == 100
@@ -85,9 +85,8 @@ def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint(tmp_path: Path) 
     assert len({load(CONFIG).fingerprint, staff.fingerprint, other.fingerprint}) == 3
     # The fingerprint sees every file that an assignment was read from.
     base, top = tmp_path / "base.yaml", tmp_path / "staff" / "top.yaml"
-    top.parent.mkdir()
-    base.write_text(CONFIG.read_text())
-    top.write_text("extends: ../base.yaml\nseed: 1\n")
+    texts = {"base.yaml": CONFIG.read_text(), "staff/top.yaml": "extends: ../base.yaml\nseed: 1\n"}
+    write_files(tmp_path, texts)
     before = load(top).fingerprint
     base.write_text(CONFIG.read_text() + "\n# a remark\n")
     assert load(top).fingerprint != before
@@ -134,8 +133,7 @@ def timed_inputs(seed: int, calls: int) -> list[list[float]]:
     marker = SimpleNamespace(bench=bench, part=assignment.part("part1"), shape=shape)
     draw = TimedInputs(marker, seed)  # type: ignore[arg-type]
     for _ in range(calls):
-        with pytest.raises(TimeoutError):
-            draw.sample(SimpleNamespace(call=call), is_reference=False)  # type: ignore[arg-type]
+        refused("", draw.sample, SimpleNamespace(call=call), is_reference=False, of=TimeoutError)
     return noted
 
 
@@ -177,17 +175,15 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
 
 
 def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None:
-    paths = {}
-    for name, text in re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", FORMAT.read_text(), re.DOTALL):
-        paths[name] = tmp_path / name
-        paths[name].parent.mkdir(exist_ok=True)
-        paths[name].write_text(text)
-    assert load(paths["example.yaml"]).seed is None and load(paths["hidden/example.yaml"]).seed is not None
-    text = "\n".join(path.read_text() for path in paths.values())
+    files = dict(re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", FORMAT.read_text(), re.DOTALL))
+    write_files(tmp_path, files)
+    assert load(tmp_path / "example.yaml").seed is None
+    assert load(tmp_path / "hidden" / "example.yaml").seed is not None
+    text = "\n".join(files.values())
     unused = {key for keys in SCHEMA for key in keys.all if not re.search(rf"\b{key}:", text)}
     # Each of these excludes another key of its mapping, which the examples show.
     assert unused == {"torch_function", "keywords", "stands_in", "points_if_slow"}
-    (kernel,) = load(paths["kernels.yaml"]).parts
+    (kernel,) = load(tmp_path / "kernels.yaml").parts
     assert kernel.device is not None and kernel.device.ranges == {"x": (-4.0, 4.0)}
     public = load(CONFIG)
     assert any(part.is_torch and part.keywords for part in public.parts)
@@ -198,5 +194,4 @@ def test_expressions_are_arithmetic_and_nothing_else() -> None:
     assert evaluate_int("2 * (N + Br - 1) // Br", {"N": 10, "Br": 4}) == 2 * 13 // 4
     calls = ("__import__('os')", "N.bit_length()", "N if N else 0", "N ** N", "N // 0")
     for expression in (*calls, "M", "1.5", "True", "", "N\0"):
-        with pytest.raises(UsageError):
-            evaluate_int(expression, {"N": 10})
+        refused("", evaluate_int, expression, {"N": 10})

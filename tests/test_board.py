@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from classes import ledgers
 from conftest import ROOT
+from refusals import refused
 from test_report_html import Page
 
 from grader.__main__ import run
 from grader.assignment.loading import load
-from grader.base.errors import UsageError
 from grader.staff.board.page import page as page_of
 from grader.staff.board.standings import Place, board_of, counted, placed
 from grader.staff.classroom import ledger
@@ -98,9 +98,7 @@ def test_a_hostile_name_stands_on_the_page_as_text(graded: Path) -> None:
 
 
 def test_a_board_of_nobody_or_of_nothing_is_told_in_a_line(graded: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds no ledger\.jsonl"):
-        run(["board", str(tmp_path / "none"), str(graded)])
+    refused(r"holds no ledger\.jsonl", run, ["board", str(tmp_path / "none"), str(graded)])
     with ledger.hold(tmp_path / "empty") as book:
         book.open_run(run_on(1), [Entry("ada", "ada")])
-    with pytest.raises(UsageError, match="nobody was timed there"):
-        run(["board", str(tmp_path / "empty")])
+    refused("nobody was timed there", run, ["board", str(tmp_path / "empty")])

@@ -26,8 +26,9 @@ from building import (
 )
 from conftest import ROOT
 from native_programs import asked
+from refusals import refused
 
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.build import cpptext, lightpath, nativebuild, toolchain, torchbuild
 from grader.build.records import Build
 from grader.build.torchbuild import TorchBuild, build
@@ -70,8 +71,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 @pytest.fixture(scope="module")
 def signatures(tmp_path_factory: pytest.TempPathFactory) -> StudentObject:
-    source = write(tmp_path_factory.mktemp("signatures"), SIGNATURES)
-    made = build(source, defines={"TILE_SIZE": "24"})
+    made = build(write(tmp_path_factory.mktemp("signatures"), SIGNATURES), defines={"TILE_SIZE": "24"})
     assert (made.ok, made.path, made.diagnostics, made.notes) == (True, "light", "", ())
     return loaded(made)
 
@@ -127,9 +127,7 @@ def test_exceptions_become_one_line(signatures: StudentObject) -> None:
         "not a std::exception": ("throws_int",),
         "another type": ("strange", 1),
     }.items():
-        with pytest.raises(CallFailed, match=message) as caught:
-            call(signatures, name, *arguments)
-        assert "\n" not in str(caught.value) and "second" not in str(caught.value)
+        assert "second" not in refused(message, call, signatures, name, *arguments, of=CallFailed)
 
 
 @both_builds
@@ -169,9 +167,7 @@ def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
     assert call(built, "f", torch.eye(2), 3) == ([2, 2], [3, 0, 0, 3])
 
 
-def test_files_that_need_pythons_headers_wait_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_wait_for_python_s_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing header of the student's own stays the student's fault."""
     known = replace(toolchain.torch_files(), python_include_dir=None)
     monkeypatch.setattr(torchbuild, "torch_files", lambda: known)
@@ -306,8 +302,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch
     trial = nativebuild.kit(cache).folder / nativebuild.TRIAL
     trial.unlink()
     shutil.copy("/bin/false", trial)
-    with pytest.raises(KitError, match=r"under a runner's lock .*: try CXX="):
-        NativeHost(choose(), cache)
+    refused("under a runner's lock .*: try CXX=", NativeHost, choose(), cache, of=KitError)
 
 
 def test_flags_and_the_cache_by_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -331,13 +326,10 @@ def test_flags_and_the_cache_by_machine(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_bad_requests_and_a_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="cannot read"):
-        build(tmp_path / "absent.cpp")
-    with pytest.raises(UsageError, match="macro's name"):
-        build(PUBLISHED, defines={"TILE SIZE": "8"})
+    refused("cannot read", build, tmp_path / "absent.cpp")
+    refused("macro's name", build, PUBLISHED, defines={"TILE SIZE": "8"})
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(KitError, match="apt install g\\+\\+"):
-        toolchain.toolchain()
+    refused(r"apt install g\+\+", toolchain.toolchain, of=KitError)
 
 
 def test_building_imports_no_torch_and_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,5 +343,4 @@ def test_building_imports_no_torch_and_needs_none(monkeypatch: pytest.MonkeyPatc
     assert toolchain.describe()["torch"] == toolchain.ABSENT
     without = toolchain._toolchain_for.__wrapped__("g++", None)
     assert without == replace(with_torch, cxx_standard="c++17")
-    with pytest.raises(KitError, match="no torch: run 'make setup'"):
-        toolchain.torch_files.__wrapped__()
+    refused("no torch: run 'make setup'", toolchain.torch_files.__wrapped__, of=KitError)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from building import UNOPTIMIZED, both_builds, one_function, sharing_headers, write
 from conftest import ROOT
+from laying_out import write_files
 
 from grader.base import objectcache
 from grader.build import compilers, nativebuild, standin, toolchain, torchbuild
@@ -31,10 +32,8 @@ def test_an_unchanged_source_compiles_nothing(made_by: Callable[..., Build], tmp
     first, again = made_by(write(tmp_path, text)), made_by(write(tmp_path, text))
     assert first.ok and again.ok and again.cached and again.cpu_s == 0
     assert (again.object_path, again.key) == (first.object_path, first.key)
-    others = [
-        made_by(write(tmp_path, text + "// other\n")),
-        made_by(write(tmp_path, text), defines={"N": "3"}),
-    ]
+    others = [made_by(write(tmp_path, text + "// other\n"))]
+    others.append(made_by(write(tmp_path, text), defines={"N": "3"}))
     if made_by is nativebuild.build:
         others.append(made_by(write(tmp_path, text), flags=UNOPTIMIZED))
     assert len({first.key, *(other.key for other in others)}) == 1 + len(others)
@@ -118,9 +117,7 @@ def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatc
 
 def test_entries_are_shared_with_another_cache_by_kind(tmp_path: Path) -> None:
     first, other = tmp_path / "first", tmp_path / "other"
-    for name in ("a.plain", "b.light"):
-        (first / "headers" / name / "include").mkdir(parents=True)
-        (first / "headers" / name / "include" / "x.h").write_text(name)
+    write_files(first, {f"headers/{name}/include/x.h": name for name in ("a.plain", "b.light")})
     for _ in range(2):
         objectcache.share(first, other, (".plain", ".kit"))
     assert [path.name for path in (other / "headers").iterdir()] == ["a.plain"]
@@ -166,8 +163,7 @@ def test_a_killed_build_leaves_nothing_that_hangs_the_next(tmp_path: Path, warm_
 
 
 def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path, warm_cache: Path) -> None:
-    source = write(tmp_path, one_function("return t;"))
-    processes = [compiling(source, warm_cache) for _ in range(2)]
+    processes = [compiling(write(tmp_path, one_function("return t;")), warm_cache) for _ in range(2)]
     replies = [process.communicate("go\n")[0].splitlines()[-1].split() for process in processes]
     assert [reply[:2] for reply in replies] == [["True", "False"]] * 2
     assert replies[0][2] == replies[1][2] and Path(replies[0][2]).exists()
@@ -176,10 +172,8 @@ def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path, warm_cache
 
 
 def test_pruning_many_times_at_once_keeps_what_was_used_last_or_is_young(tmp_path: Path) -> None:
-    folder = tmp_path / "objects"
-    folder.mkdir()
+    folder = write_files(tmp_path / "objects", {f"{age}.so": "x" * 100 for age in range(6)})
     for age in range(6):
-        (folder / f"{age}.so").write_bytes(b"x" * 100)
         os.utime(folder / f"{age}.so", times=(time.time() - 1000 * age - 10,) * 2)
     left = tmp_path / "work" / "killed"
     left.mkdir(parents=True)
@@ -201,18 +195,13 @@ def test_pruning_many_times_at_once_keeps_what_was_used_last_or_is_young(tmp_pat
 
 def test_variables_that_change_objects_are_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An object is found again by its text and flags alone."""
-    seen = []
-
-    def noted(command: Sequence[str], **how: Any) -> Finished:
-        seen.append(how["env"])
-        return run_limited(command, **how)
-
+    noted = Mock(side_effect=run_limited)
     monkeypatch.setattr(compilers, "run_limited", noted)
     for name in ("CPATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH", "SOURCE_DATE_EPOCH"):
         monkeypatch.setenv(name, "0")
     assert nativebuild.build(write(tmp_path, one_function(f"return t; // {os.urandom(8).hex()}"))).ok
-    passed = set().union(*seen)
-    assert seen and passed <= {*compilers.ENVIRONMENT, "LC_ALL", "TMPDIR", "GCC_COLORS"}
+    passed = set().union(*(call.kwargs["env"] for call in noted.mock_calls))
+    assert noted.called and passed <= {*compilers.ENVIRONMENT, "LC_ALL", "TMPDIR", "GCC_COLORS"}
     assert not {"CPATH", "SOURCE_DATE_EPOCH"} & passed
 
 

@@ -182,7 +182,6 @@ def test_hints_name_a_near_name_among_very_many_or_an_encoding() -> None:
     told = hint_for("'accumulater' was not declared in this scope", 2, source)
     assert told == "did you mean 'accumulator'? Upper and lower case count."
     assert hint_for("something new", 1, "") == ""
-    # A file in an unusual encoding gets a hint, too.
     for content, hint in (
         ("int x = 1;\n".encode("utf-16"), "UTF-16"),
         ("int x = 1;\n".encode("utf-16-be"), "UTF-16"),

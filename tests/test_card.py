@@ -323,11 +323,10 @@ def timed(judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return Clock(lambda text: judge(text, "softmax", on=card, cases=1)["softmax"], monkeypatch)
 
 
-@pytest.mark.parametrize(
-    "text, code",
-    [(REMEMBERS, "wrong_when_timed"), (CHANGES, "inputs_overwritten")],
-    ids=["outputs", "inputs"],
-)
+DECEIVING = {"outputs": (REMEMBERS, "wrong_when_timed"), "inputs": (CHANGES, "inputs_overwritten")}
+
+
+@pytest.mark.parametrize("text, code", DECEIVING.values(), ids=DECEIVING)
 def test_timed_calls_are_compared_set_by_set(timed: Clock, text: str, code: str) -> None:
     found = timed.judge(RIGHT + text)
     assert found.verdict == "wrong" and found.diagnosis is not None and found.diagnosis.code == code
@@ -440,9 +439,9 @@ def test_fewer_sets_are_for_slow_kernels_alone(
     decide = measure.sequential
 
     def decided(source: Iterator[measure.Round], policy: measure.TimePolicy) -> Timing:
-        found = decide(source, policy)
         is_few = kind(timed.rounds[-1]) == "few"
-        return replace(found, **(on_few_sets if is_few else {"verdict": "pass", "fit": True}))
+        changed = on_few_sets if is_few else {"verdict": "pass", "fit": True}
+        return replace(decide(source, policy), **changed)
 
     timed.student_s = lambda rounds: 0.2 if kind(rounds) == "all sets" else REFERENCE_S
     timed.patch(measure, "sequential", decided)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,19 +41,11 @@ static long slot() {{
 static const long started = slot();
 """
 FIRST = NAIVE.replace("    return attention(", "    PART1\n    return attention(")
-SECOND = FIRST[FIRST.index("torch::Tensor myNaiveAttention") :].replace(
-    "myNaiveAttention", "myUnfusedAttentionBlocked"
-)
-SOURCE = CLOCK + FIRST + SECOND.replace("PART1", "PART2")
+SECOND = FIRST[FIRST.index("torch::Tensor myNaiveAttention") :].replace("PART1", "PART2")
+SOURCE = CLOCK + FIRST + SECOND.replace("myNaiveAttention", "myUnfusedAttentionBlocked")
 SOURCE += binding("myNaiveAttention myUnfusedAttentionBlocked")
 TELLS = f"if (N != 8 && N != 6) while (slot() != N % {SLOTS}) std::this_thread::yield();"
 READS = "return at::full({B, H, N, d}, float(1000 + started), at::kFloat);"
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote(at_once=False) as one:
-        yield one
 
 
 def judged(
@@ -66,9 +57,8 @@ def judged(
     parts = tuple(replace(course.part(name), cases=(PUBLIC, OTHER, hidden)) for name in ("part1", "part2"))
     source = write(folder, SOURCE.replace("PART1", part1).replace("PART2", part2))
     hear = [].append if events is None else events.append
-    return evaluate(
-        replace(course, parts=parts), source, parts, replace(OPTIONS, timing=timing), hear, zygote=zygote
-    )
+    course, options = replace(course, parts=parts), replace(OPTIONS, timing=timing)
+    return evaluate(course, source, parts, options, hear, zygote=zygote)
 
 
 def test_a_hidden_size_does_not_reach_a_public_answer(tmp_path: Path, zygote: Zygote) -> None:
@@ -114,9 +104,8 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
     monkeypatch.setattr(Session, "call", send)
     result = judged(tmp_path, zygote, part1=part1, part2=part2)
     assert tuple(part.verdict for part in result.parts) == verdicts
-    assert max(runner for runner, hidden in calls if not hidden) < min(
-        runner for runner, hidden in calls if hidden
-    )
+    public, hidden = ([runner for runner, is_hidden in calls if is_hidden is kind] for kind in (False, True))
+    assert max(public) < min(hidden)
     assert calls == sorted(calls, key=lambda call: call[1])
 
 
@@ -131,6 +120,5 @@ def test_what_is_reported_keeps_its_place_in_each_part(tmp_path: Path, zygote: Z
     first, second = result.parts
     assert first.time is not None and second.time is None and (first.id, second.id) == ("part1", "part2")
     for part, oks in ((first, [True] * 3), (second, [True, True, False])):
-        assert [(case.name, case.ok) for case in part.cases] == [
-            *zip(("small", "other", "secret"), oks, strict=True)
-        ]
+        told = [(case.name, case.ok) for case in part.cases]
+        assert told == [*zip(("small", "other", "secret"), oks, strict=True)]

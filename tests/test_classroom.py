@@ -56,8 +56,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
 
 def test_dead_worker_costs_one_submission_and_only_the_second_time(acting: Class) -> None:
     acting.add_all({"ada": "", "bob": "die 1\nslow", "eve": "die 2\nslow", "zoe": "wrong"})
-    said = acting.grade(exit_code=3)
-    assert "1 have no verdict by the kit's fault: eve" in said
+    assert "1 have no verdict by the kit's fault: eve" in acting.grade(exit_code=3)
     assert acting.totals() == {"ada": "30", "bob": "18", "eve": "", "zoe": "0"}
     trouble = acting.grades()["eve"]["trouble"]
     assert "the kit's fault" in trouble and "SIGKILL" in trouble
@@ -197,8 +196,7 @@ def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> Class:
     finished = ledger.read(real.out).records
     assert "zoe" not in finished
     (real.state / "go").touch()
-    said = real.grade(**REAL)
-    assert f"{len(finished)} were finished before and stay as they are" in said
+    assert f"{len(finished)} were finished before and stay as they are" in real.grade(**REAL)
     assert dict(finished).items() <= dict(ledger.read(real.out).records).items()
     return real
 

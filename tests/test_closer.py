@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from building import cpu_growth, write
 from conftest import ROOT
+from refusals import refused
 
 from grader.assignment import loading
 from grader.base.arrays import Array, np
-from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
 from grader.build.landmarks import Body, Place
@@ -222,14 +222,11 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     copied = SUMS.replace("value += score / total", "value += score / L[i]")
     assert numbers(body(copied).divisors()) == [11], "a copy is no sum"
     assert shown(SUMS, "part4", ["fills"]) == [], "fillTensor sets nothing to zero"
-    # Of a variable its uses are shown, and not its declaration.
     assert [line for line, _ in shown(SUMS, "part4", [r"text:\bL\b"])] == [11]
     assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [(3, "made here, and not used below")]
-    # Of a sum that does not begin at zero its declaration is shown first.
     first = [(4, "declared without a value"), (8, "declared without a value")]
     codes = [code for code in CLUES if code.startswith("stale_") and code != "stale_l"]
     assert codes and all(shown(STALE, "part1", CLUES[code])[:2] == first for code in codes)
-    # Of an access, the lines that its indices come from are named.
     assert numbers(body(INDICES).indices(8)) == [7, 6]
     assert numbers(body(INDICES.replace("row * N", "i * N")).indices(8)) == [7, 3]
 
@@ -306,8 +303,7 @@ def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:
 
 def test_race_takes_macros(tmp_path: Path) -> None:
     source = write(tmp_path, "int main() {}\n")
-    with pytest.raises(UsageError, match="-D takes NAME"):
-        race.main(["part3", "--module", str(source), "-D", "1=2"])
+    refused("-D takes NAME", race.main, ["part3", "--module", str(source), "-D", "1=2"])
 
 
 def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:

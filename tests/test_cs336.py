@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import without_card
 from conftest import ROOT
 from known_kernels import code_of, in_files
 from without_card import cardless, interpreted, words
@@ -27,15 +28,7 @@ pytestmark = [interpreted, cardless]
 
 def judged(folder: Path, text: str, parts: Sequence[str] = PARTS) -> dict[str, PartResult]:
     """Results of a file with this text, by part, on the cases that tell most."""
-    (folder / "flash_attention.py").write_text(text, encoding="utf-8")
-    chosen = [
-        replace(part, cases=tuple(case for case in part.cases if case.name in ("random", "causal", "longer")))
-        for part in map(ASSIGNMENT.part, parts)
-    ]
-    options = Options(shape={}, timing=False, profile=False)
-    return {
-        part.id: part for part in evaluate(ASSIGNMENT, folder / "flash_attention.py", chosen, options).parts
-    }
+    return without_card.judged(folder, text, parts, ("random", "causal", "longer"), ASSIGNMENT)
 
 
 @pytest.mark.parametrize("made", in_files(known.WRONG, code_of))
@@ -103,25 +96,22 @@ ADAPTER = "def get_flashattention_autograd_function_triton():\n    return FlashA
 @pytest.mark.parametrize("more", [CARD, USER + BFLOAT16, SECOND + ADAPTER], ids=["card", "user", "adapter"])
 def test_a_file_for_a_card_passes_unchanged(more: str, tmp_path: Path) -> None:
     found = judged(tmp_path, edited(MASTER, Mutation("", "", ())) + more)
-    assert {part: (one.verdict, one.flags) for part, one in found.items()} == dict.fromkeys(
-        PARTS, ("pass", ())
-    )
+    outcomes = {part: (one.verdict, one.flags) for part, one in found.items()}
+    assert outcomes == dict.fromkeys(PARTS, ("pass", ()))
 
 
 def test_the_class_that_is_judged_is_named_and_can_be_chosen(tmp_path: Path) -> None:
     text = edited(MASTER, Mutation("", "", ())) + "\n\nclass NewerTriton(FlashAttentionTriton):\n    pass\n"
     found = judged(tmp_path, text, PARTS[2:3])[PARTS[2]]
-    assert found.verdict == "pass" and [(flag.code, flag.level) for flag in found.flags] == [
-        ("judged_class", "note")
-    ]
+    assert found.verdict == "pass"
+    assert [(flag.code, flag.level) for flag in found.flags] == [("judged_class", "note")]
     assert found.flags[0].message.startswith("NewerTriton of 2 classes that fit was judged")
     part = replace(ASSIGNMENT.part(PARTS[2]), cases=ASSIGNMENT.part(PARTS[2]).cases[:1])
     options = Options(shape={}, timing=False, profile=False)
-    chosen = [part.of_class(name) for name in ("FlashAttentionTriton", "Nobody")]
-    verdicts = [
-        evaluate(ASSIGNMENT, tmp_path / "flash_attention.py", [one], options).parts[0] for one in chosen
-    ]
-    assert [(one.verdict, one.flags) for one in verdicts] == [("pass", ()), ("missing", ())]
+    for name, verdict in (("FlashAttentionTriton", "pass"), ("Nobody", "missing")):
+        chosen = [part.of_class(name)]
+        (one,) = evaluate(ASSIGNMENT, tmp_path / "flash_attention.py", chosen, options).parts
+        assert (one.verdict, one.flags) == (verdict, ())
 
 
 def test_a_backward_that_is_missing_costs_itself_alone(tmp_path: Path) -> None:
@@ -129,8 +119,7 @@ def test_a_backward_that_is_missing_costs_itself_alone(tmp_path: Path) -> None:
     back = "        return *_backward(*ctx.saved_tensors, dO, ctx.is_causal), None\n"
     assert solution.count(back) == 2
     found = judged(tmp_path, solution.replace(back, '        raise NotImplementedError("later")\n'))
-    verdicts = [found[part].verdict for part in PARTS]
-    assert verdicts == ["pass", "missing", "pass", "missing"]
+    assert [found[part].verdict for part in PARTS] == ["pass", "missing", "pass", "missing"]
     assert "backward is not implemented" in words(found["backward_triton"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,8 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
             yield lambda folder, text: host.spawn(program(folder, text), **how)
     else:
         with Zygote(sandbox=choose()) as zygote:
-            yield lambda folder, text: zygote.spawn(
-                "student", str(build(write(folder, text)).object_path), **how
-            )
+            spawn = partial(zygote.spawn, "student", **how)
+            yield lambda folder, text: spawn(str(build(write(folder, text)).object_path))
 
 
 def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> int:

@@ -39,7 +39,6 @@ def explain(
 
 
 def attend(x: Inputs, given: Tensor, keys: slice = slice(None)) -> Tensor:
-    """Return softmax(given)V, of some keys alone."""
     return torch.softmax(given[..., keys], 3) @ x["V"][:, :, keys]
 
 
@@ -215,7 +214,6 @@ def test_the_place_is_named_with_the_cause_and_numbers_are_those_of_the_first_wr
     assert (found.first_index, found.wrong_count, found.total_count) == ((1, 2, 30, 4), 1, actual.numel())
     assert found.expected is not None and found.actual == pytest.approx(found.expected + 0.5, abs=1e-4)
     assert "b=1, h=2, i=30, j=4" in found.message
-    # NaN and overflow have different words.
     assert explain(x, RAGGED, right(x) / 0).code == "not_finite"
     x["Q"] = x["Q"] * 20
     assert explain(x, RAGGED, torch.full_like(x["V"], torch.nan)).code == "overflow"
@@ -250,8 +248,7 @@ def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
 @pytest.mark.parametrize("of_batch", [False, True])
 def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
     """With one batch the two mistakes give the same output, with two they do not."""
-    one = make_inputs("random", ODD, 3)
-    two = make_inputs("random", RAGGED, 3)
+    one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
     told = "last head of its batch" if of_batch else "last head of all"
     first = explain(one, ODD, of_last_head(one, of_batch=of_batch))
     (alone,) = diagnose.settled([first])
@@ -334,8 +331,7 @@ def test_names_the_wrong_offset_of_a_read_and_of_a_write(name: str) -> None:
 def test_reads_and_writes_that_do_nothing_or_too_much() -> None:
     x = make_inputs("some_indices", SHAPE_4D, 4)
     extra = torch.from_numpy(expect("write4d", x, SHAPE_4D).value).float()
-    untouched = (extra == x["tensor"]).nonzero()[0]
-    extra[tuple(untouched)] = -1.0
+    extra[tuple((extra == x["tensor"]).nonzero()[0])] = -1.0
     value, index = x["tensor"].flatten().clone(), x["index"]
     value[((index[:, 0] * 3 + index[:, 1]) * 4 + index[:, 2]) * 5 + index[:, 3]] = 7.5
     value = value.reshape(2, 3, 4, 5)

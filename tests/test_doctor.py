@@ -14,9 +14,10 @@ from unittest.mock import Mock
 import pytest
 from building import BINDING, write
 from conftest import ROOT
+from refusals import refused
 
 from grader import doctor
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.base.results import Timing
 from grader.build import toolchain
 from grader.doctor import containment, gpu, steady, students, timing, tools
@@ -50,13 +51,8 @@ def programs(*missing: str) -> Callable[[str], str | None]:
 
 Facts, MadeUp = dict[str, Any], Callable[..., Host]
 #: Answers of that machine.
-ANSWERS = {
-    "which": programs(),
-    "run": lambda command: Ran(0, ""),
-    "has_module": lambda name: True,
-    "free_bytes": lambda place: 100 * GIB,
-    "landlock_version": lambda: 0,
-}
+ANSWERS = {"which": programs(), "run": lambda command: Ran(0, ""), "has_module": lambda name: True}
+ANSWERS |= {"free_bytes": lambda place: 100 * GIB, "landlock_version": lambda: 0}
 
 
 @pytest.fixture
@@ -94,11 +90,9 @@ def complaints(found: Iterable[Finding]) -> list[Finding]:
 
 NO_SECCOMP = {"proc/sys/kernel/seccomp/actions_avail": None, "proc/self/status": "Name: x"}
 SWAPPING = {"proc/meminfo": "MemAvailable: 9999999 kB\nSwapTotal: 2048 kB\nSwapFree: 0 kB"}
-OLD_QUOTA = {
-    "proc/self/cgroup": "4:cpu,cpuacct:/job\n3:memory:/job",
-    "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "200000",
-    "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
-}
+CFS = "sys/fs/cgroup/cpu/job/cpu.cfs_"
+OLD_QUOTA = {f"{CFS}quota_us": "200000", f"{CFS}period_us": "100000"}
+OLD_QUOTA["proc/self/cgroup"] = "4:cpu,cpuacct:/job\n3:memory:/job"
 STOLEN = {"proc/cpuinfo": "flags : avx hypervisor", "proc/stat": "cpu  100 0 100 700 0 0 0 100 0 0"}
 RESTRICTED = "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 NOT_ROOT = {"euid": 1000}
@@ -144,12 +138,10 @@ def test_each_weakness_is_found(made_up: MadeUp, files: Facts, facts: Facts, lev
 def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
     assert machine_findings(made_up()) and not complaints(machine_findings(made_up()))
     # Restricted namespaces do not matter to root.
-    restricted = made_up({"proc/sys/kernel/unprivileged_userns_clone": "0"})
-    assert not complaints(containment.findings(restricted))
+    assert not complaints(containment.findings(made_up({"proc/sys/kernel/unprivileged_userns_clone": "0"})))
     quiet = made_up({"sys/fs/cgroup/user/me/cpu.max": "800000 100000", "proc/cpuinfo": "flags : hypervisor"})
     found = list(timing.findings(quiet, sleep=lambda seconds: None))
     assert not complaints(found) and any("virtual machine" in finding.what for finding in found)
-    # A machine without any of the files raises nothing.
     assert all(finding.what for finding in machine_findings(made_up(dict.fromkeys(FINE))))
 
 
@@ -205,7 +197,6 @@ def test_missing_headers_options_and_torch(made_up: MadeUp, monkeypatch: pytest.
     monkeypatch.setattr(tools.toolchain, "torch_files", Mock(side_effect=error))
     (found,) = complaints(tool_findings(made_up(), WORKS))
     assert found.level == "warn" and "without its C++ headers" in found.what and "pytorch.org" in found.remedy
-    # A machine without torch is warned, with the commands that need it.
     host = made_up(has_module=lambda name: name != "torch")
     (found,) = complaints(tool_findings(host, {**WORKS, "import torch": Ran(1, "ModuleNotFoundError")}))
     assert found.level == "warn" and "no torch" in found.what and found.remedy
@@ -245,9 +236,7 @@ SMI = "NVIDIA X, 580.1, Default, Enabled, 80000, 100\n"
 
 
 def with_gpu(host: Host, told: str = SMI, others: str = "", **facts: object) -> list[Finding]:
-    host = replace(
-        host, run=lambda command: Ran(0, others if "--query-compute-apps=pid" in command else told)
-    )
+    facts |= {"run": lambda command: Ran(0, others if "--query-compute-apps=pid" in command else told)}
     return list(gpu.findings(replace(host, has_module=lambda name: True, **facts)))
 
 
@@ -299,5 +288,4 @@ def test_a_student_has_a_doctor_and_an_editor_that_knows_the_file(tmp_path: Path
             ended = subprocess.run([*words, "-fsyntax-only"], cwd=tmp_path, capture_output=True, text=True)
             assert ended.returncode == 0 and not ended.stderr, ended.stderr
     for wrong, error in ("--editor all", "takes light or full"), ("--module no.cpp --editor", "no such"):
-        with pytest.raises(UsageError, match=error):
-            students.main(wrong.split())
+        refused(error, students.main, wrong.split())

@@ -103,8 +103,7 @@ def test_equal_keys_weigh_alike_in_every_block() -> None:
     """Blocks that took scores in different ways would round them differently: 0.08 off at scores of 1e8."""
     for score in (10.1, 63.0, 65.0, 1e3, 1e6, -1e6, 1e30):
         Q, K = torch.ones(1, 1, 600, 1), torch.full((1, 1, 600, 1), score)
-        V = torch.zeros(1, 1, 600, 1)
-        V[:, :, 300:] = 1.0
+        V = (torch.arange(600) >= 300).float().reshape(1, 1, 600, 1)
         error = (expert.attention(Q, K, V) - 0.5).abs().max().item()
         assert error < (5e-6 if abs(score) < 64 else 1e-7), score
 
@@ -229,9 +228,8 @@ def test_the_library_uses_no_torch_and_no_code_of_one_level_for_another(level: s
     assert not re.findall(r"\bat::|\bc10::|torch|\bPy[A-Z_]", symbols)
     tools = toolchain.toolchain()
     flags, _ = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
-    commands, objects = ref_library.compile_commands(
-        tools.machine, str(tools.compiler), flags, tmp_path, ref_library.EXPERT
-    )
+    given = (tools.machine, str(tools.compiler), flags, tmp_path, ref_library.EXPERT)
+    commands, objects = ref_library.compile_commands(*given)
     for command, made in zip(commands[1:3], objects[1:3], strict=True):
         subprocess.run([*command, "-O0"], check=True)
         defined = nm("-C", "--defined-only", made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from conftest import ROOT
+from laying_out import write_files
 
 from grader.base import imports
 from grader.staff.classroom import fingerprints
@@ -23,12 +24,10 @@ def test_sources_that_judge_decide_and_those_that_show_or_keep_verdicts_do_not()
 
 
 def test_every_module_that_judging_imports_is_found(tmp_path: Path) -> None:
-    for name in ("grader/judge/evaluate.py", "grader/judge/extra.py", "grader/report/plot.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
+    names = ("judge/evaluate.py", "judge/extra.py", "report/plot.py")
+    write_files(tmp_path / "grader", dict.fromkeys(names, ""))
     before = fingerprints.deciding(tmp_path)
     (tmp_path / "grader/judge/evaluate.py").write_text("def f():\n    from grader.judge import extra\n")
-    added = set(fingerprints.deciding(tmp_path)) - set(before)
-    assert [path.name for path in added] == ["extra.py"]
+    assert [path.name for path in set(fingerprints.deciding(tmp_path)) - set(before)] == ["extra.py"]
     known = {"grader.judge.evaluate", "grader.judge.extra", "grader.report.plot"}
     assert imports.modules(tmp_path).keys() == known

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from refusals import refused
 
 from grader import score
 from grader.assignment.loading import load
 from grader.base.commandline import size_options
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.base.results import PartResult, SubmissionResult, Timing
 from grader.report import result_json
 from grader.report.classbook import Row
@@ -42,9 +43,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def passed(ratio: float, id: str = "part4", is_placed: bool = True) -> PartResult:
     measured = (100.0, 100 * ratio, ratio, (ratio, ratio), 0.98, 8, "cpu", 1.1, "pass")
     frontier = ladder.stand(ratio, KNOWN) if is_placed else None
-    return PartResult(
-        id, "Flash", "pass", 1, time=Timing(*measured, self_ratio=1.0, fit=True), frontier=frontier
-    )
+    time = Timing(*measured, self_ratio=1.0, fit=True)
+    return PartResult(id, "Flash", "pass", 1, time=time, frontier=frontier)
 
 
 def result_of(name: str, *parts: PartResult) -> SubmissionResult:
@@ -95,8 +95,7 @@ def test_a_damaged_record_is_ignored(cache: Path, text: str) -> None:
 
 def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
     (cache / "frontier").write_text("a file where the folder should be")
-    with pytest.raises(KitError, match="GPT149_CACHE"):
-        yardsticks.keep(PART, SHAPE, KNOWN)
+    refused("GPT149_CACHE", yardsticks.keep, PART, SHAPE, KNOWN, of=KitError)
 
 
 def test_result_json_holds_the_place_and_older_files_are_read() -> None:
@@ -135,12 +134,11 @@ def test_a_hint_only_where_a_place_is_missing(tmp_path: Path, monkeypatch: pytes
     assert not of(timed), "a handout without the expert library cannot measure"
 
 
-def test_all_rungs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rungs_are_measured(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ratios of the times are not judged: they depend on how busy the machine is."""
     concluded: list[Any] = []
     monkeypatch.setattr(yardsticks, "_conclude", lambda *arguments: concluded.extend(arguments) or KNOWN)
-    with Zygote() as zygote:
-        assert yardsticks.measure(ASSIGNMENT, PART, SHAPE, zygote, rounds=2) is KNOWN
+    assert yardsticks.measure(ASSIGNMENT, PART, SHAPE, zygote, rounds=2) is KNOWN
     rounds, flops, shape, cores = concluded
     assert len(rounds) == 2
     for times in rounds:
@@ -163,12 +161,9 @@ def test_rounds_become_ratios_and_times_too_short_are_refused() -> None:
     assert known.against_reference.keys() == set(yardsticks.RUNGS) and known.cores == 1
     assert known.against_reference["reference"] == 1.0
     assert known.peak_against_reference / known.against_reference["expert"] == pytest.approx(0.8)
-    with pytest.raises(UsageError, match="N = 2000 is too small"):
-        concluded(10 * limit, 1.25 * limit)
-    with pytest.raises(KitError, match="faster than multiply-adds"):
-        concluded(0.001, 0.9 * limit)
+    refused("N = 2000 is too small", concluded, 10 * limit, 1.25 * limit)
+    refused("faster than multiply-adds", concluded, 0.001, 0.9 * limit, of=KitError)
 
 
 def test_a_part_without_a_frontier_is_refused() -> None:
-    with pytest.raises(UsageError, match="choose part1, part2, part3, part4"):
-        main(["4Dread"])
+    refused("choose part1, part2, part3, part4", main, ["4Dread"])

@@ -34,10 +34,13 @@ from labs.gpu.studies import asking, ladder, memory, profile, roofline, waves
 
 LAB = ROOT / "labs" / "gpu"
 BESIDE = ROOT / "tests" / "gpu_lab"
+Made, Results = Sequence[Mutation], tuple[PartResult, ...]
 TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
-ROWS_OF = (
-    dict.fromkeys(("R", "lines", "rows"), 9) | dict.fromkeys(("C", "width", "inner"), 33) | {"columns": 5}
-)
+ROWS_OF = {
+    **dict.fromkeys(("R", "lines", "rows"), 9),
+    **dict.fromkeys(("C", "width", "inner"), 33),
+    "columns": 5,
+}
 SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0, **ROWS_OF}
 #: Cases that tell most wrong kernels; what they do not tell is judged on all.
 TELLING = ("random", "ragged", "columns", "large", "increasing", "square", "causal", "climbing", "float16")
@@ -56,16 +59,14 @@ def public(part: Part) -> Part:
     return replace(part, cases=tuple(case for case in part.cases if not case.hidden))
 
 
-def judged(assignment: Assignment, folder: Path, text: str, parts: Sequence[Part]) -> tuple[PartResult, ...]:
+def judged(assignment: Assignment, folder: Path, text: str, parts: Sequence[Part]) -> Results:
     """Judge a file without its time, in the interpreter where there is no GPU."""
     (folder / "kernels.py").write_text(text, encoding="utf-8")
     options = Options(shape={}, timing=False, profile=False, time_budget_s=1)
     return evaluate(assignment, folder / "kernels.py", parts, options).parts
 
 
-def known_kernels(
-    assignment: Assignment, folder: Path, made: Sequence[Mutation], names: Sequence[str] = ()
-) -> tuple[PartResult, ...]:
+def known_kernels(assignment: Assignment, folder: Path, made: Made, names: Sequence[str] = ()) -> Results:
     """Judge kernels of the lab's table, all in one file; on the cases of these names alone, where there are some."""
     text, parts = known.side_by_side(assignment, (LAB / "kernels.py").read_text(encoding="utf-8"), made)
     if names:
@@ -93,8 +94,7 @@ def test_huge_logits_are_exact_products() -> None:
     given = make_inputs("huge", {**SHAPE, "d": 128}, 3)
     single = np.einsum("bnd,bmd->bnm", given["q"], given["k"])
     assert np.array_equal(single, arithmetic.scores(given["q"], given["k"], 1.0))
-    logits = arithmetic.scores(given["q"], given["k"])
-    assert 5e3 < abs(logits).max() < 2e4
+    assert 5e3 < abs(arithmetic.scores(given["q"], given["k"])).max() < 2e4
 
 
 # ---- the oracle
@@ -228,9 +228,7 @@ def named(mutation: Mutation, result: PartResult) -> bool:
 
 @interpreted
 @pytest.mark.parametrize("made", in_files(known.WRONG, code_of, most=60))
-def test_wrong_kernels_are_rejected_by_name(
-    assignment: Assignment, made: Sequence[Mutation], tmp_path: Path
-) -> None:
+def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, made: Made, tmp_path: Path) -> None:
     found = dict(zip(made, known_kernels(assignment, tmp_path, made, TELLING), strict=True))
     others = [mutation for mutation in made if not named(mutation, found[mutation])]
     if others:
@@ -242,9 +240,7 @@ def test_wrong_kernels_are_rejected_by_name(
 
 @interpreted
 @pytest.mark.parametrize("made", in_files(known.RIGHT, part_of))
-def test_right_kernels_in_other_styles_pass(
-    assignment: Assignment, made: Sequence[Mutation], tmp_path: Path
-) -> None:
+def test_right_kernels_in_other_styles_pass(assignment: Assignment, made: Made, tmp_path: Path) -> None:
     cases = ("random", "ragged", "causal", "float16")
     found = zip(made, known_kernels(assignment, tmp_path, made, cases), strict=True)
     assert [(mutation.name, part.diagnosis) for mutation, part in found if part.verdict != "pass"] == []
@@ -254,8 +250,7 @@ def test_right_kernels_in_other_styles_pass(
 @pytest.mark.parametrize(
     ("file", "seen", "verdict", "code"),
     [
-        ("pytorch", ">= columns", "pass", None),
-        ("triton", ">= columns", "pass", None),
+        *((file, ">= columns", "pass", None) for file in ("pytorch", "triton")),
         # Query i sees the keys from i on.
         ("pytorch", "<= columns", "wrong", "mask_reversed"),
     ],

@@ -100,11 +100,8 @@ def gelu(x, y):
     block, given = [4, 64], (x, y)
     kernel[(triton.cdiv(x.shape[0], 4), triton.cdiv(x.shape[1], 64))](*given, x.stride(), *x.shape, *block)
 """
-DESCRIPTOR = edited(
-    ("...", "y.store(at, gelu_of(x.load(at)))"),
-    ("(*given", "(*(TensorDescriptor.from_tensor(t, block) for t in given)"),
-    text=TILES,
-)
+DESCRIBED = ("(*given", "(*(TensorDescriptor.from_tensor(t, block) for t in given)")
+DESCRIPTOR = edited(("...", "y.store(at, gelu_of(x.load(at)))"), DESCRIBED, text=TILES)
 MADE = """source = tl.make_tensor_descriptor(x, [R, C], [C, 1], [ROWS, COLUMNS])
     target = tl.make_tensor_descriptor(y, [R, C], [C, 1], [ROWS, COLUMNS])
     target.store(at, gelu_of(source.load(at)))"""
@@ -114,11 +111,8 @@ BLOCKS = """source = tl.make_block_ptr(x, (R, C), strides, at, (ROWS, COLUMNS), 
     v = tl.load(source, boundary_check=(0, 1), padding_option="zero")
     tl.store(target, gelu_of(v), boundary_check=(0, 1))"""
 BLOCK_POINTERS = edited(("...", BLOCKS), text=TILES)
-IN_A_TUPLE = edited(
-    ("def kernel(x, y, ", "def kernel(both, "),
-    ("    inside =", "    x, y = both[0], both[1]\n    inside ="),
-    ("(x, y, *x", "((x, y), *x"),
-)
+UNPACKED = ("    inside =", "    x, y = both[0], both[1]\n    inside =")
+IN_A_TUPLE = edited(("def kernel(x, y, ", "def kernel(both, "), UNPACKED, ("(x, y, *x", "((x, y), *x"))
 POINTERS = """
 @triton.jit
 def kernel(table, x_row, x_column, C, BLOCK: tl.constexpr):
@@ -169,10 +163,8 @@ def gelu(x, y):
     size = triton.next_power_of_2(C)
     kernel[(x.shape[0],)](x, y, torch.arange(C - 1, dtype=torch.int32), *x.stride(), y.stride(0), C, BLOCK=size)
 """
-OUTSIDE["a descriptor of more rows"] = (
-    edited(("(y, [R, C]", "(y, [R + 1, C]"), text=MADE_INSIDE),
-    f"by program (1, 0, 0): up to 256 {BEYOND}",
-)
+MORE_ROWS = edited(("(y, [R, C]", "(y, [R + 1, C]"), text=MADE_INSIDE)
+OUTSIDE["a descriptor of more rows"] = (MORE_ROWS, f"by program (1, 0, 0): up to 256 {BEYOND}")
 
 
 def judged(folder: Path, text: str, cases: Sequence[str] = ("random",)) -> PartResult:
@@ -201,8 +193,7 @@ class TestKernels:
 
     @pytest.mark.parametrize("text", [ROWS, UNMASKED_LOAD], ids=["masked", "loaded and not used"])
     def test_what_is_right_passes_on_every_input(self, text: str, tmp_path: Path) -> None:
-        every = [case.name for case in ASSIGNMENT.part("gelu").cases]
-        part = judged(tmp_path, text, every)
+        part = judged(tmp_path, text, [case.name for case in ASSIGNMENT.part("gelu").cases])
         assert (part.verdict, part.diagnosis, part.output) == ("pass", None, "")
 
     @pytest.mark.parametrize(

@@ -99,10 +99,8 @@ def by_interpreter(test: T) -> T:
     ("version", "said"),
     [
         (None, "which is not installed"),
-        ("3.6.0", "found 3.6.0"),
-        ("3.8.0", "found 3.8.0"),
-        ("3.7.0", ""),
-        ("3.7.2+git1", ""),
+        *((version, f"found {version}") for version in ("3.6.0", "3.8.0")),
+        *((version, "") for version in ("3.7.0", "3.7.2+git1")),
     ],
 )
 def test_an_unfit_triton_is_named_with_what_to_install(version: str | None, said: str) -> None:

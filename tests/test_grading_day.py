@@ -12,8 +12,9 @@ import pytest
 from classes.acting_class import Class, acting, grader
 from forgery import tar_bytes
 from handing_in import SOURCE, put, zipped
+from refusals import refused
 
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.staff.classroom import ledger, manual
 from grader.submission import find, find_one
 from grader.submission.archive import opening
@@ -48,8 +49,7 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
     assert "1 totals are LOWER than in the report of" in told and "ada 7.5 -> 5" in told
     table.rename(moved)
     for command in (acting.report, lambda: acting.show("ada")):
-        with pytest.raises(UsageError, match=f"came from {table}, which is not there"):
-            command()
+        refused(f"came from {table}, which is not there", command)
     assert acting.totals()["ada"] == "5", "a report that was refused has written something"
 
     told = grader("report", acting.out, "--no-manual").stdout
@@ -136,9 +136,7 @@ def test_file_times_count_where_they_are_asked_for(acting: Class, due_date: None
 def test_a_bad_table_of_times_is_refused_in_one_line(rows: str, reason: str, tmp_path: Path) -> None:
     has_header = not rows or rows.startswith("id,")
     (tmp_path / "t.csv").write_text(rows if has_header else f"id,time\n{rows}")
-    with pytest.raises(UsageError) as caught:
-        manual.read_times(tmp_path / "t.csv", ["ada", "bob", "a\nb"], None)
-    message = str(caught.value)
+    message = refused("", manual.read_times, tmp_path / "t.csv", ["ada", "bob", "a\nb"], None)
     assert message.startswith(f"{tmp_path / 't.csv'}:") and reason in message
     assert not re.search("[\x00-\x1f]", message)
 
@@ -149,10 +147,8 @@ def test_moments_as_they_are_written_about() -> None:
     for text in (*zoned.split("|"), "2023-11-02t08:10:22.34+01:00", "2023-11-2 7:10:22.34 UTC"):
         assert moment(text) == utc, text
     assert moment("2023-11-02 07:10") == datetime(2023, 11, 2, 7, 10)
-    bad = (
-        "|2023-11-02|2023-13-02 07:10|0001-01-01 00:00 +14:00|9999-12-31 23:59 -14:00|2023-11-02 07:10+99:00"
-    )
-    for text in (*bad.split("|"), "2023-11-02 07:10 " * 9999, "٢٠٢٣-11-02 07:10"):
+    bad = "|2023-11-02|2023-13-02 07:10|0001-01-01 00:00 +14:00|9999-12-31 23:59 -14:00"
+    for text in (*bad.split("|"), "2023-11-02 07:10+99:00", "2023-11-02 07:10 " * 9999, "٢٠٢٣-11-02 07:10"):
         assert moment(text) is None, text
 
 
@@ -231,8 +227,8 @@ def test_a_full_disk_costs_one_archive(acting: Class, monkeypatch: pytest.Monkey
     put(acting.folder, {"big.tar.gz": tar_bytes(source, "w:gz"), "zoe.zip": zipped(source)})
     with monkeypatch.context() as small:
         small.setattr(opening.tempfile, "TemporaryFile", lambda **_: open("/dev/full", "w+b", buffering=0))  # noqa: SIM115
-        with pytest.raises(KitError, match=r"cannot write to .*No space left.*make room"):
-            find_one(acting.folder / "big.tar.gz", "module.cpp", acting.state / "one")
+        big = (acting.folder / "big.tar.gz", "module.cpp", acting.state / "one")
+        refused("cannot write to .*No space left.*make room", find_one, *big, of=KitError)
         found = {item.id: item for item in find(acting.folder, "module.cpp", acting.state / "all")}
     assert {name: item.fault for name, item in found.items()} == {"ada": "", "big": "kit", "zoe": ""}
 

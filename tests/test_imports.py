@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from laying_out import write_files
 
 from grader.base import imports
 
 
 def write(root: Path, **modules: str) -> None:
-    (root / "grader").mkdir()
-    for name, text in {"__init__": "", **modules}.items():
-        (root / "grader" / f"{name}.py").write_text(text)
+    texts = {"__init__": "", **modules}
+    write_files(root / "grader", {f"{name}.py": text for name, text in texts.items()})
 
 
 def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) -> None:
@@ -25,12 +25,9 @@ def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) ->
     of_types = [each for name in known for each in imports.imports(name, known[name], known) if each.typing]
     assert of_types and not [each for each in of_types if each.imported not in known]
     # Late imports and imports for types are marked.
-    write(
-        tmp_path,
-        a="from typing import TYPE_CHECKING\nfrom grader import b\nimport torch, os\n"
-        "if TYPE_CHECKING:\n    from grader.gone import T\ndef f():\n    from grader.lost import g\n",
-        b="",
-    )
+    text = "from typing import TYPE_CHECKING\nfrom grader import b\nimport torch, os\n"
+    text += "if TYPE_CHECKING:\n    from grader.gone import T\ndef f():\n    from grader.lost import g\n"
+    write(tmp_path, a=text, b="")
     known = imports.modules(tmp_path)
     found = list(imports.imports("a", known["grader.a"], known))
     assert [each.imported for each in found] == ["grader", "grader.b", "grader.gone", "grader.lost"]
@@ -53,10 +50,8 @@ def test_relative_imports_are_resolved(tmp_path: Path) -> None:
     ):
         path = tmp_path / ("__init__.py" if module == "labs.x" else "a.py")
         path.write_text(statement)
-        assert [each.imported for each in imports.imports(module, path, known)] == imported, (
-            module,
-            statement,
-        )
+        found = [each.imported for each in imports.imports(module, path, known)]
+        assert found == imported, (module, statement)
 
 
 def test_imports_are_found_in_every_kind_of_block(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import refused
 from torch.autograd.profiler import profile
 
 from grader.base.arrays import Array, np
@@ -121,13 +122,10 @@ def test_an_object_is_flagged_for_what_it_loads(text: str, flags: object, tmp_pa
 @pytest.mark.parametrize(
     ("calls", "flagged"),
     [
-        ("syscall(186)", False),
-        ("syscall(186) + syscall(309, 0, 0, 0)", False),
-        ("gettid() + syscall(186)", False),
-        ("syscall(204, 0, sizeof room, room)", False),
-        ("syscall(319, room, 0)", True),
+        *((f"syscall(186){more}", False) for more in ("", " + syscall(309, 0, 0, 0)")),
+        *((calls, False) for calls in ("gettid() + syscall(186)", "syscall(204, 0, sizeof room, room)")),
         ("syscall(186) + syscall(203, 0, sizeof room, room)", True),
-        ("syscall(which, room, 0)", True),
+        *((f"syscall({number}, room, 0)", True) for number in ("319", "which")),
         ("(*(way = &syscall))(186)", True),
         ("syscall(186) + (syscall(which), 1)", True),
     ],
@@ -201,17 +199,14 @@ def test_operators_that_compute_are_flagged_and_plain_tensor_access_calls_none()
 
 def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
     (tmp_path / "kernel.so").write_bytes(b"")
-    for path, levels in {
-        "/cache/objects/kernel.so": [],
-        "/usr/lib/x86_64-linux-gnu/libgomp.so.1.0.0": [],
-        "/lib/x86_64-linux-gnu/libmvec.so.1": [],
-        "/usr/lib/libgcc_s.so.1": [],
-        "/usr/lib/x86_64-linux-gnu/gconv/UTF-16.so": [],
-        "/site-packages/nvidia/cuda_cupti/lib/libcupti.so.12": [],
-        "/cache/reference/libgpt149_ref-1.so": ["rejected"],
-        "/usr/lib/libopenblas.so.0": ["review"],
-        "/memfd:code (deleted)": ["review"],
-    }.items():
+    own = ("/cache/objects/kernel.so", "/site-packages/nvidia/cuda_cupti/lib/libcupti.so.12")
+    installed = ("/usr/lib/x86_64-linux-gnu/libgomp.so.1.0.0", "/lib/x86_64-linux-gnu/libmvec.so.1")
+    installed += ("/usr/lib/libgcc_s.so.1", "/usr/lib/x86_64-linux-gnu/gconv/UTF-16.so")
+    for path, levels in (
+        *((path, []) for path in (*own, *installed)),
+        ("/cache/reference/libgpt149_ref-1.so", ["rejected"]),
+        *((path, ["review"]) for path in ("/usr/lib/libopenblas.so.0", "/memfd:code (deleted)")),
+    ):
         flags = integrity.evidence_flags(Evidence(new_code=(path,)), build_of(tmp_path / "kernel.so"))
         assert [flag.level for flag in flags] == levels, path
     # Code that a kernel loaded itself is proof.
@@ -219,7 +214,6 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
     made = object_of(tmp_path, opens)
     seen = Evidence(new_code=(str(made), "/usr/lib/libopenblas.so.0"))
     assert [flag.level for flag in integrity.evidence_flags(seen, build_of(made))] == ["rejected"]
-    # Work between calls.
     for seen, flags in (
         (Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, unstopped=2), []),
         (Evidence(frozen_cpu_s=0.3, frozen_wall_s=0.4, stops=20), [WORKS]),
@@ -307,8 +301,7 @@ def test_an_object_that_is_not_wholly_understood_is_an_error(tmp_path: Path) -> 
         changed = bytearray(image)
         header = next(header for header, found in sections(image) if found == kind)
         struct.pack_into("<Q", changed, header + field, value)
-        with pytest.raises(elf.NotReadable, match=why):
-            elf.parse(bytes(changed))
+        refused(why, elf.parse, bytes(changed), of=elf.NotReadable)
 
 
 def test_names_in_flags_are_short_and_harmless(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from building import BINDING, HEAD, call, cpu_growth, loaded, one_function, write
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, VERSION, on_the_path
+from laying_out import write_files
 from shared_forms import tiers
 
 from grader import sandbox
@@ -74,10 +75,8 @@ def test_a_header_without_a_module_ispc_is_the_files_own_fault(tmp_path: Path, h
 @pytest.mark.full
 def test_a_file_that_is_not_included_may_define_an_undefined_function(tmp_path: Path, here: Here) -> None:
     here(BROKEN)
-    declared = DOUBLES.replace(INCLUDE, 'extern "C" void scaled(float *, int, float);\n').replace(
-        "ispc::", ""
-    )
-    made = build(handed_in(tmp_path, declared))
+    declared = DOUBLES.replace(INCLUDE, 'extern "C" void scaled(float *, int, float);\n')
+    made = build(handed_in(tmp_path, declared.replace("ispc::", "")))
     assert made.waits_for == "ispc" and "undefined function: scaled" in made.diagnostics
     here(STAND_IN)
     made = build(tmp_path / "module.cpp")
@@ -97,8 +96,7 @@ def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path,
 
 def test_it_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
     """The strongest tier of this machine: ispc is in sight there, and files of others are not."""
-    secret = tmp_path / "secret.h"
-    secret.write_text("int secret;\n")
+    secret = write_files(tmp_path, {"secret.h": "int secret;\n"}) / "secret.h"
     here(STAND_IN)
     box = sandbox.choose()
     made = build(handed_in(tmp_path / "right"), sandbox=box)

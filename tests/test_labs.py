@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from laying_out import run_python, write_files
 from refusals import refused
 
 from grader.assignment import labs
@@ -28,10 +27,7 @@ STUDENT = (ROOT / "gpt149.py", "lab", "--labs", str(MIXED), "mixed")
 
 def run(*arguments: object, folder: Path = ROOT, accept: tuple[int, ...] = (0,)) -> str:
     """Return what one of the kit's command lines prints, in a process of its own."""
-    line, environment = [sys.executable, *map(str, arguments)], {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
-        line, cwd=folder, env=environment, input="", capture_output=True, text=True, timeout=300
-    )
+    ended = run_python(folder, *arguments, PYTHONPATH=ROOT)
     assert ended.returncode in accept, f"{ended.returncode}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}"
     return ended.stdout + ended.stderr
 
@@ -49,9 +45,7 @@ def test_a_lab_of_every_kind_is_judged(ending: Ending, tmp_path: Path) -> None:
 
 #: What the lab's own test takes over ten seconds for is shown in the fast tier by the guide's lab.
 @pytest.mark.full
-def test_a_new_lab_holds_its_own_test_and_tries_its_kernels(
-    made: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The threats are the main lab's."""
     said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
     assert f"{len(ends.all_of(made))} passed" in said
@@ -106,9 +100,7 @@ def test_a_class_of_another_lab(tmp_path: Path) -> None:
     """run, show, report and similar: one file with two wrong parts of five, by names of the lab's."""
     master = (MIXED / "mixed" / "mixed.cpp").read_text()
     wrong = master.replace("sum += std::exp", "sum = std::exp").replace("= sum / C", "= sum")
-    for name, text in (("ada", master), ("bob", wrong)):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        (tmp_path / "in" / name / "mixed.cpp").write_text(text)
+    write_files(tmp_path / "in", {"ada/mixed.cpp": master, "bob/mixed.cpp": wrong})
     chosen, out = ("--lab", "mixed", "--labs", MIXED), tmp_path / "out"
     run("-m", "grader", "run", tmp_path / "in", "--out", out, *chosen, "--no-time", "--trust")
     ada, bob = (json.loads(next(out.rglob(f"{name}/result.json")).read_text()) for name in ("ada", "bob"))

@@ -45,7 +45,6 @@ def attempt(
 first = partial(attempt, old=BEGIN)
 overwritten = partial(attempt, ends="wrong", code="inputs_overwritten")
 
-
 #: The first result for each address and size of a result.
 KEPT = """
     static std::vector<std::pair<const void *, torch::Tensor>> seen;

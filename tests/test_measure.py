@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from grader.base.results import Timing
 from grader.judge.timing import intervals, measure
@@ -197,7 +198,6 @@ def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
     assert false_fail_chance(looks(CPU), 0.98) == pytest.approx(0.0099, abs=5e-5)
     every = range(8, 25)
     assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "the price of looking always"
-    # Other limits of rounds keep it, too.
     for least, most in ((7, 7), (8, 8), (8, 12), (10, 30), (12, 48), (8, 200)):
         schedule = looks(replace(CPU, min_rounds=least, max_rounds=most))
         assert (schedule[0], schedule[-1]) == (least, most)
@@ -238,8 +238,8 @@ def test_calls_alternate_and_each_round_has_its_own_pair_which_ends_when_a_call_
     calls: list[str] = []
     timing = played(calls, partial(steady, 150.0))
     assert ("".join(calls), timing.rounds, timing.verdict) == ("(ABBA)(BAAB)" * 4, 8, "slow")
-    with pytest.raises(RuntimeError, match="the runner died"):
-        played(calls, Mock(side_effect=RuntimeError("the runner died")))
+    dies = Mock(side_effect=RuntimeError("the runner died"))
+    refused("the runner died", played, calls, dies, of=RuntimeError)
     assert "".join(calls).endswith("(ABBA)(BAAB)(AB)")
 
 
@@ -334,11 +334,8 @@ def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
 
 
 def test_a_source_that_ends_or_a_policy_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ValueError, match="after 5 rounds"):
-        sequential(rounds_of([1.5] * 5), CPU)
-    with pytest.raises(ValueError, match="without a round"):
-        judge([], CPU)
+    refused("after 5 rounds", sequential, rounds_of([1.5] * 5), CPU, of=ValueError)
+    refused("without a round", judge, [], CPU, of=ValueError)
     limits = {"min_rounds": 6, "max_rounds": 7, "wall_ceiling": 0.5, "fit_low": 1.1, "fit_high": 0.9}
     for name, value in {**limits, "clock": "sun", "allowance_ratio": 0.9, "allowance_ms": -1.0}.items():
-        with pytest.raises(ValueError):
-            TimePolicy(**{"clock": "cpu", name: value})
+        refused("", TimePolicy, **{"clock": "cpu", name: value}, of=ValueError)

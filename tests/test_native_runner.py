@@ -135,8 +135,7 @@ def test_calls_one_after_another(both: Both, freeze: bool) -> None:
     """Not frozen, the second call is the kept one once more: its workspace has to be zero again."""
     calls = same(both, twice(), twice(), tensors("in_place", 4), twice(), twice(), freeze=freeze)
     assert [call.status for call in calls] == ["ok"] * 5
-    expected = ([[2.5, 5.0, 7.5], [10.0, 12.5, 15.0]], "float32")
-    assert [calls[k].output for k in (0, 1, 3, 4)] == [expected] * 4
+    assert [calls[k].output for k in (0, 1, 3, 4)] == [([[2.5, 5.0, 7.5], [10.0, 12.5, 15.0]], "float32")] * 4
 
 
 def test_results_of_each_kind(both: Both) -> None:
@@ -244,7 +243,6 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
     ("part", "threads"), [("part1", 1), ("part2", 1), ("part3", 1), ("part3", 8), ("part4", 1)]
 )
 def test_both_kinds_give_the_same_bits(both: Both, part: str, threads: int) -> None:
-    """The master's and the reference's."""
     asked_part, shape = ASSIGNMENT.part(part), {**ASSIGNMENT.defaults, "N": 67, "d": 24, "threads": threads}
     inputs = make_inputs("random", shape, 3)
     made, with_torch = nativebuild.build(ROOT / "module.cpp"), build(ROOT / "module.cpp")
@@ -289,10 +287,8 @@ def test_peak_memory_is_the_kernel_s_own(host: NativeHost, tmp_path: Path) -> No
     )
     with host.spawn(program(tmp_path, text), threads=1) as session:
         for _ in range(2):
-            peak_bytes = session.call(
-                asked("f", 0, shape=(64, 1024), output=(1,)), measure_peak=True
-            ).peak_bytes
-            assert peak_bytes is not None and 39 << 20 < peak_bytes < 42 << 20
+            call = session.call(asked("f", 0, shape=(64, 1024), output=(1,)), measure_peak=True)
+            assert call.peak_bytes is not None and 39 << 20 < call.peak_bytes < 42 << 20
 
 
 def test_nothing_but_the_program_is_mapped(both: Both) -> None:
@@ -368,9 +364,7 @@ def test_a_runner_that_does_not_start_is_the_kit_s_fault_and_says_why(
         started.spawn("torch", "", threads=1)
 
 
-def test_files_that_torch_has_opened_take_no_runner_s_place(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_files_of_torch_take_no_runner_s_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As CUDA opens its devices: with more files open than a runner may have, it could read none to limit itself by."""
     many = "    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]\n    own = files.devicerunner\n"
     other_fork_server(monkeypatch, tmp_path, "    own = files.devicerunner\n", many)

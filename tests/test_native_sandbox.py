@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import pytest
 from building import HEAD, binding
 from conftest import ROOT
 from native_programs import asked, program
-from process_tree import stat
+from process_tree import stat, wait_for
+from refusals import refused
 from shared_forms import includes, tiers
 
 from grader.base.errors import KitError
@@ -124,7 +124,6 @@ torch::Tensor take(torch::Tensor t, int mib) {
 torch::Tensor hangs(torch::Tensor t) { for (;;) asm volatile(""); }
 static bool at_start = (saw("open at the start", "/", open("/", O_RDONLY) >= 0), std::fflush(stdout), true);
 """
-REACHES = 14
 BOXES = tiers()
 if os.geteuid() == 0:
     # A judge that is not root has its own user id alone.
@@ -169,7 +168,7 @@ def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
 
 
 def test_reaching_out_is_the_end(host: NativeHost, probe: Path) -> None:
-    for how in range(REACHES):
+    for how in range(14):
         with host.spawn(probe, threads=1) as session:
             assert session.call(request("reach", -1)).status == "ok"
             call = session.call(request("reach", how))
@@ -179,8 +178,8 @@ def test_reaching_out_is_the_end(host: NativeHost, probe: Path) -> None:
 def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
     with host.spawn(probe, threads=1, limits=Limits(memory_bytes=300 << 20)) as session:
         assert session.call(request("take", 200)).status == "ok"
-        refused = session.call(request("take", 400))
-    assert (refused.status, refused.message) == ("exception", "std::bad_alloc")
+        call = session.call(request("take", 400))
+    assert (call.status, call.message) == ("exception", "std::bad_alloc")
 
 
 def processes() -> dict[int, int]:
@@ -199,8 +198,8 @@ def children() -> set[int]:
 
 def test_nothing_is_left_of_a_runner(host: NativeHost, probe: Path) -> None:
     before, fds = children(), set(os.listdir("/proc/self/fd"))
-    with pytest.raises(KitError, match="no native runner could be started: program: No such file"):
-        host.spawn(probe.with_name("none"), threads=1)
+    why = "no native runner could be started: program: No such file"
+    refused(why, host.spawn, probe.with_name("none"), threads=1, of=KitError)
     assert children() <= before
     with host.spawn(probe, threads=4, call_timeout_s=0.3) as session:
         assert 1 <= len(children() - before) <= 2
@@ -229,10 +228,7 @@ def test_a_runner_ends_with_its_judge(host: NativeHost, probe: Path) -> None:
         pids = {int(word) for word in judge.stdout.readline().split()} - {0}
         assert pids and pids <= set(processes())
         judge.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while pids & set(processes()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not pids & set(processes())
+    assert wait_for(lambda: not pids & set(processes()))
 
 
 def test_a_program_built_in_a_tier_starts_there(host: NativeHost, tmp_path: Path) -> None:

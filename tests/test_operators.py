@@ -176,10 +176,9 @@ def test_a_crash_tells_what_the_answers_before_it_show(part: str, pair: str, tmp
 
 def test_numbers_that_are_none_are_explained_by_what_the_part_computes(tmp_path: Path) -> None:
     """Exponentials are named for the losses that have some, also if hidden tests follow."""
-    made = [
-        *(each for each in kernels.WRONG if each.name == "no maximum"),
-        Mutation("nothing by nothing", "mse", body="    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"),
-    ]
+    body = "    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"
+    made = [each for each in kernels.WRONG if each.name == "no maximum"]
+    made.append(Mutation("nothing by nothing", "mse", body=body))
     told = {mutation.part: part.diagnosis for mutation, part in judged(made, tmp_path)}
     assert {each and each.code for each in told.values()} == {"not_finite"}
     for name in ("cross_entropy", "cross_entropy_backward"):

@@ -71,19 +71,17 @@ def test_files_come_back_as_they_were_written(folder: Path) -> None:
     assert np.array_equal(held.labels, drawn.labels[12:]) and held.labels.dtype == np.int64
 
 
+HUGE = struct.pack(">4I", 2051, 1 << 31, 28, 28)
+
+
 @pytest.mark.parametrize(
     ("name", "spoil", "told"),
     [
         (IMAGES, lambda data: data[:-5], "cut short: 9403 bytes after the header, and it says 9408"),
-        (IMAGES, lambda data: data[:9], "fewer than the header"),
-        (IMAGES, lambda data: b"", "fewer than the header"),
+        *((IMAGES, lambda data, n=n: data[:n], "fewer than the header") for n in (9, 0)),
         (IMAGES, lambda data: b"\0\0\x08\x01" + data[4:], "begins with 2049, not with 2051"),
         (LABELS, lambda data: b"%PDF" + data[4:], "no IDX file of labels"),
-        (
-            IMAGES,
-            lambda data: struct.pack(">4I", 2051, 1 << 31, 28, 28) + data[16:],
-            "its header claims 1,605,632 MiB",
-        ),
+        (IMAGES, lambda data: HUGE + data[16:], "its header claims 1,605,632 MiB"),
         (IMAGES, lambda data: data + b"\0", "more bytes follow"),
         (IMAGES, lambda data: struct.pack(">4I", 2051, 12, 14, 56) + data[16:], "images of 14 x 56 pixels"),
         (IMAGES, lambda data: struct.pack(">4I", 2051, 0, 28, 28), "it is empty"),

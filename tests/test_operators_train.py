@@ -245,6 +245,9 @@ def test_numbers_of_threads_take_turns_on_the_same_batches(start: benches.Start,
     assert two.loss_apart < 1e-4 and heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
+COUNTED = ("threads", "epochs", "batch")
+
+
 def run(tmp_path: Path, *arguments: str, module: Path = MASTER) -> int:
     return command.main(["--module", str(module), "--out", str(tmp_path / "out"), *arguments])
 
@@ -268,9 +271,7 @@ def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("--threads 0", "--threads takes a whole number from 1"),
-        ("--epochs 0", "--epochs takes a whole number from 1"),
-        ("--batch 0", "--batch takes a whole number from 1"),
+        *((f"--{name} 0", f"--{name} takes a whole number from 1") for name in COUNTED),
         *[(f"--rate {value}", "--rate takes a number above 0") for value in ("-1", "nan")],
         ("--model rnn", "--model takes mlp, cnn or both, not 'rnn'"),
         ("--images 5", "--images takes a whole number from 120"),

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from refusals import refused
 from torch import Tensor
 from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, rounded, scores
 
 from grader.base.arrays import np
-from grader.base.errors import UsageError
 from grader.judge import comparison
 from grader.judge.comparison import Expected
 from labs.attention.cases import DISTRIBUTIONS, MAX_ABS_SCORE, describe
@@ -20,8 +20,17 @@ from labs.attention.oracle import Attention
 ATTENTION_DISTRIBUTIONS = [name for name in DISTRIBUTIONS if not name.endswith("indices")]
 GRADED = ("random", "onehot", "permuted_keys", "rising")
 SIZES = [
-    *((1, 1), (1, 32), (2, 5), (5, 3), (7, 32), (16, 1)),
-    *((61, 19), (97, 40), (131, 17), (333, 128), (1024, 32)),
+    (1, 1),
+    (1, 32),
+    (2, 5),
+    (5, 3),
+    (7, 32),
+    (16, 1),
+    (61, 19),
+    (97, 40),
+    (131, 17),
+    (333, 128),
+    (1024, 32),
 ]
 TABLE = {"B": 2, "H": 3, "N": 4, "d": 5}
 
@@ -95,8 +104,7 @@ def test_index_tables_visit_every_index_once_in_random_order() -> None:
 
 def test_refuses_what_it_does_not_know() -> None:
     for distribution, n, words in (("gaussian", 1, "unknown distribution"), ("random", 0, "N")):
-        with pytest.raises(UsageError, match=words):
-            make_inputs(distribution, {"B": 1, "H": 1, "N": n, "d": 1}, 0)
+        refused(words, make_inputs, distribution, {"B": 1, "H": 1, "N": n, "d": 1}, 0)
 
 
 def test_rows_are_those_of_the_whole() -> None:
@@ -175,12 +183,8 @@ def flash(x: Inputs, block: int) -> Tensor:
     return out
 
 
-HONEST = {
-    "course-style": course_style,
-    "safe softmax": safe_softmax,
-    "flash, one key at a time": lambda x: flash(x, 1),
-    "flash, blocks of 64": lambda x: flash(x, 64),
-}
+HONEST = {"course-style": course_style, "safe softmax": safe_softmax}
+HONEST |= {"flash, one key at a time": lambda x: flash(x, 1), "flash, blocks of 64": lambda x: flash(x, 64)}
 
 
 @pytest.mark.parametrize("distribution", ATTENTION_DISTRIBUTIONS)

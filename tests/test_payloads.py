@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from building import HEAD, binding
@@ -79,7 +80,6 @@ Spawn = Callable[..., Session]
 
 @pytest.fixture(scope="module")
 def spawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
-
     made = program(tmp_path_factory.mktemp("functions"), FUNCTIONS)
     with NativeHost() as host:
         yield partial(host.spawn, made, threads=1)
@@ -130,9 +130,7 @@ def test_payloads_that_do_not_fit_go_through_pipes(spawn: Spawn, puts: list[bool
 
 
 def test_without_memory_to_be_had_there_are_pipes(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object) -> int:
-        raise OSError("no memory")
-
+    none = Mock(side_effect=OSError("no memory"))
     with spawn() as session:
         monkeypatch.setattr(os, "pwritev", none)
         assert session.call(asked("twice")).output.tolist() == TWICE

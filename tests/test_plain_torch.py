@@ -66,8 +66,7 @@ def test_tensors_do_the_same_as_torchs(with_torch: Results, with_the_stand_in: R
 
 def test_the_headers_that_it_replaces_are_torchs() -> None:
     folders = [Path(folder) for folder in include_paths()]
-    missing = [name for name in standin.HEADERS if not any((folder / name).is_file() for folder in folders)]
-    assert not missing
+    assert not [name for name in standin.HEADERS if not any((folder / name).is_file() for folder in folders)]
 
 
 WORK = "that is torch's own work; the assignment gives you tensors, not operators"
@@ -148,18 +147,16 @@ def test_a_bare_name_is_torchs_only_where_torchs_names_are_taken_in() -> None:
     """Otherwise a forgotten `float sum` would be reported as torch's."""
     output = "module.cpp:2:3: error: 'sum' was not declared in this scope"
     called, kept = "auto x = sum (t);", "sum += x;"
-    assert standin.refusal(output, "a.cpp") is None
-    assert standin.refusal(output, "a.cpp", f"// nothing\n{called}") is None
-    assert standin.refusal(output, "a.cpp", f"using namespace torch;\n{kept}") is None
+    for source in ([], [f"// nothing\n{called}"], [f"using namespace torch;\n{kept}"]):
+        assert standin.refusal(output, "a.cpp", *source) is None
     found = standin.refusal(output, "a.cpp", f"using  namespace at;\n{called}")
     assert found is not None and (found.kind, found.name) == ("work", "sum")
 
 
 def test_the_line_is_the_students_where_the_error_is_in_a_template() -> None:
-    error = (
-        "/kit/plain_types.h:9:1: error: static assertion failed: kernels are given no tensors of this type"
-    )
-    output = f"In file included from x.h:1:\n{error}\nmodule.cpp:5:3:   required from here"
+    error = "error: static assertion failed: kernels are given no tensors of this type"
+    error = f"/kit/plain_types.h:9:1: {error}\nmodule.cpp:5:3:   required from here"
+    output = f"In file included from x.h:1:\n{error}"
     found = standin.refusal(output, "a.cpp")
     assert found is not None and (found.line, found.kind) == (5, "absent")
 

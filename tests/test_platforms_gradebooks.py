@@ -300,7 +300,6 @@ def test_one_locked_grade_and_extra_credit_stop_no_others_and_a_group_fills_ever
     assert [row["Grade"] for row in read(export)] == ["", "100", "60", ""]
     assert "cannot be changed and are left (1): First Last0 50 (its grade cannot be changed)" in found.notes
     assert "above the maximum of 100, which is filled in (1): First Last1 104" in found.notes
-    # A group gets its grade in every row.
     export.write_text(canvas_export(3))
     emails = ("student0@example.edu", "student1@example.edu")
     group = Student("g", "x", matching.identities("g", emails, (), fold=True), 80.0, people=2)

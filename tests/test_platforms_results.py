@@ -18,10 +18,11 @@ import pytest
 from classrows import ABSURD_NAMES, PARTS, SECRETS, assignment, hidden_failure, part, result, the_class
 from conftest import one_of_each
 from platform_schemas import MOST_BYTES, SCHEMAS, faults, harmless, obeyed, require_valid
+from refusals import refused
 
 from grader import score as rubric
 from grader.base.arrays import np
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, Score, SubmissionResult
 from grader.judge.comparison import error_map
 from grader.report import feedback, github, gradescope, prairielearn, student
@@ -140,8 +141,7 @@ def test_a_class_with_every_verdict_is_valid_and_tells_no_secret(platform: str) 
         assert len(names) == len(set(names))
         if platform == "gradescope":
             found["tests"] = [test for test in found["tests"] if test["visibility"] == "visible"]
-        shown = json.dumps(found, ensure_ascii=False)
-        assert not [secret for secret in SECRETS if secret in shown]
+        assert not [secret for secret in SECRETS if secret in json.dumps(found, ensure_ascii=False)]
 
 
 def test_the_validator_itself_finds_faults() -> None:
@@ -154,8 +154,7 @@ def test_the_validator_itself_finds_faults() -> None:
 
 def test_results_that_cannot_fit_are_the_kits_fault() -> None:
     many = replace(result((part(*PARTS[2]),)), parts=tuple(part(f"p{k}", "x", 1.0) for k in range(800)))
-    with pytest.raises(KitError, match="too many parts"):
-        on_github(many, rubric.score(assignment(), many))
+    refused("too many parts", on_github, many, rubric.score(assignment(), many), of=KitError)
 
 
 def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[str, str, dict[str, Any]]:
@@ -168,8 +167,8 @@ def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[st
     output = (folder / "GITHUB_OUTPUT").read_text(encoding="utf-8").splitlines()
     assert len(output) == 1 and output[0].startswith("result=")
     summary = (folder / "GITHUB_STEP_SUMMARY").read_text(encoding="utf-8")
-    (folder / "GITHUB_OUTPUT").unlink()
-    (folder / "GITHUB_STEP_SUMMARY").unlink()
+    for name in files:
+        (folder / name).unlink()
     return stream.getvalue(), summary, json.loads(base64.b64decode(output[0].removeprefix("result=")))
 
 
@@ -226,8 +225,8 @@ def test_outside_of_a_workflow_nothing_is_written_but_told(tmp_path: Path) -> No
     scored = rubric.score(assignment(), judged)
     github.publish(assignment(), judged, scored, SOURCES, {}, {}, stream)
     assert stream.getvalue().count("names no file") == 2
-    with pytest.raises(UsageError, match="GITHUB_STEP_SUMMARY: cannot write"):
-        github.publish(assignment(), judged, scored, SOURCES, {}, {"GITHUB_STEP_SUMMARY": "/"}, stream)
+    given = (assignment(), judged, scored, SOURCES, {}, {"GITHUB_STEP_SUMMARY": "/"}, stream)
+    refused("GITHUB_STEP_SUMMARY: cannot write", github.publish, *given)
 
 
 def on_prairielearn(judged: SubmissionResult, scored: Score | None = None) -> dict[str, Any]:
@@ -242,8 +241,8 @@ def test_the_score_is_the_share_less_late_days_and_what_does_not_compile_costs_n
     waits = replace(part(*PARTS[2]), verdict="unjudged", waits_for="ispc")
     found = on_prairielearn(result((waits, part(*PARTS[3]))))
     assert found["gradable"] is False and "has no ispc" in found["format_errors"][0]
-    refused = prairielearn.refused(assignment(), "x\x1b[2J", seconds=0)
-    for made in (refused, prairielearn.kit_fault("S", seconds=0)):
+    no_file = prairielearn.refused(assignment(), "x\x1b[2J", seconds=0)
+    for made in (no_file, prairielearn.kit_fault("S", seconds=0)):
         assert require_valid("prairielearn", made)["gradable"] is False
     half = result(tuple(part(*each, "slow") for each in PARTS))
     scored = rubric.score(assignment(), half)

@@ -134,7 +134,6 @@ def commit(folder: Path, at: str, *, packed_objects: bool = False) -> None:
 
 
 def refusal(*arguments: object) -> str:
-    """Return the one line with which the command line refuses."""
     ended = grader(*arguments)
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and ended.stdout == ""
     return ended.stderr
@@ -312,8 +311,7 @@ def test_the_workflow_calls_the_kit_and_the_reporter(tmp_path: Path, master: str
 
 @pytest.mark.parametrize("name", ["nowhere/out", "folder"])
 def test_a_file_of_githubs_that_cannot_be_written_is_told_before_anything(tmp_path: Path, name: str) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "module.cpp").write_text("")
+    write_files(tmp_path, {"module.cpp": "", "folder/file": ""})
     command = ("-m", "grader", "one", tmp_path / "module.cpp", "--github")
     ended = in_a_workflow(*command, folder=tmp_path, GITHUB_OUTPUT=tmp_path / name)
     assert ended.returncode == 2 and ended.stdout == "", ended.stdout

@@ -46,9 +46,8 @@ sys.stdin.read()
 
 @contextmanager
 def mapping(folder: Path, count: int) -> Iterator[int]:
-    with subprocess.Popen(
-        [sys.executable, "-c", MAPS, str(folder), str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    command = [sys.executable, "-c", MAPS, str(folder), str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == b"ready\n"
             yield process.pid

@@ -83,10 +83,8 @@ IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
 GRID = "[(triton.cdiv(c.numel(), 64),)]"
 #: A kernel's first lines: its name, its arguments before `B`.
 KERNEL = "@triton.jit\ndef {}({}, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
-OPERATOR = (
-    "@torch.library.custom_op('mine::mm', mutates_args=())\n"
-    "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-)
+OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
+OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
 #: A kernel that puts numbers of NumPy's into its tensor `t`, in three places: its line, one before, an argument.
 FILL = (
     f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
@@ -428,19 +426,15 @@ TABLE, OTHER = record(foreign=((900, "d"),)), record(foreign=((900, "e"),))
     [
         # A record that is missing counts as none.
         ([(record(9), True)], False, False),
-        ([(Origins(((1, 0, 9),)), True)], False, True),
-        ([(Origins(((0, 1, 9),)), True)], False, True),
+        *(([(Origins((counts,)), True)], False, True) for counts in ((1, 0, 9), (0, 1, 9))),
         ([(record(foreign=((449, ""),)), True)], False, False),
         ([(record(foreign=((400, ""), (50, "d"))), True)], False, True),
         ([(record(9, ((6, ""),)), True)], False, False),
         ([(Origins(()), True)], False, True),
-        ([(None, True)], False, True),
-        ([(None, True)], True, False),
+        *(([(None, True)], blind, not blind) for blind in (False, True)),
         # Content that enters calls on different inputs is a constant.
-        ([(TABLE, True)], False, True),
-        ([(TABLE, True), (OTHER, True)], False, True),
-        ([(TABLE, True), (TABLE, True)], False, False),
-        ([(TABLE, True), (TABLE, False)], False, False),
+        *((calls, False, True) for calls in ([(TABLE, True)], [(TABLE, True), (OTHER, True)])),
+        *(([(TABLE, True), (TABLE, is_right)], False, False) for is_right in (True, False)),
         ([(TABLE, False)], False, False),
     ],
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from handing_in import put, zipped
+from laying_out import write_files as write
+from refusals import refused
 from without_card import cardless, interpreted, words
 
 from grader import submission
@@ -17,7 +19,6 @@ from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, edited
 from grader.assignment.records import Part
 from grader.base import filebundle, pythontree
-from grader.base.errors import UsageError
 from grader.base.results import PartResult
 from grader.build import devicebuild
 from grader.judge.bench import Options
@@ -44,20 +45,6 @@ def adapters(module: str, suffix: str = "") -> str:
     )
 
 
-def write(folder: Path, files: Mapping[str, str]) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder
-
-
-def zipped(folder: Path, files: Mapping[str, str], path: Path) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(f"{folder}/{name}", text)
-    return path
-
-
 def judged(source: Path, part: Part = FORWARD) -> PartResult:
     case = replace(part.cases[0], shape={**part.cases[0].shape, "B": 1, "N": 64, "M": 64, "d": 16})
     options = Options(shape={}, timing=False, profile=False)
@@ -65,6 +52,7 @@ def judged(source: Path, part: Part = FORWARD) -> PartResult:
 
 
 HELPER = {SOURCE: f"{HEAD}from tiles import {NAMES}\n\n\n{CLASSES}", "tiles.py": TILES}
+MATH = "import math\n"
 PACKAGE = {
     "cs336_systems/__init__.py": "",
     "cs336_systems/flash.py": f"{HEAD}from .ops.tiles import *\nfrom .ops import tiles as own\n"
@@ -74,14 +62,12 @@ PACKAGE = {
     "cs336-basics/cs336_basics/numbers.py": "NEVER = float('-inf')\n",
     "tests/adapters.py": adapters("cs336_systems.flash"),
 }
+CHOICE = "    from cs336_systems.flash import FlashAttentionPyTorch as Chosen\n    return Chosen"
 #: A source of the assignment's name, and adapters for one of its classes that choose another file's.
 CHOSEN = {
     **{name: text for name, text in PACKAGE.items() if name != "tests/adapters.py"},
     f"cs336_systems/{SOURCE}": f"{HEAD}class FlashAttentionTriton(torch.autograd.Function):\n    pass\n",
-    "tests/adapters.py": adapters("cs336_systems.flash").replace(
-        "    from cs336_systems.flash import FlashAttentionPyTorch as Chosen\n    return Chosen",
-        "    raise NotImplementedError",
-    ),
+    "tests/adapters.py": adapters("cs336_systems.flash").replace(CHOICE, "    raise NotImplementedError"),
     # Of another assignment's, and of another package's.
     "adapters.py": "import nothing_of_this\n",
 }
@@ -110,32 +96,24 @@ class TestVerdicts:
 
     def test_a_tree_of_a_class_is_one_file_that_is_judged_alike(self, tmp_path: Path) -> None:
         write(tmp_path / "class" / "ada", PACKAGE)
-        zipped(Path("repo-main"), CHOSEN, tmp_path / "class" / "bob.zip")
+        packed = zipped({f"repo-main/{name}": text.encode() for name, text in CHOSEN.items()})
+        put(tmp_path, {"class/bob.zip": packed})
         found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
-        assert [(each.id, each.origin) for each in found] == [
-            ("ada", "tests/adapters.py"),
-            ("bob", f"bob.zip: repo-main/cs336_systems/{SOURCE}"),
-        ]
+        origins = {"ada": "tests/adapters.py", "bob": f"bob.zip: repo-main/cs336_systems/{SOURCE}"}
+        assert [(each.id, each.origin) for each in found] == [*origins.items()]
         for each in found:
-            assert each.source is not None and [path.name for path in each.source.parent.iterdir()] == [
-                SOURCE
-            ]
+            assert each.source is not None
+            assert [path.name for path in each.source.parent.iterdir()] == [SOURCE]
             assert judged(each.source).verdict == "pass", each
 
     @pytest.mark.parametrize(
         ("file", "old", "new", "verdict", "says"),
         [
             # The adapters import when they are called: what is missing then is no crash.
-            ("flash.py", "import math\n", "import gone.by\n", "compile_error", "Hand gone in with"),
-            (
-                "flash.py",
-                "import math\n",
-                "from . import gone\n",
-                "compile_error",
-                "flash.py:8 raised ImportError",
-            ),
-            ("ops/tiles.py", "import math\n", "def f(:\n", "compile_error", "ops/tiles.py:8:7: error: "),
-            ("ops/tiles.py", "import math\n", "\n1 / 0\n", "crash", "ops/tiles.py:9 raised ZeroDivision"),
+            ("flash.py", MATH, "import gone.by\n", "compile_error", "Hand gone in with"),
+            ("flash.py", MATH, "from . import gone\n", "compile_error", "flash.py:8 raised ImportError"),
+            ("ops/tiles.py", MATH, "def f(:\n", "compile_error", "ops/tiles.py:8:7: error: "),
+            ("ops/tiles.py", MATH, "\n1 / 0\n", "crash", "ops/tiles.py:9 raised ZeroDivision"),
             ("flash.py", "d = q.shape\n", "d = q.shape[:2]\n", "crash", "flash.py:58 raised ValueError: "),
             ("ops/tiles.py", "None] * k_column)", "None] * k_column + 99)", "wrong", ""),
         ],
@@ -189,9 +167,7 @@ OTHER = f"ONE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
         ("import own\ndef f(x):\n    own.__dict__['plain']\n", PLAIN, "reaches own.__dict__ (kernels.py:3)"),
     ],
 )  # fmt: skip
-def test_the_reader_follows_names_from_file_to_file(
-    main: str, other: str, named: str, tmp_path: Path
-) -> None:
+def test_the_reader_follows_names_between_files(main: str, other: str, named: str, tmp_path: Path) -> None:
     made = reads(tmp_path, {"kernels.py": main, "own.py": other}, "f")
     found = [*(f"calls {name}" for _, name in made.calls), *(f"reaches {name}" for _, name in made.reaches)]
     assert (made.files, found) == (("kernels.py", "own.py"), [named] * bool(named))
@@ -206,31 +182,18 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
     )
     kept = ("helpers.py", "beside.py", "pkg/__init__.py", "pkg/sub/deep.py", "later.py", "inline.py")
     files = {"hand/kernels.py": main, **{f"hand/{name}": "import helpers\n" for name in kept}}
-    others = (
-        "torch/__init__.py",
-        "math.py",
-        "conftest.py",
-        "ext.so",
-        "outside.py",
-        "pkg/sub/other.py",
-        "\u00e9t\u00e9.py",
-    )
-    hand = (
-        write(
-            tmp_path,
-            {**files, **{f"hand/{name}": "" for name in others}, "outside.py": "", "far/linked.py": ""},
-        )
-        / "hand"
-    )
+    others = ("torch/__init__.py", "pkg/sub/other.py", "ext.so")
+    others += tuple(f"{name}.py" for name in ("math", "conftest", "outside", "\u00e9t\u00e9"))
+    files |= {**dict.fromkeys((f"hand/{name}" for name in others), ""), "outside.py": "", "far/linked.py": ""}
+    hand = write(tmp_path, files) / "hand"
     (hand / "linked.py").symlink_to(tmp_path / "outside.py")
     (hand / "folder").symlink_to(tmp_path / "far")
     assert sorted(pythontree.members(hand / "kernels.py")) == sorted(["kernels.py", *kept])
     found = submission.find_one(hand, "kernels.py", tmp_path / "scratch")
     assert found.source is not None
     data = found.source.read_bytes()
-    assert data == pythontree.whole(hand / "kernels.py") and sorted(filebundle.split(data)) == sorted(
-        ["kernels.py", *kept]
-    )
+    assert data == pythontree.whole(hand / "kernels.py")
+    assert sorted(filebundle.split(data)) == sorted(["kernels.py", *kept])
     assert pythontree.whole(found.source) == data, "a bundle is complete"
 
 
@@ -245,27 +208,19 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_hand_in_is_bounded(files: Mapping[str, str], says: str, tmp_path: Path) -> None:
     write(tmp_path / "hand", {"kernels.py": "import m0\n", **files})
-    with pytest.raises(UsageError, match=says):
-        pythontree.whole(tmp_path / "hand" / "kernels.py")
+    refused(says, pythontree.whole, tmp_path / "hand" / "kernels.py")
     found = submission.find_one(tmp_path / "hand", "kernels.py", tmp_path / "scratch")
     assert found.source is None and re.search(says, found.error or ""), found.error
 
 
 @pytest.mark.parametrize("name", ["../up.py", "/etc/up.py", "a//b.py", "a b.py", "x.so", "\u00e9.py", ""])
 def test_a_bundle_with_a_name_that_no_file_has_is_a_plain_file(name: str) -> None:
-    forged = filebundle.pack({"kernels.py": b"x = 1", name: b"y = 2"})
-    assert filebundle.split(forged) == {}
+    assert filebundle.split(filebundle.pack({"kernels.py": b"x = 1", name: b"y = 2"})) == {}
     shadows = filebundle.Bundle({"kernels.py": b"", "torch/__init__.py": b"", "gc.py": b"", "own/a.py": b""})
-    assert [shadows.place(module) for module in ("torch", "gc", "own.a", "own")] == [
-        "",
-        "",
-        "own/a.py",
-        "own/",
-    ]
-    assert (
-        filebundle.split(filebundle.pack({"kernels.py": b"x = 1", "a/b-c/d.py": b"# ---- e.py (9 bytes)\n"}))
-        != {}
-    )
+    places = {module: shadows.place(module) for module in ("torch", "gc", "own.a", "own")}
+    assert places == {"torch": "", "gc": "", "own.a": "own/a.py", "own": "own/"}
+    plain = {"kernels.py": b"x = 1", "a/b-c/d.py": b"# ---- e.py (9 bytes)\n"}
+    assert filebundle.split(filebundle.pack(plain)) != {}
 
 
 def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
@@ -274,7 +229,7 @@ def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
     found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
     assert len({each.sha256 for each in found}) == 2
     texts = likeness.read_sources(tmp_path / "class", SOURCE, is_class_run=False)
-    assert ["MINE = 1" in texts["ada"], "MINE = 2" in texts["bob"]] == [True, True]
+    assert "MINE = 1" in texts["ada"] and "MINE = 2" in texts["bob"]
 
 
 def test_a_watcher_hears_of_imported_files(tmp_path: Path) -> None:
@@ -284,7 +239,6 @@ def test_a_watcher_hears_of_imported_files(tmp_path: Path) -> None:
     for name in ("tiles.py", "more/deep.py", "more/deep.py"):
         write(tmp_path, {name: f"import more.deep\nX = {len(heard)}\n"})
         watcher._settle()
-        assert len(heard) == len({each.source for each in heard}) and heard[-1].source == pythontree.whole(
-            source
-        )
+        assert len(heard) == len({each.source for each in heard})
+        assert heard[-1].source == pythontree.whole(source)
     assert {path.name for path in watcher._folders()} == {tmp_path.name, "more"}

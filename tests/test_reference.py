@@ -16,13 +16,15 @@ import pytest
 import torch
 from conftest import ROOT
 from hypothesis import given, settings, strategies
+from laying_out import write_files
+from refusals import refused
 from shared_forms import COURSE, python
 
 import module_ref_stub as reference
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base.arrays import Array, np
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.build import toolchain
 from grader.judge import binding
 from grader.judge.comparison import compare
@@ -165,16 +167,13 @@ def test_unfit_tensors_are_refused_before_they_reach_c() -> None:
         (reference.myNaiveAttention, Q, torch.zeros(4, 3), "at least 16 elements"),
         (reference.myFusedAttention, Q, torch.zeros(3), "a row of 4 elements"),
     ):
-        with pytest.raises(ValueError, match=message):
-            function(Q, K, Q, workspace, 1, 1, 4, 2)
+        refused(message, function, Q, K, Q, workspace, 1, 1, 4, 2, of=ValueError)
 
 
 def use_compiler(monkeypatch: pytest.MonkeyPatch, cache: Path, script: str) -> None:
     """Put a shell script in the compiler's place and an empty cache in the cache's."""
-    compiler = cache / "compiler"
-    compiler.write_text(f"#!/bin/sh\n{script}\n")
-    compiler.chmod(0o755)
-    tools = dataclasses.replace(toolchain.toolchain(), compiler=compiler)
+    write_files(cache, {"compiler": f"#!/bin/sh\n{script}\n"}, 0o755)
+    tools = dataclasses.replace(toolchain.toolchain(), compiler=cache / "compiler")
     monkeypatch.setattr(ref_library, "toolchain", lambda: tools)
     monkeypatch.setattr(ref_library, "cache_root", lambda: cache)
 
@@ -194,14 +193,11 @@ def test_builds_side_by_side_leave_one_object_and_one_library(monkeypatch, tmp_p
 def test_a_failing_compiler_and_a_closed_cache_are_the_kits_fault(monkeypatch, tmp_path: Path) -> None:
     error = "kernels.cpp:1:1: error: no such thing"
     use_compiler(monkeypatch, tmp_path, f"echo some notes; echo '{error}'; exit 1")
-    with pytest.raises(KitError, match=f"cannot build the reference: {re.escape(error)}") as caught:
-        ref_library.library_path()
-    assert "\n" not in str(caught.value)
+    refused(f"cannot build the reference: {re.escape(error)}", ref_library.library_path, of=KitError)
     assert not list((tmp_path / "reference").iterdir())
     shutil.rmtree(tmp_path / "reference")
     (tmp_path / "reference").write_text("a file where the folder should be")
-    with pytest.raises(KitError, match="GPT149_CACHE"):
-        ref_library.library_path()
+    refused("GPT149_CACHE", ref_library.library_path, of=KitError)
 
 
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
@@ -224,7 +220,6 @@ sys.exit(print(made.program) if made.ok else made.diagnostics)
 
 @pytest.fixture(scope="module")
 def aarch64_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The master's kernels as a native program."""
     tools = {"CXX": CROSS_COMPILER, "GPT149_CACHE": str(tmp_path_factory.mktemp("cache"))}
     done = python("-c", NATIVE_BUILD, ROOT / "module.cpp", timeout_s=600, **tools)
     assert done.returncode == 0, done.stderr
@@ -247,7 +242,6 @@ def test_the_master_s_kernels_are_right_on_another_processor(aarch64_runner: Pat
 
 @pytest.fixture(scope="module")
 def aarch64_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reference's kernels behind a main of their own."""
     folder = tmp_path_factory.mktemp("aarch64")
     commands, objects = ref_library.compile_commands("aarch64", CROSS_COMPILER, ["-fopenmp"], folder)
     assert len(commands) == 2, "one level and the dispatch"
@@ -311,10 +305,11 @@ def test_starter_lines_take_the_solutions_place() -> None:
         ("// BEGIN STARTER\n// END SOLUTION\n", "line 2: END SOLUTION, but the region of line 1 is STARTER"),
         ("// BEGIN STARTER\nlive();\n// END STARTER\n", "line 2: a starter line must be commented out"),
         ("// BEGIN SOLUTION\nf(); // END SOLUTION\n", "line 2: a marker stands alone"),
-        ("// begin solution\n", "line 1: a marker stands alone"),
-        ("// BEGIN_SOLUTION\n", "line 1: a marker stands alone"),
+        *(
+            (f"// {marker}\n", "line 1: a marker stands alone")
+            for marker in ("begin solution", "BEGIN_SOLUTION")
+        ),
     ],
 )
 def test_a_malformed_region_is_named_by_its_line(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
-        strip_solution(text)
+    refused(f"^{re.escape(message)}", strip_solution, text)

@@ -44,7 +44,6 @@ def result(verdict: str, *cases: CaseResult, **more: object) -> SubmissionResult
 
 OLD = PartPrints("calls", "times", {"a": "1", "b": "1"})
 
-
 NEW, FEWER = {"cases": {**OLD.cases, "c": "1"}}, {"cases": {"a": "1"}}
 
 
@@ -169,8 +168,7 @@ def test_a_changed_rubric_starts_no_worker_and_a_new_case_calls_nothing_else(act
 
 def test_a_result_is_written_as_json_itself_writes_it() -> None:
     odd = '\u00e9\n"\\ \U0001f600 \ud800'
-    flags = (Flag("odd", odd, "review"),)
-    found = replace(result("pass", case("a"), case("b", False)), flags=flags)
+    found = replace(result("pass", case("a"), case("b", False)), flags=(Flag("odd", odd, "review"),))
     unmeasured = replace(found.parts[0], time=replace(TIME, ratio=math.inf, self_ratio=math.nan), cases=())
     found = replace(found, parts=(*found.parts, unmeasured))
     values, text = result_json.dumped(found, score.score(load(SMALL), found))

@@ -295,11 +295,11 @@ def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(library, "PREBUILT", tmp_path / "prebuilt")
     find = library.object_path
     refused(r"no compiled reference for .* \(it has none\)", find, of=KitError)
-    (tmp_path / "prebuilt").mkdir()
-    (tmp_path / "prebuilt" / Path(OBJECT).name).write_bytes(b"no object")
+    write_files(tmp_path, {f"prebuilt/{Path(OBJECT).name}": "no object"})
     assert find() == tmp_path / "prebuilt" / Path(OBJECT).name
-    with pytest.raises(KitError, match=r"Darwin on arm64 .* the staff for libgpt149_ref-darwin-aarch64.o"):
-        prebuilt.path(tmp_path / "prebuilt", library.STEM, "compiled reference", "Darwin", "arm64")
+    wanted = (tmp_path / "prebuilt", library.STEM, "compiled reference", "Darwin", "arm64")
+    why = r"Darwin on arm64 .* the staff for libgpt149_ref-darwin-aarch64.o"
+    refused(why, prebuilt.path, *wanted, of=KitError)
     assert prebuilt.name("x", "Linux", "AMD64") == prebuilt.name("x", "Linux", "x86_64")
 
 

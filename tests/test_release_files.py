@@ -21,7 +21,7 @@ from without_card import interpreted
 
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.base.errors import EXIT_KIT, KitError, UsageError
+from grader.base.errors import EXIT_KIT, KitError
 from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import Diagnosis, PartResult
 from grader.build import devicebuild
@@ -41,12 +41,11 @@ PYTHON, CUDA = ((GPU_LAB / name).read_text() for name in ("kernels.py", "kernels
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Release:
     """Write the assignment with its first two parts, and the first case of each list."""
-    folder = tmp_path_factory.mktemp("assignment")
-    (folder / "hidden").mkdir()
-    for name in ("assignment.yaml", "hidden/assignment.yaml"):
-        text = (GPU_LAB / name).read_text().partition("  - id: softmax\n")[0]
-        (folder / name).write_text(re.sub(r"(\n      - {name:.*)(\n      - {name:.*)+", r"\1", text))
-    return Release(folder / "hidden" / "assignment.yaml")
+    names = ("assignment.yaml", "hidden/assignment.yaml")
+    texts = {name: (GPU_LAB / name).read_text().partition("  - id: softmax\n")[0] for name in names}
+    later_cases = re.compile(r"(\n      - {name:.*)(\n      - {name:.*)+")
+    files = {name: later_cases.sub(r"\1", text) for name, text in texts.items()}
+    return Release(write_files(tmp_path_factory.mktemp("assignment"), files) / "hidden" / "assignment.yaml")
 
 
 def test_an_assignment_names_its_files_of_which_a_class_may_hand_in_one(two: Release, tmp_path: Path) -> None:
@@ -137,8 +136,8 @@ def test_a_handout_holds_nothing_of_the_staff_s_and_all_that_it_imports(two: Rel
     unpack(packed(two.handout), tmp_path)
     proofs.imports_resolve(tmp_path)
     search.refuse(two.handout, two.kit)
-    with pytest.raises(UsageError, match=r"nothing was written.*README.md:\d+ holds the solution"):
-        search.refuse({**two.handout, "README.md": File(CUDA_LINE.encode())}, two.kit)
+    leaky = {**two.handout, "README.md": File(CUDA_LINE.encode())}
+    refused(r"nothing was written.*README.md:\d+ holds the solution", search.refuse, leaky, two.kit)
 
 
 def test_an_autograder_holds_each_master_once_also_one_s_own(two: Release, tmp_path: Path) -> None:
@@ -377,8 +376,7 @@ def test_all_files_are_watched(two: Release, tmp_path: Path, monkeypatch: pytest
     watcher, course = Mock(side_effect=EOFError), two.kit.assignment
     monkeypatch.setattr(loop.files, "Watcher", watcher)
     task = loop.WatchTask(course, tmp_path / "mine.py", course.parts, Options(), lambda *_: None)
-    with pytest.raises(EOFError):
-        loop.Loop(task).run()
+    refused("", loop.Loop(task).run, of=EOFError)
     assert [path.name for path in watcher.call_args.args[0]] == ["mine.py", "mine.cu", "module.ispc"]
 
 

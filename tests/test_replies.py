@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from refusals import refused
 
 from grader.base.arrays import np
 from grader.base.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
@@ -57,8 +58,7 @@ def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int, kno
     ],
 )  # fmt: skip
 def test_numbers_are_numbers_before_they_are_anything_else(changed: dict[str, Any]) -> None:
-    with pytest.raises(RunnerDied):
-        understood(**changed)
+    refused("", understood, **changed, of=RunnerDied)
 
 
 TABLE = Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
@@ -74,15 +74,12 @@ def test_a_table_has_its_numbers_and_its_tensor_or_is_none(changed: dict[str, An
     """One of another type or size passed as right, ended the judge, or took gigabytes of it."""
     changed = {**NUMBERS, **changed}
     assert understood(bytearray(32), TABLE, **NUMBERS).output.tolist() == [0.0] * 3
-    with pytest.raises(RunnerDied):
-        understood(bytearray(changed.pop("payload", 32)), TABLE, **changed)
+    refused("", understood, bytearray(changed.pop("payload", 32)), TABLE, **changed, of=RunnerDied)
 
 
 def test_inputs_that_were_asked_for_come_back() -> None:
-    call = calls.understood(REPLY, bytearray(32), REQUEST, 1.0, 1.0, echo=True)
-    assert len(call.echoes) == 1
-    with pytest.raises(RunnerDied):
-        calls.understood(REPLY, bytearray(31), REQUEST, 1.0, 1.0, echo=True)
+    assert len(calls.understood(REPLY, bytearray(32), REQUEST, 1.0, 1.0, echo=True).echoes) == 1
+    refused("", calls.understood, REPLY, bytearray(31), REQUEST, 1.0, 1.0, echo=True, of=RunnerDied)
 
 
 def test_words_are_texts_and_bounded() -> None:
@@ -93,8 +90,7 @@ def test_words_are_texts_and_bounded() -> None:
     assert understood(status="exception", message="\x1b" * 5000).message == "?" * 1000
     assert calls.offered({"functions": [["f", "T(T)"], ["g" * 1000, "T"]]}) == {"f": "T(T)"}
     for nonsense in (None, {"f": "T"}, [["f"]], [["f", nested]], ["ab"], [["f", "T"]] * 5000):
-        with pytest.raises(RunnerDied):
-            calls.offered({"functions": nonsense})
+        refused("", calls.offered, {"functions": nonsense}, of=RunnerDied)
 
 
 def result(text: str) -> SubmissionResult:

@@ -192,8 +192,7 @@ def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
     assert "got 7919" in text and "N=7919" not in text
     thrown = Diagnosis("exception", "myKernel on the input 'random' threw a C++ exception: N is prime")
     ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=thrown, cases=(hidden,))
-    text = feedback_on(ended)
-    assert "prime" not in text and "crash" in text
+    assert "prime" not in feedback_on(ended) and "crash" in feedback_on(ended)
     assert "N is prime" in feedback_on(replace(ended, cases=tuple(public[:2])))
 
 
@@ -211,7 +210,6 @@ def test_a_crash_names_no_hidden_case_and_repeats_a_student_s_own_words() -> Non
     for diagnosis in (Diagnosis("exception", message, hidden=hidden) for hidden in (False, None)):
         view = student.view(replace(ended, diagnosis=diagnosis, cases=paper.cases()[:1]), KNOWN_CASES)
         assert view.part.diagnosis == diagnosis and student.HIDDEN_ENDED not in view.note
-    # A hidden crash is recorded as such.
     call, its_part = Call("crash", signal_name="SIGSEGV"), assignment().part("part1")
     for hidden in (False, True):
         assert faults.call_fault(call, its_part, "random", hidden=hidden).diagnosis.hidden is hidden
@@ -244,8 +242,7 @@ def test_a_peak_of_nothing_and_a_cut_are_put_into_words() -> None:
     assert "true peak of the call: none above that of earlier calls (reference 4096)" in told
     assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]
     assert words.peak(0) == profile.NO_GROWTH and words.peak(2048) == "2.00 KB" and words.peak(None) == "–"
-    unseen = replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096))
-    assert "0 B" not in terminal.score_row(unseen, 0.0)
+    assert "0 B" not in terminal.score_row(replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096)), 0.0)
     assert len(words.line("x" * 10_000)) == 200 and words.line("x" * 10_000).endswith("…")
     assert words.block("a\n" * 10_000, 100).endswith("... (cut here)")
     assert words.block("\x1b[31m" * 100_000).endswith("... (cut here)")

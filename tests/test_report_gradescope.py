@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 from classrows import PARTS, ROOT, SECRET_NAME, absurd_rows, assignment, hidden_failure, part, result, score
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
+from laying_out import write_files
 from platform_schemas import FORGING, require_valid
 
 from grader.base.errors import UsageError
@@ -23,7 +24,6 @@ from grader.staff.platforms import container, gradescope
 
 
 def shown(judged: SubmissionResult, scored: Score | None = None, **options: str) -> dict[str, Any]:
-
     scored = scored or score(judged)
     return require_valid("gradescope", report.results(assignment(), judged, scored, seconds=3.0, **options))
 
@@ -94,16 +94,14 @@ CONFIG = (ROOT / "configs" / "gpt149.yaml").read_text()
 
 def laid_out(folder: Path, source: str | None, config: str | None = None) -> Path:
     """Write the layout of Gradescope's container; `config` replaces the assignment."""
-    for name in ("submission", "results", "source/configs"):
+    for name in ("submission", "results"):
         (folder / name).mkdir(parents=True)
-    (folder / "source/configs/gpt149.yaml").write_text(CONFIG if config is None else config)
-    if source is not None:
-        (folder / "submission" / "module.cpp").write_text(source)
     due = {"due_date": "2025-11-01T23:00:00.000000-07:00", "title": "Attention"}
     users = [{"email": "ada@example.edu", "name": "Ada", "id": 7}]
     metadata = {"id": 1, "created_at": "2025-11-02T00:30:00.000000-07:00", "assignment": due, "users": users}
-    (folder / "submission_metadata.json").write_text(json.dumps(metadata))
-    return folder
+    files = {"source/configs/gpt149.yaml": config or CONFIG, "submission_metadata.json": json.dumps(metadata)}
+    files |= {} if source is None else {"submission/module.cpp": source}
+    return write_files(folder, files)
 
 
 def results_of(root: Path) -> dict[str, Any]:
@@ -131,7 +129,7 @@ def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(
 
 
 def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
-    (laid_out(tmp_path, None) / "submission" / "readme.txt").write_text("sorry")
+    write_files(laid_out(tmp_path, None), {"submission/readme.txt": "sorry"})
     assert gradescope.main([str(tmp_path)]) == 0
     found = results_of(tmp_path)
     assert found["score"] == 0.0 and "module.cpp" in found["output"] and len(found["tests"]) == 1

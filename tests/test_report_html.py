@@ -212,8 +212,7 @@ def test_every_ratio_and_total_is_drawn_and_slow_ones_can_be_followed() -> None:
     assert charts.ratio_limits([0.01, 90.0], [1.1]) == (0.25, 4.0)
     assert charts.ratio_limits([0.9, 90.0], [5.04]) == (0.5, 8.0)
     totals = [0.0, 0.1, 9.99, 10.0, 49.9, 50.0, 99.9, 100.0, 103.0]
-    counts = re.findall(r": (\d+)</title>", charts.histogram(totals, 100.0))
-    assert sum(map(int, counts)) == len(totals)
+    assert sum(map(int, re.findall(r": (\d+)</title>", charts.histogram(totals, 100.0)))) == len(totals)
     assert charts.interval(float("nan"), (float("nan"), float("nan")), 1.1) == ""
 
 
@@ -225,7 +224,7 @@ def machine(name: str, ratio: float, half: float = 0.01, **more: str) -> Machine
 def test_a_machine_is_apart_only_with_its_whole_interval_and_the_report_says_so(tmp_path: Path) -> None:
     of_six = zip(range(6), the_class(6), ["lab-1", "<b>lab-2"] * 3, strict=False)
     rows = [replace(row, submission_id=f"s{k}", machine=judge) for k, row, judge in of_six]
-    met = [machine("lab-1", 1.0), machine("lab-0", 1.0), machine("<b>lab-2", 1.3)]
+    met = [machine(name, ratio) for name, ratio in (("lab-1", 1.0), ("lab-0", 1.0), ("<b>lab-2", 1.3))]
     met.append(machine("old", 1, refused="another compiler"))
     classbook.write(tmp_path, assignment(), rows, made_at=MADE_AT, machines=met)
     page = (tmp_path / "report.html").read_text()
@@ -257,8 +256,7 @@ def test_progress_shows_each_machine_with_its_work() -> None:
     lines = [" ".join(line.split()) for line in shown.getvalue().splitlines()][2:]
     starts = ["lab-1: 1 judged (1 pass, 1 slow)", "ada part1: timing", "lab-2: 0 judged; another compiler"]
     starts += ["lab-3: 0 judged; lost: it is gone", "bob building"]
-    for line, start in zip(lines, starts, strict=False):
-        assert line.startswith(start)
+    assert all(line.startswith(start) for line, start in zip(lines, starts, strict=False)), lines
     said = stream.getvalue()
     assert "machine lab-1 proved itself" in said and "machine lab-2 may not judge: another compiler" in said
 
@@ -328,12 +326,9 @@ def test_blocks_come_from_sizes_of_the_call_or_from_macros_of_the_body() -> None
 
 def test_a_message_is_wrapped_but_for_the_lines_of_source_in_it() -> None:
     source = "    2 |         for (;;) {\n      |         ^~~"
-    message = f"a.cpp:2: error: expected ';'\n{source}\nhint: a semicolon\n  a.cpp:3: x | y"
-    assert verdict_page.told(message) == [
-        (False, "a.cpp:2: error: expected ';'"),
-        (True, "    2 | for (;;) {\n      | ^~~"),
-        (False, "hint: a semicolon\n  a.cpp:3: x | y"),
-    ]
+    first, last = "a.cpp:2: error: expected ';'", "hint: a semicolon\n  a.cpp:3: x | y"
+    shown = [(False, first), (True, "    2 | for (;;) {\n      | ^~~"), (False, last)]
+    assert verdict_page.told(f"{first}\n{source}\n{last}") == shown
     assert verdict_page.told("    2 |\n      |") == [(True, "    2 |\n      |")]
 
 

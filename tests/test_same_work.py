@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,10 @@ import pytest
 from building import write
 from honest.styles import STYLES, Style
 from honest.styles import source as styled
+from refusals import refused
 from shared_forms import COURSE as PATH
 
 from grader.assignment import loading
-from grader.base.errors import UsageError
 from grader.base.results import Memory, SubmissionResult
 from grader.judge import again, same_work
 from grader.judge.bench import Bench, Options
@@ -77,12 +77,6 @@ NEIGHBOURS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote(at_once=False) as one:
-        yield one
-
-
 @pytest.fixture
 def judge(zygote: Zygote, tmp_path: Path) -> Judge:
     """Return a judge of a text, by default of its parts 1 and 4."""
@@ -137,9 +131,7 @@ MIB = 1 << 20
         (4096, 80.0, 10.0, True),
     ],
 )
-def test_a_peak_that_holds_the_matrix_of_scores(
-    size: int, peak: float, reference: float, flagged: bool
-) -> None:
+def test_a_peak_that_holds_all_scores(size: int, peak: float, reference: float, flagged: bool) -> None:
     bench = Bench(COURSE, PATH, Options({"N": size}), *(None,) * 4)  # type: ignore[arg-type]
     memory = Memory(None, None, int(peak * MIB), int(reference * MIB))
     found = list(same_work.memory_flags(Marker(bench, COURSE.part("part3")), memory))
@@ -171,5 +163,4 @@ def test_mistakes_in_the_assignment(old: str, new: str, words: str, tmp_path: Pa
     path, text = tmp_path / "gpt149.yaml", PATH.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
-    with pytest.raises(UsageError, match=words):
-        loading.load(path)
+    refused(words, loading.load, path)

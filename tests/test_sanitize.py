@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from building import binding, write
+from refusals import refused
 from shared_forms import includes, python
 
 from grader.base.arrays import np
@@ -105,7 +106,6 @@ def test_sanitizers_name_the_students_own_line(faults: tuple[Path, dict[str, str
         assert [frame.text for frame in found.frames] == quoted
         assert source.read_text().split("\n")[found.frames[0].line - 1].strip() == quoted[0]
         assert "overflow " not in kind or "index 100 of an array of 100 floats" in found.message
-    # A call without a fault has no report.
     assert "SURVIVED" in told["fine"] and sanitize.report(told["fine"], source) is None
 
 
@@ -127,5 +127,4 @@ def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
 
 
 def test_no_sandbox_is_given_to_a_program_that_reads_its_own_files() -> None:
-    with pytest.raises(KitError, match="no sandbox"):
-        NativeHost(choose(), checks=sanitize.options())
+    refused("no sandbox", NativeHost, choose(), checks=sanitize.options(), of=KitError)

@@ -7,13 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from refusals import refused
 from shared_forms import COURSE as PATH
 
 from grader import sandbox
 from grader.assignment import labs, loading
 from grader.assignment.mutations import Mutation
 from grader.assignment.regions import strip_solution
-from grader.base.errors import UsageError
 from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.run.zygote import Zygote
 from grader.staff import selftest
@@ -38,8 +38,7 @@ def result(*parts: PartResult, flags: tuple[Flag, ...] = ()) -> SubmissionResult
 def test_every_case_fits_the_master_and_every_part_has_one(master: str) -> None:
     assert all(apply(master, [bug]) != apply(master, []) for bug in cases.WRONG)
     assert apply(master, [cases.SLOW]) != apply(master, [])
-    parts = {each.id for each in COURSE.parts if not each.is_torch}
-    assert {bug.part for bug in cases.WRONG} == parts
+    assert {bug.part for bug in cases.WRONG} == {each.id for each in COURSE.parts if not each.is_torch}
 
 
 def test_what_counts_against_the_machine() -> None:
@@ -75,17 +74,17 @@ def test_groups_have_conclusions(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "module.cpp").write_text(strip_solution(master))
     monkeypatch.setattr(labs, "master", lambda folder, source: tmp_path / source)
-    with pytest.raises(UsageError, match="needs the master"):
-        next(trials.trials(COURSE, sandbox.OPEN, tmp_path))
+    refused("needs the master", next, trials.trials(COURSE, sandbox.OPEN, tmp_path))
 
 
-def test_a_blind_judge_is_found_out(master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blind_judge_is_found_out(
+    master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two bugs are judged for real; the second is none, so a judge that passes it looks as one that misses it."""
     course = replace(COURSE, parts=tuple(replace(each, cases=each.cases[:3]) for each in COURSE.parts))
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))
     found = next(bug for bug in cases.WRONG if bug.part == "part1")
     monkeypatch.setattr(cases, "WRONG", (found, no_bug))
-    with Zygote() as zygote:
-        bench = trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, cases)
-        made = {trial.name: trial.faults for trial in trials.wrong_kernels(bench, master)}
+    bench = trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, cases)
+    made = {trial.name: trial.faults for trial in trials.wrong_kernels(bench, master)}
     assert made == {f"part1: {found.name}": (), "part2: no bug at all": ("it is pass",)}

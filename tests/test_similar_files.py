@@ -23,7 +23,6 @@ CODE = "".join(
 KITS = ("module.cpp", "labs/gpu/kernels.py", "labs/gpu/kernels.cu")
 CANNOT = "cannot be compared, as few tokens stand in many bytes"
 
-
 STARTER = strip_solution((ROOT / "module.cpp").read_text())
 HIDDEN = {
     "all": SPLICED + STARTER + CODE,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from known_kernels import code_of, in_files, part_of
+from laying_out import write_files
 
 from grader import __main__ as grading
 from grader import score
@@ -130,8 +131,7 @@ def test_a_float_sum_of_a_tail_is_wrong_from_safe_on(distribution: str) -> None:
 @pytest.mark.parametrize("distribution", PARTIALS)
 def test_merged_halves_are_the_whole(distribution: str) -> None:
     """The merge is associative and commutative, and an empty side changes nothing."""
-    shape = {"R": 13, "d": 3}
-    one, two = (make_inputs(distribution, shape, seed) for seed in (1, 2))
+    one, two = (make_inputs(distribution, {"R": 13, "d": 3}, seed) for seed in (1, 2))
 
     def merge(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
         given = dict(zip(("m1", "l1", "o1", "m2", "l2", "o2"), (*left, *right), strict=True))
@@ -173,8 +173,7 @@ def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None
     head, found, online = SOURCE.partition("torch::Tensor onlineSoftmax")
     lossy = head + found + online.replace("double sum = 0.0", "float sum = 0.0f")
     assert lossy != SOURCE
-    (tmp_path / "softmax.cpp").write_text(lossy)
-    (tmp_path / "writeup.md").write_text((LAB / "writeup_template.md").read_text())
+    write_files(tmp_path, {"softmax.cpp": lossy, "writeup.md": (LAB / "writeup_template.md").read_text()})
     arguments = ["--module", str(tmp_path / "softmax.cpp"), "--out", str(tmp_path / "out")]
     arguments += ["--config", str(LAB / "assignment.yaml"), "--writeup", str(tmp_path / "writeup.md")]
     assert accuracy.main([*arguments, "--sizes", "40,110", "--columns", "16,65536"]) == 0
@@ -202,9 +201,7 @@ def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.Cap
     assert "overflow" in told and "part3" not in told
     assert grading.run(["writeup", str(mine), "--lab", "softmax", "--read", str(read)]) == 0
     assert "infinite above 88.7" in read.read_text()
-    for name in ("ada", "bob"):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        (tmp_path / "in" / name / "softmax.cpp").write_text(SOURCE)
+    write_files(tmp_path / "in", dict.fromkeys(("ada/softmax.cpp", "bob/softmax.cpp"), SOURCE))
     page = ["--html", str(tmp_path / "similar.html")]
     assert grading.run(["similar", str(tmp_path / "in"), "--lab", "softmax", *page]) == 0
     assert "2 submissions compared; what" in capsys.readouterr().out

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT, insert_at_start
@@ -83,10 +84,7 @@ def test_a_round_runs_to_and_fro_and_goes_on_without_a_variant_that_breaks() -> 
     one_round(callers, 1)
     assert called == [0, 1, 2, 2, 1, 0, 1, 2, 0, 0, 2, 1]
     assert [len(samples[k]) for k in callers] == [2, 2, 2] and not broken
-
-    def breaks() -> Sample:
-        raise Faulty("crash", Diagnosis("sigsegv", "it crashed\nwith a second line"))
-
+    breaks = Mock(side_effect=Faulty("crash", Diagnosis("sigsegv", "it crashed\nwith a second line")))
     samples, broken = one_round({0: lambda: Sample(1.0, 1.0), 1: breaks}, 0)
     assert broken == {1: "crash: it crashed"}
     assert len(samples[0]) == 2 and not samples[1]
@@ -117,12 +115,10 @@ def test_csv_and_table_hold_the_same_numbers_and_no_markup() -> None:
         assert in_csv[:2] == line[:2]
         assert all(cell in TABLE.text() and cell in TABLE.markdown() for cell in line[:2] if cell)
     assert [row[1] for row in rows[1:]] == ["188.7", "136.8", ""]
-    # Text is neither a formula nor a marker.
     assert "'=1+1" in TABLE.csv() and "<!--" not in TABLE.markdown()
     lines = [line for line in TABLE.markdown().splitlines() if "|" in line]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 4 for line in lines)
     refused("2 columns", Table, "t", "T", ("a", "b"), ((1,),), of=ValueError)
-    # Numbers have four digits and no exponent.
     cells = (1024, 0.0123456, 1234567.8, 0.0, None, float("nan"))
     assert [shown(cell) for cell in cells] == ["1024", "0.01235", "1234568", "0", "", ""]
 
@@ -149,7 +145,6 @@ def test_figures_in_letters_show_points_where_they_are_and_every_number() -> Non
     assert [column for column, _ in marks] == pytest.approx([0, 28, 56], abs=3)
     assert rows[0] < rows[2] < rows[1]  # 30 above 20 above 10
     assert "other: here (4.000, 25.00)" in lines[-1]
-    # Bars and maps hold every number.
     bars = plaintext.text(BARS).splitlines()
     lengths = [line.count(plaintext.BAR) for line in bars if plaintext.BAR in line]
     assert lengths[1] == pytest.approx(4 * lengths[0], abs=2)
@@ -194,7 +189,6 @@ def test_a_macro_without_effect_is_refused(tmp_path: Path, master: str) -> None:
     (tmp_path / "module.cpp").write_text(master.replace("TILE_SIZE", "SIDE"))
     line = ["sweep", "part2", "--module", str(tmp_path), "--out", str(tmp_path / "study")]
     refused(r"does not use TILE_SIZE.*#ifndef TILE_SIZE", gpt149.run, line)
-    # And a macro that changes no object.
     refuse_unchanged = partial(sweep.refuse_unchanged, "TILE_SIZE", Path("module.cpp"))
     refuse_unchanged([b"one", b"another"])
     refuse_unchanged([b"one"])

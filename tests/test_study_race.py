@@ -22,7 +22,8 @@ from labs.attention.cases import make_inputs
 
 KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
 TEXT = KERNELS.read_text()
-RIGHT = re.findall(r"KERNEL\((right\w+)\)", TEXT)
+RIGHT, RACES = (re.findall(rf"KERNEL\(({kind}\w+)\)", TEXT) for kind in ("right", "race"))
+VARIABLES = ("rowSum", "scores", "weight", "", "temp")
 ASSIGNMENT = load(options.PUBLIC_CONFIG)
 PART3 = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
@@ -36,8 +37,7 @@ def watched(function: str) -> racereport.RaceResult:
 
 
 def planted_line(function: str) -> int:
-    at = TEXT.index("// the race", TEXT.index(f"KERNEL({function})"))
-    return TEXT.count("\n", 0, at) + 1
+    return TEXT.count("\n", 0, TEXT.index("// the race", TEXT.index(f"KERNEL({function})"))) + 1
 
 
 @needs_tsan
@@ -49,23 +49,13 @@ def test_a_right_kernel_is_not_blamed(function: str) -> None:
 
 
 @needs_tsan
-@pytest.mark.parametrize(
-    ("function", "variable"),
-    [
-        ("raceAccumulator", "rowSum"),
-        ("raceRowBuffer", "scores"),
-        ("raceMissingPrivate", "weight"),
-        ("raceTasks", ""),
-        ("raceNowait", "temp"),
-    ],
-)
+@pytest.mark.parametrize(("function", "variable"), [*zip(RACES, VARIABLES, strict=True)])
 def test_a_planted_race_is_found(function: str, variable: str) -> None:
     finding = watched(function)
     assert any(planted_line(function) in found.lines for found in finding.races)
     if variable:
         assert variable in {found.variable for found in finding.races}
-    said = "\n".join(racereport.words(finding.races[0], "mine.cpp"))
-    assert f"mine.cpp:{planted_line(function)}: " in said
+    assert f"mine.cpp:{planted_line(function)}: " in "\n".join(racereport.words(finding.races[0], "mine.cpp"))
     assert str(planted_line(function)) in finding.table().csv()
 
 
@@ -91,8 +81,7 @@ def test_the_kits_openmp_runtime_does_all_the_work_once_and_in_order(function: s
         ("(*count)++;", "count"),
         ("++rows;", "rows"),
         ("if (a == b) best = a;", "best"),
-        ("out.rows[k] = 1;", ""),
-        ("float x = sum;", ""),
+        *((line, "") for line in ("out.rows[k] = 1;", "float x = sum;")),
     ],
 )
 def test_a_variable_is_named_after_the_line_that_writes_it(line: str, name: str) -> None:
@@ -139,9 +128,8 @@ REPORT = """WARNING: ThreadSanitizer: data race (pid=1)
 
 def test_a_race_of_foreign_code_is_not_reported() -> None:
     assert racereport.races(REPORT.replace("module", "x"), "") == ()
-    ours = REPORT.replace("module.cpp:1 (p+0x1)", "x.cpp:3 (p+0x1)").replace(
-        "Previous write", "Previous read"
-    )
+    ours = REPORT.replace("module.cpp:1 (p+0x1)", "x.cpp:3 (p+0x1)")
+    ours = ours.replace("Previous write", "Previous read")
     assert racereport.races(ours, "x += 1;")[0].lines == (1,)
 
 
@@ -152,8 +140,7 @@ def test_a_race_of_foreign_code_is_not_reported() -> None:
         ("myFused(at::Tensor, int) [clone ._omp_fn.0]::score", "score", True),
         ("(anonymous namespace)::f(int)::score", "score", True),
         ("(anonymous namespace)::score", "score", False),
-        ("mine::score", "mine::score", False),
-        ("score", "score", False),
+        *((name, name, False) for name in ("mine::score", "score")),
     ],
 )
 def test_a_static_variable_in_a_function_is_named(location: str, name: str, is_static: bool) -> None:

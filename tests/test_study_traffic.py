@@ -54,8 +54,7 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
 def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
     """Runs, jumps and repetitions, fed by hand. N = d = 16 makes memory enough for the indices."""
     draw = random.Random(seed)
-    ways = draw.choice([0, 1, 2, 4])
-    lines = draw.choice([4, 8, 16])
+    ways, lines = draw.choice([0, 1, 2, 4]), draw.choice([4, 8, 16])
     accesses, place = [], 0
     for _ in range(600):
         place = draw.choice([place, place + 1, place + 1, draw.randrange(1024)]) % 1024
@@ -92,8 +91,7 @@ def test_the_simulator_walks_as_the_loops_of_part_2(N: int, d: int, T: int, line
 
 def test_counts_by_hand() -> None:
     """N = d = 16: Q, K and S are 16 lines each, a row is one line."""
-    everything_fits = scores("part1", 16, 16, 64 * KB)
-    assert everything_fits == Traffic(2 * 16**3 + 16**2, 16 + 16 + 16, 16)
+    assert scores("part1", 16, 16, 64 * KB) == Traffic(2 * 16**3 + 16**2, 16 + 16 + 16, 16)
     # Four lines: a row of Q and of S stay, the rows of K come anew for each row of Q.
     assert scores("part1", 16, 16, 4 * 64).fetched == 16 + 16 * 16 + 16
     # Tiles of 4 rows of Q, K and S, and room for the next 4 of K: it comes anew for each 4 rows of Q.

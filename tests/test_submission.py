@@ -14,8 +14,9 @@ import forgery
 import pytest
 from forgery import Entry, zip_bytes
 from handing_in import SOURCE, found, put, scratch, sources, zipped
+from refusals import refused
 
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.submission import MAX_SOURCE_BYTES, find, find_one, finding
 
 __all__ = ["scratch"]
@@ -60,9 +61,8 @@ def test_folders_give_their_names_and_a_class_of_one_keeps_it(tmp_path: Path, sc
 def test_a_folder_of_one_student_is_never_divided(name: str, id_: str, tmp_path: Path, scratch: Path) -> None:
     """Who hands in first could have graded folders as other students."""
     files = {f"{name}/{other}/module.cpp": SOURCE for other in ("bob", "x")}
-    put(
-        tmp_path, {f"class/{path}": content for path, content in files.items()} | {"class.zip": zipped(files)}
-    )
+    put(tmp_path / "class", files)
+    put(tmp_path, {"class.zip": zipped(files)})
     for form in ("class", "class.zip")[: 2 if name != id_ else 1]:
         (one,) = found(tmp_path / form, scratch).items()
         assert one[0] == id_ and "which module.cpp is meant" in (one[1].error or "")
@@ -141,16 +141,13 @@ def test_a_class_of_all_forms_as_folder_and_archive(tmp_path: Path, scratch: Pat
 def test_what_is_no_class_is_told(tmp_path: Path, scratch: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "absent", tmp_path / "nul\0"):
-        with pytest.raises(UsageError) as caught:
-            find(path, "module.cpp", scratch)
-        assert "\n" not in str(caught.value)
+        refused("", find, path, "module.cpp", scratch)
     put(tmp_path, {"broken.zip": b"PK\3\4", "empty.zip": zipped({})})
     assert "is cut off" in sources(tmp_path / "broken.zip", scratch)["broken"]
     assert "nothing was handed in" in sources(tmp_path / "empty.zip", scratch)["empty"]
     # A scratch folder that cannot be made is the kit's fault.
     put(tmp_path, {"module.cpp": SOURCE, "file": b""})
-    with pytest.raises(KitError):
-        find(tmp_path / "module.cpp", "module.cpp", tmp_path / "file" / "scratch")
+    refused("", find, tmp_path / "module.cpp", "module.cpp", tmp_path / "file" / "scratch", of=KitError)
 
 
 DENIED = (13, "Permission denied")
@@ -262,8 +259,7 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, scratch: Path, monkeypatch
     monkeypatch.setattr(os, "open", refuse_reading)
     told = {"a": f"private cannot be listed: {DENIED[1]}", "b": f"module.cpp cannot be read: {DENIED[1]}"}
     assert sources(tmp_path / "class", scratch) == {**told, "c": b"1"}
-    with pytest.raises(UsageError, match="private cannot be listed"):
-        find(tmp_path / "class/a/private", "module.cpp", scratch)
+    refused("private cannot be listed", find, tmp_path / "class/a/private", "module.cpp", scratch)
 
 
 def test_nothing_is_left_open_and_nothing_grows(tmp_path: Path, scratch: Path) -> None:

@@ -15,8 +15,8 @@ from conftest import ROOT
 from handing_in import SOURCE, found, put, scratch, sources, zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
-from grader.base.errors import UsageError
 from grader.base.harmless import one_line
 from grader.submission import find
 from grader.submission.exports import canvas_name, gradescope_entries
@@ -77,9 +77,7 @@ UNREADABLE = (b"a: [", b"- a\n- b\n", b"\xff\xfe\0", b"a: 2023-99-99\n", b"", b"
 @pytest.mark.parametrize("content", UNREADABLE)
 def test_gradescope_metadata_that_cannot_be_read(content: bytes, tmp_path: Path, scratch: Path) -> None:
     put(tmp_path, {"submission_metadata.yml": content, "submission_1/module.cpp": SOURCE})
-    with pytest.raises(UsageError, match=r"submission_metadata\.yml") as caught:
-        find(tmp_path, "module.cpp", scratch)
-    assert "\n" not in str(caught.value)
+    refused(r"submission_metadata\.yml", find, tmp_path, "module.cpp", scratch)
 
 
 def test_yaml_that_names_itself_does_no_harm_and_its_scalars_are_texts() -> None:
@@ -129,8 +127,8 @@ def test_metadata_of_no_export_s_shape_is_reported_and_not_recursed_into() -> No
 
 def test_a_student_s_own_file_is_not_the_class_s_metadata(tmp_path: Path, scratch: Path) -> None:
     forged = b"submission_1:\n  :submitters:\n  - :name: Another\n  :created_at: 2020-01-01 00:00:00 Z\n"
-    own = {"submission_metadata.yml": forged, "submission_1/module.cpp": b"1"}
-    own["submission_metadata.yaml"] = b""
+    metadata = {"submission_metadata.yml": forged, "submission_metadata.yaml": b""}
+    own = {**metadata, "submission_1/module.cpp": b"1"}
     put(tmp_path / "folder/mallory/hw", own)
     put(tmp_path / "beside/mallory", {"submission_metadata.yml": forged, "src/module.cpp": b"1"})
     put(tmp_path, {"class/mallory.zip": zipped({f"hw/{name}": text for name, text in own.items()})})
@@ -196,8 +194,7 @@ def test_names_become_ids_and_nobody_takes_another_s_place(tmp_path: Path, scrat
     more = identify([("alice", "0"), ("Alice", "a"), ("bob", "b"), (f"alice-{'0' * 6}", "x")])
     assert one == {"a": "Alice", "b": "bob"}
     assert more[2] == "bob" and not {"Alice", "alice"} & set(more)
-    squatter = more[0]
-    assert len(set(identify([("alice", "0"), ("Alice", "a"), (squatter, "x")]))) == 3
+    assert len(set(identify([("alice", "0"), ("Alice", "a"), (more[0], "x")]))) == 3
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -126,8 +126,7 @@ BYTES, CUT = [bytes([byte]) for byte in range(256)], PLAYS.read_bytes()[:-1]
         ("v.json", b'{"a": 0, "\\ud800": 1}', "half a character"),
         ("v.json", b"[" * 100_000, "not JSON"),
         ("v.pkl", pickle.dumps({"a": 0}), "a pickle is never opened"),
-        (TENSORS, b"", "ends before its header"),
-        (TENSORS, b"\x05\0\0", "ends before its header"),
+        *((TENSORS, data, "ends before its header") for data in (b"", b"\x05\0\0")),
         (TENSORS, raw(b"{}", length=1 << 62), "ends before its header"),
         (TENSORS, raw(b"{"), "not JSON"),
         (TENSORS, raw(b"[1]"), "no table"),
@@ -204,8 +203,7 @@ def test_gpt2_fits(tmp_path: Path) -> None:
         weights[name.removeprefix("transformer.")] = tensor.t().contiguous() if turned else tensor
     tensorfile.write(tmp_path / "model.safetensors", weights, {"format": "pt"})
     (tmp_path / "config.json").write_text('{"n_head": 2}')
-    loaded = checkpoint.load(tmp_path / "model.safetensors", words_file(tmp_path))
-    assert same_function(loaded.model, model)
+    assert same_function(checkpoint.load(tmp_path / "model.safetensors", words_file(tmp_path)).model, model)
 
 
 class Malicious:

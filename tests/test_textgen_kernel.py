@@ -90,9 +90,7 @@ def test_right_kernels_speak_as_torch(stage: Stage, part: str, texts: int, lengt
     assert tally.near_ties or torch.equal(tally.tokens, stage.by_torch(prompt, 12, heat))
 
 
-def test_a_window_slides_over_a_longer_text_and_a_mask_as_channels_takes_one_call_a_layer(
-    stage: Stage,
-) -> None:
+def test_a_window_slides_over_a_longer_text_and_a_mask_takes_one_call_a_layer(stage: Stage) -> None:
     prompt = stage.prompt(20)
     tally = stage.speak("gpt149_ref_naive", prompt, 30, window=12)
     assert tally.fault is None, tally.fault
@@ -173,8 +171,7 @@ def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: f
 
 
 def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
-    source = torch.Generator().manual_seed(3)
-    q, v = torch.ones(1, 1, 1, 4), torch.randn(1, 1, 10, 4, generator=source)
+    q, v = torch.ones(1, 1, 1, 4), torch.randn(1, 1, 10, 4, generator=torch.Generator().manual_seed(3))
     k = torch.full((1, 1, 10, 4), 10.0)
     k[:, :, -1] = -15.0  # the newest key's score is 100 below the others
     with stage.zygote.spawn("raw", stage.wrong_library, threads=1) as session:

@@ -113,5 +113,4 @@ def test_every_row_is_there() -> None:
     rows = {f"{letter}{number}" for letter, last in counts.items() for number in range(1, last + 1)}
     assert {row.row for row in THREATS} == rows - {"C5"}
     packed = [row for submission in submissions([*THREATS, *CONTROLS]) for row in submission.threats.values()]
-    names = {(row.row, row.name) for row in packed}
-    assert len(packed) == len(names) == len(THREATS) + len(CONTROLS)
+    assert len(packed) == len({(row.row, row.name) for row in packed}) == len(THREATS) + len(CONTROLS)

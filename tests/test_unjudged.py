@@ -14,6 +14,7 @@ from classes.acting_class import SMALL, rows_of
 from classrows import PARTS, assignment, part, result
 from conftest import insert_at_start, keeping
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, USES_IT, on_the_path
+from laying_out import write_files
 from shared_forms import python
 
 from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
@@ -76,8 +77,8 @@ def test_it_survives_in_files_and_those_of_an_earlier_kit_wait_for_nothing(tmp_p
     path.write_text(json.dumps(values))
     assert result_json.read(path).parts[0].waits_for == ""
     prints = {"source": "1", "assignment": "2", "kit": "3", "settings": "4"}
-    old = {"kind": "result", "submission_id": "a", "fingerprints": prints}
-    old |= {"at": "", "seconds": {}, "attempt": 1}
+    known = {"submission_id": "a", "at": "", "seconds": {}, "attempt": 1}
+    old = {"kind": "result", "fingerprints": prints, **known}
     (tmp_path / ledger.LEDGER).write_text(json.dumps(old) + "\n")
     assert ledger.read(tmp_path).records["a"].waits_for == ""
     nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
@@ -136,8 +137,7 @@ def test_waiting_is_over_when_all_of_it_is_here(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("PATH", str(tmp_path))
     assert waiting.is_over("") == waiting.is_over("gpu") == waiting.is_over("gpu ispc") == ""
     assert waiting.is_over("ispc") == "ispc is here now" and waiting.is_over("nvcc") == ""
-    (tmp_path / "nvcc").write_text("#!/bin/sh\n")
-    (tmp_path / "nvcc").chmod(0o755)
+    write_files(tmp_path, {"nvcc": "#!/bin/sh\n"}, 0o755)
     assert waiting.is_over("ispc nvcc") == "ispc and nvcc is here now"
 
 
@@ -174,12 +174,8 @@ def class_folder(master: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "alone": {"module.cpp": uses},
         "leftover": {"module.cpp": plain, "module.ispc": PROGRAM},
     }
-    folder = tmp_path_factory.mktemp("class")
-    for name, files in submissions.items():
-        (folder / name).mkdir()
-        for file, text in files.items():
-            (folder / name / file).write_text(text)
-    return folder
+    texts = {f"{name}/{file}": text for name, files in submissions.items() for file, text in files.items()}
+    return write_files(tmp_path_factory.mktemp("class"), texts)
 
 
 def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_path: Path) -> None:

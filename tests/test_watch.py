@@ -101,7 +101,6 @@ def test_a_time_stands_beside_the_last_good_one() -> None:
     assert "0.50 x the last good time (12:02:00): faster" in beside_last_good(known, timing(0.4))
     assert beside_last_good(known, timing(0.9)).endswith(": slower")
     assert "no difference to be sure of" in beside_last_good(known, timing(0.81))
-    # Several parts are summed up.
     found = result((part("part1", "one", 10), part("part2", "two", 20, "wrong")))
     line = summary(Judged(NOON, "", "", found, score(found)))
     assert line.startswith("1 of 2 pass") and line.endswith("(not part2)")

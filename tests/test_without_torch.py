@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from building import write
 from conftest import keeping
+from laying_out import write_files
 from shared_forms import python
 
 from grader.assignment.mutations import Mutation
@@ -91,10 +92,8 @@ def run(script: str, *arguments: str, code: int = 0) -> str:
 
 def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
     """Return the results of these sources, by name, from a process without torch (`torch`: one of the scripts)."""
-    places = {}
-    for name, text in sources.items():
-        (folder / name).mkdir()
-        places[name] = str(write(folder / name, text))
+    write_files(folder, {f"{name}/module.cpp": text for name, text in sources.items()})
+    places = {name: str(folder / name / "module.cpp") for name in sources}
     said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")
     return json.loads(said.splitlines()[-1])
 

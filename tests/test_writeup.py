@@ -46,7 +46,6 @@ def test_a_table_is_put_into_its_region_and_nowhere_else() -> None:
     assert fill(text, "sweep-part2", other) == fill(TEMPLATE, "sweep-part2", other)
     headings = [line for line in TEMPLATE.splitlines() if line.startswith("#")]
     assert [line for line in text.splitlines() if line.startswith("#")] == headings
-    # Line endings stay.
     text = fill("a\r\n<!-- table: cache -->\r\n<!-- end -->\r\nb\r\n", "cache", TABLE)
     assert "\n" not in text.replace("\r\n", "") and text.endswith("<!-- end -->\r\nb\r\n")
     refused("holds a region's marker", fill, TEMPLATE, "cache", "x\n<!-- end -->")
@@ -96,11 +95,9 @@ def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> No
     assert sum(question.points for question in questions) == worth["writeup"]
     assert all(f"### {question.title} (" in TEMPLATE for question in questions)
     assert set(tables(TEMPLATE)) <= {step.table for step in COURSE.lab.steps()}
-    path = (
-        write_files(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
-        / "key.yaml"
-    )
-    refused("key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'", staff.read_key, path)
+    write_files(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
+    why = "key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'"
+    refused(why, staff.read_key, tmp_path / "key.yaml")
     refused("cannot read the key", staff.read_key, tmp_path / "nowhere.yaml")
 
 

@@ -13,6 +13,7 @@ from conftest import ROOT
 from packaging.requirements import Requirement
 
 from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.base.results import PartResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
@@ -39,15 +40,18 @@ interpreted = pytest.mark.skipif(bool(_UNFIT), reason=_UNFIT)
 cardless = pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU")
 
 
-def judged(folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] = ()) -> dict[str, PartResult]:
+def judged(
+    folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] = (), of: Assignment = ASSIGNMENT
+) -> dict[str, PartResult]:
     """Results alone of a file with this text, by part; on the cases of these names where there are some."""
-    (folder / "kernels.py").write_text(text, encoding="utf-8")
+    source = folder / of.source
+    source.write_text(text, encoding="utf-8")
     chosen = [
         replace(part, cases=tuple(case for case in part.cases if not cases or case.name in cases))
-        for part in map(ASSIGNMENT.part, parts)
+        for part in map(of.part, parts)
     ]
     options = Options(shape={}, timing=False, profile=False)
-    return {part.id: part for part in evaluate(ASSIGNMENT, folder / "kernels.py", chosen, options).parts}
+    return {part.id: part for part in evaluate(of, source, chosen, options).parts}
 
 
 def words(part: PartResult) -> str:

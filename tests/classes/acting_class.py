@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from handing_in import put
-from process_tree import alive
+from process_tree import alive, wait_for
 
 from grader.staff.classroom import gradebook, ledger
 
@@ -100,7 +100,6 @@ class Class:
         return judge.returncode, said
 
     def grade(self, exit_code: int = 0, **wanted: object) -> str:
-        """Run a judge that must end with this exit code. Return its output."""
         code, said = self.run(**wanted)
         assert code == exit_code, said
         return said
@@ -178,7 +177,4 @@ def processes_of(state: Path) -> Iterator[int]:
 
 def gone(state: Path) -> bool:
     """Return True as soon as none of the class's processes is left, False if some stay."""
-    deadline = time.monotonic() + HANG_S
-    while any(processes_of(state)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not any(processes_of(state))
+    return bool(wait_for(lambda: not any(processes_of(state))))

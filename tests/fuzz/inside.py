@@ -98,10 +98,6 @@ def read_hint(data: bytes) -> None:
     hints.hint_for("too few arguments to function 'void twoDimRead(int)'", 1, text)
 
 
-def read_sanitizer(data: bytes) -> None:
-    sanitize.report(harmless(data.decode(errors="replace")), SOURCE_FILE)
-
-
 def read_object(data: bytes) -> None:
     assert all(len(flag.message) < 1000 for flag in inspection.flags_of(elf.parse(data)))
 
@@ -206,7 +202,8 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "sanitizers' reports", read_sanitizer, (SANITIZER, SANITIZER[250:]),
+            "sanitizers' reports", lambda data: sanitize.report(harmless(data.decode(errors="replace")), SOURCE_FILE),
+            (SANITIZER, SANITIZER[250:]),
             words=(b"    #1 0x1 in ", b"module.cpp:1", b": Assertion '", b"' failed.", b"runtime error: "),
             patterns={
                 **repeats(b"\n", head=b"module.cpp:9:3: runtime error: x\n"),

@@ -49,11 +49,6 @@ def read_archive(data: bytes) -> int:
     return total_bytes
 
 
-def read_class(path: Path) -> object:
-    """Take the archive for a class."""
-    return find(path, "module.cpp", path.with_name("scratch"))
-
-
 HANDED_IN = {"hw4/module.cpp": SOURCE, "hw4/" + "long/" * 25 + "name.txt": b"x", "hw4/Zoë.md": b"hi"}
 MODULE, CANVAS = {"module.cpp": SOURCE}, "doejane_LATE_12345_67890_module-1.cpp"
 CLASS = {"ada/module.cpp": SOURCE, "bob.zip": zipped(MODULE), CANVAS: SOURCE, "eve/notes.txt": b""}
@@ -151,7 +146,7 @@ READERS = (
         },
     ),
     Reader(
-        "a class's archive", in_file(read_class, "class.zip"),
+        "a class's archive", in_file(lambda path: find(path, "module.cpp", path.with_name("scratch")), "class.zip"),
         [zipped(CLASS), zipped(EXPORT), tar_bytes(CLASS), tar_bytes(EXPORT, "w:gz")],
         TOLD, b"module.cpp .zip submission_1/ _1_2_ PK\1\2".split(), {"many students": many_members}, cost=3,
     ),

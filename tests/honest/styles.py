@@ -96,7 +96,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def formatted(*names: str) -> str:
-    """Return statements that copy tensors into vectors."""
     return "".join(f"    std::vector<float> {name} = formatTensor({name}Tensor);\n" for name in names)
 
 
@@ -142,7 +141,6 @@ class _Writer:
         return f"fourDimRead({tensor}, b, h, {row}, {column}, H, N, d)"
 
     def write(self, row: str, column: str, value: str) -> str:
-        """Sets element (b, h, row, column) of O."""
         if self.style.accessors == "offset":
             return f"O[offset4(b, h, {row}, {column}, H, N, d)] = {value};"
         return f"fourDimWrite(O, b, h, {row}, {column}, H, N, d, {value});"
@@ -290,13 +288,11 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         return self.sums("k", "j", product, self.write("i", "k", "sum" + scaled))
 
     def fused(self) -> str:
+        all_rows = "    std::vector<float> rows = formatTensor(temp);\n"
+        thread = "int thread = omp_get_thread_num();"
         outside, inside, at = {
             "index": ("", STARTERS_ROW, "ORow[{}]"),
-            "copied": (
-                "    std::vector<float> rows = formatTensor(temp);\n",
-                "int thread = omp_get_thread_num();",
-                "rows[thread * N + {}]",
-            ),
+            "copied": (all_rows, thread, "rows[thread * N + {}]"),
             "local": ("", "std::vector<float> ORow(N, 0.f);", "ORow[{}]"),
         }[self.style.row]
         weight = at.format("j")

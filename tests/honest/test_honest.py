@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,6 @@ from module_ref_stub import library_path
 
 PARTS = ("4Dread", "part1", "part2", "part3", "part4")
 ASSIGNMENT = load(ROOT / "configs" / "gpt149.yaml")
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as one:
-        yield one
 
 
 @pytest.fixture

@@ -16,12 +16,9 @@ WIDTHS = {"QK_t": "N", "temp": "N", "Sij": "Bc", "Pij": "Bc", **TILES}
 ELEMENT = r"(?P<name>\w+)\[(?P<row>[\w() ]+)\]\[(?P<column>\w+)\]"
 #: Local names, and others for them.
 NAMES = {"s": "sum score dot acc s", "v": "val value result acc v", "e": "e ex weight expVal p"}
-NAMES |= {
-    "total": "total rowSum sumExp denominator",
-    "gi": "gi row globalRow qi",
-    "gj": "gj column globalCol kj",
-}
-NAMES |= {"i0": "i0 ib iBlock ii", "j0": "j0 jb jBlock jj", "k0": "k0 kb kBlock kk"}
+NAMES |= {"total": "total rowSum sumExp denominator", "gi": "gi row globalRow qi"}
+NAMES |= {"gj": "gj column globalCol kj", "i0": "i0 ib iBlock ii"}
+NAMES |= {"j0": "j0 jb jBlock jj", "k0": "k0 kb kBlock kk"}
 INDEX = (
     "⟦((x * sizeX + y) * sizeY + z) * sizeZ + b¦x * sizeX * sizeY * sizeZ + y * sizeY * sizeZ + z * sizeZ + b¦"
     "x * (sizeX * sizeY * sizeZ) + y * (sizeY * sizeZ) + z * sizeZ + b⟧"

@@ -9,7 +9,6 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _SUM = re.compile(r"^(\w+) \+= ([^;]*);$", re.MULTILINE)
 _LOOP = re.compile(r"for \((int \w+ = [^;()]*); ([^;]*); (\w+\+\+|\+\+\w+)\) \{")
 
-
 #: Cannot be renamed: the assignment calls them, or the language has them.
 _FIXED = (
     "at torch std exp expf min max fill assign data omp omp_get_thread_num vector Tensor zeros kFloat auto bool break "

@@ -14,9 +14,9 @@ from authors import bodies, submission
 from copies import EFFORTS, copied, reordered
 from fuzz.mutating import Reader, growth
 from handing_in import put
+from refusals import refused
 
 from grader.assignment.regions import strip_solution
-from grader.base.errors import UsageError
 from grader.staff.similarity import agreement, likeness, similar_html
 from grader.staff.similarity.pairs import Pair
 from grader.staff.similarity.tokens import functions, tokens
@@ -276,5 +276,4 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
     put(tmp_path, {"out/anna/result.json": b"{}"})
     mistakes = {"--submissions": ("out",), "nowhere": ("nowhere",), "--top": (".", "--top", "0")}
     for why, (folder, *more) in mistakes.items():
-        with pytest.raises(UsageError, match=why):
-            likeness.main([str(tmp_path / folder), *more])
+        refused(why, likeness.main, [str(tmp_path / folder), *more])

@@ -49,7 +49,6 @@ RETURN = """
 
 
 def vectors(loop: str) -> str:
-    """Return the body of a kernel whose loop works on vectors."""
     return FORMATTED + loop + RETURN
 
 
@@ -233,24 +232,21 @@ SLICE_OF_TEMP = """int t = omp_get_thread_num();
 ROW_OF_TEMP = "std::vector<float> ORow = formatTensor(temp[omp_get_thread_num()]);"
 OWN_ROW = "std::vector<float> ORow(N, 0.0f);"
 THREADS = "    const int threads = omp_get_max_threads();"
-ALL_THREADS = "collapse(2) num_threads(threads)"
+ON_ALL_THREADS = {"helpers": USING, "before": THREADS, "pragma": "collapse(2) num_threads(threads)"}
+ONE_TOTAL = {"before": "    float total;"}
 
 WRITTEN = {
     "starter": Written(),
     "values": Written(BY_VALUE, USING, row=ROW_OF_USING, exp="std::exp"),
-    "collapse2": Written(
-        *(BY_INDEX, USING, "", THREADS, ALL_THREADS), row=SLICE_OF_TEMP, sum="float total(0);", exp="expf"
-    ),
+    "collapse2": Written(BY_INDEX, **ON_ALL_THREADS, row=SLICE_OF_TEMP, sum="float total(0);", exp="expf"),
     "local": Written(pragma="", row=OWN_ROW, exp="std::exp"),
-    "private": Written(
-        before="    float total;", pragma="collapse(3) private(total)", row=ROW_OF_TEMP, sum="total = 0.f;"
-    ),
+    "private": Written(**ONE_TOTAL, pragma="collapse(3) private(total)", row=ROW_OF_TEMP, sum="total = 0.f;"),
     "accessors": Written("", headers="#include <cmath>", body=WITH_ACCESSORS, bindings=""),
     "safe": Written(BY_INDEX, headers="#include <limits>\n#include <algorithm>", body=vectors(SAFE_SOFTMAX)),
     "heads": Written("", USING, body=OF_A_HEAD, bindings=""),
     "parallel_for": Written(headers="#include <ATen/Parallel.h>", body=vectors(BY_PARALLEL_FOR)),
     # One sum for all threads.
-    "race": Written(before="    float total;", sum=RACING_SUM),
+    "race": Written(**ONE_TOTAL, sum=RACING_SUM),
 }
 #: Beside the ten: one with SIMD that writes through views of temp's rows, and the same with one row for all threads.
 ROWS_OF_TEMP, ONE_ROW_OF_TEMP = (

@@ -6,11 +6,12 @@ import csv
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import published
 import pytest
-from building import PLAIN, SANITIZED
+from building import PLAIN, SANITIZED, write
 from conftest import one_of_each
 from refusals import refused
 
@@ -30,16 +31,11 @@ SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.
 CACHEGRIND = ("--cache", "1K", "--cachegrind")
 Captured = pytest.CaptureFixture[str]
 RIGHT = [name for name in published.SOURCES if name != "race"]
+written = partial(write, name="mine.cpp")
 needs_tsan = pytest.mark.skipif(
     not race.has_thread_sanitizer(toolchain()), reason="only gcc on Linux has the ThreadSanitizer that fits"
 )
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
-
-
-def written(folder: Path, text: str) -> Path:
-    source = folder / "mine.cpp"
-    source.write_text(text)
-    return source
 
 
 def line_of(text: str, what: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -76,13 +76,9 @@ def test_the_output_leads_to_the_line(
     text, marked = without_marks(mutations.side_by_side(correct, functions, made, dropped))
     starts = [text[: text.index(f" {mutations.variant(k)}(")].count("\n") + 1 for k in range(len(group))]
     file.write_text(text)
-    options = Options(
-        shape={name: size for name, size in SHAPE.items() if name in course.defaults},
-        timing=False,
-        profile=False,
-        second_look=True,
-        watch_races=lambda part: race.words_of(course, part, file, {}),
-    )
+    shape = {name: size for name, size in SHAPE.items() if name in course.defaults}
+    watch = partial(race.words_of, course, source=file, defines={})
+    options = Options(shape, timing=False, profile=False, second_look=True, watch_races=watch)
     parts = evaluate(course, file, mutations.parts_of(course, made), options).parts
     for bug, start, end, part in zip(group, starts, [*starts[1:], 1 << 30], parts, strict=True):
         # A damaged heap may also make free() wait for ever.

@@ -132,9 +132,8 @@ def main() -> int:
         for mutation, result in wrong:
             code, grade = result.diagnosis.code if result.diagnosis else "-", standing(mutation, result)
             named.update((grade, f"wrong {result.verdict}"))
-            wanted = (
-                "" if code in mutation.codes else f"  (wanted: {' or '.join(mutation.codes) or 'nothing'})"
-            )
+            promised = " or ".join(mutation.codes) or "nothing"
+            wanted = "" if code in mutation.codes else f"  (wanted: {promised})"
             print(f"{mutation.name:45} {result.verdict:8} {grade:8} {code}{wanted}", flush=True)
         right = [judged for group in groups(RIGHT) for judged in judge(group, zygote, Path(folder))]
     refused = [f"{mutation.name}: {result.verdict}" for mutation, result in right if result.verdict != "pass"]

@@ -106,7 +106,6 @@ SHARED_OUT_BY_HAND = BY_ROW_IN_PARALLEL.replace(
     "#pragma omp parallel\n    for (int row = omp_get_thread_num(); row < B * H * N; row += omp_get_num_threads()) {",
 )
 
-
 ROW_LOOP = """for (int i = 0; i < N; i++) {
                 for (int j = 0; j < N; j++) {
                     float score"""

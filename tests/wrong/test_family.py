@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 from family import Answer, answers, first_of_each_code, groups, judge
+from refusals import refused
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
@@ -34,12 +35,6 @@ FIRST, SOME_RIGHT = first_of_each_code(WRONG), RIGHT[::10]
 QUICK = groups(FIRST)
 GROUPS = [*QUICK, *groups([mutation for mutation in WRONG if mutation not in FIRST])]
 RIGHT_GROUPS = [SOME_RIGHT, *groups([mutation for mutation in RIGHT if mutation not in SOME_RIGHT])]
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as started:
-        yield started
 
 
 def in_tiers(groups: Sequence[Group], quick: int) -> list[ParameterSet]:
@@ -125,8 +120,8 @@ def test_right_variants_are_accepted_without_suspicion(group: Group, zygote: Zyg
 
 
 def test_an_edit_that_no_longer_fits_is_an_error(master: str) -> None:
-    with pytest.raises(ValueError, match="found 0 times"):
-        apply(master, [Mutation("gone", "part1", (("no such text", ""),))])
+    gone = Mutation("gone", "part1", (("no such text", ""),))
+    refused("found 0 times", apply, master, [gone], of=ValueError)
     assert all(apply(master, [mutation]) != master for mutation in [*WRONG, *RIGHT])
 
 

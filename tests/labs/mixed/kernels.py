@@ -20,7 +20,6 @@ FLOATS = (
 
 
 def one(name: str, part: str, old: str, new: str, *codes: str) -> Mutation:
-    """A kernel wrong by one edit."""
     return Mutation(name, part, ((old, new),), codes)
 
 

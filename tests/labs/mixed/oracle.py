@@ -29,12 +29,8 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
     x = draws.uniform((r, c), -4.0, 4.0)
     if distribution == "steps":
         x = np.floor(x)
-    return {
-        "X": x,
-        "y": draws.uniform((c,), 0.5, 1.5),
-        "labels": draws.below(KINDS, (r,)).astype(np.int64),
-        "places": draws.below(max(1, c), (r,)).astype(np.int32),
-    }
+    y, labels = draws.uniform((c,), 0.5, 1.5), draws.below(KINDS, (r,)).astype(np.int64)
+    return {"X": x, "y": y, "labels": labels, "places": draws.below(max(1, c), (r,)).astype(np.int32)}
 
 
 def near(value: Array, steps: int) -> Expected:
@@ -61,7 +57,6 @@ def down_the_columns(s: Situation) -> Array:
 
 
 def moments(inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
-    """Sum and mean of each row, and the number of rows of each label."""
     count = np.bincount(inputs["labels"].astype(np.int64), minlength=KINDS).astype(np.float64)
     sums, means = near(inputs["X"].sum(1), shape["C"]), near(inputs["X"].mean(1), shape["C"])
     return {"": sums, "mean": means, "count": Expected(count, 0.0)}
