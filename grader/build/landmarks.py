@@ -173,20 +173,6 @@ class Body:
             dict.fromkeys(name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*\b(?!\s*[(:])", text))
         )
 
-    def constants(self) -> dict[str, int]:
-        """Macros of the file, and whole-number constants of the function, by name."""
-        found = {}
-        for n, row in enumerate(self.code, 1):
-            macro = re.match(r"\s*#\s*define\s+(\w+)\s+(\d{1,9})\s*$", row)
-            inside = self.first <= n <= self.last
-            own = re.search(
-                r"\b(?:const|constexpr)\s+(?:int|size_t|long|unsigned)\s+(\w+)\s*=\s*(\d{1,9})\s*;", row
-            )
-            for match in (macro, own if inside or n < self.first else None):
-                if match is not None:
-                    found[match[1]] = int(match[2])
-        return found
-
     def _lines(self) -> range:
         return range(self.opened + (self.opened < self.last), self.last + 1)
 

@@ -68,7 +68,6 @@ class Session:
         self._open_fds = list(pipes)
         self._output_open = True
         self._captured = bytearray()
-        self.output_total_bytes = 0
         self.call_timeout_s = call_timeout_s
         self.call_cpu_s: float | None = None
         """Limit of CPU seconds of a call, where the wall limit only ends what waits."""
@@ -343,7 +342,6 @@ class Session:
             self._output_open = False
             if selector:
                 selector.unregister(self._output_fd)
-        self.output_total_bytes += len(chunk)
         self._captured += chunk[: max(0, OUTPUT_LIMIT_BYTES - len(self._captured))]
 
     def _drain_until_closed(self, deadline: float) -> None:

@@ -69,7 +69,7 @@ class Watch:
         self._threads_are_the_kernels, self._threads = own_code is not None, 1
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
-        self._stops = self._unstopped = self._late = self._very_late = 0
+        self._stops = self._unstopped = self._late = 0
         self._excess = Excess()
         self.evidence = Evidence()
 

@@ -45,7 +45,6 @@ int cuMemMap(u64 address, size_t size, size_t offset, u64 handle, u64 flags) {
 int cuMemSetAccess(u64 address, size_t size, const int *access, size_t count) { return access[2] != 3 || count != 1; }
 int cuMemUnmap(u64 address, size_t size) { return 0; }
 int cuMemAddressFree(u64 address, size_t size) { return munmap((void *)address, size); }
-int cuMemcpyHtoD_v2(u64 to, const void *from, size_t size) { memcpy((void *)to, from, size); return 0; }
 int cuMemcpyDtoH_v2(void *to, u64 from, size_t size) { memcpy(to, (void *)from, size); return 0; }
 int cuMemcpyDtoDAsync_v2(u64 to, u64 from, size_t size, void *stream) { memcpy((void *)to, (void *)from, size); return stream != 0; }
 int cuMemsetD16Async(u64 to, unsigned short value, size_t count, void *stream) { for (size_t i = 0; i < count; i++) ((uint16_t *)to)[i] = value; return stream != 0; }

@@ -35,11 +35,9 @@ MEMORY_SHARE = 0.4
 class TimedRunner:
     """A session of a runner that has an arena's memory, attached."""
 
-    def __init__(
-        self, session: Session, arena: Arena, request: Mapping[str, Any], *, fill_in_clock: bool = True
-    ) -> None:
+    def __init__(self, session: Session, arena: Arena, request: Mapping[str, Any]) -> None:
         """`request` as `Arena.attach_request` makes it. `failure` is how attaching ended, if not well."""
-        self.session, self.arena, self._fill_in_clock = session, arena, fill_in_clock
+        self.session, self.arena = session, arena
         self.failure = _failed(session.command(dict(request)))
         self.base_sets = 1 if arena.sets > 1 else 0
         """Of the call that is taken off."""
@@ -72,12 +70,9 @@ class TimedRunner:
         header = {"op": "go", "inputs": [], "sets": sets}
         self.arena.warm_up(WARM_UP_S)
         self.arena.poison()
-        if self._fill_in_clock:
-            return self.session.command(
-                header, begin=lambda: self.arena.fill(seed, laid), finish=lambda: self.arena.take(laid)
-            )
-        self.arena.fill(seed, laid)
-        return self.session.command(header, finish=lambda: self.arena.take(laid))
+        return self.session.command(
+            header, begin=lambda: self.arena.fill(seed, laid), finish=lambda: self.arena.take(laid)
+        )
 
     def seconds(self, call: Call) -> float:
         """What of a call on all sets was the kernel's, per set."""

@@ -172,10 +172,6 @@ class Driver:
         self("cuMemAddressFree", c_uint64(address), c_size_t(size))
         self("cuMemRelease", c_uint64(handle))
 
-    def copy_in(self, address: int, data: memoryview) -> None:
-        source = (ctypes.c_char * len(data)).from_buffer_copy(data)
-        self("cuMemcpyHtoD_v2", c_uint64(address), source, c_size_t(len(data)))
-
     def copy_out(self, address: int, size: int) -> bytearray:
         data = bytearray(size)
         target = (ctypes.c_char * size).from_buffer(data)
