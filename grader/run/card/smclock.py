@@ -6,6 +6,7 @@ The package is optional: without it, or where the library does not answer, nothi
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,15 +56,16 @@ class SmClock:
 def of(driver: Driver) -> SmClock | None:
     """Return the clock of the driver's card; None if it cannot be read."""
     try:
-        import pynvml
+        # By name: most copies of the kit need none.
+        library = importlib.import_module("pynvml")
     except ImportError:
         return None
     bus = ctypes.create_string_buffer(32)
     try:
         driver("cuDeviceGetPCIBusId", bus, ctypes.c_int(32), ctypes.c_int(driver.device))
-        pynvml.nvmlInit()
-        return SmClock(pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(bus.value))
-    except (CudaError, AttributeError, pynvml.NVMLError):
+        library.nvmlInit()
+        return SmClock(library, library.nvmlDeviceGetHandleByPciBusId(bus.value))
+    except (CudaError, AttributeError, library.NVMLError):
         return None
 
 
