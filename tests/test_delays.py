@@ -80,7 +80,7 @@ def test_delays_leave_right_answers_right(master: str, start: Start, tmp_path: P
 @needs_delays
 def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Path) -> None:
     with start(tmp_path, keeping(master, "myUnfusedAttentionBlocked")) as session:
-        # Enough to outweigh torch's idle threads, which wait busily at first where there are cores for all of them.
+        # Enough to outweigh idle threads of torch that still wait busily when the first call begins.
         assert right_answers(session, "part2", SERIAL_CALLS, SERIAL_N) == SERIAL_CALLS
         assert not session.shares_work
 

@@ -80,6 +80,7 @@ class Session:
         if prepares:
             self._await_ready()
         self._greet()
+        self._watch.loaded()
 
     def __enter__(self) -> Session:
         return self
@@ -98,7 +99,7 @@ class Session:
 
     @property
     def shares_work(self) -> bool:
-        """Whether threads besides the first have had work so far, as `delays` ask."""
+        """True if threads besides the first have worked in the calls so far, as `delays` asks."""
         return self._watch.shares_work()
 
     @property

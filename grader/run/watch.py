@@ -67,6 +67,7 @@ class Watch:
         self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
         self._known_code = frozenset(own_code) if own_code is not None else _torchs_code(_parent(pid))
         self._threads_are_the_kernels, self._threads = own_code is not None, 1
+        self._loading_s = (0.0, 0.0)
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
         self._stops = self._unstopped = self._late = 0
@@ -94,17 +95,30 @@ class Watch:
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
         return cpu_s if stands else None
 
+    def loaded(self) -> None:
+        """Note what loading the object cost: torch's idle threads wait busily then, for 0.1 s on many cores."""
+        self._loading_s = self._used_s() or (0.0, 0.0)
+
     def shares_work(self) -> bool:
-        """Whether threads besides the first have work so far. In a native runner the kernel alone makes any, so there
-        need only be one, however short the calls were. Torch keeps idle ones in every runner: there they have to have
-        done a good part of the runner's work. True where the system does not tell."""
+        """Say if threads besides the first have worked since the object was loaded. True where nothing shows it.
+
+        A native runner has no thread that the kernel did not make, so one is enough, however short the calls were.
+        Torch keeps idle threads in every runner: there they must have done a good part of the runner's work.
+        """
         if self._threads_are_the_kernels and self._threads > 1:
             return True
+        if (used_s := self._used_s()) is None:
+            return True
+        whole_s, first_s = (now - at_loading for now, at_loading in zip(used_s, self._loading_s, strict=True))
+        return whole_s - first_s > SHARED_WORK * whole_s
+
+    def _used_s(self) -> tuple[float, float] | None:
+        """Return the CPU seconds of all threads and of the first one, or None where the system does not show them."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             first_s = int(procfs.text(f"/proc/{self._pid}/schedstat").split()[0]) / 1e9
             if (cpu_s := self._cpu_clock_s(self._pid)) is not None:
-                return cpu_s - first_s >= SHARED_WORK * cpu_s
-        return True
+                return cpu_s, first_s
+        return None
 
     def resuming(self) -> None:
         """The runner goes on after this."""
