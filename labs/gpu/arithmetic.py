@@ -5,6 +5,8 @@ from __future__ import annotations
 from grader.base.arrays import Array, np
 
 CUBIC, ROOT = 0.044715, (2.0 / np.pi) ** 0.5
+SCORES_AT_ONCE = 1 << 20
+"""Scores that attention is computed of at once: 8 MiB."""
 
 
 def gelu(x: Array) -> Array:
@@ -43,8 +45,22 @@ def log_sum_exp(s: Array) -> Array:
         return np.asarray(np.log(np.exp(s - finite).sum(-1)) + finite[..., 0])
 
 
-def attention(q: Array, k: Array, v: Array, *, causal: bool) -> tuple[Array, Array]:
-    """O (B, N, d) and the log-sum-exp L (B, N), float64."""
-    s = masked(scores(q, k), np.arange(q.shape[1]), np.arange(k.shape[1]), causal=causal)
-    lse = log_sum_exp(s)
-    return np.exp(s - lse[..., None]) @ v.astype(np.float64), lse
+def attention(
+    q: Array, k: Array, v: Array, *, causal: bool, rows: Array | None = None
+) -> tuple[Array, Array]:
+    """Return O (B, n, d) and the log-sum-exp L (B, n) of these rows of q (default: all), in float64.
+
+    Rows are taken some at a time, so that their scores stay in the processor's cache.
+    """
+    rows = np.arange(q.shape[1]) if rows is None else rows
+    values, o, lse = v.astype(np.float64), [], []
+    step = max(1, SCORES_AT_ONCE // (len(q) * k.shape[1]))
+    for some in np.split(rows, range(step, len(rows), step)):
+        keys = np.arange(min(k.shape[1], some.max(initial=0) + 1) if causal else k.shape[1])
+        s = masked(scores(q[:, some], k[:, keys]), some, keys, causal=causal)
+        most = s.max(-1, keepdims=True)
+        weights = np.exp(np.subtract(s, most, out=s), out=s)
+        total = weights.sum(-1, keepdims=True)
+        o.append(weights @ values[:, keys] / total)
+        lse.append((np.log(total) + most)[..., 0])
+    return np.concatenate(o, axis=1), np.concatenate(lse, axis=1)

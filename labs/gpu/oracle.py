@@ -48,6 +48,8 @@ COLUMNS_LOOKED_AT = 64
 """Of each looked-at row of a product: float64 has to see all of the second factor that they need."""
 HEADS_LOOKED_AT = 4
 """Heads from which the rows of a large output are taken."""
+MOST_SCORES = 1 << 28
+"""Scores of all heads looked at together, which float64 needs some seconds for: one head of N = M = 16,384."""
 
 
 def unit(shape: Shape) -> float:
@@ -404,14 +406,15 @@ class FlashBackward(Flash):
             o, lse = inputs["O"][heads][:, rows], inputs["L"][heads][:, rows]
         else:  # An autograd.Function keeps its own.
             q, k, v = (inputs[name][heads] for name in "qkv")
-            o, lse = (t[:, rows] for t in arithmetic.attention(q, k, v, causal=bool(shape["causal"])))
+            o, lse = arithmetic.attention(q, k, v, causal=bool(shape["causal"]), rows=rows)
         return gradients_of(
             Propagated.of(inputs, shape, heads, rows, keys), o, lse, inputs["dO"][heads][:, rows]
         )
 
 
 def _chosen(shape: Shape, draws: Draws, rows: int) -> tuple[Array, Array]:
-    heads = draws.permutation(shape["B"], HEADS_LOOKED_AT)
+    few = min(HEADS_LOOKED_AT, max(1, MOST_SCORES // (shape["N"] * shape["M"])))
+    heads = draws.permutation(shape["B"], few)
     return heads, draws.permutation(shape["N"], max(1, rows // len(heads)))
 
 
