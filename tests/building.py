@@ -19,13 +19,10 @@ from grader.run.loaded import StudentObject
 from grader.study.standalone import Kit
 
 #: Each set of flags needs a precompiled header of its own: 6 to 30 s of CPU time. Tests that do not depend on the flags
-#: share these. Without optimisation, a file compiles in a third of the time.
+#: share those of the kit.
 UNOPTIMIZED = ("-O0",)
-PLAIN = Kit(flags=(*nativebuild.OWN_FLAGS, *UNOPTIMIZED))
-SANITIZED = Kit(
-    flags=(*sanitize.FLAGS, *UNOPTIMIZED, "-g1", "-fsanitize=float-cast-overflow"),
-    link_flags=("-fsanitize=address,undefined",),
-)
+PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
+SANITIZED = Kit(flags=(*PLAIN.flags, *sanitize.FLAGS), link_flags=("-fsanitize=address,undefined",))
 PUBLISHED = ROOT / "tests" / "sources" / "published_style.cpp"
 HEAD = "#include <torch/extension.h>\n"
 WITH_TORCH = pytest.param(torchbuild.build, marks=pytest.mark.full, id="with torch")

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from building import PLAIN, SANITIZED
-
 from grader.base.errors import KitError, UsageError
 from grader.build import nativebuild, sanitize, standin, torchbuild
 from grader.build.toolchain import toolchain
@@ -33,8 +31,6 @@ if __name__ == "__main__":
         nativebuild.precompile,
         partial(nativebuild.precompile, flags=sanitize.FLAGS),
         torchbuild.precompile,
-        partial(standin.prepare, PLAIN.flags),
-        partial(standin.prepare, SANITIZED.flags),
         prepare_for_races,
     ):
         attempt(make)

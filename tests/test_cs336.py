@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import without_card
 from conftest import ROOT
-from known_kernels import code_of, in_files
+from known_kernels import in_files, part_of
 from without_card import cardless, interpreted, words
 
 from grader.assignment.loading import load
@@ -31,7 +31,7 @@ def judged(folder: Path, text: str, parts: Sequence[str] = PARTS) -> dict[str, P
     return without_card.judged(folder, text, parts, ("random", "causal", "longer"), ASSIGNMENT)
 
 
-@pytest.mark.parametrize("made", in_files(known.WRONG, code_of))
+@pytest.mark.parametrize("made", in_files(known.WRONG, part_of))
 def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: Path) -> None:
     found = {one: judged(tmp_path, edited(MASTER, one), [one.part])[one.part] for one in made}
     assert [one.name for one in made if found[one].verdict != "wrong"] == []

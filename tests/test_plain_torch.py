@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,8 @@ def with_the_stand_in() -> Results:
     """With sanitizers, which are silent: they end the program where they are not."""
     chosen = {"ASAN_OPTIONS": sanitize.ASAN_OPTIONS, "UBSAN_OPTIONS": sanitize.UBSAN_OPTIONS}
     options = {name: ":".join(f"{k}={v}" for k, v in each.items()) for name, each in chosen.items()}
-    program = build_program(EXPRESSIONS, SANITIZED)
+    strict = replace(SANITIZED, flags=(*SANITIZED.flags, "-O0", "-g1", "-fsanitize=float-cast-overflow"))
+    program = build_program(EXPRESSIONS, strict)
     request = Request("expressions", [{"input": 0}], [np.zeros(1, np.float32)])
     with ran(program, request, environment=options, memory_bytes=None) as run:
         assert run.finished.returncode == 0, run.output[-3000:]
