@@ -156,6 +156,7 @@ def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: P
         assert made_by(source, object_bytes=2 << 20, sanitize=True).ok, "sanitizers may make it larger"
 
 
+@pytest.mark.full
 def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
     """The file uses more of torch than the light header declares."""
     text = one_function("return torch::matmul(t, t) * n;", "#include <torch/torch.h>\n")
@@ -167,15 +168,23 @@ def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
     assert call(built, "f", torch.eye(2), 3) == ([2, 2], [3, 0, 0, 3])
 
 
-def test_files_wait_for_python_s_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("include", "waits_for"),
+    [
+        ("Python.h", "Python.h"),
+        ("mine.h", ""),
+        pytest.param("torch/csrc/Device.h", "Python.h", marks=pytest.mark.full),
+    ],
+)
+def test_files_wait_for_python_s_headers(
+    include: str, waits_for: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A missing header of the student's own stays the student's fault."""
     known = replace(toolchain.torch_files(), python_include_dir=None)
     monkeypatch.setattr(torchbuild, "torch_files", lambda: known)
-    for include, waits_for in (("Python.h", "Python.h"), ("torch/csrc/Device.h", "Python.h"),
-                               ("mine.h", "")):  # fmt: skip
-        made = build(write(tmp_path, one_function("return t;", f"#include <{include}>\n")), timeout_s=600)
-        assert (made.ok, made.waits_for) == (False, waits_for), made.diagnostics
-        assert ("apt install python3-dev" in made.diagnostics) == bool(waits_for)
+    made = build(write(tmp_path, one_function("return t;", f"#include <{include}>\n")), timeout_s=600)
+    assert (made.ok, made.waits_for) == (False, waits_for), made.diagnostics
+    assert ("apt install python3-dev" in made.diagnostics) == bool(waits_for)
 
 
 @needs_python_h
