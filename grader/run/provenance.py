@@ -44,10 +44,12 @@ PATTERN = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 MOST_BYTES = 512 << 20
 """Bytes of all recorded storages; beyond it the oldest records are dropped."""
 POISON = 0xFF
-"""Value of each byte of a fresh tensor on a GPU, so that a launch that stores into it changes it: NaN."""
+"""Value of each byte of an empty tensor: NaN. It hides what lay there before, and on a GPU a store shows."""
 MOST_NAMES = 900
 FREE_SCALARS = 256
 """Python scalars that a call may give to launches and operators without notice: sizes, strides, factors."""
+CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset, type(None))
+"""Types whose length and place are scalars as well: a result can be spelt by empty tuples."""
 MOST_SOURCES = 64
 """Contents that a call's entered numbers are reported by; the numbers of others are reported without a digest."""
 MOST_SCALARS, DEEPEST = 1 << 20, 8
@@ -69,8 +71,15 @@ EXACT: dict[type, Callable[[Any], Any]] = {
     str: lambda value: str.__add__(value, ""),
     bytes: lambda value: bytes.__add__(value, b""),
 }
-#: Namespaces of torch's own operators.
-TORCHS = frozenset(("aten", "prims", "prim", "quantized", "mkl", "mkldnn", "onednn", "inductor", "xnnpack"))
+#: Operators that make a tensor out of nothing but their arguments. The numbers of no other are constants.
+MADE = frozenset(
+    (
+        "arange", "eye", "full", "full_like", "linspace", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
+        "tril_indices", "triu_indices", "zero_", "zeros", "zeros_like", "zero",
+    )
+)  # fmt: skip
+#: Registrations of an operator that torch adds when it needs them. They compute nothing.
+LATE_KEYS = ("Meta", "SparseMeta", "FakeTensor", "debug:", "alias analysis")
 #: Operators that move numbers, and which of their arguments hold these; other arguments choose places.
 MOVES = {
     **dict.fromkeys(
@@ -144,8 +153,11 @@ class Origins:
         self.latest = ""
         """The kernel that was launched after each kernel the last time, and the latest one."""
         self.launches, self.depth = 0, 0
-        self.following, self.poisons = False, False
-        """Whether a call is followed. Whether fresh tensors are poisoned: a launch is seen by what it changes."""
+        self.following = False
+        self.mode: Any = None
+        """What follows the present call, to be set up again within operators of the file's."""
+        self.operators = registrations()
+        """How each operator was registered before there was a file."""
         self.names_only = False
         """True where nobody asks who wrote an output: operators are named then, and nothing is labelled."""
         self.seen: dict[str, int] = {}
@@ -273,11 +285,9 @@ class Origins:
                 raw = raw.view(kind)
                 unknown = record.seen_content[:end].view(kind)[at] != raw
                 unknown |= record.seen_label[:end].view(kind)[at] & (UNKNOWN * PATTERN[size]) != 0
-                unknown &= raw != 0
             else:
                 at, bytes_of = lanes[:, None] + np.arange(size), raw.view("u1").reshape(-1, size)
-                unknown = (record.seen_content[at] != bytes_of) | (record.seen_label[at] == UNKNOWN)
-                unknown = (unknown & (bytes_of != 0)).any(1)
+                unknown = ((record.seen_content[at] != bytes_of) | (record.seen_label[at] == UNKNOWN)).any(1)
             if unknown.any():
                 self.enter(record, lanes[unknown], raw[unknown].view("u1").reshape(-1, size))
 
@@ -328,12 +338,17 @@ class Origins:
         last = self.sites.setdefault(site, {})
         for place, value in itertools.islice(scalars_in(values), MOST_SCALARS):
             before, step = last.get(place, (None, None))
-            if value is before or (type(value) in EXACT and type(before) in EXACT and value == before):
+            if value is before or (type(value) in EXACT and same(value, before)):
                 continue
-            now = value - before if isinstance(value, NUMBERS) and isinstance(before, NUMBERS) else None
+            now = value - before if type(value) is type(before) and isinstance(value, NUMBERS) else None
             if now is None or now != step:
                 self.scalars = min(self.scalars + weight(value), MOST_NUMBERS)
             last[place] = value, now
+
+    def take_code(self, name: str, kernel: Any) -> None:
+        """Count what a kernel's code names in its file, as values that it was given: a name may stand for another
+        function by now than when the file was read."""
+        self.take_scalars(f"code {name}", named_by(kernel))
 
     def take_choice(self, name: str, arguments: Sequence[Any]) -> None:
         """Count which kernel is launched where another one followed the last time, and where its tensors begin: a
@@ -345,9 +360,8 @@ class Origins:
 
     def take_tensor(self, tensor: Any) -> None:
         """Count the numbers of unknown origin in a tensor of indices or of a mask."""
-        unknown = int(((self.labels(tensor) == UNKNOWN) & (tensor != 0)).sum())
-        if unknown:
-            self.give(tensor, unknown)
+        if self.has(tensor, UNKNOWN):
+            self.give(tensor)
 
     def take_single(self, name: str, tensor: Any) -> None:
         """Count a tensor of one number, whose label an operator drops, as the scalar that it is."""
@@ -357,13 +371,13 @@ class Origins:
     def has(self, tensor: Any, label: int) -> bool:
         return bool((self.labels(tensor) == label).any())
 
-    def give(self, tensor: Any, numbers: int) -> None:
-        """Count numbers of unknown origin that a tensor holds, by its content."""
+    def give(self, tensor: Any) -> None:
+        """Count what a tensor with numbers of unknown origin says, by its content."""
         import torch
 
         content = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
         digest = Source(content.tobytes()).digest
-        numbers = min(numbers, information(content.reshape(-1, tensor.element_size())))
+        numbers = information(content.reshape(-1, tensor.element_size()))
         self.given[digest] = max(numbers, self.given.get(digest, 0))
 
     def entered(self) -> list[list[Any]]:
@@ -375,7 +389,7 @@ class Origins:
                 said = information(
                     loaded[: len(loaded) // source.width * source.width].reshape(-1, source.width)
                 )
-                found[source.digest] = found.get(source.digest, 0) + min(source.numbers, said)
+                found[source.digest] = found.get(source.digest, 0) + said
         most = sorted(found.items(), key=lambda item: -item[1])
         unnamed = self.unnamed + len(self.unrecorded) + max(0, self.scalars - FREE_SCALARS)
         unnamed += sum(numbers for _, numbers in most[MOST_SOURCES:])
@@ -399,8 +413,7 @@ class Origins:
             before = [(tensor, tensor.clone()) for tensor in given.values()]
             for tensor in given.values():
                 # What a kernel loads is not seen here: it may load all that it is given.
-                if unknown := int(((self.labels(tensor) == UNKNOWN) & (tensor != 0)).sum()):
-                    self.give(tensor, unknown)
+                self.take_tensor(tensor)
             yield
             self.launches += 1
             self.count(f"launch {name}")
@@ -421,11 +434,11 @@ class Origins:
 
     def run(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call an operator and label its results. What goes wrong with labels leaves them unknown."""
+        if not self.is_torchs(function):
+            return self.run_own(function, arguments, keywords)
         name = function.overloadpacket.__name__
-        if function.namespace not in TORCHS:
-            # An operator that the file defines: what it launches labels its results, and nothing else does.
-            return function(*arguments, **keywords)
-        self.count(f"op {name}")
+        sums = by_name(function._schema, arguments, keywords).get("accumulate")
+        self.count(f"op accumulating {name}" if sums else f"op {name}")
         schema = function._schema
         aliases = any(one.alias_info is not None and not one.alias_info.is_write for one in schema.returns)
         if self.names_only:
@@ -434,7 +447,8 @@ class Origins:
             # Within a launch the interpreter arranges its arguments; the kernel stores by `stored` alone.
             return function(*arguments, **keywords)
         made: Any = None
-        moves = aliases or name.startswith("set_")
+        # Another size or storage moves nothing: bytes keep their labels.
+        moves = aliases or name.startswith(("set_", "resize", "_resize"))
         if not moves:
             with contextlib.suppress(Exception):
                 made = self.result_labels(name, function, arguments, keywords)
@@ -449,11 +463,32 @@ class Origins:
                 self.count("numbers computed", sum(tensor.numel() for tensor in tensors_in([result])))
         return result
 
+    def is_torchs(self, function: Any) -> bool:
+        """Return True for an operator that was there before the file, and that the file has not registered anew."""
+        now = registrations(function.name())
+        return now == {name: self.operators.get(name) for name in now}
+
+    def run_own(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call an operator that the file defines. What it launches and the operators within label its results."""
+        import torch
+
+        held = tensors_in([*arguments, *keywords.values()])
+        # The storage says so: a tensor without a card answers as one on it.
+        place = next((tensor.untyped_storage().device.type for tensor in held), "cpu")
+        below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, place.upper()))
+        with self.mode():
+            # Not from the top: that would lead here again.
+            return function.redispatch(below, *arguments, **keywords)
+
     def result_labels(
         self, name: str, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
         """Labels of what an operator is about to make: of each number, or one of all."""
+        import torch
+
         given = by_name(function._schema, arguments, keywords)
+        if torch.Tag.nondeterministic_seeded in function.tags:
+            return UNKNOWN  # the file may have set the generator's state
         if name in MOVES and not given.get("accumulate"):
             places = [
                 tensor
@@ -467,23 +502,28 @@ class Origins:
             chosen = any(t.element_size() > 1 and self.has(t, COMPUTED) for t in places)
             return labels.masked_fill(labels == KERNEL, COMPUTED) if chosen else labels
         operands = tensors_in(value for key, value in given.items() if key != "out")
-        if name in ("zero_", "uniform_", "normal_", "random_"):
+        if (name in MADE and not name.endswith("full")) or name in EMPTY:
             return CONSTANT
-        if name in ("fill_", "full", "scalar_tensor", "fill"):
+        if name in ("fill_", "full", "new_full", "scalar_tensor", "fill"):
             # Single numbers may come from anywhere, as those of a list of Python's do.
             sizes = [tensor.numel() for tensor in operands] or [count_of(given.get("size", ()))]
             return UNKNOWN if sizes[0] == 1 else CONSTANT
         found: set[int] = set()
+        singles: set[int] = set()
         for tensor in operands:
             labels = set(self.labels(tensor).unique().tolist())
             if tensor.numel() == 1 and labels != {KERNEL}:
                 self.take_single(name, tensor)
+                singles |= labels
                 continue
             found |= labels
         for label in (UNKNOWN, COMPUTED, KERNEL):
-            if label in found:
+            if label in (found or singles):
                 return label
-        return COMPUTED if INPUT in found else CONSTANT
+        if INPUT in (found or singles):
+            return COMPUTED
+        # Nothing comes of nothing, but for the operators that are known to.
+        return CONSTANT if found or singles else UNKNOWN
 
     def moved(self, name: str, function: Any, given: dict[str, Any]) -> Any:
         """The labels of numbers that an operator moves: the same operator on the labels of its operands."""
@@ -531,9 +571,8 @@ class Origins:
         # A view that the schema does not call one keeps its labels.
         fresh = [t for t in tensors_in([result]) if t.untyped_storage().data_ptr() not in held]
         if name in EMPTY:
-            for tensor in fresh:
-                if self.poisons:
-                    whole(tensor).fill_(POISON)
+            for tensor in written or fresh:
+                whole(tensor).fill_(POISON)
         for tensor in written or fresh:
             self.put(tensor, UNKNOWN if made is None else made)
 
@@ -542,9 +581,10 @@ class Origins:
     @contextlib.contextmanager
     def follow(self, inputs: Iterable[Any] = (), outputs: Iterable[Any] = ()) -> Iterator[None]:
         """Label what torch and kernels write meanwhile."""
+        from torch.overrides import TorchFunctionMode
         from torch.utils._python_dispatch import TorchDispatchMode
 
-        run = self.run
+        run, count = self.run, self.count
 
         class Following(TorchDispatchMode):
             @classmethod
@@ -555,6 +595,16 @@ class Origins:
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 return run(func, args, kwargs or {})
 
+        class Naming(TorchFunctionMode):
+            """Counts attention, which comes apart into other operators before it is dispatched."""
+
+            def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                name = getattr(func, "__name__", "")
+                if "attention" in name:
+                    count(f"op {name}")
+                return func(*args, **(kwargs or {}))
+
+        self.mode = Following
         self.sources, self.given, self.unnamed, self.scalars = [], {}, 0, 0
         self.unrecorded, self.sites = set(), {}
         self.launches, self.seen = 0, {}
@@ -565,21 +615,22 @@ class Origins:
                 self.put_storage(tensor, label)
         self.following = True
         try:
-            with Following():
+            with Following(), Naming():
                 yield
         finally:
             self.following = False
 
     def verdict(self, outputs: Iterable[Any]) -> list[list[int]]:
-        """For each output: numbers of unknown origin, numbers that torch computed or copied, all numbers.
+        """Return for each output: numbers of unknown origin, numbers that torch computed or copied, all numbers.
 
-        Zeros need no origin: a right zero may be what a buffer was filled with.
+        Zeros need no origin: a right zero may be what a buffer was filled with. Nor do constants, as those of a row of
+        one number: the scalars that they are filled with are counted.
         """
         found = []
         for tensor in outputs:
             labels = self.labels(tensor)[tensor != 0]
-            unknown = int((labels == UNKNOWN).sum())
-            found.append([unknown, int((labels != KERNEL).sum()) - unknown, tensor.numel()])
+            unknown, proved = int((labels == UNKNOWN).sum()), (labels == KERNEL) | (labels == CONSTANT)
+            found.append([unknown, int((~proved).sum()) - unknown, tensor.numel()])
         return found
 
 
@@ -622,21 +673,29 @@ def tensors_in(values: Iterable[Any]) -> list[Any]:
 
 
 def information(raw: Any) -> int:
-    """Numbers that a content says, of its rows of bytes `raw`: what is left of it or of its steps when compressed.
+    """Return the numbers that a content says, of its rows of bytes `raw`: half of its bytes when it is compressed, or
+    its steps are.
 
     A mask or a range says few. Results say all, in whichever pieces and types they are kept: their bits stay.
     """
     rows, width = raw.shape
+    most = int(rows) * -(-width // BYTES_OF_A_NUMBER)
     if not 0 < raw.size <= MOST_COMPRESSED:
-        return int(rows)
+        return most
     forms = [raw.tobytes()]
     if width in PATTERN:
         numbers = raw.view(f"u{width}").ravel()
         steps = numbers[1:] - numbers[:-1]
         if (steps == steps[:1]).all():
-            return min(int(rows), 2)
+            return min(most, 2)
         forms.append(numbers[:1].tobytes() + steps.tobytes())
-    return min(int(rows), *(-(-len(zlib.compress(form, 1)) // BYTES_OF_A_NUMBER) for form in forms))
+    return min(most, *(-(-compressed_bytes(form) // BYTES_OF_A_NUMBER) for form in forms))
+
+
+def compressed_bytes(content: bytes) -> int:
+    """Return the length of a content when it is compressed, without header and checksum."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, -15)
+    return len(packer.compress(content)) + len(packer.flush())
 
 
 def scalars_in(values: Iterable[Any], place: Any = (), depth: int = 0) -> Iterator[tuple[Any, Any]]:
@@ -649,10 +708,55 @@ def scalars_in(values: Iterable[Any], place: Any = (), depth: int = 0) -> Iterat
         exact = next((kind for kind in EXACT if issubclass(type(value), kind)), None)
         if exact is not None:
             yield here, EXACT[exact](value)
-        if is_code(value):
+        if issubclass(type(value), CONTAINERS):
+            sort = next(at for at, each in enumerate(CONTAINERS) if issubclass(type(value), each))
+            yield (*here, "length"), sort + len(CONTAINERS) * (0 if value is None else len(value))
+        if is_code(value) or (depth == DEEPEST and type(value) is not exact and value is not None):
             yield (*here, "code"), value
-        elif value is not None and type(value) is not exact and depth < DEEPEST:
+        elif value is not None and type(value) is not exact:
             yield from scalars_in(held_by(value), here, depth + 1)
+
+
+def named_by(kernel: Any) -> list[Any]:
+    """Return the values that a kernel's code names outside of itself, in its order. Of Triton's and Python's own
+    modules only what the code may name in them; of other kernels what they name in turn."""
+    found: list[Any] = []
+    kernels, seen = [kernel], {id(kernel)}
+    for one in kernels:
+        codes = [one.__code__]
+        for code in codes:
+            codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        names = dict.fromkeys(name for code in codes for name in code.co_names)
+        values = [one.__globals__[name] for name in names if name in one.__globals__]
+        values += [cell.cell_contents for cell in one.__closure__ or () if cell != types.CellType()]
+        for value in values:
+            inner = getattr(value, "fn", None)
+            if isinstance(value, types.ModuleType) and is_librarys(value):
+                members = [vars(value)[name] for name in names if name in vars(value)]
+                values += [each for each in members if id(each) not in seen and not is_builtin(each)]
+                seen.update(map(id, members))
+            elif not (is_installed(type(value)) and isinstance(inner, types.FunctionType)):
+                found.append(value)
+            elif id(inner) not in seen:
+                seen.add(id(inner))
+                kernels.append(inner)
+    return found
+
+
+def is_builtin(value: Any) -> bool:
+    """Return True for a function in C."""
+    return isinstance(value, types.BuiltinFunctionType)
+
+
+def is_librarys(module: types.ModuleType) -> bool:
+    """Return True for a module of Triton's or torch's, and for Python's `math`."""
+    name = module.__name__
+    return name.partition(".")[0] in ("triton", "torch", "math") and sys.modules.get(name) is module
+
+
+def same(value: Any, other: Any) -> bool:
+    """Return True for equal values of one builtin type. 0.0 and -0.0 differ, as do 1 and True."""
+    return type(value) is type(other) and repr(value) == repr(other)
 
 
 def is_code(value: Any) -> bool:
@@ -724,6 +828,17 @@ def weight(value: Any) -> int:
     return 4
 
 
+def registrations(*names: str) -> dict[str, tuple[str, ...]]:
+    """Return how torch's dispatcher runs these operators, or all, by name: a line for each kernel that computes."""
+    import torch
+
+    found = {}
+    for name in names or torch._C._dispatch_get_all_op_names():
+        lines = torch._C._dispatch_dump(name).splitlines()
+        found[name] = tuple(line for line in lines if not line.startswith(LATE_KEYS))
+    return found
+
+
 def count_of(sizes: Iterable[int]) -> int:
     count = 1
     for size in sizes:
@@ -734,7 +849,6 @@ def count_of(sizes: Iterable[int]) -> int:
 def watch_launches(origins: Origins) -> None:
     """Follow launches of Triton's compiled kernels in this process, on a GPU. Raises ImportError or AttributeError
     where this Triton is built in another way."""
-    origins.poisons = True
     kernel: Any = importlib.import_module("triton.runtime.jit").JITFunction
     run: Callable[..., Any] = kernel.run
 

@@ -21,6 +21,7 @@ import contextlib
 import gc
 import importlib
 import sys
+import types
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -253,6 +254,38 @@ class Memory:
         return lines
 
 
+class ByName:
+    """Triton's functions that a file has imported by name, which its interpreter finds by way of modules alone.
+
+    While a kernel runs, the file's names stand for what the interpreter has put into these modules.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self.names: dict[str, Any] = kernel.__globals__
+        self.before: dict[str, Any] = {}
+        self.language: Any = importlib.import_module("triton.language")
+
+    def __enter__(self) -> ByName:
+        # The interpreter asks for this module among the file's names.
+        if not any(value is self.language for value in self.names.values()):
+            self.names["triton.language"] = self.language
+        return self
+
+    def patch(self) -> None:
+        for name, value in [*self.names.items()]:
+            module = str(getattr(value, "__module__", None))
+            if isinstance(value, types.FunctionType) and module.startswith("triton.language"):
+                for place in (self.language, sys.modules.get(module)):
+                    now = getattr(place, value.__name__, value)
+                    if now is not value:
+                        self.before[name], self.names[name] = value, now
+                        break
+
+    def __exit__(self, *_: object) -> None:
+        self.names.pop("triton.language", None)
+        self.names.update(self.before)
+
+
 def storages() -> tuple[list[int], list[int]]:
     """Where the storages of all tensors that are alive begin and end, in order, overlapping ones as one."""
     import torch
@@ -304,10 +337,25 @@ def guard(students: Mapping[str, int]) -> Memory | None:
             name = getattr(self.fn, "__name__", "kernel")
             # Defaults are arguments, too; a list among them could be filled at any time.
             defaults = getattr(self.fn, "__defaults__", None), getattr(self.fn, "__kwdefaults__", None)
-            with memory.launch(name, (*arguments, *named.values(), *defaults)):
+            grid = self.grid
+
+            def last(given: Any) -> tuple[int, ...]:
+                """Return the grid, and look at the kernel's code: nothing of the file runs between this and it."""
+                chosen = tuple(map(int, grid(given) if callable(grid) else grid))
+                names.patch()
+                if memory.origins is not None:
+                    memory.origins.take_code(kernel, self.fn)
+                return chosen
+
+            kernel = name
+            with memory.launch(name, (*arguments, *named.values(), *defaults)), ByName(self.fn) as names:
                 for name, argument in (*zip(self.arg_names, arguments, strict=False), *named.items()):
                     memory.named(name, argument)
-                return run(self, *arguments, **named)
+                self.grid = last
+                try:
+                    return run(self, *arguments, **named)
+                finally:
+                    self.grid = grid
 
         interpreter._implicit_cvt, interpreter._interpreter = converted, memory
         executor.__call__ = launched

@@ -35,7 +35,7 @@ LONGEST_OPERATOR = 200
 """Letters of a name, overload included; torch's longest has 67."""
 
 #: Operators that plain ones call, as the profiler shows them.
-_INNER_OPERATORS = frozenset(
+INNER_OPERATORS = frozenset(
     {
         "_to_copy",
         "_local_scalar_dense",
@@ -151,7 +151,7 @@ def is_plain_operator(name: str) -> bool:
     if len(name) > LONGEST_OPERATOR:
         return False
     while name:
-        if name in PLAIN_OPERATORS or name.lstrip("_") in PLAIN_OPERATORS or name in _INNER_OPERATORS:
+        if name in PLAIN_OPERATORS or name.lstrip("_") in PLAIN_OPERATORS or name in INNER_OPERATORS:
             return True
         # An overload's name follows after an underscore, and may hold underscores itself.
         name = name.rpartition("_")[0]

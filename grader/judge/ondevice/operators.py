@@ -52,8 +52,9 @@ _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
 MOST_COMPUTED = 8
 """Numbers that torch may compute in a call, as a multiple of the numbers in its inputs and outputs."""
-FOREIGN_SHARE = 0.5
-"""Of an output's numbers: a call into which as many of unknown origin enter may copy a result that others made."""
+FOREIGN_SHARE = 0.25
+"""Of an output's numbers, counted as 16 bits each: a call into which as many of unknown origin enter may copy a result
+that others made. Within the tolerances of attention a number says 7 bits and more."""
 SMALL_TABLE = 64
 """Numbers that may enter any call: sizes and strides in a tensor, of which a small output may have fewer."""
 COPIED = "as many numbers as an output has enter its kernels that neither inputs, torch nor kernels made"
@@ -120,13 +121,16 @@ def without_kernel(part: Part, calls: Sequence[Observed], *, blind: bool) -> str
             if blind:
                 continue
             return "a call was not observed: its file ended the observation"
-        for name, (unknown, computed, _) in zip(part.outputs, origins.outputs, strict=True):
+        for name, (unknown, computed, numbers) in zip(part.outputs, origins.outputs, strict=True):
+            # The softmax of one number is 1, and needs no kernel.
+            if numbers == 1:
+                continue
             if unknown or (computed and not allows_torch):
                 source = "by code outside of torch and Triton" if unknown else "by torch"
                 return f"{name} holds numbers that no launched kernel wrote: they were written {source}"
         # Content that is equal in calls on different inputs is a constant of the file.
         foreign = sum(count for count, digest in origins.foreign if not digest or len(seen_in[digest]) == 1)
-        largest = max(numbers for _, _, numbers in origins.outputs)
+        largest = max(count for _, _, count in origins.outputs)
         entered, every = entered + foreign, every + largest
         if foreign > SMALL_TABLE and foreign >= FOREIGN_SHARE * largest:
             return COPIED
@@ -166,7 +170,8 @@ def _of(kind: str, rows: Iterable[ProfileRow]) -> list[str]:
 
 
 def _is_plain(name: str) -> bool:
-    return symbols.is_plain_operator(f"aten::{name}")
+    """Return True for a plain operator's own name. Unlike a symbol of a library it has no overload behind it."""
+    return bool({name, name.lstrip("_")} & (symbols.PLAIN_OPERATORS | symbols.INNER_OPERATORS))
 
 
 def _last(name: str) -> str:
