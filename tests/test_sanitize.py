@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from grader.build.toolchain import toolchain
 from grader.build.torchbuild import build
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
-from grader.sandbox import Limits, choose
+from grader.sandbox import OPEN, Limits, Sandbox, choose, lock
 
 FAULTY = """
 inline float twoDimRead(std::vector<float> &t, int x, int y, int w) {
@@ -126,5 +127,73 @@ def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
     assert sanitize.with_lines(own, built) == own
 
 
-def test_no_sandbox_is_given_to_a_program_that_reads_its_own_files() -> None:
-    refused("no sandbox", NativeHost, choose(), checks=sanitize.options(), of=KitError)
+#: Ways to files that are not the program's own, each as early as it can be. `SECRET` is a file that all may read.
+READING = r"""
+static int readable(const char *path) {
+  char byte;
+  int fd = open(path, O_RDONLY);
+  return fd >= 0 && read(fd, &byte, 1) >= 0;
+}
+static int saw = 0;
+__attribute__((constructor)) static void at_start() { saw |= readable(SECRET); }
+static void before_all() { saw |= readable(SECRET) << 1; }
+__attribute__((section(".preinit_array"), used)) static void (*first)() = before_all;
+extern "C" {
+static int closed() { return 0; }
+static int opened() { return 1; }
+__attribute__((no_sanitize("address", "undefined"))) static int (*chosen())() {
+  long fd = -1;
+#if defined(__x86_64__)
+  asm volatile("syscall" : "=a"(fd) : "a"(2L), "D"(SECRET), "S"(0L) : "rcx", "r11", "memory");
+#endif
+  return fd >= 0 ? opened : closed;
+}
+int when_linked() __attribute__((ifunc("chosen")));
+}
+static void saw_by(const char *way, bool found) { std::printf("%s %s\n", found ? "SAW" : "no", way); }
+torch::Tensor look(torch::Tensor t) {
+  saw_by("a constructor", saw & 1);
+  saw_by("code before all constructors", saw & 2);
+  saw_by("a resolver of the loader's", when_linked());
+  saw_by("a call", readable(SECRET));
+  saw_by("its root", readable("/proc/self/root" SECRET));
+  for (const char *path : {"/proc/1/environ", "/proc/self/environ", "/proc/self/mem", "/etc/passwd"})
+    saw_by(path, readable(path));
+  for (const char *path : {"/", "/tmp", "/proc", "/proc/self/fd"}) saw_by(path, opendir(path) != nullptr);
+  long how[3] = {};
+  saw_by("openat2", syscall(437, AT_FDCWD, SECRET, how, sizeof how) >= 0);
+  saw_by("its own map", readable("/proc/self/maps"));
+  std::fflush(stdout);
+  return t;
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has Landlock")
+@pytest.mark.parametrize("sandbox", [OPEN, choose(trust=True)], ids=lambda sandbox: sandbox.tier)
+def test_a_program_with_sanitizers_reads_its_own_files_alone(sandbox: Sandbox, tmp_path: Path) -> None:
+    secret = write(tmp_path, "answers", "secret")
+    secret.chmod(0o644)
+    text = (
+        includes("cstdio dirent.h fcntl.h unistd.h sys/syscall.h") + f'#define SECRET "{secret}"\n{READING}'
+    )
+    made = nativebuild.build(write(tmp_path, text + binding("look")), sanitize=True)
+    assert made.ok and made.program is not None, made.diagnostics
+    limits = Limits(memory_bytes=None)
+    with (
+        NativeHost(sandbox, checks=sanitize.options()) as host,
+        host.spawn(made.program, threads=1, limits=limits) as session,
+    ):
+        assert "landlock" in host.applied
+        call = session.call(Request("look", [{"input": 0}], [np.ones(1, np.float32)]))
+    assert call.status == "ok", session.printed
+    lines = session.printed.splitlines()
+    assert [line for line in lines if line.startswith("SAW")] == ["SAW its own map"]
+    assert len([line for line in lines if line.startswith("no ")]) == 14
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has Landlock")
+def test_a_kernel_without_landlock_starts_no_program_with_sanitizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "landlock_version", lambda: 0)
+    for sandbox in (OPEN, Sandbox("C", seccomp=True, own_uid=True)):
+        refused("need Landlock", NativeHost, sandbox, checks=sanitize.options(), of=KitError)

@@ -98,6 +98,34 @@ def environment() -> dict[str, str]:
     return {preload: str(_runtime(tools)), **options()}
 
 
+def readable() -> list[str]:
+    """Return what a program with sanitizers opens besides the system's libraries and its own file.
+
+    The runtime asks for the process's own map of memory. A compiler that was not installed by the system may have its
+    libraries anywhere.
+    """
+    return ["/proc/self/maps", *_libraries(toolchain())]
+
+
+#: Shared libraries of a program with sanitizers that come with the compiler.
+LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libomp.so")
+
+
+@functools.lru_cache(maxsize=4)
+def _libraries(tools: Toolchain) -> tuple[str, ...]:
+    """Return the compiler's files of LIBRARIES."""
+    found = (_file_of(tools, name) for name in LIBRARIES)
+    return tuple(str(path) for path in found if path is not None)
+
+
+def _file_of(tools: Toolchain, name: str) -> Path | None:
+    """Return the file of this name that the compiler links, None where it has none."""
+    command = [str(tools.compiler), f"-print-file-name={name}"]
+    answer = Path(subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip())
+    # A compiler that does not have the file answers with its bare name.
+    return answer.resolve() if answer.is_absolute() and answer.exists() else None
+
+
 @functools.lru_cache(maxsize=4)
 def _runtime(tools: Toolchain) -> Path:
     """The shared library of AddressSanitizer that belongs to the compiler."""
@@ -106,11 +134,8 @@ def _runtime(tools: Toolchain) -> Path:
         suffix = "osx_dynamic.dylib" if tools.system == "Darwin" else f"{tools.machine}.so"
         names = [f"libclang_rt.asan_{suffix}", f"libclang_rt.asan-{suffix}", "libclang_rt.asan.so"]
     for name in names:
-        command = [str(tools.compiler), f"-print-file-name={name}"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
-        # A compiler that does not have the file answers with its bare name.
-        if Path(answer).is_absolute() and Path(answer).exists():
-            return Path(answer).resolve()
+        if (found := _file_of(tools, name)) is not None:
+            return found
     raise KitError(
         "this compiler has no AddressSanitizer: on Debian and Ubuntu install g++ with its libasan package"
     )

@@ -110,7 +110,7 @@ def _landlock(host: Host) -> Finding:
     return Finding(
         "warn",
         "Landlock is off",
-        "without it and without bubblewrap, files of the machine are only protected by their modes",
+        "without it --sanitize does not run. Without bubblewrap as well, only their modes protect the machine's files",
         "a kernel from 5.13 on, started with 'lsm=landlock,...'",
     )
 

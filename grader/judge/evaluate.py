@@ -45,7 +45,7 @@ from grader.judge.making import Made, make, make_for_device
 from grader.judge.part import PartJudge
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
-from grader.sandbox import OPEN, Sandbox, of_file, view
+from grader.sandbox import Sandbox, of_file, view
 
 if TYPE_CHECKING:
     from grader.judge.ondevice.host import DeviceHost
@@ -92,9 +92,7 @@ def evaluate(
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         checks = None if checked is None else sanitize.options()
-        # Programs with sanitizers read files of their own: their filter alone confines them.
-        host_sandbox = sandbox if checks is None else OPEN
-        host = stack.enter_context(NativeHost(host_sandbox, checks=checks)) if made.native else None
+        host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
         if made.judged.ok or any(part.is_torch for part in parts):
             import_numpy(assignment)  # a file that does not compile has its verdict without
 

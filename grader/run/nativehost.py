@@ -15,6 +15,10 @@ libraries and OpenMP. What a tier adds:
 The filter needs no privileges, so tier D has it too wherever the kernel does. A program that needs shared libraries
 (`nativebuild.LINKAGES`) must open them: its filter allows that (`opens_libraries`), and it sees the system's folders.
 
+A program with sanitizers opens files as well: libraries at its start, and for a report its own debug information and
+/proc/self/maps. Landlock therefore lets it open these and no others, in every tier. On a Linux without Landlock no such
+program is started.
+
 The runner is the judge's own child, in a process namespace of its own as well, so the judge sees how it ended. It dies
 with the *thread* that started it (PR_SET_PDEATHSIG): whoever starts runners from a thread must let it live as long.
 """
@@ -37,13 +41,13 @@ from pathlib import Path
 
 from grader.base.errors import KitError
 from grader.base.harmless import one_line
-from grader.build import nativebuild
+from grader.build import nativebuild, sanitize
 from grader.run.calls import Call
 from grader.run.ends import Pipes, how_it_ended
 from grader.run.payloads import LARGEST_BYTES, Payloads
 from grader.run.session import Session, cpu_clock_s
 from grader.run.watch import Watch
-from grader.sandbox import OPEN, Limits, Sandbox, leftovers, process_limit, seccomp
+from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit, seccomp
 from grader.sandbox.view import LIBRARIES
 
 START_TIMEOUT_S = 20.0
@@ -92,17 +96,23 @@ class NativeHost:
     def __init__(
         self, sandbox: Sandbox = OPEN, cache: Path | None = None, *, checks: Mapping[str, str] | None = None
     ) -> None:
-        """`checks` is the environment of programs that are linked with sanitizers. These read their own files and what
-        the system says of them, so limits alone confine them, and no sandbox is given to them.
+        """`checks` is the environment of programs that are linked with sanitizers.
 
-        Raises KitError when the kit's own programs cannot be compiled, or the sandbox cannot be had for them.
+        Raises KitError when the kit's own programs cannot be compiled, or the sandbox cannot be had for them. Programs
+        with sanitizers need Landlock on Linux, whatever the sandbox.
         """
-        if checks is not None and sandbox.locks:
-            raise KitError("programs with sanitizers run in no sandbox")
         self.sandbox, self._checks = sandbox, checks
+        self._landlock = sandbox.landlock
+        if checks is not None and sys.platform == "linux":
+            self._landlock = lock.landlock_version()
+            if not self._landlock:
+                raise KitError(
+                    "checks of memory need Landlock (Linux 5.13 or newer, switched on), which keeps other files from a "
+                    "program with sanitizers: run without --sanitize here"
+                )
         self._kit = nativebuild.kit(cache)
         self._is_static = checks is None and self._kit.linkage.startswith("static")
-        if sandbox.bwrap and not (self._is_static or sandbox.landlock):
+        if sandbox.bwrap and not (self._is_static or self._landlock):
             raise KitError("without static libraries, tier A needs Landlock for native runners: try tier C")
         self._living: dict[int, Started] = {}
         self._numbers = itertools.count()
@@ -128,7 +138,7 @@ class NativeHost:
             "namespaces": self.sandbox.bwrap is not None,
             "empty root": bool(self._roots()),
             "no files": self._is_static and (self._filter is not None or self.sandbox.hides_files),
-            "landlock": self.sandbox.landlock > 0,
+            "landlock": self._landlock > 0,
             "seccomp": self._filter is not None,
             "no network": self._filter is not None,
             "own uid": self.sandbox.own_uid,
@@ -214,6 +224,12 @@ class NativeHost:
         may = self.sandbox.bwrap is not None or (self.sandbox.locks and os.geteuid() == 0)
         return [f"root={self._root}"] if may and self._is_static else []
 
+    def _readable(self) -> list[str]:
+        """Files and folders that a runner may open besides its program."""
+        if self._is_static:
+            return []
+        return [*LIBRARIES, *(sanitize.readable() if self._checks is not None else ())]
+
     def _words(
         self,
         program: Path,
@@ -241,9 +257,9 @@ class NativeHost:
             words.append(f"namespaces={2 if self.sandbox.own_user_namespace else 1}")
         if self._uids is not None:
             words.append(f"uid={self._uids[next(self._numbers) % len(self._uids)]}")
-        if self.sandbox.landlock:
+        if self._landlock:
             words.append("landlock=1")
-            words += [] if self._is_static else [f"read={path}" for path in LIBRARIES]
+            words += [f"read={path}" for path in self._readable()]
         if self._filter is not None:
             words.append(f"filter={self._filter.program.hex()}")
             words.append("pids=" + ",".join(map(str, self._filter.pid_places)))

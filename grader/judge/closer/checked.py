@@ -1,7 +1,7 @@
 """A second look at a student's file with other builds of it: one that watches memory, and the compiler's own warnings.
 
-Made in a student's own run alone: a program with sanitizers reads files of its own and so runs in no sandbox, which a
-class's submissions never leave.
+Made in a student's own run alone. There the second build has the lock of every program with sanitizers
+(`grader.run.nativehost`); where the kernel lacks Landlock there is no second build.
 """
 
 from __future__ import annotations
