@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from building import cpu_growth
 from torch.utils._python_dispatch import _disable_current_modes
 from without_card import LAB, cardless, interpreted, judged
 
@@ -366,14 +368,21 @@ name: getattr(f, '__glo' + 'bals__') || timeit.timeit: from timeit import timeit
 in range(9): open(d, 'wb') || __globals__: operator.attrgetter('__globals__')(f) || builtins.exec: import
 builtins§builtins.exec('1') || triton.language.__dict__: tl.__dict__['cos'] = 1 || .__setattr__: object.__setattr__(tl,
 'cos', 1) || os.getattr: getattr(os, 'wri' + 'te')(3, b'') || __import__: __import__('os').write(3, b'') ||
-triton.language.vars: vars(tl)['cos'] = 1 || globals() as a value: globals()['tl'] = 1 || io.FileIO: io.FileIO(3) ||
+triton.language.vars: vars(tl)['cos'] = 1 || globals() as a value: globals()['tl'] = 1 | S = vars()§S['tl'] = 1 |
+locals()['tl'] = 1§pass | vars(*())['tl'] = 1§pass | def g(s=vars()): s['tl'] = 1§pass | [vars() for _ in
+y][0]['tl'] = 1§pass || globals: g = globals§g()['tl'] = 1 || vars: map(vars, [y]) || nothing: print(locals(), vars())
+| vars = [y]; print(vars) || triton.language=: import kernels as me§me.tl = 1 || kernels as a value: import kernels as
+me§print(me) || kernels.vars: import kernels as me§vars(me)['tl'] = 1 || __main__.ctypes: import
+__main__§__main__.ctypes.CDLL || io.FileIO: io.FileIO(3) ||
 __builtins__: __builtins__['exec']('1') || os.*: from os import *§write(3, b'') || __loader__: __loader__""",
     "{}\n@triton.jit\ndef k(y, h: tl.constexpr):\n    {}\ndef f(y):\n    k[(1,)](y)\n": r""".handle in a kernel:
 y.handle || nothing: B = 64\nD = tl.float32\nL = tl.constexpr(math.log2(math.e))\nC = {'a': 3}\nE = C['a']\nA:
 tl.constexpr = 3\nI = -float('inf')\nexp = tl.exp§exp(y + L * B + E + A + I).to(D) + math.pi | try: from
 triton.language.extra import libdevice\nexcept ImportError: libdevice = None§libdevice.tanh(y) | from triton.language
 import where, math as tm§where(y, tm.exp(y), 1); tl.device_assert(y.dtype.is_fp16(), 'x'); tl.static_assert(y.dtype ==
-tl.float16) | NEG = tl.constexpr(torch.finfo(torch.float32).min)§tl.store(y, NEG) || help in a kernel: def fake(g):
+tl.float16) | NEG = tl.constexpr(torch.finfo(torch.float32).min)§tl.store(y, NEG) || R in a kernel: import kernels as
+me\nR = 1\ndef g(): me.R = 2§tl.store(y, R) || kernels.R in a kernel: import kernels\nR = {}§tl.store(y, kernels.R) ||
+help in a kernel: def fake(g):
 return put\ndef put(t): pass\n@fake\n@triton.jit\ndef help(t): return t§help(y) || R in a kernel: R = dict()§tl.store(y,
 R['r']) | class O: pass\nR = O()§tl.store(y, R.v) || add in a kernel: def add(a, b): return a§tl.reduce(y, 0, add) ||
 max in a kernel: def max(a, b): pass§max(y, y) || triton.language.tensor in a kernel: tl.tensor(h, y.dtype) || tl in a
@@ -403,6 +412,20 @@ def test_ways_to_the_record_and_into_kernels_are_named(named: str, text: str, tm
     imports = "import gc, io, math, operator, os, sys, torch, triton, numpy as np, triton.language as tl\n"
     reached = [line for line in read(tmp_path, imports + text) if line.startswith("reaches")]
     assert f"reaches f {named}" in reached if named != "nothing" else not reached
+
+
+@pytest.mark.parametrize(
+    "line", ["x{0} = x{1} + x{1}", "x{0} = (x{1}, x{1})", "x{0} = x{1}\nx{0} = x{1}", "x0 = x0.b"]
+)
+def test_names_that_stand_for_each_other_are_read_in_linear_time(line: str) -> None:
+    """Each of these lines names the one before twice; followed each time, 40 of them would take hours."""
+    kernel = "@triton.jit\ndef f(y):\n    tl.store(y, x{})\n"
+
+    def look(count: int) -> None:
+        chain = "\n".join(line.format(k, k - 1) for k in range(1, count))
+        readpython.Files({"": ast.parse(f"x0 = 1\n{chain}\n{kernel.format(count - 1)}")}).found("f")
+
+    assert cpu_growth(look, 40, 800, repeat=3) < 60
 
 
 def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(tmp_path: Path) -> None:

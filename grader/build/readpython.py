@@ -80,6 +80,8 @@ REACHING = (
         "asyncio.",
     ),
     *("io.FileIO", "io.open", "_io.", "pty.", "cffi.", "_ctypes.", "numpy.ctypeslib"),
+    # The program that holds the runner.
+    "__main__.",
     # Code that is not in the file's text.
     *("importlib.", "_imp.", "pkgutil.", "runpy.", "zipimport.", "code.", "codeop.", "timeit.", "builtins."),
     *("marshal.", "pickle.", "_pickle.", "shelve.", "torch.load", "numpy.load", "torch.utils.cpp_extension"),
@@ -168,8 +170,10 @@ Places = dict[tuple[str, str], tuple[int, int]]
 """The same with the number of the file and the line."""
 Names = dict[str, list[ast.AST | None]]
 """Values of a scope's names: an expression, a definition, an import; None for anything else."""
-Seen = tuple[tuple[str, str], ...]
-"""Names that are being looked up, with their files."""
+MODULE = "kernels"
+"""Name under which a runner imports a single file, or a main file that has no name of its own."""
+NAMESPACES = frozenset(("globals", "vars", "locals"))
+"""Builtin functions that return the names of a module, which code could bind there."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -188,6 +192,9 @@ class Reader:
         """Functions that become kernels by a call: triton.jit(f)."""
         self.numbered: set[str] = set()
         """Names of whole numbers, which open() takes for a descriptor."""
+        self.known: dict[tuple[str, tuple[int, ...]], tuple[bool, list[Names]]] = {}
+        """Results of `is_known` by name and scopes. Each holds its scopes, so that no other has their ids."""
+        self.at_top = {id(node) for node in module_level(tree)}
         self.scope = bindings(tree)
         self.methods: frozenset[str] = METHODS
         self.modules: set[str] = set()
@@ -248,7 +255,7 @@ class Reader:
                 ):
                     meant = self.spelt(made)
                     if not meant.startswith("."):
-                        self.meant[bound] = meant
+                        self.meant[bound] = shortened(meant)
         elif isinstance(node, (ast.Global, ast.Nonlocal)):
             self.rebound.update(node.names)
 
@@ -262,13 +269,13 @@ class Reader:
     def expect(self, node: ast.AST) -> None:
         """Note where modules and what makes kernels may stand, and which functions a call makes kernels of."""
         if isinstance(node, ast.Attribute):
-            if not is_globals(node.value) or node.attr in ("get", "keys", "values", "items"):
+            if not self.is_namespace(node.value) or node.attr in ("get", "keys", "values", "items"):
                 self.expected.add(id(node.value))
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            self.expected.update([id(node.value)] * is_globals(node.value))
+            self.expected.update([id(node.value)] * self.is_namespace(node.value))
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             for name, value in assigned(node):
-                if value is not None and not is_globals(value):
+                if value is not None and not self.is_namespace(value) and not is_named(value, NAMESPACES):
                     self.expected.add(
                         id(value.func if isinstance(value, ast.Call) and self.is_decorating(value) else value)
                     )
@@ -277,7 +284,7 @@ class Reader:
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             self.expected.update(id(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list)
         elif isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Name) and node.func.id in CHANGING:
+            if is_named(node.func, CHANGING | NAMESPACES):
                 self.expected.add(id(node.func))
             if isinstance(node.func, ast.Name) and node.func.id in LOOKING:
                 self.expected.update(map(id, node.args))
@@ -327,6 +334,14 @@ class Reader:
         decorators = decorators_of(node)
         own = [d for d in decorators if not (isinstance(d, ast.Name) and d.id == "staticmethod")]
         return all(self.dotted(d).startswith("triton.") and self.is_constant(d, around) for d in own)
+
+    def is_namespace(self, node: ast.AST) -> bool:
+        """Return True for a call that returns the module's names, in which names could be bound."""
+        if not isinstance(node, ast.Call) or not is_named(node.func, NAMESPACES):
+            return False
+        # Of an empty sequence, `*` makes no argument.
+        is_plain = all(isinstance(each, ast.Starred) for each in node.args)
+        return is_named(node.func, frozenset(("globals",))) or (is_plain and id(node) in self.at_top)
 
     def is_decorating(self, node: ast.Call) -> bool:
         """Return True for a call that makes a decorator: triton.jit(noinline=True)."""
@@ -393,17 +408,25 @@ class Reader:
         root = root_of(node)
         return isinstance(root, ast.Name) and root.id not in own and root.id in self.meant
 
-    def is_known(self, name: str, around: list[Names], seen: Seen = ()) -> bool:
+    def is_known(self, name: str, around: list[Names]) -> bool:
         """Return True if a name that a kernel does not bind is a kernel, Triton's, a builtin or a constant."""
-        if name in self.rebound or (self.file, name) in seen:
+        if name in self.rebound:
             return False
-        seen = (*seen, (self.file, name))
-        for k in range(len(around) - 1, -1, -1):
-            if name in around[k]:
-                return all(self.is_constant(each, around[: k + 1], seen) for each in around[k][name])
-        if name in self.scope:
-            return all(self.is_constant(each, [], seen) for each in self.scope[name])
-        return name in BUILTINS
+        while around and name not in around[-1]:
+            around = around[:-1]
+        scope = around[-1] if around else self.scope
+        if name not in scope:
+            return name in BUILTINS
+        key = name, tuple(map(id, around))
+        if key not in self.known:
+            # A name that depends on itself is no constant: that is the result while it is looked up.
+            self.known[key] = False, around
+            try:
+                is_known = all(self.is_constant(each, around) for each in scope[name])
+            except RecursionError:
+                is_known = False
+            self.known[key] = is_known, around
+        return self.known[key][0]
 
     def is_module(self, name: str, around: list[Names]) -> bool:
         """Return True if a name stands for a module alone."""
@@ -415,33 +438,33 @@ class Reader:
             for each in scope[name]
         )
 
-    def is_constant(self, node: ast.AST | None, around: list[Names], seen: Seen = ()) -> bool:
+    def is_constant(self, node: ast.AST | None, around: list[Names]) -> bool:
         """Return True for what a kernel may name: a kernel, an import of Triton's, and an expression whose value cannot
         change. When a module is imported no input is known, so numbers of any origin are constants there."""
 
         def all_constant(nodes: Iterable[ast.AST | None]) -> bool:
-            return all(self.is_constant(each, around, seen) for each in nodes)
+            return all(self.is_constant(each, around) for each in nodes)
 
         if isinstance(node, ast.alias):
             meant = self.meant.get((node.asname or node.name).split(".")[0], "")
             owner, rest = self.files.owner(meant)
             if owner is not None:
-                return rest.isidentifier() and owner.is_known(rest, [], seen)
+                return rest.isidentifier() and owner.is_known(rest, [])
             return meant.startswith(("triton", "math"))
         if isinstance(node, ast.FunctionDef):
             return self.is_trusted(node, around)
         if isinstance(node, ast.Constant):
             return True
         if isinstance(node, ast.Name):
-            return self.is_known(node.id, around, seen)
+            return self.is_known(node.id, around)
         if isinstance(node, ast.Attribute):
             root, name = root_of(node), self.dotted(node)
             if isinstance(root, ast.Call):
-                return self.is_constant(root, around, seen)
+                return self.is_constant(root, around)
             owner, rest = self.files.owner(name)
             if owner is not None:
                 is_part = isinstance(root, ast.Name) and self.is_module(root.id, around)
-                return is_part and rest.isidentifier() and owner.is_known(rest, [], seen)
+                return is_part and rest.isidentifier() and owner.is_known(rest, [])
             return (
                 isinstance(root, ast.Name) and name.split(".")[0] in KEPT and self.is_module(root.id, around)
             )
@@ -466,8 +489,9 @@ class Reader:
             )
         return False
 
-    def look(self, node: ast.AST, found: Found, *, is_kernel: bool) -> None:
-        """Note one node. In the body of a kernel, methods are Triton's."""
+    def look(self, node: ast.AST, around: list[Names], found: Found, *, is_kernel: bool) -> None:
+        """Note one node; `around` are the scopes of the functions that it stands in. In the body of a kernel, methods
+        are Triton's."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             found.setdefault(("calls", "matmul(@)"), node.lineno)
         if isinstance(node, ast.Call):
@@ -500,12 +524,15 @@ class Reader:
             if text in LEADING or (text in RUNNING and text[0] == "_") or text.startswith(DESCRIPTORS):
                 found.setdefault(("reaches", text.replace(" ", "\\x20")), node.lineno)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            is_own = all(
-                isinstance(each, (ast.FunctionDef, ast.ClassDef)) for each in self.scope.get(node.id, [None])
-            )
-            if (node.id in RUNNING or (node.id in CHANGING and id(node) not in self.expected)) and not is_own:
+            is_value = node.id in CHANGING and id(node) not in self.expected
+            if node.id in NAMESPACES and id(node) not in self.expected:
+                is_value = node.id in self.rebound or not any(node.id in scope for scope in around)
+            own = (ast.FunctionDef, ast.ClassDef)
+            if (node.id in RUNNING or is_value) and not all(
+                isinstance(each, own) for each in self.scope.get(node.id, [None])
+            ):
                 found.setdefault(("reaches", node.id), node.lineno)
-        if is_globals(node) and id(node) not in self.expected:
+        if self.is_namespace(node) and id(node) not in self.expected:
             found.setdefault(("reaches", "globals() as a value"), getattr(node, "lineno", 0))
         is_load = isinstance(getattr(node, "ctx", None), ast.Load)
         if isinstance(node, (ast.Name, ast.Attribute)) and is_load and id(node) not in self.expected:
@@ -570,6 +597,7 @@ class Files:
 
     def __init__(self, trees: dict[str, ast.Module], bundle: Any = None) -> None:
         self.bundle = bundle
+        self.first = next(iter(trees))
         self.readers: dict[str, Reader] = {}
         for file, tree in trees.items():
             self.readers[file] = Reader(tree, file, self)
@@ -588,18 +616,25 @@ class Files:
         module = self.bundle.module_of(file) if self.bundle is not None else ""
         return module if file.endswith("__init__.py") else module.rpartition(".")[0]
 
+    def place(self, module: str) -> str | None:
+        """Return the file of a module of the hand-in, the folder of a package without a file, or None."""
+        found = self.bundle.place(module) if self.bundle is not None else ""
+        if module == MODULE and not (found and self.bundle.module_of(self.first)):
+            return self.first
+        return found or None
+
     def owner(self, name: str) -> tuple[Reader | None, str]:
         """Return the file whose module a dotted name begins with, None for anybody else's, and the rest of the name."""
-        parts = name.split(".") if self.bundle is not None and name[:1] != "." else []
+        parts = name.split(".", MOST_PARTS) if name[:1] != "." else []
         for count in range(min(len(parts), MOST_PARTS), 0, -1):
-            reader = self.readers.get(self.bundle.place(".".join(parts[:count])))
-            if reader is not None:
-                return reader, ".".join(parts[count:])
+            place = self.place(".".join(parts[:count]))
+            if place is not None and place in self.readers:
+                return self.readers[place], ".".join(parts[count:])
         return None, name
 
     def is_module(self, name: str) -> bool:
         """Return True for a module of the hand-in, or a package without a file."""
-        return bool(name) and self.bundle is not None and self.bundle.place(name) != ""
+        return bool(name) and self.place(name) is not None
 
     def followed(self, name: str) -> list[str]:
         """Return a dotted name and what it stands for in file after file, down to where it is defined."""
@@ -617,11 +652,19 @@ class Files:
         name = getattr(node, "id", "") or getattr(node, "value", "")
         if isinstance(node, (ast.Name, ast.Constant)) and isinstance(name, str):
             yield from ((reader, each) for each in reader.bound.get(name, ()))
-        if isinstance(node, (ast.Name, ast.Attribute, ast.Call)) and self.bundle is not None:
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
             for each in self.followed(reader.spelt(node)):
                 owner, rest = self.owner(each)
                 if owner is not None:
                     yield from ((owner, found) for found in owner.bound.get(rest.split(".")[0], ()))
+
+    def newly(self, reader: Reader, node: ast.AST, led: set[tuple[str, str, str]]) -> Iterator[Definition]:
+        """Yield what `defined` does, nothing for a name in `led`: one name may be bound and used very often."""
+        name = getattr(node, "id", "") or getattr(node, "value", "")
+        key = reader.file, name if isinstance(name, str) else "", reader.spelt(node)
+        if key not in led:
+            led.add(key)
+            yield from self.defined(reader, node)
 
     def found(self, entry: str, chosen: str = "any", reached: str = "both") -> Places:
         """Return the names that the code of an entry calls or mentions, in order, each with its first place."""
@@ -638,6 +681,7 @@ class Files:
         """Return what these nodes call and name, and the definitions that their names lead to."""
         found: dict[str, Found] = {file: {} for file in self.readers}
         done: set[int] = set()
+        led: set[tuple[str, str, str]] = set()
         while pending:
             reader, statement = pending.pop()
             if id(statement) in done:
@@ -645,10 +689,10 @@ class Files:
             done.add(id(statement))
             own = found[reader.file]
             for node, around, is_kernel in nodes(statement, reader):
-                reader.look(node, own, is_kernel=is_kernel)
+                reader.look(node, around, own, is_kernel=is_kernel)
                 if isinstance(node, ast.FunctionDef) and reader.is_kernel(node) and not is_kernel:
                     reader.read_kernel(node, around, own)
-                pending += self.defined(reader, node)
+                pending += self.newly(reader, node, led)
         places: Places = {}
         for number, own in enumerate(found.values()):
             for key, line in own.items():
@@ -687,6 +731,7 @@ class Files:
             (reader, each) for each in cls.body if getattr(each, "name", "") == "forward"
         ]
         done: set[int] = set()
+        led: set[tuple[str, str, str]] = set()
         while pending:
             own, statement = pending.pop()
             if isinstance(statement, ast.FunctionDef) and own.is_kernel(statement):
@@ -694,7 +739,7 @@ class Files:
             if id(statement) not in done:
                 done.add(id(statement))
                 names = [n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute))]
-                pending += [each for name in names for each in self.defined(own, name)]
+                pending += [each for name in names for each in self.newly(own, name, led)]
         return False
 
 
@@ -784,9 +829,25 @@ def root_of(node: ast.AST) -> ast.AST:
     return node
 
 
-def is_globals(node: ast.AST) -> bool:
-    """Return True for a call of globals(), in which names could be bound."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "globals"
+def shortened(name: str) -> str:
+    """Return a dotted name without its middle parts: each assignment of `a = a.b` would make it longer."""
+    *first, last = name.split(".")
+    return ".".join([*first[: MOST_PARTS - 1], last])
+
+
+def is_named(node: ast.AST, names: frozenset[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def module_level(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield all nodes that run in the scope of the module itself, and those of the classes and comprehensions in it."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        within = node.body if isinstance(node, FUNCTIONS) else []
+        left_out = set(map(id, within if isinstance(within, list) else [within]))
+        pending += [each for each in ast.iter_child_nodes(node) if id(each) not in left_out]
 
 
 def names_text(node: ast.AST) -> bool:
