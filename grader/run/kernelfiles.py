@@ -33,6 +33,12 @@ OWN = {MODULE: 0}
 filebundle: Any = None
 #: What is raised where there is no card and a file asks for one, and what to do then.
 ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
+#: Modules that raise such exceptions in words of their own, and how such of torch's code in C++ begin.
+OF_CARD = ("torch.cuda", "triton.runtime.driver", "triton.backends")
+FROM_C = re.compile(
+    r"CUDA |Found no NVIDIA|No CUDA GPUs|PyTorch was compiled without CUDA|The NVIDIA driver"
+    r"|Cannot (access accelerator|get CUDA)"
+)
 NO_CARD = " (this machine has no GPU, and its interpreter cannot answer that)"
 
 
@@ -421,17 +427,45 @@ def described(error: BaseException, *, has_card: bool = True) -> str:
     when it is asked for its text."""
     try:
         text = _described(error)
-        return text if has_card or not ASKS_FOR_CARD.search(text) else text + NO_CARD
+        if not has_card and ASKS_FOR_CARD.search(text) and _is_of_card(_root(error)):
+            return text + NO_CARD
+        # The judge knows the machine's lack by these words, which a file could raise itself.
+        return f"{text}." if text.endswith(NO_CARD) else text
     except BaseException:
         return "it raised an exception that fails when it is asked for its text"
 
 
-def _described(error: BaseException) -> str:
-    root: BaseException = error
+def _is_of_card(error: BaseException) -> bool:
+    """Return True if code of torch's or Triton's that works for a card raised this exception, and not the file."""
+    trace, link = [], error.__traceback__
+    while link is not None:
+        trace.append(link)
+        link = link.tb_next
+    if not trace:
+        return False
+    frames = [each.tb_frame for each in trace]
+    own = [k for k, frame in enumerate(frames) if frame.f_globals.get("__name__") in OWN]
+    for frame in frames[own[-1] + 1 if own else 0 :]:
+        name = str(frame.f_globals.get("__name__"))
+        # A file can call itself anything, but not be the module of that name.
+        if name.startswith(OF_CARD) and getattr(sys.modules.get(name), "__dict__", None) is frame.f_globals:
+            return True
+    # What torch raises in C has no frame of its own.
+    last = trace[-1]
+    is_call = last.tb_frame.f_code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"]
+    return is_call and type(error) is RuntimeError and FROM_C.match(str(error)) is not None
+
+
+def _root(error: BaseException) -> BaseException:
     for _ in range(LONGEST_CHAIN):  # An exception can be its own cause.
-        if root.__cause__ is None:
+        if error.__cause__ is None:
             break
-        root = root.__cause__
+        error = error.__cause__
+    return error
+
+
+def _described(error: BaseException) -> str:
+    root = _root(error)
     places = []
     for link in (error, root):
         trace = link.__traceback__
