@@ -20,6 +20,8 @@ os.environ["GPT149_CACHE"] = str(ROOT / "build" / "test-cache")
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(ROOT))
 
+from classes.acting_class import Class  # noqa: E402
+
 from grader.run.zygote import Zygote  # noqa: E402  (it reads the environment and lies in ROOT)
 
 
@@ -77,6 +79,16 @@ def zygote() -> Iterator[Zygote]:
 def master() -> str:
     """The text of the assignment's master source, staff solution included."""
     return (ROOT / "module.cpp").read_text()
+
+
+@pytest.fixture
+def acting(tmp_path: Path) -> Class:
+    return Class(tmp_path)
+
+
+@pytest.fixture
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
 
 
 needs_delays = pytest.mark.skipif(sys.platform != "linux", reason="macOS has no timers of a thread")

@@ -6,16 +6,9 @@ import io
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-import pytest
-
 from grader.submission import Submission, find
 
 SOURCE = b"int main() { return 0; }\n"
-
-
-@pytest.fixture
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("scratch")
 
 
 def put(root: Path, files: dict[str, bytes]) -> Path:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from building import HEAD
@@ -27,12 +28,12 @@ def tiers() -> list[Sandbox]:
 
 
 def python(
-    *arguments: object, text: bool = True, timeout_s: float = 120, **environment: str
+    *arguments: object, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, **environment: object
 ) -> subprocess.CompletedProcess[Any]:
-    """Return an ended Python that ran in the kit's folder and had nothing to read."""
-    command, environ = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
+    """Return an ended Python that ran in a folder, had nothing to read, and these variables besides ours."""
+    given = {**os.environ, **{name: str(value) for name, value in environment.items()}}
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
-    return subprocess.run(command, cwd=ROOT, env=environ, **options)
+    return subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, env=given, **options)
 
 
 def includes(names: str) -> str:

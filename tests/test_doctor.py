@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,8 @@ from unittest.mock import Mock
 
 import pytest
 from building import BINDING, write
-from conftest import ROOT
 from refusals import refused
+from shared_forms import python
 
 from grader import doctor
 from grader.base.errors import KitError
@@ -227,7 +226,7 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     # The whole of it runs here, without torch in its process.
     script = "import sys; from grader import doctor; code = doctor.main(['--quick']); "
     script += "assert 'torch' not in sys.modules; sys.exit(code)"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    ended = python("-c", script)
     assert ended.returncode in (0, 3), ended.stderr
     assert "sandbox" in ended.stdout and "must be mended" in ended.stdout and not ended.stderr
 

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from classes.acting_class import Class, acting, grader
+from classes.acting_class import Class, grader
 from forgery import tar_bytes
 from handing_in import SOURCE, put, zipped
 from refusals import refused
@@ -20,8 +20,6 @@ from grader.submission import find, find_one
 from grader.submission.archive import opening
 from grader.submission.ids import no_such_submission
 from grader.submission.moments import moment
-
-__all__ = ["acting"]
 
 UNREADABLE = ("yesterday", "0001-01-01 00:00+14:00", "2026-11-14 10:00", "\x1b[2J")
 LATE = "\nlate: {due: 2026-11-14T23:59:00-08:00, per_day: {points: 5}}\n"

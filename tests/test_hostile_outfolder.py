@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from classes.acting_class import Class, acting, wait_until
+from classes.acting_class import Class, wait_until
 from classes.acting_worker import nest
 from classes.ledgers import HOLDS_LEDGER, holding, record, some_run
 from conftest import ROOT
@@ -30,8 +30,6 @@ from grader.sandbox.limits import Limits
 from grader.staff.classroom import gradebook, ledger, resuming
 from grader.staff.classroom.ledger import Entry
 from grader.staff.classroom.running import RunOptions
-
-__all__ = ["acting"]
 
 NOTES = [b"[" * 4000, b"null", b'{"scratch": 3}', b'{"scratch": "/"}', b"\xff" * 5000, b'{"pid": 1e999}']
 #: More nested folders of one letter than a path may name, and than Python calls may nest.

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laying_out import run_python, write_files
+from laying_out import write_files
 from refusals import refused
+from shared_forms import python
 
 from grader.assignment import labs
 from grader.assignment.loading import load
@@ -27,7 +28,7 @@ STUDENT = (ROOT / "gpt149.py", "lab", "--labs", str(MIXED), "mixed")
 
 def run(*arguments: object, folder: Path = ROOT, accept: tuple[int, ...] = (0,)) -> str:
     """Return what one of the kit's command lines prints, in a process of its own."""
-    ended = run_python(folder, *arguments, PYTHONPATH=ROOT)
+    ended = python(*arguments, folder=folder, timeout_s=300, PYTHONPATH=ROOT)
     assert ended.returncode in accept, f"{ended.returncode}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}"
     return ended.stdout + ended.stderr
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from building import HEAD, PLAIN, SANITIZED, cpu_growth
 from conftest import ROOT
+from shared_forms import python
 from torch.utils.cpp_extension import include_paths
 
 from grader.base.arrays import np
@@ -21,11 +21,9 @@ from grader.study.standalone import build_program, ran
 
 EXPRESSIONS = ROOT / "tests" / "sources" / "tensor_expressions.cpp"
 CALL = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import torch
+import sys, torch
 from grader.run.loaded import StudentObject
-StudentObject(sys.argv[2]).prepare("expressions", [torch.zeros(1)])()
+StudentObject(sys.argv[1]).prepare("expressions", [torch.zeros(1)])()
 """
 Results = dict[tuple[str, str], str]
 
@@ -40,8 +38,7 @@ def lines(printed: str) -> Results:
 def with_torch() -> Results:
     made = build(EXPRESSIONS, flags=("-O0",))
     assert (made.ok, made.path) == (True, "light"), made.diagnostics
-    command = [sys.executable, "-c", CALL, str(ROOT), str(made.object_path)]
-    return lines(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+    return lines(python("-c", CALL, made.object_path).stdout)
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
-from classes.acting_class import SMALL, Class, acting, grader
+from classes.acting_class import SMALL, Class, grader
 from conftest import ROOT, insert_at_start, keeping
-from laying_out import proof_setup, run_python, write_files
+from laying_out import proof_setup, write_files
 from platform_schemas import FORGING, SCHEMAS, faults, obeyed, require_valid
 from refusals import refused
 from releases import Release, release_of
+from shared_forms import python
 
 from grader.__main__ import run
 from grader.staff import newlab
@@ -29,8 +30,6 @@ from grader.staff.platforms import github as clones
 from grader.staff.release import contents, making, products, proofs, search
 from grader.staff.release.archive import File, packed, unpack
 from grader.submission import find
-
-__all__ = ["acting"]
 
 
 def job(folder: Path, files: dict[str, str], config: str) -> Path:
@@ -81,7 +80,8 @@ def test_nothing_to_judge_and_faults_of_the_kit_cost_no_attempt(
 
 def in_a_workflow(*command: object, folder: Path, **environment: object) -> subprocess.CompletedProcess[str]:
     files = {name: folder / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
-    return run_python(folder, *command, **{"PYTHONPATH": ROOT, **files, **environment})
+    given = {"PYTHONPATH": ROOT, **files, **environment}
+    return python(*command, folder=folder, timeout_s=300, **given)
 
 
 def handed_back(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from building import write
-from classes.acting_class import SMALL, Class, acting
+from classes.acting_class import SMALL, Class
 from conftest import insert_at_start, keeping
 
 from grader import score
@@ -27,8 +27,6 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.report import result_json
 from grader.staff.classroom import ledger
-
-__all__ = ["acting"]
 
 TIME = Timing(1.0, 1.0, 1.0, (0.9, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, fit=True, flags=("undecided",))
 

@@ -19,10 +19,10 @@ from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT, one_of_each
-from laying_out import proof_setup, run_python, write_files
+from laying_out import proof_setup, write_files
 from refusals import refused
 from releases import OBJECT, release_of
-from shared_forms import tiers
+from shared_forms import python, tiers
 
 from grader import __main__ as command_line
 from grader import study
@@ -104,7 +104,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
         assert (found := pattern.match(line)) and found[1] == "module.cpp" and found[5] == "x", line
     assert not pattern.match("  results  right on 9 of 9 inputs, largest error: 3.5e-06")
     unpack(packed(handout), tmp_path)
-    said = run_python(tmp_path, "-m", "grader", "--help", check=True).stdout
+    said = python("-m", "grader", "--help", folder=tmp_path).stdout
     assert "doctor" in said and "writeup" in said
     assert not any(f"\n    {name}" in said for name in ("run", "similar", "release", "selftest"))
 
@@ -120,7 +120,7 @@ def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
         assert re.search(rf"^    python gpt149\.py {part.command} +[A-Z]", readme, re.MULTILINE), part.command
     assert contents.DEMO not in files
     unpack(packed(files), tmp_path)
-    said = run_python(tmp_path, "gpt149.py", "--help", check=True).stdout
+    said = python("gpt149.py", "--help", folder=tmp_path).stdout
     assert "maxpool2d_backward" in said
     assert not [each for each in ("--inference", "compare:", "module.cpp") if each in said]
 

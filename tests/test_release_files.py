@@ -14,9 +14,10 @@ from unittest.mock import Mock
 import pytest
 import yaml
 from conftest import ROOT
-from laying_out import proof_setup, run_python, write_files
+from laying_out import proof_setup, write_files
 from refusals import refused
 from releases import Release
+from shared_forms import python
 from without_card import interpreted
 
 from grader.assignment import labs
@@ -299,7 +300,8 @@ def test_a_machine_without_triton_writes_nothing(two: Release, tmp_path: Path) -
     lambda_text = "lambda name, *more, found=it.find_spec: None if name == 'triton' else found(name, *more)"
     (tmp_path / "sitecustomize.py").write_text(f"import importlib.util as it\nit.find_spec = {lambda_text}\n")
     environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "WITHOUT": str(tmp_path)}
-    ended = run_python(tmp_path, "-c", START, two.config, tmp_path / "dist", **environment)
+    asked = ("-c", START, two.config, tmp_path / "dist")
+    ended = python(*asked, folder=tmp_path, timeout_s=300, **environment)
     assert ended.returncode == EXIT_KIT, ended.stderr
     (line,) = ended.stderr.splitlines()
     # A part in CUDA waits for what this machine lacks of its own.
@@ -342,7 +344,8 @@ def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path:
     unpack(packed(two.autograder), tmp_path / "source")
     wrong = PYTHON.replace("y = x / (1.0 + tl.exp2(u", "y = 2.0 * x / (1.0 + tl.exp2(u")
     write_files(tmp_path / "submission", {"kernels.py": wrong, "helper.py": "raise SystemExit(9)\n"})
-    ended = run_python(tmp_path / "source", "-m", "grader", "gradescope", tmp_path, PYTHONPATH="")
+    asked = ("-m", "grader", "gradescope", tmp_path)
+    ended = python(*asked, folder=tmp_path / "source", timeout_s=300, PYTHONPATH="")
     assert ended.returncode == 0, ended.stderr
     found = json.loads((tmp_path / "results" / "results.json").read_text())
     tests = {test["name"].partition(":")[0]: test["output"] for test in reversed(found["tests"])}

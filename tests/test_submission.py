@@ -13,13 +13,11 @@ from pathlib import Path
 import forgery
 import pytest
 from forgery import Entry, zip_bytes
-from handing_in import SOURCE, found, put, scratch, sources, zipped
+from handing_in import SOURCE, found, put, sources, zipped
 from refusals import refused
 
 from grader.base.errors import KitError
 from grader.submission import MAX_SOURCE_BYTES, find, find_one, finding
-
-__all__ = ["scratch"]
 
 
 def test_one_submission_in_each_form(tmp_path: Path, scratch: Path) -> None:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import unicodedata
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from handing_in import SOURCE, found, put, scratch, sources, zipped
+from handing_in import SOURCE, found, put, sources, zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refused
+from shared_forms import python
 
 from grader.base.harmless import one_line
 from grader.submission import find
 from grader.submission.exports import canvas_name, gradescope_entries
 from grader.submission.ids import identify, safe_name
-
-__all__ = ["scratch"]
 
 
 def test_a_gradescope_export(tmp_path: Path, scratch: Path) -> None:
@@ -118,8 +114,7 @@ for content in (
 
 def test_metadata_of_no_export_s_shape_is_reported_and_not_recursed_into() -> None:
     """In a process of its own, which a stack that overflows would end."""
-    command = [sys.executable, "-c", STRANGE]
-    ended = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=120, text=True)
+    ended = python("-c", STRANGE)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
     assert len(lines) == 7 and all(line.startswith("metadata") for line in lines)

@@ -207,14 +207,3 @@ def test_wrong_usage_is_one_line(arguments: list[str], says: str) -> None:
     ended = run(*arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert len(ended.stderr.strip().splitlines()) == 1 and says in ended.stderr
-
-
-def test_help_does_not_import_torch() -> None:
-    probe = (
-        "import sys, runpy; sys.argv = ['gpt149.py', '--help']\n"
-        "try: runpy.run_path('gpt149.py', run_name='__main__')\n"
-        "except SystemExit: pass\n"
-        "assert 'torch' not in sys.modules and 'yaml' not in sys.modules"
-    )
-    ended = python("-c", probe)
-    assert ended.returncode == 0 and "part3" in ended.stdout, ended.stderr

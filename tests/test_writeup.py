@@ -12,8 +12,9 @@ import pytest
 from building import cpu_growth
 from hypothesis import given
 from hypothesis import strategies as st
-from laying_out import run_python, write_files
+from laying_out import write_files
 from refusals import refused
+from shared_forms import python
 
 from grader import submission
 from grader.assignment.loading import load
@@ -218,7 +219,7 @@ def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_pat
     }
     write_files(tmp_path / "class", texts)
     asked = "-m grader writeup class --read reading.md --sheet manual.csv"
-    ended = run_python(tmp_path, *asked.split(), PYTHONPATH=ROOT)
+    ended = python(*asked.split(), folder=tmp_path, timeout_s=300, PYTHONPATH=ROOT)
     said = ended.stdout
     assert ended.returncode == 0, ended.stderr
     assert "3 write-ups, 0 complete" in said and "mallory  writeup.md: line 1: a marker stands alone" in said

@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
 from handing_in import put
 from process_tree import alive, wait_for
 
@@ -149,11 +148,6 @@ class Class:
             ticket.unlink(missing_ok=True)
         for k in range(count):
             (self.state / f"turn-{k}").touch()
-
-
-@pytest.fixture
-def acting(tmp_path: Path) -> Class:
-    return Class(tmp_path)
 
 
 def rows_of(out: Path, key: str = "id") -> dict[str, dict[str, str]]:
