@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 from functools import partial
 
 import pytest
@@ -15,12 +12,10 @@ from refusals import refused
 from rounding import LEAST_UNITS, exact_and_budget
 from torch import Tensor
 
-from grader.build import toolchain
 from grader.judge.comparison import compare
 from labs.attention.cases import make_inputs
 from labs.attention.oracle import ORACLES
 from module_ref_stub import expert
-from module_ref_stub import library as ref_library
 
 #: Whole tiles, one row, fewer rows than lanes, a ragged last tile, ragged columns, several blocks of keys.
 SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
@@ -211,27 +206,3 @@ def test_unfit_tensors_are_refused() -> None:
     ):
         refused(message, expert.attention, *inputs, threads=threads, of=ValueError)
     refused(r"shape \(1, 2, 1, 3\)", expert.decode, Q, Q, Q, of=ValueError)
-
-
-def nm(*arguments: object) -> str:
-    return subprocess.run(["nm", *map(str, arguments)], capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
-@pytest.mark.parametrize("level", [0], indirect=True)
-def test_the_library_uses_no_torch_and_no_code_of_one_level_for_another(level: str, tmp_path) -> None:
-    """A weak function in a kernel object would be merged across the levels, AVX-512 code into the baseline."""
-    symbols = nm("-DC", ref_library.expert_path())
-    exported = set(re.findall(r" [TBDRW] (\w+)", symbols))
-    assert "gpt149_expert_forward" in exported
-    assert all(name.startswith(("gpt149_expert_", "gpt149_plain_")) for name in exported), exported
-    assert not re.findall(r"\bat::|\bc10::|torch|\bPy[A-Z_]", symbols)
-    tools = toolchain.toolchain()
-    flags, _ = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
-    given = (tools.machine, str(tools.compiler), flags, tmp_path, ref_library.EXPERT)
-    commands, objects = ref_library.compile_commands(*given)
-    for command, made in zip(commands[1:3], objects[1:3], strict=True):
-        subprocess.run([*command, "-O0"], check=True)
-        defined = nm("-C", "--defined-only", made)
-        assert " t " in defined
-        assert not re.findall(r"^\S+ [WuV] (?!DW\.ref\.).*$", defined, re.MULTILINE)

@@ -43,7 +43,13 @@ SHAPES = (
     {"B": 1, "H": 1, "N": 33, "d": 17, "Br": 1, "Bc": 33, "threads": 1},
 )
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
-needs_nm = pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
+OFFERED = {f"gpt149_ref_{kernel}" for kernel in KERNELS}
+#: Each library's recipe, its file, functions that it offers, the prefixes of all its names, and flags to compile with.
+LIBRARIES = {
+    "reference": (ref_library.REFERENCE, ref_library.library_path, OFFERED, ("gpt149_ref_",), ()),
+    "expert": (ref_library.EXPERT, ref_library.expert_path, {"gpt149_expert_forward"},
+               ("gpt149_expert_", "gpt149_plain_"), ("-O0",)),
+}  # fmt: skip
 
 
 def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
@@ -77,27 +83,29 @@ def library() -> Iterator[ctypes.CDLL]:
     found.gpt149_ref_set_level(best)
 
 
-@needs_nm
-def test_the_library_uses_neither_torch_nor_python() -> None:
-    command = ["nm", "-DC", str(reference.library_path())]
-    symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    exported = set(re.findall(r" T (\w+)", symbols))
-    assert {f"gpt149_ref_{kernel}" for kernel in KERNELS} <= exported
-    assert all(name.startswith("gpt149_ref_") for name in exported), exported
-    assert not re.findall(r"\bat::|\bc10::|torch|\bPy[A-Z_]", symbols)
+def nm(*arguments: object) -> str:
+    return subprocess.check_output(["nm", *map(str, arguments)], text=True)
 
 
-@needs_nm
-def test_no_code_of_one_level_can_stand_in_for_another(tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_uses_no_torch_and_no_code_of_one_level_for_another(name: str, tmp_path: Path) -> None:
     """A weak function in a kernel object would be merged across the levels, AVX-512 code into the baseline."""
+    recipe, path, offered, prefixes, more = LIBRARIES[name]
+    symbols = nm("-DC", path())
+    exported = set(re.findall(r" [TBDRW] (\w+)", symbols))
+    assert offered <= exported and all(name.startswith(prefixes) for name in exported), exported
+    assert not re.findall(r"\bat::|\bc10::|torch|\bPy[A-Z_]", symbols)
     tools = toolchain.toolchain()
     flags, _ = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
-    commands, objects = ref_library.compile_commands(tools.machine, str(tools.compiler), flags, tmp_path)
-    subprocess.run(commands[-1], check=True)
-    command = ["nm", "-C", "--defined-only", objects[-1]]
-    defined = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert re.search(r" t .*naive", defined), "the kernels are there, as local symbols"
-    assert not re.findall(r"^\S+ [WuV] (?!DW\.ref\.).*$", defined, re.MULTILINE)
+    given = (tools.machine, str(tools.compiler), flags, tmp_path, recipe)
+    commands, objects = ref_library.compile_commands(*given)
+    # The first one only chooses among the levels.
+    for command, made in [*zip(commands, objects, strict=True)][1:][-2:]:
+        subprocess.run([*command, *more], check=True)
+        defined = nm("-C", "--defined-only", made)
+        assert " t " in defined, "the kernels are there, as local symbols"
+        assert not re.findall(r"^\S+ [WuV] (?!DW\.ref\.).*$", defined, re.MULTILINE)
 
 
 @shapes
