@@ -23,7 +23,6 @@ from grader.study.standalone import Kit
 UNOPTIMIZED = ("-O0",)
 PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
 SANITIZED = Kit(flags=(*PLAIN.flags, *sanitize.FLAGS), link_flags=("-fsanitize=address,undefined",))
-PUBLISHED = ROOT / "tests" / "sources" / "published_style.cpp"
 HEAD = "#include <torch/extension.h>\n"
 WITH_TORCH = pytest.param(torchbuild.build, marks=pytest.mark.full, id="with torch")
 _LACKS_PYTHON_H = python_include_dir() is None
@@ -54,7 +53,7 @@ def sharing_headers(cache: Path) -> Path:
     """Return a new cache that holds the precompiled headers for the usual flags, and nothing else."""
     torchbuild.precompile()
     stand_in = standin.prepare(nativebuild.OWN_FLAGS).folder
-    light = cache_root() / "headers" / torchbuild._recipe(PUBLISHED, (), {}, False).header_key()
+    light = cache_root() / "headers" / torchbuild._recipe(ROOT / "module.cpp", (), {}, False).header_key()
     (cache / "headers").mkdir(parents=True)
     for entry in (stand_in, light):
         (cache / "headers" / entry.name).symlink_to(entry)

@@ -14,7 +14,6 @@ import pytest
 import torch
 from building import (
     HEAD,
-    PUBLISHED,
     UNOPTIMIZED,
     both_builds,
     call,
@@ -25,6 +24,7 @@ from building import (
     write,
 )
 from conftest import ROOT
+from honest.styles import published
 from native_programs import asked
 from refusals import refused
 
@@ -76,8 +76,8 @@ def signatures(tmp_path_factory: pytest.TempPathFactory) -> StudentObject:
     return loaded(made)
 
 
-def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind() -> None:
-    made = build(PUBLISHED)
+def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind(tmp_path: Path) -> None:
+    made = build(write(tmp_path, published()))
     assert (made.ok, made.path) == (True, "light"), made.diagnostics
     built = loaded(made)
     assert dict(built.functions) == {
@@ -337,7 +337,7 @@ def test_flags_and_the_cache_by_machine(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_bad_requests_and_a_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused("cannot read", build, tmp_path / "absent.cpp")
-    refused("macro's name", build, PUBLISHED, defines={"TILE SIZE": "8"})
+    refused("macro's name", build, ROOT / "module.cpp", defines={"TILE SIZE": "8"})
     monkeypatch.setenv("CXX", "no-such-compiler")
     refused(r"apt install g\+\+", toolchain.toolchain, of=KitError)
 

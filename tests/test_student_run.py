@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from building import write
 from conftest import ROOT, keeping, one_of_each
+from honest.styles import published
 from shared_forms import python
 
 #: What a result file of schema_version 1 must hold, by the path to it.
@@ -98,9 +99,8 @@ def test_timed_run_reports_ratio_and_rounds(tmp_path: Path) -> None:
 
 def test_file_for_the_published_starter_is_judged_unchanged(tmp_path: Path) -> None:
     """Other includes, bindings with py::arg, extra names, prints, and no binding of fourDimWrite."""
-    published = (ROOT / "tests" / "sources" / "published_style.cpp").read_text()
-    assert '"fourDimWrite"' not in published
-    run, result = judged(published, tmp_path, "all", "-N", "70")
+    assert '"fourDimWrite"' not in published()
+    run, result = judged(published(), tmp_path, "all", "-N", "70")
     for part in result["parts"]:
         assert part["verdict"] == ("missing" if part["id"] in ("part2", "part4") else "pass"), run.stdout
     assert run.returncode == 1

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
-from building import needs_python_h
+from building import needs_python_h, write
 from conftest import ROOT, one_of_each
+from honest.styles import published
 from process_tree import descendants, wait_for
 from shared_forms import COURSE, tiers
 
@@ -25,7 +26,7 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 #: Where a kernel may try to leave something behind.
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
-HONEST = ("module.cpp", "tests/sources/published_style.cpp")
+HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
 #: The strongest tier and the strongest without namespaces meet every row; the others those on which they differ.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
@@ -94,14 +95,15 @@ def test_every_attempt_ends_as_it_must(
     assert {path.name for path in tmp_path.iterdir()} == {"module.cpp", *beside}
 
 
-@pytest.mark.parametrize("source", one_of_each(HONEST, key=lambda source: None))
-def test_honest_files_are_never_flagged(source: str) -> None:
+@pytest.mark.parametrize("name", one_of_each(HONEST, key=lambda name: None))
+def test_honest_files_are_never_flagged(name: str, tmp_path: Path) -> None:
     """Measured and profiled in the strongest tier, the commonest way to be judged."""
     course = loading.load(COURSE)
     parts = tuple(part for part in course.parts if part.function and part.id not in ("part2", "part4"))
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
     with Zygote(sandbox=TIERS[0]) as zygote:
-        result = evaluate(course, ROOT / source, parts, options, zygote=zygote, sandbox=TIERS[0])
+        source = write(tmp_path, HONEST[name])
+        result = evaluate(course, source, parts, options, zygote=zygote, sandbox=TIERS[0])
     assert [part.verdict for part in result.parts if part.verdict not in ("pass", "slow")] == []
     flags = [*result.flags, *(flag for part in result.parts for flag in part.flags)]
     assert [flag for flag in flags if flag.level != "note"] == []

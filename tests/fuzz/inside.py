@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from conftest import ROOT
+from honest.styles import published
 
 from fuzz.mutating import Reader, repeats, report
 from grader.base.arrays import np
@@ -25,8 +26,8 @@ from grader.run.calls import Request
 from grader.run.frames import FRAME, Incoming, RunnerDied
 from grader.sandbox import Finished, run_limited
 
-SOURCE_FILE = ROOT / "tests" / "sources" / "published_style.cpp"
-SOURCE = SOURCE_FILE.read_bytes()
+SOURCE = published().encode()
+MASTER = ROOT / "module.cpp"
 LITERALS = (
     b'#line 7 "x.cpp"\n/* a */ auto s = R"x(py::object)x"; char c = \'"\'; int n = 1\'000; // torch::zeros\n'
 )
@@ -202,7 +203,7 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "sanitizers' reports", lambda data: sanitize.report(harmless(data.decode(errors="replace")), SOURCE_FILE),
+            "sanitizers' reports", lambda data: sanitize.report(harmless(data.decode(errors="replace")), MASTER),
             (SANITIZER, SANITIZER[250:]),
             words=(b"    #1 0x1 in ", b"module.cpp:1", b": Assertion '", b"' failed.", b"runtime error: "),
             patterns={

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from conftest import ROOT
+from honest.styles import published
 
 from fuzz.mutating import Patterns, Reader, in_file, repeats, report
 from grader.assignment.loading import load
@@ -152,8 +153,7 @@ def words_without_end(count: int) -> bytes:
     return b" ".join(long.split()[:count])
 
 
-PUBLISHED = (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes()
-SOURCES = (MASTER.encode(), PUBLISHED, STARTER.encode())
+SOURCES = tuple(text.encode() for text in (MASTER, published(), STARTER))
 SOURCE_WORDS = (
     b"/*", b"*/", b"//", b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#pragma omp ", b"#include ", b"{", b"}", b"::",
     b"std", b"1e+", b"for (int i = 0; i < N; i++) ", b"\x1b[31m", b"\x00", b"\xff",
