@@ -104,7 +104,6 @@ CODES = {"crash": "sigsegv", "missing": "not_bound"}
 
 
 def part(name: str, title: str, points: float, verdict: Any = "pass", *, ratio: float = 1.0) -> PartResult:
-    """Return one part with the fields that a part of that verdict has."""
     made = PartResult(name, title, verdict, points)
     if verdict in ENDED:
         opened = Flag("loads_library", "It opened a library while it ran.", "rejected")
@@ -168,7 +167,6 @@ _LAST = ("Abara", "Bauer", "Castro", "Dang", "Eriksen", "Fofana", "Gupta", "Hadd
 
 
 def student(k: int, draw: random.Random) -> Row:
-    """Student k of a plausible class."""
     skill = min(1.0, draw.betavariate(4, 1.3))
     broken = draw.random() < 0.03
     parts = []

@@ -115,7 +115,6 @@ def tar_file(name: bytes, content: bytes, kind: bytes = b"0") -> bytes:
 
 
 def tar_bytes(files: dict[str, bytes], mode: str = "w", **options: object) -> bytes:
-    """Return the archive that Python's tarfile makes of these files."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode=mode, **options) as archive:  # type: ignore[call-overload]
         for name, content in files.items():

@@ -31,7 +31,6 @@ def floats(*shape: int) -> Any:
 def asked(
     function: str, *values: object, shape: tuple[int, ...] = (4,), output: tuple[int, ...] = (4,)
 ) -> Request:
-    """Return a request with one tensor, then these values."""
     arguments = [{"input": 0}, *({"value": value} for value in values)]
     return Request(function, arguments, [floats(*shape)], output)
 
@@ -44,8 +43,6 @@ def plain(call: Call) -> Call:
 
 
 class Both:
-    """One source in both kinds of runner."""
-
     def __init__(self, zygote: Zygote, host: NativeHost, source: Path) -> None:
         with_torch = build(source)
         assert with_torch.ok, with_torch.diagnostics

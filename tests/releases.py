@@ -55,7 +55,6 @@ class Release:
 
 @cache
 def release_of(lab: str) -> Release:
-    """Return the release of one of the kit's labs, "attention" for the main one."""
     if lab == "attention":
         return Release(ROOT / "configs" / "hidden" / "gpt149.yaml", {OBJECT: b"\x7fELF an object"})
     return Release(ROOT / "labs" / lab / "hidden" / "assignment.yaml")

@@ -1,4 +1,4 @@
-"""Short forms that several tests share: the course, sandbox tiers, a Python of its own, and #include lines."""
+"""Short forms that several tests share: the main assignment, sandbox tiers, a Python of its own, #include lines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any
 from building import HEAD
 from conftest import ROOT
 
+from grader.assignment.loading import load
 from grader.base.errors import UsageError
 from grader.sandbox import Sandbox, choose
 
 COURSE = ROOT / "configs" / "gpt149.yaml"
+ASSIGNMENT = load(COURSE)
 
 
 def tiers() -> list[Sandbox]:
-    """Return the sandbox of each tier that works on this machine, the strongest first."""
     found = []
     for tier in "ABCD":
         with contextlib.suppress(UsageError):

@@ -97,7 +97,6 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture
 def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
-    """Judge a text as kernels.py, on a machine with Triton and without a card, or with the one given."""
     assignment = load(ROOT / "labs" / "gpu" / "assignment.yaml")
     monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
 
@@ -241,8 +240,6 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.Monke
     assert lacking.verdict == "missing" and lacking.diagnosis is not None
     assert "no kernels.cu" in lacking.diagnosis.message
 
-
-# ---- timed on the pretended card
 
 REMEMBERS = """
 _softmax, _known = softmax, {}
@@ -449,9 +446,6 @@ def test_fewer_sets_are_for_slow_kernels_alone(
     assert [kind(rounds) for rounds in timed.rounds] == tried and found.verdict == verdict, found.diagnosis
 
 
-# ---- the parts of a round
-
-
 def test_a_clock_is_read_by_the_management_library_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failed(Exception):
         pass
@@ -505,7 +499,6 @@ def test_only_rows_that_are_looked_at_are_read(dtype: str) -> None:
 
 
 def test_what_is_taken_off_is_a_call_on_one_set() -> None:
-    """Calls take 10 s and 1 s a set."""
     asked: list[int] = []
 
     def command(header: dict[str, object], **_: object) -> Call:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from building import binding, write
-from conftest import ROOT
+from shared_forms import ASSIGNMENT
 
-from grader.assignment import loading
 from grader.assignment.records import Case
 from grader.base.results import SubmissionResult
 from grader.judge.bench import Bench, Options
@@ -53,11 +52,11 @@ def judged(
     size: int = 5, part1: str = "", part2: str = "", timing: bool = True,
 ) -> SubmissionResult:  # fmt: skip
     hidden = replace(PUBLIC, name="secret", seed=9, shape={**PUBLIC.shape, "N": size}, hidden=True)
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
-    parts = tuple(replace(course.part(name), cases=(PUBLIC, OTHER, hidden)) for name in ("part1", "part2"))
+    both = map(ASSIGNMENT.part, ("part1", "part2"))
+    parts = tuple(replace(part, cases=(PUBLIC, OTHER, hidden)) for part in both)
     source = write(folder, SOURCE.replace("PART1", part1).replace("PART2", part2))
     hear = [].append if events is None else events.append
-    course, options = replace(course, parts=parts), replace(OPTIONS, timing=timing)
+    course, options = replace(ASSIGNMENT, parts=parts), replace(OPTIONS, timing=timing)
     return evaluate(course, source, parts, options, hear, zygote=zygote)
 
 

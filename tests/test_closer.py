@@ -11,10 +11,9 @@ from typing import Any, cast
 
 import pytest
 from building import cpu_growth, write
-from conftest import ROOT
 from refusals import refused
+from shared_forms import ASSIGNMENT
 
-from grader.assignment import loading
 from grader.base.arrays import Array, np
 from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
@@ -153,8 +152,8 @@ def numbers(places: Iterable[Place]) -> list[int]:
 
 
 def shown(text: str, part: str, looked_for: Sequence[str]) -> list[tuple[int, str]]:
-    course = loading.load(ROOT / "configs/gpt149.yaml")
-    return [(each.place.line, each.words) for each in clues.lines(body(text), course.part(part), looked_for)]
+    found = clues.lines(body(text), ASSIGNMENT.part(part), looked_for)
+    return [(each.place.line, each.words) for each in found]
 
 
 SUMS = """\
@@ -232,8 +231,7 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
 
 
 def test_an_exception_without_a_message_is_reported_as_one() -> None:
-    part = loading.load(ROOT / "configs/gpt149.yaml").part("part1")
-    unsaid = "one without a message"
+    part, unsaid = ASSIGNMENT.part("part1"), "one without a message"
     for said, words in (("", unsaid), (" \n", unsaid), ("N", "exception: N")):
         call = Call("exception", 0.1, message=said)
         assert faults._no_answer(call, part, "random", {}, "")[2].endswith(words)

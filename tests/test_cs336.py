@@ -27,7 +27,6 @@ pytestmark = [interpreted, cardless]
 
 
 def judged(folder: Path, text: str, parts: Sequence[str] = PARTS) -> dict[str, PartResult]:
-    """Results of a file with this text, by part, on the cases that tell most."""
     return without_card.judged(folder, text, parts, ("random", "causal", "longer"), ASSIGNMENT)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from building import write
-from conftest import ROOT, keeping, needs_delays
+from conftest import keeping, needs_delays
 from native_programs import program
+from shared_forms import ASSIGNMENT
 
-from grader.assignment import loading
 from grader.assignment.mutations import Mutation
 from grader.base import machine
 from grader.build.torchbuild import build
@@ -53,8 +53,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 
 def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> int:
     """Return how many of these calls with delays are right, after one that shows whether threads share the work."""
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
-    part, shape = course.part(part_name), {**course.defaults, "N": n}
+    part, shape = ASSIGNMENT.part(part_name), {**ASSIGNMENT.defaults, "N": n}
     inputs = make_inputs("random", shape, 1)
     expected = oracle.ORACLES[part.oracle].expected(inputs, shape)
     request = binding.request(part, shape, inputs)

@@ -41,12 +41,10 @@ def level(request: pytest.FixtureRequest):
 
 
 def after(queries: int, keys: int) -> Tensor:
-    """Return True for each pair of a query and a later key."""
     return torch.ones(queries, keys, dtype=torch.bool).triu(1)
 
 
 def exact(Q: Tensor, K: Tensor, V: Tensor, scale: float = 1.0, causal: bool = False) -> Tensor:
-    """Return softmax(scale * Q K^T) V in the precision of the arguments."""
     scores = scale * (Q @ K.transpose(-2, -1))
     if causal:
         scores = scores.masked_fill(after(*scores.shape[-2:]), -torch.inf)

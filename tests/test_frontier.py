@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
 from refusals import refused
+from shared_forms import ASSIGNMENT
 
 from grader import score
-from grader.assignment.loading import load
 from grader.base.commandline import size_options
 from grader.base.errors import KitError
 from grader.base.results import PartResult, SubmissionResult, Timing
@@ -27,7 +26,6 @@ from labs.attention.frontier import main
 from labs.attention.yardsticks import Yardsticks
 from module_ref_stub import library
 
-ASSIGNMENT = load(ROOT / "configs" / "gpt149.yaml")
 PART = ASSIGNMENT.part("part4")
 TIMES = {"naive": 6.0, "reference": 1.0, "rows": 0.6, "plain": 0.25, "pytorch": 0.2, "expert": 0.08}
 KNOWN = Yardsticks(TIMES, 0.07, cores=1)

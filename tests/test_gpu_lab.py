@@ -60,7 +60,6 @@ def public(part: Part) -> Part:
 
 
 def judged(assignment: Assignment, folder: Path, text: str, parts: Sequence[Part]) -> Results:
-    """Judge a file without its time, in the interpreter where there is no GPU."""
     (folder / "kernels.py").write_text(text, encoding="utf-8")
     options = Options(shape={}, timing=False, profile=False, time_budget_s=1)
     return evaluate(assignment, folder / "kernels.py", parts, options).parts
@@ -72,9 +71,6 @@ def known_kernels(assignment: Assignment, folder: Path, made: Made, names: Seque
     if names:
         parts = tuple(some_cases(part, names) for part in parts)
     return judged(assignment, folder, text, parts)
-
-
-# ---- inputs
 
 
 @pytest.mark.parametrize("precision", [24, 11, 8])
@@ -95,9 +91,6 @@ def test_huge_logits_are_exact_products() -> None:
     single = np.einsum("bnd,bmd->bnm", given["q"], given["k"])
     assert np.array_equal(single, arithmetic.scores(given["q"], given["k"], 1.0))
     assert 5e3 < abs(arithmetic.scores(given["q"], given["k"])).max() < 2e4
-
-
-# ---- the oracle
 
 
 def attention_of(inputs: Mapping[str, Array], shape: Mapping[str, int]) -> dict[str, Array]:
@@ -191,9 +184,6 @@ def test_samples_are_parts_of_the_whole(part: str, distribution: str) -> None:
         assert np.allclose(np.asarray(whole[output].tolerance)[at], one.tolerance, rtol=1e-3), output
 
 
-# ---- known kernels
-
-
 @interpreted
 @pytest.mark.parametrize(
     ("file", "some"),
@@ -262,9 +252,6 @@ def test_files_in_the_form_of_autograd(
     parts = [public(assignment.part(one)) for one in TRITON_PARTS[4:]]
     for part in judged(assignment, tmp_path, text, parts):
         assert (part.verdict, part.diagnosis and part.diagnosis.code) == (verdict, code), part.diagnosis
-
-
-# ---- studies
 
 
 def test_waves_of_the_published_example_and_where_throughput_falls() -> None:

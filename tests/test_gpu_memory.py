@@ -113,21 +113,16 @@ BLOCKS = """source = tl.make_block_ptr(x, (R, C), strides, at, (ROWS, COLUMNS), 
 BLOCK_POINTERS = edited(("...", BLOCKS), text=TILES)
 UNPACKED = ("    inside =", "    x, y = both[0], both[1]\n    inside =")
 IN_A_TUPLE = edited(("def kernel(x, y, ", "def kernel(both, "), UNPACKED, ("(x, y, *x", "((x, y), *x"))
-POINTERS = """
-@triton.jit
-def kernel(table, x_row, x_column, C, BLOCK: tl.constexpr):
-    x = tl.load(table).to(tl.pointer_type(tl.float32))
+BY_POINTERS = """    x = tl.load(table).to(tl.pointer_type(tl.float32))
     y = tl.load(table + 1).to(tl.pointer_type(tl.float32))
-    row, column = tl.program_id(0), tl.arange(0, BLOCK)
-    v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0)
-    tl.store(y + row * C + column, gelu_of(v), mask=column < C)
-
-def gelu(x, y):
-    table = torch.tensor([x.data_ptr(), y.data_ptr()], dtype=torch.int64)
-    kernel[(x.shape[0],)](table, *x.stride(), x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
 """
+POINTERS = edited(
+    ("def kernel(x, y, ", "def kernel(table, "),
+    ("    row, column =", f"{BY_POINTERS}    row, column ="),
+    ("(x, y, *x", "(torch.tensor([x.data_ptr(), y.data_ptr()], dtype=torch.int64), *x"),
+)
 #: One kernel stores the pointers that another loads, and lanes of one access lie in two tensors.
-STORED_POINTERS = """
+STORED_POINTERS = f"""
 @triton.jit
 def tell(table, x, y):
     tl.store(table, x.to(tl.int64))
@@ -135,9 +130,7 @@ def tell(table, x, y):
 
 @triton.jit
 def kernel(table, halves, x_row, x_column, C, BLOCK: tl.constexpr):
-    x = tl.load(table).to(tl.pointer_type(tl.float32))
-    y = tl.load(table + 1).to(tl.pointer_type(tl.float32))
-    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+{BY_POINTERS}    row, column = tl.program_id(0), tl.arange(0, BLOCK)
     v = gelu_of(tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0))
     even = column % 2 == 0
     tl.store(tl.where(even, y + row * C + column, halves + column), v, mask=column < C)
@@ -150,19 +143,12 @@ def gelu(x, y):
     kernel[(x.shape[0],)](table, torch.empty(size), *x.stride(), x.shape[1], BLOCK=size)
 """
 #: What is loaded from outside decides which element is computed: a whole number is wrong each time, too.
-INDICES = """
-@triton.jit
-def kernel(x, y, indices, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
-    row, column = tl.program_id(0), tl.arange(0, BLOCK)
-    k = tl.load(indices + column)
-    v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0)
-    tl.store(y + row * y_row + column, tl.where(k == column, gelu_of(v), 0.0), mask=column < C)
-
-def gelu(x, y):
-    C = x.shape[1]
-    size = triton.next_power_of_2(C)
-    kernel[(x.shape[0],)](x, y, torch.arange(C - 1, dtype=torch.int32), *x.stride(), y.stride(0), C, BLOCK=size)
-"""
+INDICES = edited(
+    ("def kernel(x, y, ", "def kernel(x, y, indices, "),
+    ("    inside =", "    k = tl.load(indices + column)\n    inside ="),
+    ("gelu_of(v)", "tl.where(k == column, gelu_of(v), 0.0)"),
+    ("(x, y, *x", "(x, y, torch.arange(x.shape[1] - 1, dtype=torch.int32), *x"),
+)
 MORE_ROWS = edited(("(y, [R, C]", "(y, [R + 1, C]"), text=MADE_INSIDE)
 OUTSIDE["a descriptor of more rows"] = (MORE_ROWS, f"by program (1, 0, 0): up to 256 {BEYOND}")
 

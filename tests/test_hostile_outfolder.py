@@ -17,9 +17,9 @@ import pytest
 from classes.acting_class import Class, wait_until
 from classes.acting_worker import nest
 from classes.ledgers import HOLDS_LEDGER, holding, record, some_run
-from conftest import ROOT
 from handing_in import put
 from refusals import refused
+from shared_forms import ASSIGNMENT, COURSE
 
 from grader.assignment.loading import load
 from grader.base import plainfile, removal
@@ -310,7 +310,7 @@ def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
             message = refused("no assignment: put that back", command)
             assert not re.search(r"admin|hash|token|schema", message), message
     mistaken = tmp_path / "mistaken.yaml"
-    mistaken.write_text((ROOT / "configs" / "gpt149.yaml").read_text() + "lates: 1\n")
+    mistaken.write_text(COURSE.read_text() + "lates: 1\n")
     refused("unknown key 'lates'", gradebook.open_book, graded_with(mistaken, tmp_path / "mistakes"))
 
 
@@ -318,7 +318,7 @@ def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_is_told_by_its_name(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
     why = rf"^cannot write \S*/{name}: it is a folder: remove it"
-    refused(why, classbook.write, tmp_path, load(ROOT / "configs" / "gpt149.yaml"), [])
+    refused(why, classbook.write, tmp_path, ASSIGNMENT, [])
 
 
 def test_a_plain_file_is_all_that_is_read(tmp_path: Path) -> None:

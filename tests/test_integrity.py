@@ -141,7 +141,6 @@ def test_a_system_call_is_flagged_for_its_number(calls: str, flagged: bool, tmp_
 
 
 def sections(image: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the offset of each section's header, and its type."""
     (table,), count = struct.unpack_from("<Q", image, 40), image[60]
     for header in range(table, table + 64 * count, 64):
         yield header, struct.unpack_from("<I", image, header + 4)[0]
@@ -254,7 +253,6 @@ def test_times_are_possible_from_a_floor_below_the_fastest_there_is() -> None:
 
 
 def digest_of(output: Array) -> str | None:
-    """Return the digest of an output that is wrong throughout."""
     return integrity.output_sha256(output, np.ones(output.shape, bool))
 
 

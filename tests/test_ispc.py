@@ -25,7 +25,6 @@ Here = Callable[[str], None]
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
-    """Choose this machine's `ispc`: the text of a script."""
     with ExitStack() as stack:
         yield lambda text: monkeypatch.setenv("PATH", stack.enter_context(on_the_path(text)))
 

@@ -27,7 +27,6 @@ STUDENT = (ROOT / "gpt149.py", "lab", "--labs", str(MIXED), "mixed")
 
 
 def run(*arguments: object, folder: Path = ROOT, accept: tuple[int, ...] = (0,)) -> str:
-    """Return what one of the kit's command lines prints, in a process of its own."""
     ended = python(*arguments, folder=folder, timeout_s=300, PYTHONPATH=ROOT)
     assert ended.returncode in accept, f"{ended.returncode}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}"
     return ended.stdout + ended.stderr
@@ -35,7 +34,6 @@ def run(*arguments: object, folder: Path = ROOT, accept: tuple[int, ...] = (0,))
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a lab by `grader new`, outside of the kit."""
     return newlab.write("vadd", tmp_path_factory.mktemp("labs"))
 
 
@@ -47,7 +45,6 @@ def test_a_lab_of_every_kind_is_judged(ending: Ending, tmp_path: Path) -> None:
 #: What the lab's own test takes over ten seconds for is shown in the fast tier by the guide's lab.
 @pytest.mark.full
 def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The threats are the main lab's."""
     said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
     assert f"{len(ends.all_of(made))} passed" in said
     selftest.main(["--config", str(made / "hidden" / "assignment.yaml"), "--trust"])

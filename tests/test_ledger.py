@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 from classes.acting_class import HANG_S
 from classes.ledgers import AT, HOLDS_LEDGER, HOLDS_MACHINE, holding, record, some_run
-from conftest import ROOT
 from refusals import refused
+from shared_forms import ASSIGNMENT
 
 from grader.__main__ import to_resume
-from grader.assignment.loading import load
 from grader.base.errors import KitError, UsageError
 from grader.report.progress import Progress, duration
 from grader.staff.classroom import ledger
@@ -166,8 +165,8 @@ def test_all_timings_hold_the_machine_where_that_is_asked_for_or_no_core_can_be_
             assert (held.resource, held.cpus) == ("machine", None)
     with Slot(tmp_path, []).hold("card") as held:
         assert held.resource == "card 0"
-    small = load(ROOT / "configs" / "gpt149.yaml")
-    assert [need_of(small.part(name)) for name in ("part1", "part2", "part3")] == ["core", "core", "machine"]
+    needs = {"part1": "core", "part2": "core", "part3": "machine"}
+    assert {name: need_of(ASSIGNMENT.part(name)) for name in needs} == needs
 
 
 def test_plain_progress_is_one_line_for_each_with_verdicts_and_time_left() -> None:

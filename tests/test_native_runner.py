@@ -14,9 +14,8 @@ import pytest
 from building import binding, one_function, write
 from conftest import ROOT
 from native_programs import Both, asked, floats, plain, program
-from shared_forms import COURSE, includes
+from shared_forms import ASSIGNMENT, includes
 
-from grader.assignment import loading
 from grader.base import machine
 from grader.base.arrays import np
 from grader.base.errors import KitError
@@ -33,7 +32,6 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library
 
 CORES = machine.usable_cpus()
-ASSIGNMENT = loading.load(COURSE)
 #: One function for each thing that a call can come to.
 FUNCTIONS = r"""
 torch::Tensor twice(torch::Tensor t, torch::Tensor space, int n, double factor) {
@@ -105,7 +103,6 @@ def host(both: Both) -> NativeHost:
 
 
 def same(both: Both, *asked: Request, freeze: bool = True, timeout_s: float = 20, **more: bool) -> list[Call]:
-    """Check that both kinds of runner give equal replies to the same requests, and return the replies."""
     found = []
     for session in both.sessions(freeze=freeze, call_timeout_s=timeout_s):
         with session:

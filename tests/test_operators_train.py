@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
 from refusals import refused
+from shared_forms import ASSIGNMENT as COURSE
 
 from grader.assignment import labs, loading
 from grader.assignment.mutations import variant
@@ -29,7 +29,6 @@ from labs.operators.train.wishes import Data, Wishes
 FOLDER = labs.named("operators")
 ASSIGNMENT = loading.load(labs.assignment_file(FOLDER, staff=True))
 MASTER = labs.master(FOLDER, ASSIGNMENT.source)
-COURSE = loading.load(ROOT / "configs" / "gpt149.yaml")
 WISHES = Wishes(epochs=1, batch=16, rate=0.1, seed=1, lockstep=10**6)
 #: Known wrong kernels of the lab, under names of their own: (part, name in the lab's table).
 KNOWN = {

@@ -73,7 +73,6 @@ def some_case(draw: random.Random, why: Diagnosis | None) -> CaseResult:
 
 
 def some_result(draw: random.Random) -> tuple[SubmissionResult, Score]:
-    """Return a result of which nothing is certain but its types."""
     parts = []
     for k in range(draw.choice([1, 3, 7, 60])):
         verdict = draw.choice((*classrows.VERDICTS, "unjudged"))

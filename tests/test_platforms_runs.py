@@ -42,7 +42,6 @@ def results_of(root: Path) -> dict[str, Any]:
 
 
 def half_wrong(master: str) -> str:
-    """Return two parts, of which the first adds a row's number to its sum."""
     return keeping(master, "myNaiveAttention", "myFusedAttention").replace("/ rowSum", "/ (rowSum + i)", 1)
 
 

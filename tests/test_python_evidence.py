@@ -310,7 +310,6 @@ class TestFiles:
 
 
 def read(folder: Path, text: str) -> list[str]:
-    """Return what the reader prints of the function f, without numbers of lines."""
     (folder / "kernels.py").write_text(text)
     files = (readpython.__file__, filebundle.__file__, folder / "kernels.py")
     command = [sys.executable, "-I", "-S", *map(str, files), "1000", "f"]

@@ -18,10 +18,9 @@ from conftest import ROOT
 from hypothesis import given, settings, strategies
 from laying_out import write_files
 from refusals import refused
-from shared_forms import COURSE, python
+from shared_forms import ASSIGNMENT, python
 
 import module_ref_stub as reference
-from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base.arrays import Array, np
 from grader.base.errors import KitError
@@ -76,7 +75,6 @@ def one_thread_afterwards() -> Iterator[None]:
 
 @pytest.fixture
 def library() -> Iterator[ctypes.CDLL]:
-    """The library at the best level that this machine can run, which is set again afterwards."""
     found = ctypes.CDLL(str(reference.library_path()))
     best = found.gpt149_ref_level()
     yield found
@@ -179,7 +177,6 @@ def test_unfit_tensors_are_refused_before_they_reach_c() -> None:
 
 
 def use_compiler(monkeypatch: pytest.MonkeyPatch, cache: Path, script: str) -> None:
-    """Put a shell script in the compiler's place and an empty cache in the cache's."""
     write_files(cache, {"compiler": f"#!/bin/sh\n{script}\n"}, 0o755)
     tools = dataclasses.replace(toolchain.toolchain(), compiler=cache / "compiler")
     monkeypatch.setattr(ref_library, "toolchain", lambda: tools)
@@ -237,10 +234,9 @@ def aarch64_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_emulator
 @pytest.mark.parametrize("name", ["part1", "part2", "part3", "part4"])
 def test_the_master_s_kernels_are_right_on_another_processor(aarch64_runner: Path, name: str) -> None:
-    assignment = load(COURSE)
-    part = assignment.part(name)
-    shape = {**assignment.defaults, "B": 2, "H": 3, "N": 97, "d": 33, "threads": 3}
-    inputs = assignment.typical_inputs(part, shape, 5)
+    part = ASSIGNMENT.part(name)
+    shape = {**ASSIGNMENT.defaults, "B": 2, "H": 3, "N": 97, "d": 33, "threads": 3}
+    inputs = ASSIGNMENT.typical_inputs(part, shape, 5)
     request = binding.request(part, shape, inputs)
     with ran(aarch64_runner, request, prefix=(EMULATOR,), threads=3, memory_bytes=None) as run:
         assert run.call is not None and run.call.status == "ok", run.output

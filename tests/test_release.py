@@ -366,7 +366,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def programs(folder: Path, *, without: str) -> str:
-    """Return a PATH with all programs of this one except for one."""
     folder.mkdir()
     for place in os.environ["PATH"].split(os.pathsep):
         for program in Path(place).iterdir() if Path(place).is_dir() else ():

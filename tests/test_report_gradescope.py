@@ -12,10 +12,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from classrows import PARTS, ROOT, SECRET_NAME, absurd_rows, assignment, hidden_failure, part, result, score
+from classrows import PARTS, SECRET_NAME, absurd_rows, assignment, hidden_failure, part, result, score
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
 from laying_out import write_files
 from platform_schemas import FORGING, require_valid
+from shared_forms import COURSE
 
 from grader.base.errors import UsageError
 from grader.base.results import Flag, Score, ScoreLine, SubmissionResult
@@ -89,11 +90,10 @@ def test_absurd_numbers_and_names_stay_valid() -> None:
     assert require_valid("gradescope", found)["score"] == 0.0
 
 
-CONFIG = (ROOT / "configs" / "gpt149.yaml").read_text()
+CONFIG = COURSE.read_text()
 
 
 def laid_out(folder: Path, source: str | None, config: str | None = None) -> Path:
-    """Write the layout of Gradescope's container; `config` replaces the assignment."""
     for name in ("submission", "results"):
         (folder / name).mkdir(parents=True)
     due = {"due_date": "2025-11-01T23:00:00.000000-07:00", "title": "Attention"}

@@ -262,7 +262,6 @@ def test_progress_shows_each_machine_with_its_work() -> None:
 
 
 def deviated(actual: np.ndarray, *, case: str = "random", blocks: Any = None) -> Deviated:
-    """Return the event of an output that should be all ones."""
     expected, allowed = np.ones(actual.shape), 1e-3
     wrong, part4 = ~(abs(actual - expected) <= allowed), SimpleNamespace(id="part4")
     about = (part4, case, False, {"N": 8, "threads": 8}, usual_axes(actual.ndim))

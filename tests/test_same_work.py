@@ -13,6 +13,7 @@ from building import write
 from honest.styles import STYLES, Style
 from honest.styles import source as styled
 from refusals import refused
+from shared_forms import ASSIGNMENT as COURSE
 from shared_forms import COURSE as PATH
 
 from grader.assignment import loading
@@ -25,7 +26,6 @@ from grader.run.zygote import Zygote
 from labs.attention.threats import same_work as part4
 from labs.attention.threats.same_work import CALL, NAIVE
 
-COURSE = loading.load(PATH)
 Judge = Callable[..., SubmissionResult]
 #: Several tiles of keys.
 OPTIONS = Options({"N": 160, "Br": 64, "Bc": 48}, timing=False, profile=False)
@@ -79,7 +79,6 @@ NEIGHBOURS = {
 
 @pytest.fixture
 def judge(zygote: Zygote, tmp_path: Path) -> Judge:
-    """Return a judge of a text, by default of its parts 1 and 4."""
     both = (COURSE.part("part1"), COURSE.part("part4"))
     return lambda text, parts=both, options=OPTIONS: evaluate(
         COURSE, write(tmp_path, text), parts, options, zygote=zygote

@@ -115,7 +115,6 @@ def forged_name(library: Path) -> str:
 
 @pytest.fixture(scope="module")
 def kennel_of(library: Path) -> Iterator[Callable[[str], Kennel]]:
-    """Return the kennel of a tier, started when it is first needed."""
     with ExitStack() as stack:
 
         @functools.cache
@@ -126,7 +125,6 @@ def kennel_of(library: Path) -> Iterator[Callable[[str], Kennel]]:
 
 
 def kennel_fixture(tiers: list[ParameterSet]) -> Callable[..., Kennel]:
-    """Return a fixture with the kennel of each of these tiers."""
     return pytest.fixture(params=tiers)(lambda request, kennel_of: kennel_of(request.param))
 
 
@@ -233,8 +231,6 @@ def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
 
 
 class Compilers:
-    """A folder in which compilers of a sandbox translate texts."""
-
     def __init__(self, sandbox: Sandbox, room: compiling.Room) -> None:
         self.sandbox, self.uid, self.folder = sandbox, room.uid, room.folder
 

@@ -74,7 +74,6 @@ def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def natively(source: Path) -> dict[str, str]:
-    """Return for each call the output of a runner of its own."""
     made = nativebuild.build(source, sanitize=True)
     assert made.ok and made.program is not None, made.diagnostics
     told = {}

@@ -32,7 +32,6 @@ def timing(ratio: float, low: float | None = None) -> Timing:
 
 
 def results(part: Part, *right: str) -> tuple[CaseResult, ...]:
-    """Return the results of a part that is right on these cases alone."""
     cases = ((case.name, case.name in right, case.hidden) for case in part.cases)
     return tuple(CaseResult(name, {}, ok, 0.0, hidden=hidden) for name, ok, hidden in cases)
 
@@ -42,7 +41,6 @@ def names(part: Part, *, hidden: bool) -> list[str]:
 
 
 def earned(part: Part, verdict: str, *right: str, time: Timing | None = None) -> float:
-    """Return the points of a part with this verdict that is right on these cases."""
     return part_points(part, verdict, results(part, *right), time)[0]  # type: ignore[arg-type]
 
 
@@ -136,7 +134,6 @@ def test_a_part_without_results_earns_nothing(verdict: str) -> None:
 
 
 def submission(**verdicts: Any) -> SubmissionResult:
-    """Return a submission in which the parts without a verdict here pass."""
     graded = (part for part in PUBLIC.parts if part.points > 0)
     parts = (PartResult(part.id, part.title, verdicts.get(part.id, "pass"), part.points) for part in graded)
     return SubmissionResult("ada", "", PUBLIC.id, {}, {}, {}, tuple(parts))

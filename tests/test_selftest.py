@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from refusals import refused
-from shared_forms import COURSE as PATH
+from shared_forms import ASSIGNMENT as COURSE
 
 from grader import sandbox
-from grader.assignment import labs, loading
+from grader.assignment import labs
 from grader.assignment.mutations import Mutation
 from grader.assignment.regions import strip_solution
 from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
@@ -21,8 +21,6 @@ from grader.staff.selftest import trials
 from grader.staff.selftest.trials import Trial
 from labs.attention import kernels as cases
 from labs.attention.mutations import apply
-
-COURSE = loading.load(PATH)
 
 
 def part(verdict: str, *flags: str, ratio: float = 1.0) -> PartResult:

@@ -26,7 +26,6 @@ student_run = partial(python, ROOT / "gpt149.py", timeout_s=300)
 
 
 def judged(text: str, folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict]:
-    """Run without timing and table on a source of its own. Return the run and its result file."""
     source, report = write(folder, text), folder / "result.json"
     run = student_run(*arguments, "--no-time", "--no-table", "--module", source, "--json", report)
     assert report.is_file(), run.stdout + run.stderr

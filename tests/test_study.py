@@ -14,10 +14,10 @@ from unittest.mock import Mock
 import pytest
 from conftest import ROOT, insert_at_start
 from refusals import refused
+from shared_forms import ASSIGNMENT as COURSE
 
 import gpt149
 from grader import study
-from grader.assignment.loading import load
 from grader.assignment.options import chosen_lab
 from grader.assignment.records import Part
 from grader.base.errors import KitError
@@ -39,17 +39,14 @@ TABLE = Table("sweep-part2", "Part 2", ("tile", "ms", "note"), ROWS, "How it was
 START = b"# Mine\r\n\r\n<!-- answer: a -->\r\nMy own.  \r\n<!-- end -->\r\n<!-- table: sweep-part2 -->\r\n"
 END = b"<!-- end -->\r\nend\r\n"
 WRONG_AT_4 = "if (TILE_SIZE == 4) return at::zeros({B, H, N, d}, at::kFloat);"
-COURSE = load(ROOT / "configs" / "gpt149.yaml")
 PART1, PART3, PART4 = map(COURSE.part, ("part1", "part3", "part4"))
 
 
 def outcome_of(part: Part, *rounds: tuple[Sample, Sample]) -> Outcome:
-    """Return a variant with these calls; no rounds mean trouble."""
     return Outcome(Variant("v", part, {"threads": 1}), rounds, "" if rounds else "wrong result")
 
 
 def outcomes(part: Part, *times_s: list[float]) -> list[Outcome]:
-    """Return variants whose two calls of each round took these seconds."""
     return [outcome_of(part, *[(Sample(9.0, time),) * 2 for time in times]) for times in times_s]
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from building import HEAD, one_function, write
 from building import binding as bound
+from shared_forms import ASSIGNMENT
 
-from grader.assignment.loading import load
 from grader.build.toolchain import toolchain
 from grader.judge import binding, comparison
 from grader.sandbox import Finished
-from grader.study import options, race, racereport, raceruns, standalone
+from grader.study import race, racereport, raceruns, standalone
 from grader.study.standalone import build_program, ran
 from labs.attention import oracle
 from labs.attention.cases import make_inputs
@@ -24,7 +24,6 @@ KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
 TEXT = KERNELS.read_text()
 RIGHT, RACES = (re.findall(rf"KERNEL\(({kind}\w+)\)", TEXT) for kind in ("right", "race"))
 VARIABLES = ("rowSum", "scores", "weight", "", "temp")
-ASSIGNMENT = load(options.PUBLIC_CONFIG)
 PART3 = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
 needs_tsan = pytest.mark.skipif(

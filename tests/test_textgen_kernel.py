@@ -11,10 +11,10 @@ import pytest
 import torch
 from conftest import ROOT, one_of_each
 from refusals import refused
+from shared_forms import ASSIGNMENT as COURSE
 from torch import Tensor
 
 import gpt149
-from grader.assignment import loading
 from grader.base.arrays import np
 from grader.run.calls import Request
 from grader.run.zygote import Zygote
@@ -27,7 +27,6 @@ from textgen.kernel import Prefill, StudentKernel, TorchAttention
 from textgen.model import GPT, Config
 from textgen.sampling import Sampler
 
-COURSE = loading.load(ROOT / "configs" / "gpt149.yaml")
 SHAPE = {**COURSE.defaults, "threads": 2, "Br": 24, "Bc": 40}
 OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
 
@@ -47,7 +46,6 @@ class Stage:
         self, function: str, prompt: Tensor, new: int, *, part: str = "part1", temperature: float = 0.8,
         window: int = 256, prefill: Prefill = "prefix", chunk: int = DEFAULT_CHUNK, trust: bool = False,
     ) -> Tally:  # fmt: skip
-        """Generate with the reference's function, or with a wrong kernel of this name."""
         library = library_path() if function.startswith("gpt149_ref") else self.wrong_library
         with self.zygote.spawn("raw", library, threads=2) as session:
             asked = replace(COURSE.part(part), function=function)

@@ -14,9 +14,8 @@ from building import needs_python_h, write
 from conftest import ROOT, one_of_each
 from honest.styles import published
 from process_tree import descendants, wait_for
-from shared_forms import COURSE, tiers
+from shared_forms import ASSIGNMENT, tiers
 
-from grader.assignment import loading
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
@@ -98,12 +97,11 @@ def test_every_attempt_ends_as_it_must(
 @pytest.mark.parametrize("name", one_of_each(HONEST, key=lambda name: None))
 def test_honest_files_are_never_flagged(name: str, tmp_path: Path) -> None:
     """Measured and profiled in the strongest tier, the commonest way to be judged."""
-    course = loading.load(COURSE)
-    parts = tuple(part for part in course.parts if part.function and part.id not in ("part2", "part4"))
+    parts = tuple(part for part in ASSIGNMENT.parts if part.function and part.id not in ("part2", "part4"))
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
     with Zygote(sandbox=TIERS[0]) as zygote:
         source = write(tmp_path, HONEST[name])
-        result = evaluate(course, source, parts, options, zygote=zygote, sandbox=TIERS[0])
+        result = evaluate(ASSIGNMENT, source, parts, options, zygote=zygote, sandbox=TIERS[0])
     assert [part.verdict for part in result.parts if part.verdict not in ("pass", "slow")] == []
     flags = [*result.flags, *(flag for part in result.parts for flag in part.flags)]
     assert [flag for flag in flags if flag.level != "note"] == []

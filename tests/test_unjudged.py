@@ -86,7 +86,6 @@ def test_it_survives_in_files_and_those_of_an_earlier_kit_wait_for_nothing(tmp_p
 
 
 def test_no_report_shows_a_0(tmp_path: Path) -> None:
-    """One waits for everything, one for a single part, one for nothing."""
     whole = result(tuple(part(*known) for known in PARTS))
     rows = [row_of(WAITING), row_of(MIXED, "ann"), row_of(whole, "zoe")]
     assert not classbook.write(tmp_path, assignment(), rows)
@@ -150,20 +149,17 @@ def test_lines_name_how_many_what_for_and_what_to_do() -> None:
 
 
 def run(path: str, *command: object) -> CompletedProcess[str]:
-    """Run a command of the kit with this PATH."""
     return python(*command, "--config", SMALL, "--no-time", timeout_s=600, PATH=path)
 
 
 @pytest.fixture(scope="module")
 def paths() -> Iterator[tuple[str, str]]:
-    """PATHs without an ispc that runs, and with one."""
     with on_the_path(BROKEN) as without, on_the_path(STAND_IN) as with_ispc:
         yield without, with_ispc
 
 
 @pytest.fixture(scope="module")
 def class_folder(master: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A class of submissions that use ispc or do not."""
     plain = keeping(master, "myNaiveAttention", "myFusedAttention")
     uses = INCLUDE + insert_at_start(plain, "myNaiveAttention", USES_IT)
     submissions = {

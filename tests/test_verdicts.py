@@ -16,16 +16,15 @@ import pytest
 from building import write
 from conftest import ROOT, insert_at_start
 from process_tree import alive, cpu_s, descendants, wait_for
-from shared_forms import COURSE, includes, python
+from shared_forms import ASSIGNMENT, COURSE, includes, python
 
 from grader import score
-from grader.assignment import loading
 from grader.assignment.regions import strip_solution
 from grader.report import result_json
 
 SMALL = ("-N", "64", "-B", "2", "-br", "16", "-bc", "24", "--no-time")
 GPT149 = (sys.executable, str(ROOT / "gpt149.py"))
-KERNELS = {part.id: part.function for part in loading.load(COURSE).parts if part.function.startswith("my")}
+KERNELS = {part.id: part.function for part in ASSIGNMENT.parts if part.function.startswith("my")}
 
 
 class Fault(NamedTuple):
@@ -145,7 +144,7 @@ def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
     assert "Running Part 0 Test" in ended.stdout, "PyTorch itself is a part"
     link.symlink_to(kept)
     read = result_json.from_dict(told)
-    result_json.write(read, score.score(loading.load(COURSE), read), link)
+    result_json.write(read, score.score(ASSIGNMENT, read), link)
     assert link.is_symlink() and json.loads(kept.read_text())["points"] == 0
 
 

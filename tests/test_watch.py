@@ -25,6 +25,7 @@ from classrows import part, result, score, timing
 from conftest import ROOT, insert_at_start, keeping
 from process_tree import descendants
 from refusals import refused
+from shared_forms import COURSE
 
 import gpt149
 from grader.base.errors import UsageError
@@ -305,7 +306,7 @@ def session(source: Path, *arguments: str) -> Iterator[Session]:
     """Start a session of part 1. Its kernels never reach their limits, however slow the machine is."""
     patient = source.parent / "patient.yaml"
     limits = f"limits: {{build_s: {LONGEST_WAIT_S}, call_s: {LONGEST_WAIT_S}}}"
-    patient.write_text(f"extends: {ROOT / 'configs' / 'gpt149.yaml'}\n{limits}\n")
+    patient.write_text(f"extends: {COURSE}\n{limits}\n")
     options = [*arguments, "--watch", "--config", str(patient), "--module", str(source)]
     command = [sys.executable, "-u", str(ROOT / "gpt149.py"), "part1", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

@@ -84,7 +84,6 @@ TYPED = Mutation("typed", "part1", (("return fillTensor(OTensor, O);", "return O
 
 
 def run(script: str, *arguments: str, code: int = 0) -> str:
-    """Return the output of a Python that runs this script."""
     ended = python("-c", script, *arguments, timeout_s=300)
     assert ended.returncode == code, ended.stdout + ended.stderr
     return ended.stdout

@@ -55,6 +55,5 @@ def judged(
 
 
 def words(part: PartResult) -> str:
-    """The message of its diagnosis."""
     assert part.diagnosis is not None
     return part.diagnosis.message

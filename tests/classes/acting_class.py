@@ -78,7 +78,6 @@ class Class:
         put(self.folder, {f"{name}/module.cpp": f"{text}\nPYBIND11_MODULE\n".encode()})
 
     def add_all(self, directives: dict[str, str]) -> None:
-        """Hand in several submissions by name, each with lines of directives."""
         for name, lines in directives.items():
             self.add(name, *lines.splitlines())
 
@@ -110,13 +109,11 @@ class Class:
         return said.getvalue()
 
     def show(self, name: str) -> str:
-        """Return one student's result as it is printed. Raises UsageError."""
         said = io.StringIO()
         gradebook.show(self.out, name, None, said)
         return said.getvalue()
 
     def kill(self, judge: subprocess.Popen[str]) -> None:
-        """Kill a judge and wait until its workers are gone."""
         judge.kill()
         judge.communicate()
         assert gone(self.state), "workers outlive their judge"

@@ -47,7 +47,6 @@ def happened_before(what: str, source: Path) -> int:
 
 
 def take_turn() -> None:
-    """Wait for a ticket and use it up."""
     while True:
         for ticket in STATE.glob("turn-*"):
             with suppress(FileNotFoundError):

@@ -103,7 +103,6 @@ def row_of(path: Path) -> Row:
 
 
 def reports(path: Path) -> object:
-    """Read a result and write grades.csv and report.html."""
     return classbook.write(path.parent, ASSIGNMENT, [row_of(path)])
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from conftest import ROOT
 from honest.styles import published
+from shared_forms import ASSIGNMENT as COURSE
 
 from fuzz.mutating import Patterns, Reader, in_file, repeats, report
-from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
 from grader.base.harmless import harmless
@@ -28,7 +28,6 @@ MASTER = (ROOT / "module.cpp").read_text()
 STARTER = strip_solution(MASTER)
 TEMPLATE = ROOT / "writeup_template.md"
 WANTED = checking.template(TEMPLATE)
-COURSE = load(ROOT / "configs" / "gpt149.yaml")
 IDS = ("ada", "grace_hopper", "Zoë_K")
 OBEYED = ("\x1b", "\x9b", "\x07", "\r", "\x7f", "\u202e", "\u2066")
 
@@ -51,7 +50,6 @@ def read_writeup(path: Path) -> None:
 
 
 def fill_writeup(data: bytes) -> None:
-    """As a study does that puts its table into a student's text."""
     text = regions.fill(data.decode(errors="replace"), "cache", "| a |\n|---|\n| 1 |")
     assert regions.tables(text)["cache"].startswith("| a |")
 

@@ -52,7 +52,6 @@ STYLES = (
 
 
 def source(style: Style) -> str:
-    """The whole `module.cpp` of a style, with all parts and their bindings."""
     write = _Writer(style)
     parts = (write.naive(), write.blocked(), write.fused(), write.flash())
     return "\n".join([PREAMBLE, write.accessors(), *parts, BINDINGS])
@@ -265,7 +264,6 @@ class _Writer:
         return self.matrix_function("myUnfusedAttentionBlocked", scores, blocked=True)
 
     def divided_output(self, scaled: str) -> str:
-        """A pass over O that divides, in styles that divide late."""
         return f"""
             for (int i = 0; i < N; i++)
                 for (int k = 0; k < d; k++) {{

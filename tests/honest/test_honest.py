@@ -10,10 +10,10 @@ import math
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, one_of_each
+from conftest import one_of_each
 from honest.styles import STYLES, Style, source
+from shared_forms import ASSIGNMENT
 
-from grader.assignment.loading import load
 from grader.base import machine
 from grader.judge import binding
 from grader.judge.bench import Options
@@ -23,7 +23,6 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library_path
 
 PARTS = ("4Dread", "part1", "part2", "part3", "part4")
-ASSIGNMENT = load(ROOT / "configs" / "gpt149.yaml")
 
 
 @pytest.fixture

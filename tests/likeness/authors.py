@@ -229,6 +229,5 @@ def bodies(seed: int) -> list[str]:
 
 
 def submission(master: str, parts: list[str]) -> str:
-    """Return the master with these bodies in place of the staff's."""
     rest = iter(parts)
     return _REGION.sub(lambda _: next(rest) + "\n", _STARTER.sub("", master))

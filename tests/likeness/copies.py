@@ -100,7 +100,6 @@ EFFORTS = {
 
 
 def copied(body: str, effort: str, seed: int) -> str:
-    """Return a body as a copier with this much patience hands it in."""
     rng = random.Random(seed)
     for change in EFFORTS[effort]:
         body = change(body, rng)
@@ -108,7 +107,6 @@ def copied(body: str, effort: str, seed: int) -> str:
 
 
 def reordered(source: str, rng: random.Random) -> str:
-    """Return a file with its functions for the parts in another order."""
     pieces = re.split(r"(?=^torch::Tensor my)", source, flags=re.MULTILINE)
     last, table = pieces[-1].split("PYBIND11_MODULE", 1)
     parts = [*pieces[1:-1], last]

@@ -178,7 +178,6 @@ def test_the_page_escapes_everything(master: str, starter: str) -> None:
 
 @pytest.fixture
 def similar(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Return a function that runs the command in `tmp_path` and returns its output."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> str:

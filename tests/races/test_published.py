@@ -14,18 +14,17 @@ import pytest
 from building import PLAIN, SANITIZED, write
 from conftest import one_of_each
 from refusals import refused
+from shared_forms import ASSIGNMENT
 
 import gpt149
-from grader.assignment.loading import load
 from grader.build import sanitize
 from grader.build.toolchain import toolchain
 from grader.judge import binding, comparison
-from grader.study import options, race
+from grader.study import race
 from grader.study.standalone import Ran, Unsuitable, build_program, ran
 from labs.attention import oracle
 from labs.attention.cases import make_inputs
 
-ASSIGNMENT = load(options.PUBLIC_CONFIG)
 PART = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
 CACHEGRIND = ("--cache", "1K", "--cachegrind")
@@ -39,7 +38,6 @@ needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="va
 
 
 def line_of(text: str, what: str) -> int:
-    """Return the number of the only line that holds `what`."""
     (found,) = (number for number, line in enumerate(text.split("\n"), 1) if what in line)
     return found
 
@@ -156,8 +154,6 @@ def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:
     once, accesses = 2 * 24 * 8 // 16, 8 * 24 * 24 * 8
     assert 6 * once < int(row["fetched by cachegrind"]) < accesses
 
-
-# ---- what a study cannot run
 
 TORCHS_OWN, NOT_GIVEN = "that is torch's own work;", "which kernels are not given"
 NO_PYTHON = "there is no Python where kernels run"

@@ -19,7 +19,6 @@ def head_of(b: str, h: str) -> tuple[Edit, ...]:
 
 
 def wrong(part: str, name: str, codes: str, *edits: Edit, says: str = "", body: Body = None) -> Mutation:
-    """A wrong kernel. `codes` are the diagnoses that name it, with spaces between them."""
     return Mutation(f"p{part[-1]} {name}", part, edits, tuple(codes.split()), body, says)
 
 
