@@ -51,7 +51,6 @@ ABSURD_NAMES = (
     "line\nbreak\u2028and more",
 )
 
-#: Messages by the code of their diagnosis.
 WORDS = {
     "remainder_tile": "The last tile of rows is wrong when the tile does not divide N. Expected 0.25, got 0.",
     "heads_copied": "Every head holds the result of head 0: the index h is not used. Expected 0.5, got 0.1.",
@@ -88,7 +87,6 @@ def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> t
     return (*right, unseen) if hidden else tuple(right)
 
 
-#: Shares of a part's points, by verdict.
 EARNED = {"pass": 1.0, "slow": 0.5}
 QUOTED = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
 
@@ -123,7 +121,6 @@ def hidden_failure(part_id: str = "part2", points: float = 20.0) -> PartResult:
     return PartResult(part_id, "Blocked", "wrong", points, cases=found, diagnosis=found[-1].diagnosis)
 
 
-#: Machine, toolchain and sandbox.
 PLACE: tuple[dict[str, Any], ...] = (
     {"system": "Linux x86_64", "processor": "Some CPU @ 2.50GHz", "cores": 2},
     {"compiler": "g++ 12.2.0", "torch": "2.13.0+cpu", "python": "3.11.7"},

@@ -148,7 +148,6 @@ def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_tell_one_another() -> 
     assert len(differences) == len(seeds) - 1, "nothing is gained by adding the last step once more"
     assert all(0 <= seed < 1 << 63 for seed in seeds)
     assert derive(1, "12") != derive(1, "1", "2") != derive(11, "2")
-    # Cases that differ in their seed alone have different inputs.
     assignment = load(CONFIG)
     case = next(case for case in assignment.part("part1").cases if case.distribution == "random")
     shape = {**assignment.defaults, **case.shape}

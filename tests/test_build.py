@@ -328,7 +328,6 @@ def test_flags_and_the_cache_by_machine(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert {"-fuse-ld=gold", "-Wl,--warn-unresolved-symbols"} <= set(gold)
     darwin = toolchain.linker_flags("Darwin", None, Path("/s"), allow_undefined=True)
     assert darwin[:2] == ("-undefined", "dynamic_lookup")
-    # The cache has a folder of its own, or one in the user's.
     for variable, folder in (("GPT149_CACHE", "."), ("XDG_CACHE_HOME", "gpt149"), ("HOME", ".cache/gpt149")):
         monkeypatch.setenv(variable, str(tmp_path))
         assert toolchain.cache_root() == tmp_path / folder

@@ -356,9 +356,7 @@ def test_under_the_power_limit_clocks_are_not_compared() -> None:
     ("rounds", "repeated"),
     [((STEADY,), 0), ((DRAWS_MORE,), 0), ((STEADY, DRIFTS, STEADY), 1), ((DRIFTS, DRIFTS, STEADY), 2)],
 )
-def test_rounds_at_an_unsteady_clock_are_repeated(
-    timed: Clock, rounds: tuple[Mhz, ...], repeated: int
-) -> None:
+def test_rounds_at_unsteady_clocks_are_repeated(timed: Clock, rounds: tuple[Mhz, ...], repeated: int) -> None:
     """A kernel that draws more power than the reference has a slower clock of its own, and is not repeated."""
     timed.clock_is(chain(rounds, repeat(rounds[-1])))
     # A round that does not count would make it slow.
@@ -405,9 +403,7 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: 
     ],
     ids=["outlasts the limit of a call", "longer than a call should be", "slow to fill"],
 )
-def test_a_right_kernel_of_any_slowness_is_slow_on_fewer_sets(
-    timed: Clock, sets: int, fewer: int, fill_s: float
-) -> None:
+def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: int, fill_s: float) -> None:
     timed.student_s, timed.fill_s = lambda rounds: 0.2, fill_s
     timed.sets(sets)
     found = timed.judge(RIGHT)

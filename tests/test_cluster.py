@@ -80,7 +80,6 @@ def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed
     # The sandbox has no network (tests/test_native_sandbox.py). Nothing at or below a node could be borrowed either.
     assert not any(near.values()), near
 
-    # The ledger has who judged whom, and no two timings held one resource at once.
     history = ledger.read(there.out)
     machines = {record.machine for record in history.records.values() if not record.fault}
     assert machines and machines <= set(history.machines)

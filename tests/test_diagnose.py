@@ -74,7 +74,6 @@ def flash(x: Inputs, block: int, update: Callable[..., tuple[Tensor, Tensor]]) -
     return out
 
 
-#: Bugs by name: the code of each, and its output.
 BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "zeros": ("not_written", lambda x: torch.zeros_like(x["V"])),
     "copy of Q": ("copied_input", lambda x: x["Q"].clone()),

@@ -49,7 +49,6 @@ def programs(*missing: str) -> Callable[[str], str | None]:
 
 
 Facts, MadeUp = dict[str, Any], Callable[..., Host]
-#: Answers of that machine.
 ANSWERS = {"which": programs(), "run": lambda command: Ran(0, ""), "has_module": lambda name: True}
 ANSWERS |= {"free_bytes": lambda place: 100 * GIB, "landlock_version": lambda: 0}
 

@@ -25,7 +25,6 @@ SOURCE = ROOT / "labs" / "gpu" / "kernels.py"
 SIDE = 2048
 #: The master's product takes 0.76 to 0.82 of the reference's time; half of the card for a call in two would take 0.55.
 LEAST_RATIO = 0.65
-#: What the verdict may be by what ATTACKS says of its end.
 ENDS = {"ok": {"pass", "slow"}, "wrong": {"wrong"}, "raised": {"crash"}}
 # "takes much": a card may have less left than it asks for.
 ENDS |= {"ended": {"timeout", "crash", "wrong", "rejected"}, "takes much": {"pass", "slow", "crash"}}

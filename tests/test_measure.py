@@ -315,7 +315,6 @@ def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_
 
 def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
     for ratio, policy, rounds, verdict, flags in (
-        # Not graded: three rounds.
         *((ratio, {"graded": False}, 3, None, None) for ratio in (0.5, 1.1, 30.0)),
         # Beyond doubt after four rounds.
         (30.0, {"budget_s": None}, 4, "slow", ()),

@@ -32,7 +32,6 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library
 
 CORES = machine.usable_cpus()
-#: One function for each thing that a call can come to.
 FUNCTIONS = r"""
 torch::Tensor twice(torch::Tensor t, torch::Tensor space, int n, double factor) {
   float *out = space.data_ptr<float>();
@@ -323,7 +322,7 @@ torch::Tensor speaks(torch::Tensor t) {
 """
 
 
-def test_nothing_is_imported_after_the_fork_and_python_s_own_words_are_not_the_kernels(
+def test_nothing_is_imported_after_the_fork_and_python_s_words_are_its_own(
     both: Both, tmp_path: Path
 ) -> None:
     """In tier A the way to an environment below /tmp is closed once a runner has been cleared away."""

@@ -23,7 +23,6 @@ def test_a_seed_draws_its_balanced_digits_and_no_other_seed_does() -> None:
     counts = np.bincount(drawn.labels, minlength=10)
     assert counts.max() - counts.min() <= 1 and counts.sum() == 1203
     assert len({image.tobytes() for image in drawn.images}) == 1203
-    # There is ink in each image, and paper around it.
     ink = drawn.images.reshape(1203, -1)
     assert (ink.max(1) > 128).mean() > 0.99 and (ink < 64).mean() > 0.6
 

@@ -29,7 +29,6 @@ from grader.report import feedback, github, gradescope, prairielearn, student
 from grader.report.github import Sources
 from grader.staff.platforms import table
 
-#: What a hostile kernel prints, or a hostile file is called.
 HOSTILE = (
     *ABSURD_NAMES,
     "::error file=grader.py,line=1::forged",

@@ -31,7 +31,6 @@ from grader.run.calls import Call
 from grader.staff.writeups import sheet
 from grader.study import table
 
-#: The assignment's cases, for each part of `cases`.
 KNOWN_CASES = (*(Case(name, "random", 1) for name in NAMES), Case(SECRET_NAME, "random", 2, hidden=True))
 Change = Callable[[dict[str, Any]], object]
 NAIVE = ("part1", "Naive", 10.0)

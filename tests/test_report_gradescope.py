@@ -108,7 +108,6 @@ def results_of(root: Path) -> dict[str, Any]:
     return require_valid("gradescope", json.loads((root / "results" / "results.json").read_text()))
 
 
-#: Faults of the kit, and words of the message to the staff.
 FAULTS = {"a broken config": "gpt149.yaml", "no end": "did not end", "no submission": "there is no folder"}
 
 

@@ -27,7 +27,6 @@ from labs.attention.threats import same_work as part4
 from labs.attention.threats.same_work import CALL, NAIVE
 
 Judge = Callable[..., SubmissionResult]
-#: Several tiles of keys.
 OPTIONS = Options({"N": 160, "Br": 64, "Bc": 48}, timing=False, profile=False)
 UNNAMED = ", ".join(["torch::Tensor"] * 11 + ["int"] * 2)
 flash = partial(part4.flash, name="myFlashAttention")

@@ -19,7 +19,6 @@ OWN_PID, TOKEN = 4711, 0x0123_4567_89AB_CDEF
 CLONE_VM, CLONE_VFORK, NEW_USER = 0x100, 0x4000, 0x10000000
 REFUSED = (seccomp.STARTS_PROCESSES, seccomp.REACHES_OUT, seccomp.REFUSED)
 TABLES = (seccomp.ALLOWED, *REFUSED, seccomp.BY_ARGUMENT)
-#: Calls that only the filter of native runners knows.
 NATIVE_TABLES = (seccomp.NATIVE_ALLOWED, seccomp.NATIVE_BY_ARGUMENT, seccomp.NETWORK, seccomp.STARTS_DYNAMIC)
 SETOWN, GETFL, TCGETS, TIOCSTI = 8, 3, 0x5401, 0x5412
 
@@ -135,7 +134,6 @@ def test_other_instruction_sets_and_later_calls_are_no_way_out(machine: str) -> 
 def test_every_call_has_one_verdict(machine: str) -> None:
     listed = [number for table in TABLES for number in numbers(table, machine).values()]
     assert len(listed) == len(set(listed))
-    # A call has the same number in whatever table it stands.
     known = {}
     for table in (*TABLES, *NATIVE_TABLES):
         for name, number in numbers(table, machine).items():

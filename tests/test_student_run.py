@@ -14,7 +14,6 @@ from conftest import ROOT, keeping, one_of_each
 from honest.styles import published
 from shared_forms import python
 
-#: What a result file of schema_version 1 must hold, by the path to it.
 SCHEMA = {
     "": {"schema_version", "submission", "assignment", "machine", "toolchain", "sandbox", "parts", "flags"},
     "part": {"id", "title", "verdict", "points", "max_points", "cases", "time", "memory"},

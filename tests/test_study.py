@@ -192,7 +192,7 @@ def test_a_macro_without_effect_is_refused(tmp_path: Path, master: str) -> None:
     refused("the same whatever TILE_SIZE is", refuse_unchanged, [b"one", b"one"])
 
 
-def test_every_command_has_help_and_gets_the_options_of_the_whole_study(
+def test_commands_have_help_and_the_options_of_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab = chosen_lab([])

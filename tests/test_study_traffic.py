@@ -145,7 +145,6 @@ def test_the_machine_has_wider_levels_that_are_faster_and_caches() -> None:
     speed = facts.measure()
     assert speed.peak(speed.levels[-1], 1) > 2 * speed.peak(speed.levels[0], 1) or len(speed.levels) == 1
     assert min(*speed.triad.values(), *speed.read.values()) > 0
-    # The machine has caches in order.
     found = facts.describe()
     sizes = [each.size_bytes for each in found.caches]
     assert found.line_bytes in (32, 64, 128, 256) and sizes == sorted(sizes) and sizes

@@ -14,7 +14,6 @@ import re
 TILES = dict.fromkeys(("Qi", "Kj", "Vj", "Oi", "PV"), "d")
 WIDTHS = {"QK_t": "N", "temp": "N", "Sij": "Bc", "Pij": "Bc", **TILES}
 ELEMENT = r"(?P<name>\w+)\[(?P<row>[\w() ]+)\]\[(?P<column>\w+)\]"
-#: Local names, and others for them.
 NAMES = {"s": "sum score dot acc s", "v": "val value result acc v", "e": "e ex weight expVal p"}
 NAMES |= {"total": "total rowSum sumExp denominator", "gi": "gi row globalRow qi"}
 NAMES |= {"gj": "gj column globalCol kj", "i0": "i0 ib iBlock ii"}

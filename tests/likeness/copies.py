@@ -90,7 +90,6 @@ def turned_products(body: str, rng: random.Random) -> str:
     return re.sub(rf"({factor}) \* ({factor})", turned, body)
 
 
-#: Changes by how hard the copier worked.
 EFFORTS = {
     "careless": (recommented,),
     "renamed": (recommented, renamed),

@@ -31,7 +31,6 @@ class Bug:
     codes: tuple[str, ...]
     #: Largest distance, in lines, from the mistake to the nearest line that is named: the place where it shows.
     within: int
-    #: Part of the message.
     said: str
 
 

@@ -15,7 +15,6 @@ TILE = "const int T = TILE_SIZE;"
 SCORE_K = "for (int k = 0; k < d; k++) {\n                        score"
 
 DOUBLE_SUM = (ROW_SUM, "double rowSum = 0;")
-#: Row maximum found first, and subtracted in exp().
 SAFE_ROW = (
     (ROW_SUM, "float rowSum = 0.0f, largest = -1e30f;\n" f"{KEYS} largest = std::max(largest, {QK_T}); }}"),
     (EXP, f"std::exp({QK_T} - largest)"),
@@ -136,7 +135,6 @@ PART2 = [
     p2("double dots", body=IN_DOUBLE.replace("WORKSPACE", "QK_t")),
 ]  # fmt: skip
 
-#: Where part 3 has added up a row of O.
 VALUES_END = """fourDimWrite(O, b, h, i, k, H, N, d, value);
                     }
                 }"""

@@ -94,7 +94,6 @@ OLD_SCORE = f"float score = k0 == 0 ? 0.0f : {QK_T};"
 OLD_VALUE = "float value = j0 == 0 ? 0.0f : fourDimRead(O, b, h, i, k, H, N, d);"
 NO_LEFTOVER = (HEADS, HEADS + "\n            std::fill(QK_t.begin(), QK_t.end(), 0.0f);")
 
-#: Part 2: what is wrong with the tiles.
 BLOCKED = [
     p2("empty", "not_written", body=""),
     # the remainders: right whenever the tile divides N and d, as at the published shape

@@ -40,7 +40,6 @@ PRODUCT = rows("""
             for (int j = 0; j < N; j++) value += twoDimRead(QK_t, i, j, N) * fourDimRead(V, b, h, j, k, H, N, d);
             fourDimWrite(O, b, h, i, k, H, N, d, value);
         }""")
-#: The same products in tiles.
 TILED_SCORES = """
     for (int i0 = 0; i0 < N; i0 += TILE_SIZE)
     for (int j0 = 0; j0 < N; j0 += TILE_SIZE)
