@@ -18,8 +18,7 @@ from grader.build.toolchain import cache_root, python_include_dir
 from grader.run.loaded import StudentObject
 from grader.study.standalone import Kit
 
-#: Each set of flags needs a precompiled header of its own: 6 to 30 s of CPU time. Tests that do not depend on the flags
-#: share those of the kit.
+#: Each set of flags needs a precompiled header of 6 to 30 s. Tests that do not depend on them share those of the kit.
 UNOPTIMIZED = ("-O0",)
 PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
 SANITIZED = Kit(flags=(*PLAIN.flags, *sanitize.FLAGS), link_flags=("-fsanitize=address,undefined",))
@@ -80,8 +79,7 @@ def call(of: StudentObject, name: str, *values: object) -> object:
 
 
 def cpu_growth(act: Callable[[int], object], small: int, large: int, repeat: int = 5) -> float:
-    """Return the CPU time of `act` for the large size, divided by that for the small one. Of this thread alone, and the
-    best of several runs: other programs on the machine hardly matter."""
+    """Return how many times the small size's CPU time `act` takes for the large one, each in its best run."""
 
     def least_s(size: int) -> float:
         return min(timeit.repeat(lambda: act(size), timer=time.thread_time, number=1, repeat=repeat))

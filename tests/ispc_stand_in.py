@@ -1,5 +1,4 @@
-"""A stand-in for `ispc`, as a script. It takes the kit's command line, refuses an empty file as ispc 1.22 does, writes
-a header in ispc's form, and translates the few words that the tests use to C++ for one lane."""
+"""A script for `ispc`: it refuses empty files as ispc 1.22 does, and translates what the tests use to C++."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ LEAST_UNITS = 1.0
 
 
 def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """softmax(QK^T)V and the rounding budget of each of its elements; all float64, (..., N, d). `hidden` (N, N) is True
-    where a query must not see a key."""
+    """Return softmax(QK^T)V and the budget of each element, in float64; `hidden` (N, N) marks unseen keys."""
     scores = Q @ K.transpose(-2, -1)
     weights = torch.softmax(scores if hidden is None else scores.masked_fill(hidden, -torch.inf), -1)
     reach = (weights * (Q.abs() @ K.abs().transpose(-2, -1)).square()).sum(-1, keepdim=True).sqrt()

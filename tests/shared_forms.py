@@ -1,4 +1,4 @@
-"""Short forms that several tests share: the main assignment, sandbox tiers, a Python of its own, #include lines."""
+"""Short forms that tests share: the main assignment, sandbox tiers, a Python of its own, #include lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Device memory and timed calls on a pretended GPU, which is this machine's memory (gpu/pretended.c), and the evaluator
-without a GPU. The kernels are torch's own: no test needs Triton."""
+"""Device memory and timed calls on a pretended GPU, and the evaluator without a GPU. No test needs Triton."""
 
 from __future__ import annotations
 
@@ -397,8 +396,7 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: 
     [
         (20, 1, 0.0),
         (8, 4, 0.0),
-        # To fill 10 sets takes longer than a slow kernel on one: taken off of its call, that left nothing, and a right
-        # kernel was rejected as one that does not end.
+        # To fill 10 sets takes longer than a slow kernel on one. Without the filling, nothing is left of it.
         (10, 3, 0.05),
     ],
     ids=["outlasts the limit of a call", "longer than a call should be", "slow to fill"],

@@ -25,8 +25,7 @@ SLOTS, SLOT_MS = 16, 200
 HIDDEN_SIZES = (3, 11, 14)
 OPTIONS = Options(shape=PUBLIC.shape, profile=False, time_budget_s=1.0, seed=149)
 
-#: Part 1 is right and ends its hidden call in the slot of time that has the number N. Part 2 answers with the slot in
-#: which its process was started.
+#: Part 1 ends its hidden call in the slot of time with the number N. Part 2 answers with its first slot.
 CLOCK = f"""
 #include <chrono>
 #include <cstdlib>

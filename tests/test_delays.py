@@ -29,8 +29,7 @@ from labs.attention.mutations import apply
 
 #: Some milliseconds of work in all: about one for each of the eight threads.
 N = 256
-#: Few enough scores for torch to clear them in one thread. More threads than one, on cores enough for all, would wait
-#: busily for each other in OpenMP, which counts as shared work.
+#: Few enough scores for torch to clear them in one thread: threads that wait busily count as shared work.
 SERIAL_N = 128
 CALLS, SERIAL_CALLS = 30, 300
 ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),))

@@ -55,8 +55,7 @@ ANSWERS |= {"free_bytes": lambda place: 100 * GIB, "landlock_version": lambda: 0
 
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
-    """Make a host with the files of FINE, some of them changed or (None) removed, and other facts changed. It has
-    Python's headers, whatever this machine has."""
+    """Make a host with Python's headers and the files of FINE, some of them, or other facts, changed."""
     known = replace(toolchain.torch_files(), python_include_dir=tmp_path)
     monkeypatch.setattr(tools.toolchain, "torch_files", lambda: known)
     root = tmp_path / "root"

@@ -69,8 +69,7 @@ LEAST_ERROR = 2.4e-7
 
 
 def assert_accurate(actual: Tensor, inputs: list[Tensor], **how: float) -> None:
-    """Allow twice the usual error, or the effect of a unit in the last place of the largest score: of one small result,
-    which may depend on two scores alone, the usual error is a matter of luck."""
+    """Allow twice the usual error, or a unit in the largest score: for a small result, the usual is luck."""
     assert torch.isfinite(actual).all()
     scores = how.get("scale", 1.0) * (inputs[0] @ inputs[1].transpose(-2, -1))
     luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)
@@ -113,8 +112,7 @@ def test_equal_keys_weigh_alike_in_every_block() -> None:
 @example(shape=(1, 1, 260, 128), factor=1.0, causal=False, scaled=False, seed=2)
 @example(shape=(1, 2, 128, 32), factor=0.1, causal=False, scaled=False, seed=3)
 def test_any_shape_is_right(shape, factor, causal, scaled, seed) -> None:
-    """Compare one draw, allowing for luck; and 20 draws together, in units of each output's rounding budget. Of the
-    plain errors, one query of a tiny shape with two nearly equal best keys may decide."""
+    """Compare one draw, allowing for luck, and 20 draws together in units of each output's budget."""
     how = {"scale": shape[3] ** -0.5 if scaled else 1.0, "causal": causal}
     hidden = after(shape[2], shape[2]) if causal else None
     found = []

@@ -148,8 +148,7 @@ def test_tf32_is_within_the_budget_and_coarser_arithmetic_is_not() -> None:
 
 @pytest.mark.parametrize("causal", [0, 1])
 def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
-    """Central differences of the loss sum(O dO) in float64, in random directions. Without the saved O and L, as in an
-    autograd function, they are the same."""
+    """Compare with central differences of sum(O dO) in random directions, also without the saved O and L."""
     shape, inputs, expected = drawn("heads_gradient", 4, "flash_backward", N=7, M=9, causal=causal)
     own = ORACLES["flash_backward"].expected({k: v for k, v in inputs.items() if k not in "OL"}, shape)
     assert all(np.allclose(own[name].value, expected[name].value, atol=1e-5) for name in own)
@@ -255,8 +254,7 @@ def test_files_in_the_form_of_autograd(
 
 
 def test_waves_of_the_published_example_and_where_throughput_falls() -> None:
-    """1792 and 1793 in tiles of 256 x 128 on 108 multiprocessors: 98 tiles in one wave, 120 in two. Where times follow
-    the waves, 0.1 ms each, give or take 1 %, the model finds the waves again."""
+    """1792 and 1793 in tiles of 256 x 128 on 108 multiprocessors are 98 tiles in one wave, and 120 in two."""
     assert [waves.tiles(side, (256, 128)) for side in (1792, 1793)] == [98, 120]
     assert [waves.waves(side, (256, 128), 108) for side in (1792, 1793)] == [1, 2]
     assert waves.cliffs((1664, 1792, 1793, 1920), (256, 128), 108) == (1793,)

@@ -286,8 +286,7 @@ def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
 
 
 def test_an_object_that_is_not_wholly_understood_is_an_error(tmp_path: Path) -> None:
-    """Sections can be named, typed and made at will; what counts is what the loader goes by. Here a field of the first
-    section of a kind is replaced, given by its offset in the section's header."""
+    """A field of one section is replaced. Sections can be made at will; only what the loader reads counts."""
     image = object_of(tmp_path, PLAIN_KERNEL).read_bytes()
     assert elf.parse(image).wanted
     for kind, field, value, why in (

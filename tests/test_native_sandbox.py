@@ -183,11 +183,7 @@ def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
 
 
 def processes() -> dict[int, int]:
-    """All living processes and their parents.
-
-    One that has ended has no memory, but is listed until it is reaped; so is the first process of a namespace, which
-    waits (asleep, no zombie) until all others of its namespace are reaped.
-    """
+    """Return the living processes and their parents. One that waits to be reaped has no memory any more."""
     fields = {int(pid): stat(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()}
     return {pid: int(each[1]) for pid, each in fields.items() if each[0] != "Z" and int(each[20]) > 0}
 

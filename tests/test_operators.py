@@ -139,8 +139,7 @@ def test_the_starter_is_not_written_yet_anywhere(tmp_path: Path) -> None:
 def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
-        # A backward function that is wrong by itself, one that is right for a wrong forward function, both wrong in
-        # other ways, and a forward function that cannot answer.
+        # Backward wrong; right for a wrong forward; both wrong in other ways; a forward without an answer.
         ("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (x[i] - t[i]) / n;"),
         ("y[n * O + o] = bias[o];", "y[n * O + o] = 2 * bias[o];"),
         ("gb[o] += gy[n * O + o];", "gb[o] += 2 * gy[n * O + o];"),

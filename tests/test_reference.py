@@ -43,7 +43,7 @@ SHAPES = (
 )
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
 OFFERED = {f"gpt149_ref_{kernel}" for kernel in KERNELS}
-#: Each library's recipe, its file, functions that it offers, the prefixes of all its names, and flags to compile with.
+#: Each library's recipe, file, some of its functions, the prefixes of all its names, and further flags.
 LIBRARIES = {
     "reference": (ref_library.REFERENCE, ref_library.library_path, OFFERED, ("gpt149_ref_",), ()),
     "expert": (ref_library.EXPERT, ref_library.expert_path, {"gpt149_expert_forward"},
@@ -210,8 +210,7 @@ missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is 
 needs_emulator = pytest.mark.skipif(
     bool(missing), reason=f"not installed: {' '.join(missing)} (Debian: g++-aarch64-linux-gnu, qemu-user)"
 )
-#: A process of its own, since the kit looks at its machine and compiler once. The machine cannot run the kit's trial of
-#: a linked program.
+#: In a process of its own: the kit looks at its machine once. This one cannot try a linked program.
 NATIVE_BUILD = """
 import platform, sys
 from pathlib import Path

@@ -290,8 +290,7 @@ def test_compiler_sees_the_text_and_the_headers_only(
             assert "seen" not in room.compiled(asks.format(path))[1]
             for text in (f'#include "{path}"', f'asm(".incbin \\"{path}\\"");'):
                 assert room.compiled(text)[0] != 0
-    # The kit's own files are out of reach in every tier, also where only rights hide them: by #include, for the
-    # assembler, by a way around, as a question.
+    # The kit's own files are out of reach in every tier, also where only rights hide them.
     room.sandbox.protect(*view.secrets())
     around = "../" * len(room.folder.parts)
     for name in (

@@ -203,7 +203,8 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "sanitizers' reports", lambda data: sanitize.report(harmless(data.decode(errors="replace")), MASTER),
+            "sanitizers' reports",
+            lambda data: sanitize.report(harmless(data.decode(errors="replace")), MASTER),
             (SANITIZER, SANITIZER[250:]),
             words=(b"    #1 0x1 in ", b"module.cpp:1", b": Assertion '", b"' failed.", b"runtime error: "),
             patterns={

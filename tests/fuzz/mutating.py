@@ -20,8 +20,7 @@ LARGEST_BYTES = 1 << 16
 #: CPU time for any single input, far above what a linear reader needs.
 SLOWEST_S = 20.0
 PATTERN_BYTES = 1 << 16
-#: For four times the size, a quadratic reader takes 16 times as long; a linear one 4 times, and noise. More than
-#: `MOST_GROWTH` is measured again, up to `MOST_ROUNDS` times.
+#: For 4 times the size, where a quadratic reader takes 16 times as long; measured up to `MOST_ROUNDS` times.
 MOST_GROWTH, NOISE_S, MOST_ROUNDS = 10.0, 0.05, 8
 PREFIX = "gpt149-fuzz-"
 
@@ -134,10 +133,7 @@ def fuzz(reader: Reader, count: int, seed: int = SEED) -> Reading:
 
 
 def growth(reader: Reader, pattern: str) -> Reading:
-    """Read a hostile pattern in the reader's size and in 4 times that. Return the latter.
-
-    Raises AssertionError when the CPU time grows much faster than the size. The quickest reading counts.
-    """
+    """Read a hostile pattern in two sizes. Raises AssertionError where the best time grows much faster."""
     make = reader.patterns[pattern]
     small, large = make(reader.pattern_bytes), make(4 * reader.pattern_bytes)
     first = second = Reading(seconds=math.inf)

@@ -1,5 +1,4 @@
-"""A file in the form of CS336's second assignment: flash attention in PyTorch, tile by tile, as an
-autograd.Function."""
+"""A file in the form of CS336's second assignment: flash attention in PyTorch, as an autograd.Function."""
 
 import math
 

@@ -1,8 +1,7 @@
 """Honest kernels in the style of the published starter, as a table: one row is one person's way of writing all parts.
 
-`source` renders the whole `module.cpp` of a style. The texts are ours; they do what the published ones do: tensors are
-copied into vectors by `formatTensor`, each score is one dot product, and part 3 takes a row of `temp` by `index` for
-each row of the output.
+The texts are ours, and do what the published ones do. `formatTensor` copies tensors into vectors; a score
+is one dot product. Part 3 takes a row of `temp` by `index` for each row of the output.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 
 
-#: What files for the published starter have besides: a macro, a clock, output, and names and defaults of arguments.
+#: For a file in the published style: a macro, a clock, output, and names and defaults of arguments.
 HELPERS = """
 #define ROW_CHUNK 16
 
@@ -128,7 +127,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def published() -> str:
-    """Parts 1 and 3 as the starter has them, whose fourDimWrite takes a float by reference and is never bound."""
+    """Return parts 1 and 3 as in the starter; fourDimWrite takes a float by reference and is not bound."""
     write = _Writer(STYLES[0])
     naive = write.naive().replace("    return asTensor", f"{PRINTS}    return asTensor")
     accessors = four_dimensions(val="float &val")

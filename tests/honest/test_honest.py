@@ -64,8 +64,7 @@ def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path
 def test_the_references_cost_what_the_published_ones_did(zygote: Zygote) -> None:
     """Serially, part 2 took 0.68 to 0.91 of part 1's time and part 3 1.1 to 1.5, in what people wrote of theirs.
 
-    The quickest calls of each are compared, since other work on a machine only adds time. There are more calls until
-    their ratio is as it should be.
+    Other work on a machine only adds time: the quickest calls are compared, until their ratio is right.
     """
     shape = {**ASSIGNMENT.defaults, "N": 512}
     inputs = make_inputs("random", shape, 1)

@@ -42,8 +42,7 @@ FLASHED = [
     p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
-#: Accesses at the row of the tile, and what is told of them. (What is rewritten before each use, as Li, Lij and Lnew,
-#: may well be at that row.)
+#: Accesses at the row of the tile. What is rewritten before each use, as Li, Lij and Lnew, may well be at it.
 LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
 L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")
 O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LOAD_O.replace("row", "i"))
@@ -87,8 +86,7 @@ FLASHED += [
         (J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"), says="rounds down"),
 ]  # fmt: skip
 
-#: The other order of the loops: for each block of queries all blocks of keys, with one division at the end. What is
-#: summed up begins at zero in the place RESET_ROWS.
+#: The other order of loops: for each block of queries all of keys, then a division. Sums begin at RESET_ROWS.
 ROWS_OUTER_BODY = """
     RESET_ALL
     for (int b = 0; b < B; b++) {

@@ -108,8 +108,7 @@ READ_PV = "value += twoDimRead(QK_t, i, j, N)"
 WRITE_SCORE = "twoDimWrite(QK_t, i, j, N, score)"
 
 RESET = (BATCHES, f"{BATCHES}\n        {ROW_SUM}")
-#: d and N exchanged: in the stride of the workspace, and in those of Q, K and V (in O's, the heap is damaged: no output
-#: can be told from another).
+#: d and N exchanged in strides of the workspace, Q, K and V. (In O's stride, they would damage the heap.)
 STRIDES = [
     *[p("weights read with stride d", "wrong_stride", (READ_PV, READ_PV.replace("j, N", "j, d")), says="product with V")
         for p in (p1, p2)],
