@@ -54,7 +54,7 @@ def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int, kno
         {"dtype": " 99 \n"}, {"dtype": "٩٩"}, {"dtype": 6.0}, {"dtype": True}, {"dtype": 10**400}, {"kind": "2"},
         {"shape": "23"}, {"shape": {"2": 3}}, {"shape": [2.0, 3]}, {"shape": [2, -3]}, {"shape": [1] * 9},
         {"profile": [["aten::zeros", "1", 2, 3, 4, 5]]}, {"profile": [["x", 1, 2, 3, 4, 5]] * 2000},
-        {"profile": {"x": 1}}, {"profiled_wall_s": float("nan")},
+        {"profile": {"x": 1}}, {"profiled_wall_s": float("nan")}, {"shape": [float("inf")]},
     ],
 )  # fmt: skip
 def test_numbers_are_numbers_before_they_are_anything_else(changed: dict[str, Any]) -> None:

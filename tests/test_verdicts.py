@@ -36,13 +36,6 @@ class Fault(NamedTuple):
     edit: str | tuple[str, str] = ""
 
 
-def forged(reply: str) -> str:
-    """A kernel that answers in the runner's place, on every descriptor it can find, with a frame of its own."""
-    return f"""std::string said = R"({reply})"; uint32_t length = said.size(); uint64_t none = 0;
-    for (int fd = 3; fd < 40; fd++)
-        if (write(fd, &length, 4) + write(fd, &none, 8) + write(fd, said.data(), length) < 0) continue;"""
-
-
 SIZES, GIVEN = "int B, int H, int N, int d) {", "// Given: between tensors"
 LEAVE = "leave = (std::exit(0), 1)"
 ENDLESS = Fault("endless loop", "timeout", "did not end", "volatile bool on = true; while (on) {}")
@@ -65,28 +58,14 @@ QUICK = [
     [Fault("syntax error", "compile_error", r"module.cpp:\d+.*", ("float score = 0.0f;", "float score = 0.0f"))],
     [Fault("exit in an initialiser", "crash", "static initialisers", (GIVEN, f"\nstatic int {LEAVE};\n{GIVEN}"))],
 ]  # fmt: skip
-#: Faults that other tests of the fast tier have, at another entrance: the wrong family and the threats.
-OTHERS = [
-    [
-        Fault("torch exception", "crash", "threw a C.. exception", "return QTensor.view({1, 2, 3});"),
-        Fault("wrong shape", "wrong", r"shape", "return at::zeros({B, H, d, N});"),
-        Fault("wrong dtype", "wrong", r"float32", "return at::zeros({B, H, N, d}, at::kDouble);"),
-        Fault("undefined result", "wrong", r"undefined", "return torch::Tensor();"),
-    ],
-    [
-        Fault("not a number", "wrong", r"(?i)nan|not a number", "return at::full({B, H, N, d}, NAN);"),
-        Fault("inputs overwritten", "wrong", "(?i)overw|changed",
-              "KTensor = KTensor.clone(); QTensor.fill_(0.5f);"),
-        Fault("forged shape", "crash", "no result", forged('{"kind": 2, "dtype": 6, "shape": [Infinity]}')),
-        Fault("forged negative", "crash", "no result", forged(r'{"kind": 2, "dtype": 6, "shape": [-1, -2]}')),
-    ],
-    [
-        Fault("forged nest", "crash", "no result", forged("[" * 60_000)),
-        Fault("a flood of text", "pass", "xxxx",
-              "static std::string row(1023, 'x'); for (static int i = 0; i < 1 << 20; i++) std::puts(row.c_str());"),
-        Fault("a file of its own, which it cannot have", "pass", "",
-              'if (std::FILE *f = std::fopen("debug.txt", "w")) std::fclose(f); else std::puts("no file");'),
-    ],
+#: Wrong results and forged replies have tables of their own: the wrong family and the threats.
+SLOW = [
+    Fault("torch exception", "crash", "threw a C.. exception", "return QTensor.view({1, 2, 3});"),
+    Fault("undefined result", "wrong", r"undefined", "return torch::Tensor();"),
+    Fault("a flood of text", "pass", "xxxx",
+          "static std::string row(1023, 'x'); for (static int i = 0; i < 1 << 20; i++) std::puts(row.c_str());"),
+    Fault("a file of its own, which it cannot have", "pass", "",
+          'if (std::FILE *f = std::fopen("debug.txt", "w")) std::fclose(f); else std::puts("no file");'),
 ]  # fmt: skip
 
 
@@ -105,12 +84,10 @@ def run(*arguments: object, source: Path | None = None) -> subprocess.CompletedP
     return python(*GPT149[1:], *arguments, *(["--module", source] if source else []), timeout_s=200)
 
 
-OF_BOTH_TIERS = [*QUICK, *(pytest.param(faults, marks=pytest.mark.full) for faults in OTHERS)]
+OF_BOTH_TIERS = [*QUICK, pytest.param(SLOW, marks=pytest.mark.full)]
 
 
-@pytest.mark.parametrize(
-    "faults", OF_BOTH_TIERS, ids=lambda faults: ", ".join(fault.name for fault in faults)
-)
+@pytest.mark.parametrize("faults", OF_BOTH_TIERS, ids=lambda faults: ", ".join(each.name for each in faults))
 def test_faults_have_their_own_verdicts(faults: list[Fault], master: str, tmp_path: Path) -> None:
     folder, report, impatient = tmp_path / "submission", tmp_path / "result.json", tmp_path / "impatient.yaml"
     impatient.write_text(f"extends: {COURSE}\nlimits: {{call_s: 3}}\n")
