@@ -10,18 +10,15 @@ from pathlib import Path
 
 import pytest
 from classes import ledgers
-from conftest import ROOT
 from refusals import refused
+from shared_forms import ASSIGNMENT, COURSE
 from test_report_html import Page
 
 from grader.__main__ import run
-from grader.assignment.loading import load
 from grader.staff.board.page import page as page_of
 from grader.staff.board.standings import Place, board_of, counted, placed
 from grader.staff.classroom import ledger
 from grader.staff.classroom.ledger import Entry, Record, Run
-
-CONFIG = ROOT / "configs" / "gpt149.yaml"
 
 
 def record(name: str, ratio: float | None, day: int = 4, **more: object) -> Record:
@@ -31,7 +28,7 @@ def record(name: str, ratio: float | None, day: int = 4, **more: object) -> Reco
 
 
 def run_on(day: int) -> Run:
-    return Run(f"2026-11-{day:02}T08:00:00+00:00", str(CONFIG), "gpt149", "f", "k", None, True, "A", 1)
+    return Run(f"2026-11-{day:02}T08:00:00+00:00", str(COURSE), "gpt149", "f", "k", None, True, "A", 1)
 
 
 @pytest.fixture
@@ -62,7 +59,7 @@ def test_overlapping_intervals_share_a_place_with_the_first_of_it() -> None:
 
 
 def test_only_the_right_and_unflagged_count(graded: Path) -> None:
-    board = board_of([graded], load(CONFIG))
+    board = board_of([graded], ASSIGNMENT)
     (part,) = board.parts
     assert [(place.student, place.rank) for place in part.places] == [("ada", 1), ("bob", 1), ("ida", 3)]
     assert [point.ratio for point in part.history["ada"]] == [1.30, 0.80] and len(board.runs) == 2
@@ -93,7 +90,7 @@ def test_the_page_is_whole_and_pseudonyms_stay(graded: Path, capsys: pytest.Capt
 
 def test_a_hostile_name_stands_on_the_page_as_text(graded: Path) -> None:
     odd = dict.fromkeys(("ada", "bob", "ida"), "<b>\u202eodd")
-    hostile = "".join(page_of(load(CONFIG), board_of([graded], load(CONFIG)), odd))
+    hostile = "".join(page_of(ASSIGNMENT, board_of([graded], ASSIGNMENT), odd))
     assert "&lt;b&gt;" in hostile and "<b>" not in hostile and "\u202e" not in hostile
 
 

@@ -72,9 +72,6 @@ def matmul(a, b, c):
 
 def flash_forward(q, k, v, causal):
     o = torch.empty_like(q)
-
-def flash_backward(q, k, v, o, lse, do, causal):
-    raise NotImplementedError("flash_backward is not written yet")
 """
 #: Of causal inputs O alone is wrong, in every element, of others L in its last row.
 SEVERAL = """
@@ -128,7 +125,6 @@ def test_faults_of_a_python_file_are_told_in_its_own_terms(tmp_path: Path) -> No
         "softmax_long": ("crash", "sigsegv", r"outside of a tensor"),
         "matmul": ("unjudged", "machine_lacks", r"(?s)asks for a card.*this machine has no GPU"),
         "flash_forward": ("crash", "exception", r"it should return O and L, and returns nothing"),
-        "flash_backward": ("wrong", "not_written", ""),
     }
     found = judged(tmp_path, text, list(expected), ("random",))
     for name, (verdict, code, said) in expected.items():

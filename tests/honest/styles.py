@@ -270,12 +270,10 @@ class _Writer:
                     {self.write("i", "k", "value")}
                 }}"""
 
-    def function(
-        self, name: str, workspace: str, sizes: str, copies: str, body: str, pragma: str = ""
-    ) -> str:
+    def function(self, name: str, buffers: str, sizes: str, copies: str, body: str, pragma: str = "") -> str:
         """A part whose `body` treats one head; `copies` stand before the loops over the heads."""
         return f"""
-torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, {workspace},
+torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, {buffers},
                      {sizes}int B, int H, int N, int d) {{
 {FORMATTED}{copies}
 {pragma}    for (int b = 0; b < B; b++) {{
