@@ -341,10 +341,7 @@ def test_bad_requests_and_a_missing_compiler(tmp_path: Path, monkeypatch: pytest
     refused(r"apt install g\+\+", toolchain.toolchain, of=KitError)
 
 
-def test_building_imports_no_torch_and_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import sys, grader.build.sanitize; from grader.build.torchbuild import toolchain; toolchain(); "
-    code += "sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+def test_building_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert toolchain.describe()["torch"] == toolchain.torch_files().version == toolchain.torch_version()
     # The standard that torch asks for decides what is compiled; without torch it is the kit's own.
     with_torch = toolchain._toolchain_for.__wrapped__("g++", None)

@@ -17,8 +17,6 @@ from without_card import words as told
 
 from grader.base.results import PartResult
 from grader.run import tensormemory
-from grader.run.calls import Request, understood
-from grader.run.frames import RunnerDied
 
 HEAD = """
 import torch
@@ -230,14 +228,3 @@ def test_another_triton_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     lacking.atomic_cas = None
     assert tensormemory.guard({"kernels": 0}) is None
     assert other._interpreter is lacking and Executor.__call__ is run
-
-
-@pytest.mark.parametrize("lines", [["7"], [-1], [1.5], [True], 7, [1] * 21, [[]], None])
-def test_lines_that_a_runner_tells_are_numbers(lines: object) -> None:
-    def outside(**lines: object) -> tuple[int, ...]:
-        header = {"status": "ok", "kind": 0, "dtype": 0, "shape": [], **lines}
-        return understood(header, bytearray(), Request("gelu", [], []), 0.0, None).outside
-
-    assert outside(outside=[3, 7]) == (3, 7) and outside() == ()
-    with pytest.raises(RunnerDied):
-        outside(outside=lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import re
 import zipfile
@@ -23,11 +22,10 @@ from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.base.errors import EXIT_KIT, KitError
 from grader.base.places import PUBLIC_CONFIG
-from grader.base.results import Diagnosis, PartResult
 from grader.build import devicebuild
 from grader.doctor import Host, students, tools
 from grader.judge.bench import Options
-from grader.report import github, gradescope, terminal
+from grader.report import github, gradescope
 from grader.run.card import finding
 from grader.staff.release import contents, making, products, proofs, search
 from grader.staff.release.archive import File, packed, unpack
@@ -320,17 +318,6 @@ def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path:
     assert found["score"] == 0 and tests["gelu"].startswith("wrong")
     assert tests["gelu_cuda"].startswith("missing")
     assert "There is no kernels.cu beside kernels.py" in tests["gelu_cuda"]
-
-
-def test_a_terminal_repeats_no_other_part_s_words() -> None:
-    """Parts of one file are told as above; one that lacks something else is not."""
-    stream = io.StringIO()
-    screen = terminal.Terminal(stream)
-    for name, words in (("a", "no GPU for its time"), ("b", "no GPU for its time"), ("c", "no nvcc")):
-        why = Diagnosis("machine_lacks", words)
-        screen.verdict(PartResult(name, name, "unjudged", 1.0, diagnosis=why, waits_for="x"), 0.0)
-    shown = stream.getvalue()
-    assert shown.count("no GPU for its time") == 1 and shown.count("as above") == 1 and "no nvcc" in shown
 
 
 def test_no_compiled_reference_is_missed(two: Release, monkeypatch: pytest.MonkeyPatch) -> None:

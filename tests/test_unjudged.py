@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -107,12 +108,14 @@ def test_no_report_shows_a_0(tmp_path: Path) -> None:
 def test_a_terminal_says_that_the_points_are_open() -> None:
     stream = io.StringIO()
     screen = terminal.Terminal(stream)
-    for one in WAITING.parts:
+    other = replace(WAITING.parts[0], id="other", diagnosis=Diagnosis("machine_lacks", "no nvcc"))
+    for one in (*WAITING.parts, other):
         screen.verdict(one, 0.0)
     screen.scoreboard(WAITING, SCORED)
     screen.say(gradebook.score_text(SCORED))
     told = stream.getvalue()
-    assert "NOT JUDGED  open of 10 points" in told and told.count(LACKING) == 1 and "as above" in told
+    assert "NOT JUDGED  open of 10 points" in told and told.count(LACKING) == 1 and "no nvcc" in told
+    assert told.count("as above") == len(WAITING.parts) - 1
     assert "not judged" in told and "open / 10" in told and "0 / 93, not final" in told
     assert "total: open of 100" in told and "0 of 10" not in told
 
