@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from building import write
 from conftest import ROOT, keeping, one_of_each
-from honest.styles import published
 from shared_forms import python
 
 SCHEMA = {
@@ -93,15 +92,6 @@ def test_timed_run_reports_ratio_and_rounds(tmp_path: Path) -> None:
     assert time["ratio_interval"][0] <= time["ratio"] <= time["ratio_interval"][1]
     assert 3 <= time["rounds"] <= 24 and time["allowance"] >= 1.10
     assert len(time["student_wall_ms"]) == 2 * time["rounds"]
-
-
-def test_file_for_the_published_starter_is_judged_unchanged(tmp_path: Path) -> None:
-    """Other includes, bindings with py::arg, extra names, prints, and no binding of fourDimWrite."""
-    assert '"fourDimWrite"' not in published()
-    run, result = judged(published(), tmp_path, "all", "-N", "70")
-    for part in result["parts"]:
-        assert part["verdict"] == ("missing" if part["id"] in ("part2", "part4") else "pass"), run.stdout
-    assert run.returncode == 1
 
 
 def test_accessor_without_usable_signature_counts_through_a_part(master: str, tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_honest_files_are_never_flagged(name: str, tmp_path: Path) -> None:
     with Zygote(sandbox=TIERS[0]) as zygote:
         source = write(tmp_path, HONEST[name])
         result = evaluate(ASSIGNMENT, source, parts, options, zygote=zygote, sandbox=TIERS[0])
+    # The published style binds no fourDimWrite, and its part passes all the same.
     assert [part.verdict for part in result.parts if part.verdict not in ("pass", "slow")] == []
     flags = [*result.flags, *(flag for part in result.parts for flag in part.flags)]
     assert [flag for flag in flags if flag.level != "note"] == []
