@@ -44,6 +44,10 @@ def write(folder: Path, text: str, name: str = "module.cpp") -> Path:
     return source
 
 
+def includes(names: str) -> str:
+    return HEAD + "".join(f"#include <{name}>\n" for name in names.split())
+
+
 def one_function(body: str, before: str = "") -> str:
     return f"{HEAD}{before}torch::Tensor f(torch::Tensor t, int n) {{\n{body}\n}}\n" + BINDING
 

@@ -1,14 +1,16 @@
-"""One build cache for all tests, and ways to make a submission from the master source."""
+"""One build cache for all tests, and what most test files share."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -22,7 +24,13 @@ sys.path.insert(0, str(ROOT))
 
 from classes.acting_class import Class  # noqa: E402
 
+from grader.assignment.loading import load  # noqa: E402
+from grader.base.errors import UsageError  # noqa: E402
 from grader.run.zygote import Zygote  # noqa: E402  (it reads the environment and lies in ROOT)
+from grader.sandbox import Sandbox, choose  # noqa: E402
+
+COURSE = ROOT / "configs" / "gpt149.yaml"
+ASSIGNMENT = load(COURSE)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -107,3 +115,38 @@ def keeping(source: str, *functions: str) -> str:
             source = re.sub(rf"^torch::Tensor {name}\(.*?^}}\n", "", source, flags=re.DOTALL | re.MULTILINE)
             source = re.sub(rf'^ *m\.def\("{name}".*?;\n', "", source, flags=re.DOTALL | re.MULTILINE)
     return source
+
+
+def write_files(folder: Path, files: Mapping[str, str], mode: int = 0o644) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(mode)
+    return folder
+
+
+def refused(
+    why: str, act: Callable[..., object], *given: Any, of: type[Exception] = UsageError, **named: Any
+) -> str:
+    """Assert that a call raises an error of one line in which the expression `why`, if any, is found. Return it."""
+    with pytest.raises(of, match=why or None) as error:
+        act(*given, **named)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def python(
+    *arguments: object, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, **environment: object
+) -> subprocess.CompletedProcess[Any]:
+    """Return an ended Python that ran in a folder, had nothing to read, and these variables besides ours."""
+    given = {**os.environ, **{name: str(value) for name, value in environment.items()}}
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
+    return subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, env=given, **options)
+
+
+def tiers() -> list[Sandbox]:
+    found = []
+    for tier in "ABCD":
+        with contextlib.suppress(UsageError):
+            found.append(choose(tier, trust=tier == "D"))
+    return found

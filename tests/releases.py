@@ -10,7 +10,7 @@ from pathlib import Path
 from conftest import ROOT
 
 from grader.base import prebuilt
-from grader.staff.release import contents, products, search
+from grader.staff.release import contents, products, proofs, search
 from grader.staff.release.archive import Files
 from grader.staff.release.stripping import Secret
 from module_ref_stub import library
@@ -58,3 +58,9 @@ def release_of(lab: str) -> Release:
     if lab == "attention":
         return Release(ROOT / "configs" / "hidden" / "gpt149.yaml", {OBJECT: b"\x7fELF an object"})
     return Release(ROOT / "labs" / lab / "hidden" / "assignment.yaml")
+
+
+def proof_setup(kit: contents.Kit, folder: Path) -> tuple[proofs.ProofSetup, list[str]]:
+    """Return the set-up of a kit's proofs, and the list that their lines are added to."""
+    said: list[str] = []
+    return proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append), said

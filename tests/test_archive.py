@@ -19,11 +19,11 @@ from pathlib import Path
 
 import forgery
 import pytest
+from conftest import refused
 from forgery import Entry, tar_bytes, tar_file, tar_header, zip_bytes
 from handing_in import zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from grader.base.quantities import MIB
 from grader.submission.archive import ArchiveLimits, Unreadable, archive_stem, open_archive, shown

@@ -10,9 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT
-from laying_out import write_files
-from refusals import refused
+from conftest import ROOT, refused, write_files
 
 from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from refusals import refused
+from conftest import ROOT, refused
 
 from grader.assignment.loading import load
 

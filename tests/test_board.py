@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from classes import ledgers
-from refusals import refused
-from shared_forms import ASSIGNMENT, COURSE
+from conftest import ASSIGNMENT, COURSE, refused
 from test_report_html import Page
 
 from grader.__main__ import run

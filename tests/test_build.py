@@ -23,10 +23,9 @@ from building import (
     sharing_headers,
     write,
 )
-from conftest import ROOT
+from conftest import ROOT, refused
 from honest.styles import published
 from native_programs import asked
-from refusals import refused
 
 from grader.base.errors import KitError
 from grader.build import cpptext, lightpath, nativebuild, toolchain, torchbuild

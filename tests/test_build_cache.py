@@ -16,8 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 from building import UNOPTIMIZED, both_builds, one_function, sharing_headers, write
-from conftest import ROOT
-from laying_out import write_files
+from conftest import ROOT, write_files
 
 from grader.base import objectcache
 from grader.build import compilers, nativebuild, standin, toolchain, torchbuild

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from building import binding, write
-from shared_forms import ASSIGNMENT
+from conftest import ASSIGNMENT
 
 from grader.assignment.records import Case
 from grader.base.results import SubmissionResult

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 import pytest
 from building import cpu_growth, write
-from refusals import refused
-from shared_forms import ASSIGNMENT
+from conftest import ASSIGNMENT, refused
 
 from grader.base.arrays import Array, np
 from grader.base.results import Diagnosis

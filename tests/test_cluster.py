@@ -16,11 +16,9 @@ from unittest.mock import Mock
 import pytest
 from classes.acting_class import HANG_S, SMALL, Class, environment, gone, wait_until
 from classes.clustered import overlaps, running
-from conftest import ROOT
+from conftest import ROOT, refused, write_files
 from handing_in import put
-from laying_out import write_files
 from process_tree import descendants
-from refusals import refused
 
 from grader.assignment.loading import load
 from grader.base.errors import KitError

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from building import write
-from conftest import keeping, needs_delays
+from conftest import ASSIGNMENT, keeping, needs_delays
 from native_programs import program
-from shared_forms import ASSIGNMENT
 
 from grader.assignment.mutations import Mutation
 from grader.base import machine

@@ -12,8 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 from building import BINDING, write
-from refusals import refused
-from shared_forms import python
+from conftest import python, refused
 
 from grader import doctor
 from grader.base.errors import KitError

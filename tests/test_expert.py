@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 import torch
+from conftest import refused
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from refusals import refused
 from rounding import LEAST_UNITS, exact_and_budget
 from torch import Tensor
 

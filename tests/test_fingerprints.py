@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conftest import ROOT
-from laying_out import write_files
+from conftest import ROOT, write_files
 
 from grader.base import imports
 from grader.staff.classroom import fingerprints

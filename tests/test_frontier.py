@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import refused
-from shared_forms import ASSIGNMENT
+from conftest import ASSIGNMENT, refused
 
 from grader import score
 from grader.base.commandline import size_options

@@ -10,9 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from conftest import python, refused
 from known_kernels import code_of, in_files, part_of
-from refusals import refused
-from shared_forms import python
 from without_card import cardless, interpreted
 
 from grader.assignment.loading import load

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from classes.acting_class import Class, grader
+from conftest import refused
 from forgery import tar_bytes
 from handing_in import SOURCE, put, zipped
-from refusals import refused
 
 from grader.base.errors import KitError
 from grader.staff.classroom import ledger, manual

@@ -17,9 +17,8 @@ import pytest
 from classes.acting_class import Class, wait_until
 from classes.acting_worker import nest
 from classes.ledgers import HOLDS_LEDGER, holding, record, some_run
+from conftest import ASSIGNMENT, COURSE, refused
 from handing_in import put
-from refusals import refused
-from shared_forms import ASSIGNMENT, COURSE
 
 from grader.assignment.loading import load
 from grader.base import plainfile, removal

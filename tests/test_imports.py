@@ -6,9 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from laying_out import write_files
-from shared_forms import python
+from conftest import ROOT, python, write_files
 
 from grader.base import imports
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from refusals import refused
+from conftest import refused
 from torch.autograd.profiler import profile
 
 from grader.base.arrays import Array, np

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from building import BINDING, HEAD, call, cpu_growth, loaded, one_function, write
+from conftest import tiers, write_files
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, VERSION, on_the_path
-from laying_out import write_files
-from shared_forms import tiers
 
 from grader import sandbox
 from grader.build import ispc

@@ -10,9 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laying_out import write_files
-from refusals import refused
-from shared_forms import python
+from conftest import python, refused, write_files
 
 from grader.assignment import labs
 from grader.assignment.loading import load

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from classes.acting_class import HANG_S
 from classes.ledgers import AT, HOLDS_LEDGER, HOLDS_MACHINE, holding, record, some_run
-from refusals import refused
-from shared_forms import ASSIGNMENT
+from conftest import ASSIGNMENT, refused
 
 from grader.__main__ import to_resume
 from grader.base.errors import KitError, UsageError

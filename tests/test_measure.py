@@ -13,9 +13,9 @@ from math import exp
 from unittest.mock import Mock
 
 import pytest
+from conftest import refused
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from grader.base.results import Timing
 from grader.judge.timing import intervals, measure

@@ -11,10 +11,9 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from building import binding, one_function, write
-from conftest import ROOT
+from building import binding, includes, one_function, write
+from conftest import ASSIGNMENT, ROOT
 from native_programs import Both, asked, floats, plain, program
-from shared_forms import ASSIGNMENT, includes
 
 from grader.base import machine
 from grader.base.arrays import np

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from building import HEAD, binding
-from conftest import ROOT
+from building import HEAD, binding, includes
+from conftest import ROOT, refused, tiers
 from native_programs import asked, program
 from process_tree import stat, wait_for
-from refusals import refused
-from shared_forms import includes, tiers
 
 from grader.base.errors import KitError
 from grader.run.calls import Request

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import needs_delays
+from conftest import needs_delays, refused
 from known_kernels import code_of, in_files, part_of
-from refusals import refused
 from torch import Tensor
 from torch.nn import functional
 

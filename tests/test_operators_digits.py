@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from refusals import refused
+from conftest import refused
 
 from grader.base.arrays import Array, np
 from labs.operators.train import digits, idx

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import refused
-from shared_forms import ASSIGNMENT as COURSE
+from conftest import ASSIGNMENT as COURSE
+from conftest import refused
 
 from grader.assignment import labs, loading
 from grader.assignment.mutations import variant

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from refusals import refused
+from conftest import refused
 from torch import Tensor
 from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, rounded, scores
 

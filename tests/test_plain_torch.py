@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from building import HEAD, PLAIN, SANITIZED, cpu_growth
-from conftest import ROOT
-from shared_forms import python
+from conftest import ROOT, python
 from torch.utils.cpp_extension import include_paths
 
 from grader.base.arrays import np

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from classrows import ABSURD_NAMES, student
-from refusals import refused
+from conftest import refused
 
 from grader import score as rubric
 from grader.assignment.loading import load

@@ -16,9 +16,8 @@ from typing import Any
 import classrows
 import pytest
 from classrows import ABSURD_NAMES, PARTS, SECRETS, assignment, hidden_failure, part, result, the_class
-from conftest import one_of_each
+from conftest import one_of_each, refused
 from platform_schemas import MOST_BYTES, SCHEMAS, faults, harmless, obeyed, require_valid
-from refusals import refused
 
 from grader import score as rubric
 from grader.base.arrays import np

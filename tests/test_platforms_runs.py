@@ -15,12 +15,9 @@ from typing import Any
 import pytest
 import yaml
 from classes.acting_class import SMALL, Class, grader
-from conftest import ROOT, insert_at_start, keeping
-from laying_out import proof_setup, write_files
+from conftest import ROOT, insert_at_start, keeping, python, refused, write_files
 from platform_schemas import FORGING, SCHEMAS, faults, obeyed, require_valid
-from refusals import refused
-from releases import Release, release_of
-from shared_forms import python
+from releases import Release, proof_setup, release_of
 
 from grader.__main__ import run
 from grader.staff import newlab

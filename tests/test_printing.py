@@ -8,10 +8,8 @@ import re
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python, refused
 from hypothesis import given, strategies
-from refusals import refused
-from shared_forms import python
 
 from grader.base import harmless, imports
 from grader.base.commandline import whole_number

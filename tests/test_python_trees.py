@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, refused
+from conftest import write_files as write
 from handing_in import put, zipped
-from laying_out import write_files as write
-from refusals import refused
 from without_card import cardless, interpreted, words
 
 from grader import submission

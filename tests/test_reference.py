@@ -14,11 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ASSIGNMENT, ROOT, python, refused, write_files
 from hypothesis import given, settings, strategies
-from laying_out import write_files
-from refusals import refused
-from shared_forms import ASSIGNMENT, python
 
 import module_ref_stub as reference
 from grader.assignment.regions import strip_solution

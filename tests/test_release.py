@@ -18,11 +18,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from conftest import ROOT, one_of_each
-from laying_out import proof_setup, write_files
-from refusals import refused
-from releases import OBJECT, release_of
-from shared_forms import python, tiers
+from conftest import ROOT, one_of_each, python, refused, tiers, write_files
+from releases import OBJECT, proof_setup, release_of
 
 from grader import __main__ as command_line
 from grader import study

@@ -11,11 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
-from conftest import ROOT
-from laying_out import proof_setup, write_files
-from refusals import refused
-from releases import Release
-from shared_forms import python
+from conftest import ROOT, python, refused, write_files
+from releases import Release, proof_setup
 from without_card import interpreted
 
 from grader.assignment import labs

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from refusals import refused
+from conftest import refused
 
 from grader.base.arrays import np
 from grader.base.results import Diagnosis, Flag, PartResult, Score, SubmissionResult

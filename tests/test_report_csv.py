@@ -16,9 +16,9 @@ import classrows as paper
 import pytest
 from classes.acting_class import rows_of
 from classrows import NAMES, PARTS, SECRET_NAME, SECRETS, assignment, part, result, score
+from conftest import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
 
 from grader.assignment.records import Case
 from grader.base.errors import UsageError

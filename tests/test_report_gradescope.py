@@ -13,10 +13,9 @@ from unittest.mock import Mock
 
 import pytest
 from classrows import PARTS, SECRET_NAME, absurd_rows, assignment, hidden_failure, part, result, score
+from conftest import COURSE, write_files
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
-from laying_out import write_files
 from platform_schemas import FORGING, require_valid
-from shared_forms import COURSE
 
 from grader.base.errors import UsageError
 from grader.base.results import Flag, Score, ScoreLine, SubmissionResult

@@ -10,11 +10,11 @@ from unittest.mock import Mock
 
 import pytest
 from building import write
+from conftest import ASSIGNMENT as COURSE
+from conftest import COURSE as PATH
+from conftest import refused
 from honest.styles import STYLES, Style
 from honest.styles import source as styled
-from refusals import refused
-from shared_forms import ASSIGNMENT as COURSE
-from shared_forms import COURSE as PATH
 
 from grader.assignment import loading
 from grader.base.results import Memory, SubmissionResult

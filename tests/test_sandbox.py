@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import shared_forms
 from _pytest.mark.structures import ParameterSet
-from conftest import ROOT
-from laying_out import write_files
-from refusals import refused
+from conftest import COURSE, ROOT, refused, write_files
+from conftest import tiers as usable
 
 from grader.base.arrays import np
 from grader.base.errors import KitError
@@ -40,7 +38,7 @@ LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
 
 def available() -> dict[str, Sandbox]:
     """Return every tier that works here, and its variants without root or without Landlock."""
-    found = {sandbox.tier: sandbox for sandbox in shared_forms.tiers()}
+    found = {sandbox.tier: sandbox for sandbox in usable()}
     if os.geteuid() == 0 and "A" in found and "B" in found:
         found["A-user"] = replace(found["A"], own_user_namespace=True, own_uid=False)
         found["A-no-landlock"] = replace(found["A"], landlock=0)
@@ -286,7 +284,7 @@ def test_compiler_sees_the_text_and_the_headers_only(
     assert code != 0 and "expected values" not in said
     asks = '#if __has_include("{}")\n#error seen\n#endif'
     if room.sandbox.hides_files:
-        for path in ("/etc/passwd", library.parent / "secret.txt", shared_forms.COURSE):
+        for path in ("/etc/passwd", library.parent / "secret.txt", COURSE):
             assert "seen" not in room.compiled(asks.format(path))[1]
             for text in (f'#include "{path}"', f'asm(".incbin \\"{path}\\"");'):
                 assert room.compiled(text)[0] != 0

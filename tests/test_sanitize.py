@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import binding, write
-from refusals import refused
-from shared_forms import includes, python
+from building import binding, includes, write
+from conftest import python, refused
 
 from grader.base.arrays import np
 from grader.base.errors import KitError

@@ -10,8 +10,7 @@ from typing import Any
 
 import classrows
 import pytest
-from conftest import ROOT
-from refusals import refused
+from conftest import ROOT, refused
 
 from grader.assignment.loading import load
 from grader.assignment.records import Case, Part

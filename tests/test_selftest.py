@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from refusals import refused
-from shared_forms import ASSIGNMENT as COURSE
+from conftest import ASSIGNMENT as COURSE
+from conftest import refused
 
 from grader import sandbox
 from grader.assignment import labs

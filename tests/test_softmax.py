@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from conftest import write_files
 from known_kernels import code_of, in_files, part_of
-from laying_out import write_files
 
 from grader import __main__ as grading
 from grader import score

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from building import write
-from conftest import ROOT, keeping, one_of_each
-from shared_forms import python
+from conftest import ROOT, keeping, one_of_each, python
 
 SCHEMA = {
     "": {"schema_version", "submission", "assignment", "machine", "toolchain", "sandbox", "parts", "flags"},

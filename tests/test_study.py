@@ -12,9 +12,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from conftest import ROOT, insert_at_start
-from refusals import refused
-from shared_forms import ASSIGNMENT as COURSE
+from conftest import ASSIGNMENT as COURSE
+from conftest import ROOT, insert_at_start, refused
 
 import gpt149
 from grader import study

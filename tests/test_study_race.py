@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from building import HEAD, one_function, write
 from building import binding as bound
-from shared_forms import ASSIGNMENT
+from conftest import ASSIGNMENT
 
 from grader.build.toolchain import toolchain
 from grader.judge import binding, comparison

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from refusals import refused
+from conftest import refused
 
 import gpt149
 from grader.base import prebuilt

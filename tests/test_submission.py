@@ -12,9 +12,9 @@ from pathlib import Path
 
 import forgery
 import pytest
+from conftest import refused
 from forgery import Entry, zip_bytes
 from handing_in import SOURCE, found, put, sources, zipped
-from refusals import refused
 
 from grader.base.errors import KitError
 from grader.submission import MAX_SOURCE_BYTES, find, find_one, finding

@@ -9,11 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from conftest import python, refused
 from handing_in import SOURCE, found, put, sources, zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from refusals import refused
-from shared_forms import python
 
 from grader.base.harmless import one_line
 from grader.submission import find

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from refusals import refused
+from conftest import refused
 
 from textgen import checkpoint, corpus, tensorfile, tokenizer
 from textgen.model import GPT, Config

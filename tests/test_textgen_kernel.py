@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, one_of_each
-from refusals import refused
-from shared_forms import ASSIGNMENT as COURSE
+from conftest import ASSIGNMENT as COURSE
+from conftest import ROOT, one_of_each, refused
 from torch import Tensor
 
 import gpt149

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 from building import needs_python_h, write
-from conftest import ROOT, one_of_each
+from conftest import ASSIGNMENT, ROOT, one_of_each, tiers
 from honest.styles import published
 from process_tree import descendants, wait_for
-from shared_forms import ASSIGNMENT, tiers
 
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate

@@ -13,10 +13,8 @@ from subprocess import CompletedProcess
 import pytest
 from classes.acting_class import SMALL, rows_of
 from classrows import PARTS, assignment, part, result
-from conftest import insert_at_start, keeping
+from conftest import insert_at_start, keeping, python, write_files
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, USES_IT, on_the_path
-from laying_out import write_files
-from shared_forms import python
 
 from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.base.results import Diagnosis, PartResult, SubmissionResult, exit_code

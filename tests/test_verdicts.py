@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from building import write
-from conftest import ROOT, insert_at_start
+from building import includes, write
+from conftest import ASSIGNMENT, COURSE, ROOT, insert_at_start, python
 from process_tree import alive, cpu_s, descendants, wait_for
-from shared_forms import ASSIGNMENT, COURSE, includes, python
 
 from grader import score
 from grader.assignment.regions import strip_solution

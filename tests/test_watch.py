@@ -22,10 +22,8 @@ from pathlib import Path
 import pytest
 from building import cpu_growth
 from classrows import part, result, score, timing
-from conftest import ROOT, insert_at_start, keeping
+from conftest import COURSE, ROOT, insert_at_start, keeping, refused
 from process_tree import descendants
-from refusals import refused
-from shared_forms import COURSE
 
 import gpt149
 from grader.base.errors import UsageError

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from building import write
-from conftest import keeping
-from laying_out import write_files
-from shared_forms import python
+from conftest import keeping, python, write_files
 
 from grader.assignment.mutations import Mutation
 from labs.attention.mutations import apply

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 from building import cpu_growth
+from conftest import python, refused, write_files
 from hypothesis import given
 from hypothesis import strategies as st
-from laying_out import write_files
-from refusals import refused
-from shared_forms import python
 
 from grader import submission
 from grader.assignment.loading import load

@@ -9,9 +9,9 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+from conftest import ASSIGNMENT as COURSE
 from conftest import ROOT
 from honest.styles import published
-from shared_forms import ASSIGNMENT as COURSE
 
 from fuzz.mutating import Patterns, Reader, in_file, repeats, report
 from grader.assignment.regions import strip_solution

@@ -10,9 +10,8 @@ import math
 from pathlib import Path
 
 import pytest
-from conftest import one_of_each
+from conftest import ASSIGNMENT, one_of_each
 from honest.styles import STYLES, Style, source
-from shared_forms import ASSIGNMENT
 
 from grader.base import machine
 from grader.judge import binding

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from authors import bodies, submission
+from conftest import refused
 from copies import EFFORTS, copied, reordered
 from fuzz.mutating import Reader, growth
 from handing_in import put
-from refusals import refused
 
 from grader.assignment.regions import strip_solution
 from grader.staff.similarity import agreement, likeness, similar_html

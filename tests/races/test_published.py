@@ -12,9 +12,7 @@ from pathlib import Path
 import published
 import pytest
 from building import PLAIN, SANITIZED, write
-from conftest import one_of_each
-from refusals import refused
-from shared_forms import ASSIGNMENT
+from conftest import ASSIGNMENT, one_of_each, refused
 
 import gpt149
 from grader.build import sanitize

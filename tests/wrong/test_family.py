@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
+from conftest import refused
 from family import Answer, answers, first_of_each_code, groups, judge
-from refusals import refused
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
