@@ -38,12 +38,6 @@ def binding(*names: str) -> str:
 BINDING = binding("f")
 
 
-def write(folder: Path, text: str, name: str = "module.cpp") -> Path:
-    source = folder / name
-    source.write_text(text)
-    return source
-
-
 def includes(names: str) -> str:
     return HEAD + "".join(f"#include <{name}>\n" for name in names.split())
 

@@ -117,6 +117,12 @@ def keeping(source: str, *functions: str) -> str:
     return source
 
 
+def write(folder: Path, text: str, name: str = "module.cpp") -> Path:
+    source = folder / name
+    source.write_text(text)
+    return source
+
+
 def write_files(folder: Path, files: Mapping[str, str], mode: int = 0o644) -> Path:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from building import write
+from conftest import write
 
 from grader.base.arrays import np
 from grader.build import nativebuild

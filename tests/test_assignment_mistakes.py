@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, refused
+from conftest import ROOT, refused, write
 
 from grader.assignment.loading import load
 
@@ -149,8 +149,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("old", "new", "says"), MISTAKES)
 def test_mistakes_are_told_with_file_and_line(old: str, new: str, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "assignment.yaml"
-    path.write_text(edited(old, new))
+    path = write(tmp_path, edited(old, new), "assignment.yaml")
     message = refusal(path)
     assert says in message
     assert 1 <= place(message, path) <= len(path.read_text().splitlines()) + 1
@@ -208,8 +207,7 @@ def test_other_files_and_bombs_of_aliases_nesting_and_size_are_refused_at_once(t
     ],
 )  # fmt: skip
 def test_mistakes_in_an_extending_file_are_told_in_it(text: str, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "top.yaml"
-    path.write_text(text.format(config=CONFIG) + "\n")
+    path = write(tmp_path, text.format(config=CONFIG) + "\n", "top.yaml")
     (tmp_path / "loop.yaml").write_text("extends: top.yaml\n")
     message = refusal(path)
     assert says in message

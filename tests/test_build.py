@@ -21,9 +21,8 @@ from building import (
     needs_python_h,
     one_function,
     sharing_headers,
-    write,
 )
-from conftest import ROOT, refused
+from conftest import ROOT, refused, write
 from honest.styles import published
 from native_programs import asked
 
@@ -291,8 +290,7 @@ def test_a_compiler_in_the_sandbox_sees_what_it_needs_and_no_more(tmp_path: Path
     assert made.ok, made.diagnostics
     with NativeHost(box) as host:
         assert value(host, made.program) == [1.0, 2.0]
-    secret = tmp_path / "secret.h"
-    secret.write_text("#error seen\n")
+    secret = write(tmp_path, "#error seen\n", "secret.h")
     made = nativebuild.build(write(tmp_path, f'#include "{secret}"\n{WORKS}'), sandbox=box)
     assert not made.ok and "seen" not in made.diagnostics
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from building import UNOPTIMIZED, both_builds, one_function, sharing_headers, write
-from conftest import ROOT, write_files
+from building import UNOPTIMIZED, both_builds, one_function, sharing_headers
+from conftest import ROOT, write, write_files
 
 from grader.base import objectcache
 from grader.build import compilers, nativebuild, standin, toolchain, torchbuild

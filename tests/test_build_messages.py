@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from building import one_function, write
+from building import one_function
+from conftest import write
 
 from grader.build import cpptext, diagnostics, nativebuild
 from grader.build.hints import hint_for

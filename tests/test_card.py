@@ -18,7 +18,7 @@ from unittest.mock import MagicMock, Mock
 import card_numbers
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write
 
 from grader.assignment.loading import load
 from grader.base.precision import encoded
@@ -100,8 +100,7 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ju
     monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
 
     def run(text: str, *parts: str, on: Card | None = None, cases: int = 100, **options: Any) -> Results:
-        source = tmp_path / "kernels.py"
-        source.write_text(text)
+        source = write(tmp_path, text, "kernels.py")
         monkeypatch.setattr(host, "card", lambda: on)
         monkeypatch.setattr(host, "_places", {OPEN: host.Place(zygote, on, True)})
         chosen = tuple(replace(part, cases=part.cases[:cases]) for part in map(assignment.part, parts))
@@ -309,8 +308,7 @@ class Clock:
 
 @pytest.fixture
 def timed(judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    reference = tmp_path / "reference.py"
-    reference.write_text(RIGHT)
+    reference = write(tmp_path, RIGHT, "reference.py")
     monkeypatch.setattr(host.DeviceHost, "reference_file", lambda self, part: reference)
     monkeypatch.setattr(host.DeviceHost, "card", property(lambda self: card))
     monkeypatch.setattr(clock, "WARM_UP_S", 0.0)

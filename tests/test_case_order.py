@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import binding, write
-from conftest import ASSIGNMENT
+from building import binding
+from conftest import ASSIGNMENT, write
 
 from grader.assignment.records import Case
 from grader.base.results import SubmissionResult

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from building import cpu_growth, write
-from conftest import ASSIGNMENT, refused
+from building import cpu_growth
+from conftest import ASSIGNMENT, refused, write
 
 from grader.base.arrays import Array, np
 from grader.base.results import Diagnosis

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from building import write
-from conftest import ASSIGNMENT, keeping, needs_delays
+from conftest import ASSIGNMENT, keeping, needs_delays, write
 from native_programs import program
 
 from grader.assignment.mutations import Mutation

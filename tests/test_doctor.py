@@ -11,8 +11,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from building import BINDING, write
-from conftest import python, refused
+from building import BINDING
+from conftest import python, refused, write
 
 from grader import doctor
 from grader.base.errors import KitError

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write
 from gpu.attacks import ATTACKS
 
 from grader.assignment.loading import load
@@ -50,8 +50,7 @@ def test_nothing_is_gained(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
     end, text = ATTACKS[name]
     for old, new in {"product": "matmul", "SLEEP": str(48 << 20), "SIDE": str(SIDE)}.items():
         text = text.replace(old, new)
-    source = tmp_path / "kernels.py"
-    source.write_text(SOURCE.read_text() + text)
+    source = write(tmp_path, SOURCE.read_text() + text, "kernels.py")
     whole = ASSIGNMENT.part("matmul")
     part = replace(whole, cases=whole.cases[:1])
     options = Options({"rows": SIDE, "inner": SIDE, "columns": SIDE})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from classes.acting_class import Class, grader
-from conftest import refused
+from conftest import refused, write
 from forgery import tar_bytes
 from handing_in import SOURCE, put, zipped
 
@@ -161,8 +161,7 @@ def test_a_resumed_run_goes_on_with_the_settings_of_the_first_one(acting: Class,
     assert (runs[-1].config, runs[-1].seed, runs[-1].timing) == (str(acting.config), 7, False)
     assert runs[-1].assignment_fingerprint == runs[0].assignment_fingerprint
 
-    other = tmp_path / "other.yaml"
-    other.write_text(acting.config.read_text().replace("points: 10", "points: 11"))
+    other = write(tmp_path, acting.config.read_text().replace("points: 10", "points: 11"), "other.yaml")
     for change in ({"config": str(other)}, {**bare, "seed": 8}):
         code, said = acting.run(**change)
         assert code != 0 and "UsageError" in said and "add --regrade" in said and len(acting.graded()) == 3

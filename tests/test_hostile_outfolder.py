@@ -17,7 +17,7 @@ import pytest
 from classes.acting_class import Class, wait_until
 from classes.acting_worker import nest
 from classes.ledgers import HOLDS_LEDGER, holding, record, some_run
-from conftest import ASSIGNMENT, COURSE, refused
+from conftest import ASSIGNMENT, COURSE, refused, write
 from handing_in import put
 
 from grader.assignment.loading import load
@@ -298,8 +298,7 @@ def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
-    secret = tmp_path / "shadow"
-    secret.write_text("admin:$6$salt$hash:19000:0:99999:7:::\n")
+    secret = write(tmp_path, "admin:$6$salt$hash:19000:0:99999:7:::\n", "shadow")
     for k, text in enumerate((None, f"extends: {secret}\n", "token: 0123\n", "schema_version: 1\n")):
         config = secret if text is None else tmp_path / f"{k}.yaml"
         config.write_text(text or secret.read_text())
@@ -308,8 +307,7 @@ def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
         for command in (partial(gradebook.open_book, out), resume):
             message = refused("no assignment: put that back", command)
             assert not re.search(r"admin|hash|token|schema", message), message
-    mistaken = tmp_path / "mistaken.yaml"
-    mistaken.write_text(COURSE.read_text() + "lates: 1\n")
+    mistaken = write(tmp_path, COURSE.read_text() + "lates: 1\n", "mistaken.yaml")
     refused("unknown key 'lates'", gradebook.open_book, graded_with(mistaken, tmp_path / "mistakes"))
 
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from building import BINDING, HEAD, call, cpu_growth, loaded, one_function, write
-from conftest import tiers, write_files
+from building import BINDING, HEAD, call, cpu_growth, loaded, one_function
+from conftest import tiers, write, write_files
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, VERSION, on_the_path
 
 from grader import sandbox

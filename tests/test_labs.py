@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import python, refused, write_files
+from conftest import python, refused, write, write_files
 
 from grader.assignment import labs
 from grader.assignment.loading import load
@@ -142,8 +142,7 @@ def test_a_release_holds_the_lab_and_none_of_the_staffs(
 
 
 def test_an_assignment_without_its_lab_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "assignment.yaml"
-    path.write_text((MIXED / "mixed" / "assignment.yaml").read_text())
+    path = write(tmp_path, (MIXED / "mixed" / "assignment.yaml").read_text(), "assignment.yaml")
     refused(r"assignment.yaml:\d+: no lab 'mixed'", load, path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "__init__.py").write_text("import nowhere_at_all\n")

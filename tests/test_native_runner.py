@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from building import binding, includes, one_function, write
-from conftest import ASSIGNMENT, ROOT
+from building import binding, includes, one_function
+from conftest import ASSIGNMENT, ROOT, write
 from native_programs import Both, asked, floats, plain, program
 
 from grader.base import machine

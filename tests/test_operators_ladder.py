@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write
 
 from grader.assignment import labs
 from grader.assignment.loading import load
@@ -128,8 +128,7 @@ def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_torch", "one_level")
 def test_a_part_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writeup = tmp_path / "writeup.md"
-    writeup.write_text((FOLDER / "writeup_template.md").read_text())
+    writeup = write(tmp_path, (FOLDER / "writeup_template.md").read_text(), "writeup.md")
     code, rows = run(tmp_path, MASTER, "--writeup", str(writeup))
     assert code == 0 and list(rows)[:4] == [REFERENCE, YOURS, PYTORCH, FAST] and len(rows) == 5
     assert "no torch" in rows[PYTORCH]["note"] and not rows[PYTORCH]["ms"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import ASSIGNMENT as COURSE
-from conftest import refused
+from conftest import refused, write
 
 from grader.assignment import labs, loading
 from grader.assignment.mutations import variant
@@ -253,8 +253,7 @@ def run(tmp_path: Path, *arguments: str, module: Path = MASTER) -> int:
 
 def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    writeup = tmp_path / "writeup.md"
-    writeup.write_text("Loss:\n<!-- table: train -->\n<!-- end -->\n")
+    writeup = write(tmp_path, "Loss:\n<!-- table: train -->\n<!-- end -->\n", "writeup.md")
     options = "--model mlp --images 900 --epochs 2 --batch 32 --lockstep 5 --plot --show --threads 64"
     assert run(tmp_path, *options.split(), "--writeup", str(writeup)) == 0
     told = capsys.readouterr().out

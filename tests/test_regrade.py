@@ -11,9 +11,8 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from building import write
 from classes.acting_class import SMALL, Class
-from conftest import insert_at_start, keeping
+from conftest import insert_at_start, keeping, write
 
 from grader import score
 from grader.assignment import prints

@@ -9,10 +9,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from building import write
-from conftest import ASSIGNMENT as COURSE
-from conftest import COURSE as PATH
-from conftest import refused
+from conftest import ASSIGNMENT, COURSE, refused, write
 from honest.styles import STYLES, Style
 from honest.styles import source as styled
 
@@ -78,9 +75,9 @@ NEIGHBOURS = {
 
 @pytest.fixture
 def judge(zygote: Zygote, tmp_path: Path) -> Judge:
-    both = (COURSE.part("part1"), COURSE.part("part4"))
+    both = (ASSIGNMENT.part("part1"), ASSIGNMENT.part("part4"))
     return lambda text, parts=both, options=OPTIONS: evaluate(
-        COURSE, write(tmp_path, text), parts, options, zygote=zygote
+        ASSIGNMENT, write(tmp_path, text), parts, options, zygote=zygote
     )
 
 
@@ -101,16 +98,16 @@ def test_an_honest_flash_kernel_has_no_flag(style: Style, judge: Judge) -> None:
 
 def test_one_tile_of_all_keys_says_nothing(judge: Judge) -> None:
     """Where all keys are one tile, flash attention sums as the naive kernel does."""
-    sized = tuple(case for case in COURSE.part("part1").cases if not case.shape)
-    parts = tuple(replace(COURSE.part(name), cases=sized) for name in ("part1", "part4"))
+    sized = tuple(case for case in ASSIGNMENT.part("part1").cases if not case.shape)
+    parts = tuple(replace(ASSIGNMENT.part(name), cases=sized) for name in ("part1", "part4"))
     result = judge(whole(flash(CALL)), parts, replace(OPTIONS, shape={"N": 40, "Br": 64, "Bc": 64}))
     assert [flag.code for flag in result.flags] == [IDLE]
 
 
 def test_a_part_that_is_judged_again_is_compared_again(judge: Judge) -> None:
     text = whole(flash(CALL))
-    before, once_more = judge(text, COURSE.select("all")), Mock(side_effect=partial(judge, text))
-    result = again.judge_rest(COURSE, before, again.Rest({"part4": ()}), once_more)
+    before, once_more = judge(text, ASSIGNMENT.select("all")), Mock(side_effect=partial(judge, text))
+    result = again.judge_rest(ASSIGNMENT, before, again.Rest({"part4": ()}), once_more)
     assert [[part.id for part in call.args[0]] for call in once_more.mock_calls] == [["part1", "part4"]]
     assert [flag.code for flag in result.parts[-1].flags] == [IDLE, SAME]
     assert [part.id for part in result.parts] == [part.id for part in before.parts]
@@ -130,9 +127,9 @@ MIB = 1 << 20
     ],
 )
 def test_a_peak_that_holds_all_scores(size: int, peak: float, reference: float, flagged: bool) -> None:
-    bench = Bench(COURSE, PATH, Options({"N": size}), *(None,) * 4)  # type: ignore[arg-type]
+    bench = Bench(ASSIGNMENT, COURSE, Options({"N": size}), *(None,) * 4)  # type: ignore[arg-type]
     memory = Memory(None, None, int(peak * MIB), int(reference * MIB))
-    found = list(same_work.memory_flags(Marker(bench, COURSE.part("part3")), memory))
+    found = list(same_work.memory_flags(Marker(bench, ASSIGNMENT.part("part3")), memory))
     assert [(flag.code, flag.level) for flag in found] == [("tensor_not_avoided", "review")] * flagged
 
 
@@ -142,7 +139,7 @@ def test_an_unfused_kernel_as_part_3_holds_the_matrix(judge: Judge) -> None:
     text = text.replace("float sum = 0;", "float sum = 0, *s = m.data() + row % N * N;")
     text = text.replace("    for (int row", f"    {copied}\n    for (int row")
     text = text.replace("myNaiveAttention", "myFusedAttention")
-    part = replace(COURSE.part("part3"), cases=COURSE.part("part3").cases[:2])
+    part = replace(ASSIGNMENT.part("part3"), cases=ASSIGNMENT.part("part3").cases[:2])
     (result,) = judge(text, (part,), replace(OPTIONS, shape={})).parts
     assert result.verdict == "pass"
     assert [flag.code for flag in result.flags] == ["tensor_not_avoided"]
@@ -158,7 +155,7 @@ def test_an_unfused_kernel_as_part_3_holds_the_matrix(judge: Judge) -> None:
     ],
 )  # fmt: skip
 def test_mistakes_in_the_assignment(old: str, new: str, words: str, tmp_path: Path) -> None:
-    path, text = tmp_path / "gpt149.yaml", PATH.read_text()
+    path, text = tmp_path / "gpt149.yaml", COURSE.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
     refused(words, loading.load, path)

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import binding, includes, write
-from conftest import python, refused
+from building import binding, includes
+from conftest import python, refused, write
 
 from grader.base.arrays import np
 from grader.base.errors import KitError

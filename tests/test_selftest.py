@@ -7,8 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ASSIGNMENT as COURSE
-from conftest import refused
+from conftest import ASSIGNMENT, refused
 
 from grader import sandbox
 from grader.assignment import labs
@@ -36,7 +35,7 @@ def result(*parts: PartResult, flags: tuple[Flag, ...] = ()) -> SubmissionResult
 def test_every_case_fits_the_master_and_every_part_has_one(master: str) -> None:
     assert all(apply(master, [bug]) != apply(master, []) for bug in cases.WRONG)
     assert apply(master, [cases.SLOW]) != apply(master, [])
-    assert {bug.part for bug in cases.WRONG} == {each.id for each in COURSE.parts if not each.is_torch}
+    assert {bug.part for bug in cases.WRONG} == {each.id for each in ASSIGNMENT.parts if not each.is_torch}
 
 
 def test_what_counts_against_the_machine() -> None:
@@ -72,14 +71,15 @@ def test_groups_have_conclusions(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "module.cpp").write_text(strip_solution(master))
     monkeypatch.setattr(labs, "master", lambda folder, source: tmp_path / source)
-    refused("needs the master", next, trials.trials(COURSE, sandbox.OPEN, tmp_path))
+    refused("needs the master", next, trials.trials(ASSIGNMENT, sandbox.OPEN, tmp_path))
 
 
 def test_a_blind_judge_is_found_out(
     master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two bugs are judged for real; the second is none, so a judge that passes it looks as one that misses it."""
-    course = replace(COURSE, parts=tuple(replace(each, cases=each.cases[:3]) for each in COURSE.parts))
+    parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
+    course = replace(ASSIGNMENT, parts=parts)
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))
     found = next(bug for bug in cases.WRONG if bug.part == "part1")
     monkeypatch.setattr(cases, "WRONG", (found, no_bug))

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from building import write
-from conftest import ROOT, keeping, one_of_each, python
+from conftest import ROOT, keeping, one_of_each, python, write
 
 SCHEMA = {
     "": {"schema_version", "submission", "assignment", "machine", "toolchain", "sandbox", "parts", "flags"},

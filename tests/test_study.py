@@ -12,8 +12,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from conftest import ASSIGNMENT as COURSE
-from conftest import ROOT, insert_at_start, refused
+from conftest import ASSIGNMENT, ROOT, insert_at_start, refused
 
 import gpt149
 from grader import study
@@ -38,7 +37,7 @@ TABLE = Table("sweep-part2", "Part 2", ("tile", "ms", "note"), ROWS, "How it was
 START = b"# Mine\r\n\r\n<!-- answer: a -->\r\nMy own.  \r\n<!-- end -->\r\n<!-- table: sweep-part2 -->\r\n"
 END = b"<!-- end -->\r\nend\r\n"
 WRONG_AT_4 = "if (TILE_SIZE == 4) return at::zeros({B, H, N, d}, at::kFloat);"
-PART1, PART3, PART4 = map(COURSE.part, ("part1", "part3", "part4"))
+PART1, PART3, PART4 = map(ASSIGNMENT.part, ("part1", "part3", "part4"))
 
 
 def outcome_of(part: Part, *rounds: tuple[Sample, Sample]) -> Outcome:
@@ -68,9 +67,9 @@ def test_a_shared_machine_is_reported() -> None:
 
 
 def test_workspaces_are_what_the_assignment_allocates() -> None:
-    assert memory.workspace_bytes(PART4, COURSE.defaults) == 695296
-    assert memory.output_bytes(PART4, COURSE.defaults) == 524288
-    assert memory.workspace_bytes(PART3, COURSE.defaults) + 524288 == 557056
+    assert memory.workspace_bytes(PART4, ASSIGNMENT.defaults) == 695296
+    assert memory.output_bytes(PART4, ASSIGNMENT.defaults) == 524288
+    assert memory.workspace_bytes(PART3, ASSIGNMENT.defaults) + 524288 == 557056
 
 
 def test_a_round_runs_to_and_fro_and_goes_on_without_a_variant_that_breaks() -> None:

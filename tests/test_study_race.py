@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from building import HEAD, one_function, write
+from building import HEAD, one_function
 from building import binding as bound
-from conftest import ASSIGNMENT
+from conftest import ASSIGNMENT, write
 
 from grader.build.toolchain import toolchain
 from grader.judge import binding, comparison

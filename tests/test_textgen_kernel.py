@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ASSIGNMENT as COURSE
-from conftest import ROOT, one_of_each, refused
+from conftest import ASSIGNMENT, ROOT, one_of_each, refused
 from torch import Tensor
 
 import gpt149
@@ -26,7 +25,7 @@ from textgen.kernel import Prefill, StudentKernel, TorchAttention
 from textgen.model import GPT, Config
 from textgen.sampling import Sampler
 
-SHAPE = {**COURSE.defaults, "threads": 2, "Br": 24, "Bc": 40}
+SHAPE = {**ASSIGNMENT.defaults, "threads": 2, "Br": 24, "Bc": 40}
 OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
 
 
@@ -47,7 +46,7 @@ class Stage:
     ) -> Tally:  # fmt: skip
         library = library_path() if function.startswith("gpt149_ref") else self.wrong_library
         with self.zygote.spawn("raw", library, threads=2) as session:
-            asked = replace(COURSE.part(part), function=function)
+            asked = replace(ASSIGNMENT.part(part), function=function)
             kernel = StudentKernel(session, asked, SHAPE, window, prefill, chunk)
             sampler = Sampler(len(prompt), 5, temperature)
             return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
@@ -81,7 +80,7 @@ RIGHT = (
 @pytest.mark.parametrize(("part", "texts", "length", "heat"), one_of_each(RIGHT, lambda each: each[0]))
 def test_right_kernels_speak_as_torch(stage: Stage, part: str, texts: int, length: int, heat: float) -> None:
     prompt = stage.prompt(length, texts)
-    tally = stage.speak(COURSE.part(part).reference, prompt, 12, part=part, temperature=heat)
+    tally = stage.speak(ASSIGNMENT.part(part).reference, prompt, 12, part=part, temperature=heat)
     assert tally.fault is None and tally.logit_error <= LOGIT_LIMIT, tally.fault
     assert tally.kernel_calls == stage.plays.model.config.n_layer * (length + 11)
     assert tally.near_ties or torch.equal(tally.tokens, stage.by_torch(prompt, 12, heat))
@@ -172,7 +171,7 @@ def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
     k = torch.full((1, 1, 10, 4), 10.0)
     k[:, :, -1] = -15.0  # the newest key's score is 100 below the others
     with stage.zygote.spawn("raw", stage.wrong_library, threads=1) as session:
-        right = replace(COURSE.part("part1"), function="right")
+        right = replace(ASSIGNMENT.part("part1"), function="right")
         kernel = StudentKernel(session, right, SHAPE, 64, "prefix", 4)
         answer = kernel(0, 9, q, k, v, chunks.Chunks(1, 1, 4, 64, 4))
     assert kernel.calls == 2

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
-from building import needs_python_h, write
-from conftest import ASSIGNMENT, ROOT, one_of_each, tiers
+from building import needs_python_h
+from conftest import ASSIGNMENT, ROOT, one_of_each, tiers, write
 from honest.styles import published
 from process_tree import descendants, wait_for
 

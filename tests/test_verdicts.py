@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from building import includes, write
-from conftest import ASSIGNMENT, COURSE, ROOT, insert_at_start, python
+from building import includes
+from conftest import ASSIGNMENT, COURSE, ROOT, insert_at_start, python, write
 from process_tree import alive, cpu_s, descendants, wait_for
 
 from grader import score

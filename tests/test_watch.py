@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from building import cpu_growth
 from classrows import part, result, score, timing
-from conftest import COURSE, ROOT, insert_at_start, keeping, refused
+from conftest import COURSE, ROOT, insert_at_start, keeping, refused, write
 from process_tree import descendants
 
 import gpt149
@@ -236,8 +236,7 @@ def test_watches_that_are_used_up_are_noticed(tmp_path: Path, monkeypatch: pytes
 
 @needs_watchfiles
 def test_what_cannot_be_watched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "module.cpp"
-    source.write_text("")
+    source = write(tmp_path, "")
     (tmp_path / "sub" / "module.cpp").mkdir(parents=True)
 
     def watch(*arguments: object) -> None:

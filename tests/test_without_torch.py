@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import write
-from conftest import keeping, python, write_files
+from conftest import keeping, python, write, write_files
 
 from grader.assignment.mutations import Mutation
 from labs.attention.mutations import apply

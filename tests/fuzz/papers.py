@@ -9,8 +9,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from conftest import ASSIGNMENT as COURSE
-from conftest import ROOT
+from conftest import ASSIGNMENT, ROOT
 from honest.styles import published
 
 from fuzz.mutating import Patterns, Reader, in_file, repeats, report
@@ -46,7 +45,7 @@ def read_writeup(path: Path) -> None:
     assert len(copy) < staff.LONGEST_ANSWER * (len(WANTED) + regions.MOST_REGIONS)
     table = path.with_name("manual.csv")
     sheet.update(table, {"ada": ("Ada", one.remark)}, "writeup", None)
-    assert manual.read_manual(table, COURSE, IDS) == {"ada": {}}
+    assert manual.read_manual(table, ASSIGNMENT, IDS) == {"ada": {}}
 
 
 def fill_writeup(data: bytes) -> None:
@@ -76,13 +75,13 @@ WRITEUP_PATTERNS: Patterns = {
 
 def read_table(path: Path) -> None:
     try:
-        manual.read_manual(path, COURSE, IDS)
+        manual.read_manual(path, ASSIGNMENT, IDS)
     except UsageError as error:
         message = str(error).removeprefix(str(path))
         assert len(message) < 400 and not any(char in message for char in (*OBEYED, "\n")), message
         raise
     sheet.update(path, {"ada": ("Ada", "empty: layout")}, "writeup", None)
-    assert set(manual.read_manual(path, COURSE, IDS)) <= set(IDS)
+    assert set(manual.read_manual(path, ASSIGNMENT, IDS)) <= set(IDS)
 
 
 def write_cells(data: bytes) -> None:

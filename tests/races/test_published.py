@@ -11,8 +11,8 @@ from pathlib import Path
 
 import published
 import pytest
-from building import PLAIN, SANITIZED, write
-from conftest import ASSIGNMENT, one_of_each, refused
+from building import PLAIN, SANITIZED
+from conftest import ASSIGNMENT, one_of_each, refused, write
 
 import gpt149
 from grader.build import sanitize
