@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,12 @@ sys.path.insert(0, str(ROOT))
 from classes.acting_class import Class  # noqa: E402
 
 from grader.assignment.loading import load  # noqa: E402
+from grader.assignment.mutations import Mutation  # noqa: E402
+from grader.assignment.records import Assignment, Part  # noqa: E402
 from grader.base.errors import UsageError  # noqa: E402
+from grader.base.results import SubmissionResult  # noqa: E402
+from grader.judge.bench import Options  # noqa: E402
+from grader.judge.evaluate import evaluate  # noqa: E402
 from grader.run.zygote import Zygote  # noqa: E402  (it reads the environment and lies in ROOT)
 from grader.sandbox import Sandbox, choose  # noqa: E402
 
@@ -56,6 +61,28 @@ def one_of_each(
         arguments = value if isinstance(value, tuple) else (value,)
         found.append(pytest.param(*arguments, marks=marks, id=name(value) if name else None))
     return found
+
+
+def code_of(mutation: Mutation) -> Hashable:
+    return mutation.codes[:1]
+
+
+def part_of(mutation: Mutation) -> Hashable:
+    return mutation.part
+
+
+def in_files(
+    made: Sequence[Mutation], key: Callable[[Mutation], Hashable], most: int = 45
+) -> list[ParameterSet]:
+    """Return lists of kernels for one file, as parameters. The first of each key is in both tiers."""
+    first = {key(mutation): mutation for mutation in reversed(made)}
+    chosen = [mutation for mutation in made if first[key(mutation)] is mutation]
+    others = [mutation for mutation in made if first[key(mutation)] is not mutation]
+    return [
+        pytest.param(some[start : start + most], marks=marks, id=f"{name} from {start}")
+        for name, some, marks in (("first", chosen, ()), ("others", others, pytest.mark.full))
+        for start in range(0, len(some), most)
+    ]
 
 
 #: Variables that pytest sets for each test, and torch when it first asks for a GPU or compiles.
@@ -119,7 +146,7 @@ def keeping(source: str, *functions: str) -> str:
 
 def write(folder: Path, text: str, name: str = "module.cpp") -> Path:
     source = folder / name
-    source.write_text(text)
+    source.write_text(text, encoding="utf-8")
     return source
 
 
@@ -134,7 +161,7 @@ def write_files(folder: Path, files: Mapping[str, str], mode: int = 0o644) -> Pa
 def refused(
     why: str, act: Callable[..., object], *given: Any, of: type[Exception] = UsageError, **named: Any
 ) -> str:
-    """Assert that a call raises an error of one line in which the expression `why`, if any, is found. Return it."""
+    """Assert that a call raises an error of one line, which holds the expression `why`. Return the line."""
     with pytest.raises(of, match=why or None) as error:
         act(*given, **named)
     assert "\n" not in str(error.value)
@@ -148,6 +175,14 @@ def python(
     given = {**os.environ, **{name: str(value) for name, value in environment.items()}}
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
     return subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, env=given, **options)
+
+
+def results_alone(
+    of: Assignment, source: Path, parts: Iterable[Part], zygote: Zygote | None = None, **options: Any
+) -> SubmissionResult:
+    """Judge these parts of a file, without times and profiles unless the options ask for them."""
+    wanted = Options(**{"timing": False, "profile": False, **options})
+    return evaluate(of, source, tuple(parts), wanted, zygote=zygote)
 
 
 def tiers() -> list[Sandbox]:

@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 import without_card
-from conftest import ROOT
-from known_kernels import in_files, part_of
+from conftest import ROOT, in_files, part_of, results_alone
 from without_card import cardless, interpreted, words
 
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, edited
 from grader.base.results import PartResult
-from grader.judge.bench import Options
-from grader.judge.evaluate import evaluate
 from labs.cs336 import known
 
 LAB = ROOT / "labs" / "cs336"
@@ -106,10 +103,8 @@ def test_the_class_that_is_judged_is_named_and_can_be_chosen(tmp_path: Path) -> 
     assert [(flag.code, flag.level) for flag in found.flags] == [("judged_class", "note")]
     assert found.flags[0].message.startswith("NewerTriton of 2 classes that fit was judged")
     part = replace(ASSIGNMENT.part(PARTS[2]), cases=ASSIGNMENT.part(PARTS[2]).cases[:1])
-    options = Options(shape={}, timing=False, profile=False)
     for name, verdict in (("FlashAttentionTriton", "pass"), ("Nobody", "missing")):
-        chosen = [part.of_class(name)]
-        (one,) = evaluate(ASSIGNMENT, tmp_path / "flash_attention.py", chosen, options).parts
+        (one,) = results_alone(ASSIGNMENT, tmp_path / "flash_attention.py", [part.of_class(name)]).parts
         assert (one.verdict, one.flags) == (verdict, ())
 
 

@@ -10,8 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import python, refused
-from known_kernels import code_of, in_files, part_of
+from conftest import code_of, in_files, part_of, python, refused, results_alone, write
 from without_card import cardless, interpreted
 
 from grader.assignment.loading import load
@@ -22,10 +21,8 @@ from grader.base.errors import KitError
 from grader.base.places import ROOT
 from grader.base.precision import rounded
 from grader.base.results import PartResult
-from grader.judge.bench import Options
 from grader.judge.comparison import Expected, compare
 from grader.judge.draws import Draws
-from grader.judge.evaluate import evaluate
 from labs.gpu import arithmetic, known
 from labs.gpu.inputs import HEADS, PRODUCTS, ROWS, make_inputs
 from labs.gpu.oracle import ORACLES
@@ -59,9 +56,7 @@ def public(part: Part) -> Part:
 
 
 def judged(assignment: Assignment, folder: Path, text: str, parts: Sequence[Part]) -> Results:
-    (folder / "kernels.py").write_text(text, encoding="utf-8")
-    options = Options(shape={}, timing=False, profile=False, time_budget_s=1)
-    return evaluate(assignment, folder / "kernels.py", parts, options).parts
+    return results_alone(assignment, write(folder, text, "kernels.py"), parts).parts
 
 
 def known_kernels(assignment: Assignment, folder: Path, made: Made, names: Sequence[str] = ()) -> Results:

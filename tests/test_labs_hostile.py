@@ -8,22 +8,19 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import one_of_each
+from conftest import one_of_each, results_alone, write
 
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment
 from grader.base.results import PartResult
-from grader.judge.bench import Options
-from grader.judge.evaluate import evaluate
 from labs.operators import kernels as operators
 from labs.softmax import kernels as softmax
 
 KERNELS = {"operators": operators, "softmax": softmax}
 BEGIN, END = "    // BEGIN SOLUTION\n", "    // END SOLUTION\n"
 HEADERS = "#include <chrono>\n#include <cstdlib>\n#include <cstring>\n#include <thread>\n"
-PLAIN = Options(timing=False, profile=False)
 
 
 @dataclass(frozen=True)
@@ -108,12 +105,11 @@ def course(lab: str) -> tuple[Assignment, str]:
     return assignment, master.replace("#include <vector>\n", f"{HEADERS}#include <vector>\n", 1)
 
 
-def judged(lab: str, made: Sequence[Mutation], folder: Path, options: Options = PLAIN) -> list[PartResult]:
+def judged(lab: str, made: Sequence[Mutation], folder: Path, timing: bool = False) -> tuple[PartResult, ...]:
     """Each in a function of its own, of one file."""
     assignment, master = course(lab)
     text, parts = KERNELS[lab].side_by_side(assignment, master, made)
-    (folder / assignment.source).write_text(text, encoding="utf-8")
-    return list(evaluate(assignment, folder / assignment.source, parts, options).parts)
+    return results_alone(assignment, write(folder, text, assignment.source), parts, timing=timing).parts
 
 
 @pytest.mark.parametrize("lab", KERNELS)
@@ -136,7 +132,7 @@ def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
 def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str, tmp_path: Path) -> None:
     """A result that is kept for its size is right wherever a content comes again: timed calls have new ones."""
     kept = first(lab, "by size", part, KEPT.format(at="nullptr", out=out))
-    (result,) = judged(lab, [kept.made], tmp_path, Options(profile=False))
+    (result,) = judged(lab, [kept.made], tmp_path, timing=True)
     assert result.verdict == "wrong", result
 
 
@@ -168,8 +164,7 @@ def test_a_hostile_forward_function_costs_its_sentence_alone(tmp_path: Path) -> 
         text = operators.edited(text, first("operators", "broken", name, body).made)
         sign = (f"{sum_of} +=", f"{sum_of} -=")
         text = operators.edited(text, Mutation("subtracted", f"{name}_backward", (sign,)))
-    (tmp_path / assignment.source).write_text(text, encoding="utf-8")
-    chosen = tuple(assignment.part(f"{name}_backward") for name in broken)
-    for result in evaluate(assignment, tmp_path / assignment.source, chosen, PLAIN).parts:
+    chosen = [assignment.part(f"{name}_backward") for name in broken]
+    for result in results_alone(assignment, write(tmp_path, text, assignment.source), chosen).parts:
         assert result.verdict == "wrong" and result.diagnosis is not None, result
         assert result.diagnosis.code == "gradient_negated", result

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import needs_delays, refused
-from known_kernels import code_of, in_files, part_of
+from conftest import code_of, in_files, needs_delays, part_of, refused, results_alone, write
 from torch import Tensor
 from torch.nn import functional
 
@@ -22,9 +21,7 @@ from grader.assignment.regions import strip_solution
 from grader.base import machine
 from grader.base.results import PartResult
 from grader.judge import looks
-from grader.judge.bench import Options
 from grader.judge.diagnosis.diagnose import SAME_OUTPUT
-from grader.judge.evaluate import evaluate
 from grader.report import student
 from labs.operators import LAB, kernels
 from labs.operators.oracle import ORACLES, RESULT
@@ -33,12 +30,10 @@ FOLDER = labs.named("operators")
 ASSIGNMENT = load(labs.assignment_file(FOLDER, staff=True))
 MASTER = labs.master(FOLDER, ASSIGNMENT.source).read_text(encoding="utf-8")
 TIES = ("tied_maps", "equal_maps")
-RESULTS_ALONE = Options(timing=False, profile=False)
 
 
 def judge(text: str, parts: Sequence[Part], folder: Path) -> tuple[PartResult, ...]:
-    (folder / ASSIGNMENT.source).write_text(text, encoding="utf-8")
-    return evaluate(ASSIGNMENT, folder / ASSIGNMENT.source, tuple(parts), RESULTS_ALONE).parts
+    return results_alone(ASSIGNMENT, write(folder, text, ASSIGNMENT.source), parts).parts
 
 
 def judged(made: Sequence[Mutation], folder: Path) -> list[tuple[Mutation, PartResult]]:
@@ -190,8 +185,8 @@ def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:
     alike = next(case for case in part.cases if case.name == "a step of 2 and a border")
     wrong = next(m for m in kernels.WRONG if m.name == "border times stride")
     course = replace(ASSIGNMENT, parts=(replace(part, cases=(alike,)),))
-    (tmp_path / "operators.cpp").write_text(kernels.edited(MASTER, wrong), encoding="utf-8")
-    (result,) = evaluate(course, tmp_path / "operators.cpp", course.parts, RESULTS_ALONE).parts
+    source = write(tmp_path, kernels.edited(MASTER, wrong), "operators.cpp")
+    (result,) = results_alone(course, source, course.parts).parts
     assert result.diagnosis is not None
     assert SAME_OUTPUT in result.diagnosis.message and "multiplied by the stride" in result.diagnosis.message
 

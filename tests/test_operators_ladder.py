@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, write
+from conftest import ROOT, results_alone, write
 
 from grader.assignment import labs
 from grader.assignment.loading import load
@@ -18,8 +18,6 @@ from grader.base import prebuilt
 from grader.build.labreference import PREBUILT
 from grader.build.toolchain import ABSENT
 from grader.judge import correctness
-from grader.judge.bench import Options
-from grader.judge.evaluate import evaluate
 from grader.staff.release import contents, search
 from grader.study import facts
 from labs.operators import LAB
@@ -40,7 +38,7 @@ def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.Monkey
     parts = tuple(part for part in ASSIGNMENT.parts if not part.id.endswith("_threads"))
     assert all(any(case.hidden for case in part.cases) for part in parts)
     parts = tuple(replace(part, cases=part.cases[:most]) for part in parts)
-    for part in evaluate(ASSIGNMENT, FOLDER / fast.SOURCE, parts, Options(timing=False, profile=False)).parts:
+    for part in results_alone(ASSIGNMENT, FOLDER / fast.SOURCE, parts).parts:
         assert part.verdict == "pass", f"{part.id}: {part.diagnosis}"
 
 
@@ -142,10 +140,9 @@ def test_a_part_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.usefixtures("without_torch", "one_level")
 def test_a_wrong_kernel_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = tmp_path / "operators.cpp"
     right, added, rest = MASTER.read_text().partition("o[i * N + j] += factor * b[k * N + j]")
     assert added and added not in rest
-    wrong.write_text(right + added.replace("+=", "=") + rest)
+    wrong = write(tmp_path, right + added.replace("+=", "=") + rest, "operators.cpp")
     code, rows = run(tmp_path, wrong)
     assert code == 1 and not rows[YOURS]["ms"] and "wrong result" in rows[YOURS]["note"]
     assert float(rows[FAST]["ms"]) > 0 and not rows[FAST]["time / yours"]

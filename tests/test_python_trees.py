@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, refused
-from conftest import write_files as write
+from conftest import ROOT, refused, results_alone, write_files
 from handing_in import put, zipped
 from without_card import cardless, interpreted, words
 
@@ -20,8 +19,6 @@ from grader.assignment.records import Part
 from grader.base import filebundle, pythontree
 from grader.base.results import PartResult
 from grader.build import devicebuild
-from grader.judge.bench import Options
-from grader.judge.evaluate import evaluate
 from grader.staff.similarity import likeness
 from grader.study.watching.files import Content, Watcher
 
@@ -46,8 +43,7 @@ def adapters(module: str, suffix: str = "") -> str:
 
 def judged(source: Path, part: Part = FORWARD) -> PartResult:
     case = replace(part.cases[0], shape={**part.cases[0].shape, "B": 1, "N": 64, "M": 64, "d": 16})
-    options = Options(shape={}, timing=False, profile=False)
-    return evaluate(ASSIGNMENT, source, (replace(part, cases=(case,)),), options).parts[0]
+    return results_alone(ASSIGNMENT, source, (replace(part, cases=(case,)),)).parts[0]
 
 
 HELPER = {SOURCE: f"{HEAD}from tiles import {NAMES}\n\n\n{CLASSES}", "tiles.py": TILES}
@@ -87,14 +83,14 @@ class TestVerdicts:
     def test_a_tree_passes_and_the_judged_class_is_named(
         self, files: Mapping[str, str], main: str, file: str, tmp_path: Path
     ) -> None:
-        write(tmp_path, files)
+        write_files(tmp_path, files)
         for part in (FORWARD, BACKWARD):
             found = judged(tmp_path / main, part)
             assert (found.verdict, [flag.code for flag in found.flags]) == ("pass", ["judged_class"]), found
             assert found.flags[0].message == f"FlashAttentionTriton in {file} was judged"
 
     def test_a_tree_of_a_class_is_one_file_that_is_judged_alike(self, tmp_path: Path) -> None:
-        write(tmp_path / "class" / "ada", PACKAGE)
+        write_files(tmp_path / "class" / "ada", PACKAGE)
         packed = zipped({f"repo-main/{name}": text.encode() for name, text in CHOSEN.items()})
         put(tmp_path, {"class/bob.zip": packed})
         found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
@@ -122,7 +118,7 @@ class TestVerdicts:
     ) -> None:
         name = f"cs336_systems/{file}"
         assert old in PACKAGE[name]
-        write(tmp_path, {**PACKAGE, name: PACKAGE[name].replace(old, new, 1)})
+        write_files(tmp_path, {**PACKAGE, name: PACKAGE[name].replace(old, new, 1)})
         found = judged(tmp_path / "tests" / "adapters.py")
         line = PACKAGE[name].partition(old)[0].count("\n") + 1
         says = says or f"Line cs336_systems/{file}:{line} loaded from outside of every tensor"
@@ -130,7 +126,7 @@ class TestVerdicts:
 
 
 def reads(folder: Path, files: Mapping[str, str], *entries: str) -> devicebuild.PythonBuild:
-    main = write(folder, files) / next(iter(files))
+    main = write_files(folder, files) / next(iter(files))
     made = devicebuild.python(main, entries, cache=folder / "cache")
     assert isinstance(made, devicebuild.PythonBuild), made.diagnostics
     return made
@@ -184,7 +180,7 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
     others = ("torch/__init__.py", "pkg/sub/other.py", "ext.so")
     others += tuple(f"{name}.py" for name in ("math", "conftest", "outside", "\u00e9t\u00e9"))
     files |= {**dict.fromkeys((f"hand/{name}" for name in others), ""), "outside.py": "", "far/linked.py": ""}
-    hand = write(tmp_path, files) / "hand"
+    hand = write_files(tmp_path, files) / "hand"
     (hand / "linked.py").symlink_to(tmp_path / "outside.py")
     (hand / "folder").symlink_to(tmp_path / "far")
     assert sorted(pythontree.members(hand / "kernels.py")) == sorted(["kernels.py", *kept])
@@ -206,7 +202,7 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
     ids=["files", "bytes", "names"],
 )  # fmt: skip
 def test_a_hand_in_is_bounded(files: Mapping[str, str], says: str, tmp_path: Path) -> None:
-    write(tmp_path / "hand", {"kernels.py": "import m0\n", **files})
+    write_files(tmp_path / "hand", {"kernels.py": "import m0\n", **files})
     refused(says, pythontree.whole, tmp_path / "hand" / "kernels.py")
     found = submission.find_one(tmp_path / "hand", "kernels.py", tmp_path / "scratch")
     assert found.source is None and re.search(says, found.error or ""), found.error
@@ -224,7 +220,7 @@ def test_a_bundle_with_a_name_that_no_file_has_is_a_plain_file(name: str) -> Non
 
 def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
     for name, number in (("ada", 1), ("bob", 2)):
-        write(tmp_path / "class" / name, {**HELPER, "tiles.py": f"{TILES}\nMINE = {number}\n"})
+        write_files(tmp_path / "class" / name, {**HELPER, "tiles.py": f"{TILES}\nMINE = {number}\n"})
     found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
     assert len({each.sha256 for each in found}) == 2
     texts = likeness.read_sources(tmp_path / "class", SOURCE, is_class_run=False)
@@ -232,11 +228,11 @@ def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
 
 
 def test_a_watcher_hears_of_imported_files(tmp_path: Path) -> None:
-    source = write(tmp_path, {SOURCE: "import tiles\n", "tiles.py": "import more.deep\n"}) / SOURCE
+    source = write_files(tmp_path, {SOURCE: "import tiles\n", "tiles.py": "import more.deep\n"}) / SOURCE
     heard: list[Content] = []
     watcher = Watcher((source,), heard.append)
     for name in ("tiles.py", "more/deep.py", "more/deep.py"):
-        write(tmp_path, {name: f"import more.deep\nX = {len(heard)}\n"})
+        write_files(tmp_path, {name: f"import more.deep\nX = {len(heard)}\n"})
         watcher._settle()
         assert len(heard) == len({each.source for each in heard})
         assert heard[-1].source == pythontree.whole(source)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from classes.acting_class import SMALL, Class
-from conftest import insert_at_start, keeping, write
+from conftest import insert_at_start, keeping, results_alone, write
 
 from grader import score
 from grader.assignment import prints
@@ -22,8 +22,6 @@ from grader.base import typedjson
 from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.judge import again
 from grader.judge.again import Rest
-from grader.judge.bench import Options
-from grader.judge.evaluate import evaluate
 from grader.report import result_json
 from grader.staff.classroom import ledger
 
@@ -117,9 +115,8 @@ def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> No
     hidden.write_text(f"{public.read_text()}hidden_cases:\n  - {extra}\n")
     kept = keeping(master, "myNaiveAttention", "myFusedAttention")
     source = write(tmp_path, insert_at_start(kept, "myFusedAttention", "H -= H > 2;"))
-    options = Options(profile=False, timing=False)
     before_assignment, assignment = load(public), load(hidden)
-    before = evaluate(before_assignment, source, before_assignment.select("all"), options)
+    before = results_alone(before_assignment, source, before_assignment.select("all"))
     assert [part.verdict for part in before.parts] == ["pass", "pass"]
     left = again.rest(prints.of_parts(before_assignment), prints.of_parts(assignment), before)
     assert left == Rest({"part1": ("many",), "part3": ("many",)})
@@ -127,10 +124,10 @@ def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> No
 
     def judged(parts: tuple) -> SubmissionResult:
         called.extend(case.name for part in parts for case in part.cases)
-        return evaluate(assignment, source, parts, options)
+        return results_alone(assignment, source, parts)
 
     found = again.judge_rest(assignment, before, left, judged)
-    whole = evaluate(assignment, source, assignment.select("all"), options)
+    whole = results_alone(assignment, source, assignment.select("all"))
     assert called == ["many", "many"]
     assert [part.verdict for part in whole.parts] == ["pass", "wrong"]
     decided = attrgetter("verdict", "cases", "diagnosis", "flags")

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import write_files
-from known_kernels import code_of, in_files, part_of
+from conftest import code_of, in_files, part_of, results_alone, write, write_files
 
 from grader import __main__ as grading
 from grader import score
@@ -20,9 +19,7 @@ from grader.assignment.regions import strip_solution
 from grader.base.arrays import Array, np
 from grader.base.places import ROOT
 from grader.base.results import PartResult, SubmissionResult
-from grader.judge.bench import Options
 from grader.judge.comparison import Expected, compare
-from grader.judge.evaluate import evaluate
 from grader.staff.release import contents
 from grader.staff.writeups import staff
 from grader.study.writeup import regions
@@ -33,14 +30,12 @@ from labs.softmax.studies import accuracy, traffic
 from labs.softmax.studies.traffic import KERNELS, Model
 
 LAB = ROOT / "labs" / "softmax"
-RESULTS_ALONE = Options(shape=kernels.SHAPE, timing=False, profile=False)
 ASSIGNMENT = load(LAB / "hidden" / "assignment.yaml")
 SOURCE = (LAB / "softmax.cpp").read_text()
 
 
 def judged(folder: Path, text: str, parts: Sequence[Part] = ASSIGNMENT.parts) -> SubmissionResult:
-    (folder / "softmax.cpp").write_text(text)
-    return evaluate(ASSIGNMENT, folder / "softmax.cpp", parts, RESULTS_ALONE)
+    return results_alone(ASSIGNMENT, write(folder, text, "softmax.cpp"), parts, shape=kernels.SHAPE)
 
 
 def side_by_side(folder: Path, made: Sequence[Mutation]) -> list[tuple[Mutation, PartResult]]:

@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, results_alone, write
 from packaging.requirements import Requirement
 
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.base.results import PartResult
-from grader.judge.bench import Options
-from grader.judge.evaluate import evaluate
 from grader.run.card import finding
 
 LAB = ROOT / "labs" / "gpu"
@@ -44,14 +42,11 @@ def judged(
     folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] = (), of: Assignment = ASSIGNMENT
 ) -> dict[str, PartResult]:
     """Results alone of a file with this text, by part; on the cases of these names where there are some."""
-    source = folder / of.source
-    source.write_text(text, encoding="utf-8")
     chosen = [
         replace(part, cases=tuple(case for case in part.cases if not cases or case.name in cases))
         for part in map(of.part, parts)
     ]
-    options = Options(shape={}, timing=False, profile=False)
-    return {part.id: part for part in evaluate(of, source, chosen, options).parts}
+    return {part.id: part for part in results_alone(of, write(folder, text, of.source), chosen).parts}
 
 
 def words(part: PartResult) -> str:

@@ -10,13 +10,11 @@ import math
 from pathlib import Path
 
 import pytest
-from conftest import ASSIGNMENT, one_of_each
+from conftest import ASSIGNMENT, one_of_each, results_alone, write
 from honest.styles import STYLES, Style, source
 
 from grader.base import machine
 from grader.judge import binding
-from grader.judge.bench import Options
-from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
 from labs.attention.cases import make_inputs
 from module_ref_stub import library_path
@@ -26,8 +24,7 @@ PARTS = ("4Dread", "part1", "part2", "part3", "part4")
 
 @pytest.fixture
 def path(style: Style, tmp_path: Path) -> Path:
-    (tmp_path / "module.cpp").write_text(source(style))
-    return tmp_path / "module.cpp"
+    return write(tmp_path, source(style))
 
 
 def name_of(style: Style) -> str:
@@ -42,8 +39,8 @@ def test_the_table_holds_every_choice() -> None:
 
 @pytest.mark.parametrize("style", one_of_each(STYLES, lambda style: style.maximum, name=name_of))
 def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zygote: Zygote) -> None:
-    options = Options({"N": 192, "Br": 64, "Bc": 48}, timing=False, profile=False)
-    result = evaluate(ASSIGNMENT, path, tuple(map(ASSIGNMENT.part, PARTS)), options, zygote=zygote)
+    shape = {"N": 192, "Br": 64, "Bc": 48}
+    result = results_alone(ASSIGNMENT, path, map(ASSIGNMENT.part, PARTS), zygote, shape=shape)
     found = [(part.id, part.verdict, part.diagnosis) for part in result.parts]
     assert found == [(name, "pass", None) for name in PARTS]
     assert [flag for flag in result.flags if flag.level != "note"] == []
@@ -55,8 +52,8 @@ def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path
     part = ASSIGNMENT.part("part3")
     assert part.time is not None
     strict = dataclasses.replace(part, time=dataclasses.replace(part.time, allowance_ms=0.0))
-    options = Options({"N": 512}, profile=False, time_budget_s=20.0)
-    (result,) = evaluate(ASSIGNMENT, path, (strict,), options, zygote=zygote).parts
+    timed = {"shape": {"N": 512}, "timing": True, "time_budget_s": 20.0}
+    (result,) = results_alone(ASSIGNMENT, path, (strict,), zygote, **timed).parts
     assert result.verdict == "pass", result.time
 
 
