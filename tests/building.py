@@ -14,8 +14,9 @@ from conftest import ROOT
 
 from grader.build import nativebuild, sanitize, standin, torchbuild
 from grader.build.records import Build
-from grader.build.toolchain import cache_root, python_include_dir
+from grader.build.toolchain import cache_root, python_include_dir, toolchain
 from grader.run.loaded import StudentObject
+from grader.study import race
 from grader.study.standalone import Kit
 
 #: Each set of flags needs a precompiled header of 6 to 30 s. Tests that do not depend on them share those of the kit.
@@ -26,7 +27,14 @@ HEAD = "#include <torch/extension.h>\n"
 WITH_TORCH = pytest.param(torchbuild.build, marks=pytest.mark.full, id="with torch")
 _LACKS_PYTHON_H = python_include_dir() is None
 needs_python_h = pytest.mark.skipif(_LACKS_PYTHON_H, reason="no Python.h: apt install python3-dev")
+needs_tsan = pytest.mark.skipif(
+    not race.has_thread_sanitizer(toolchain()), reason="only gcc on Linux has the ThreadSanitizer that fits"
+)
 both_builds = pytest.mark.parametrize("made_by", [pytest.param(nativebuild.build, id="native"), WITH_TORCH])
+
+
+def built(path: Path | None) -> Build:
+    return Build(ok=True, object_path=path, cached=False, diagnostics="", notes=(), wall_s=0, cpu_s=0, key="")
 
 
 def binding(*names: str) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from building import built
 from conftest import refused
 from torch.autograd.profiler import profile
 
 from grader.base.arrays import Array, np
 from grader.base.results import ProfileRow, Timing
-from grader.build.records import Build
 from grader.judge.integrity import elf, inspection, symbols
 from grader.judge.integrity import flags as integrity
 from grader.judge.integrity.elf import UndefinedSymbol
@@ -75,10 +75,6 @@ def test_names_are_read_as_the_compiler_wrote_them() -> None:
             assert symbols.qualified_name(name) in told.replace("<float>", ""), name
 
 
-def build_of(path: Path) -> Build:
-    return Build(ok=True, object_path=path, cached=False, diagnostics="", notes=(), wall_s=0, cpu_s=0, key="")
-
-
 def object_of(folder: Path, text: str) -> Path:
     """Compile a shared object without torch; what it wants stays undefined."""
     source, made = folder / "kernel.c", folder / "kernel.so"
@@ -96,7 +92,7 @@ PLAIN_KERNEL = '#include <stdio.h>\nextern int other(void); int run(void) { puts
 
 def inspected(path: Path) -> list[tuple[str, str]]:
     """Return codes and levels of an object's flags, which are kept by its path."""
-    return sorted((flag.code, flag.level) for flag in integrity.inspect_object(build_of(path)))
+    return sorted((flag.code, flag.level) for flag in integrity.inspect_object(built(path)))
 
 
 LOADER, UNREADABLE = ("calls_the_loader", "review"), ("unreadable_object", "review")
@@ -206,20 +202,20 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
         ("/cache/reference/libgpt149_ref-1.so", ["rejected"]),
         *((path, ["review"]) for path in ("/usr/lib/libopenblas.so.0", "/memfd:code (deleted)")),
     ):
-        flags = integrity.evidence_flags(Evidence(new_code=(path,)), build_of(tmp_path / "kernel.so"))
+        flags = integrity.evidence_flags(Evidence(new_code=(path,)), built(tmp_path / "kernel.so"))
         assert [flag.level for flag in flags] == levels, path
     # Code that a kernel loaded itself is proof.
     opens = "extern void *dlopen(const char *, int); void *run(char *p) { return dlopen(p, 1); }"
     made = object_of(tmp_path, opens)
     seen = Evidence(new_code=(str(made), "/usr/lib/libopenblas.so.0"))
-    assert [flag.level for flag in integrity.evidence_flags(seen, build_of(made))] == ["rejected"]
+    assert [flag.level for flag in integrity.evidence_flags(seen, built(made))] == ["rejected"]
     for seen, flags in (
         (Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, unstopped=2), []),
         (Evidence(frozen_cpu_s=0.3, frozen_wall_s=0.4, stops=20), [WORKS]),
         (Evidence(stops=20, unstopped=15), [SLOW_TO_STOP]),
         (Evidence(stops=20, unstopped=15, children=1), [WORKS, STARTS]),
     ):
-        found = integrity.evidence_flags(seen, build_of(tmp_path / "absent.so"))
+        found = integrity.evidence_flags(seen, built(tmp_path / "absent.so"))
         assert [(flag.code, flag.level) for flag in found] == flags, seen
     # Work after many stops is on purpose, and after a few it is not.
     assert list(integrity.late_flags([Evidence(stops=9, late=1)] * 8)) == [], "a slow system"
@@ -303,11 +299,11 @@ def test_an_object_that_is_not_wholly_understood_is_an_error(tmp_path: Path) -> 
 
 def test_names_in_flags_are_short_and_harmless(tmp_path: Path) -> None:
     long = "cblas_" + "a" * 100_000
-    flags = integrity.inspect_object(build_of(object_of(tmp_path, loading(long))))
+    flags = integrity.inspect_object(built(object_of(tmp_path, loading(long))))
     assert {flag.code for flag in flags} == {"calls_the_loader", "loads_a_library"}
     assert all(len(flag.message) < 200 for flag in flags)
     assert any(f"{long[:77]}..." in flag.message for flag in flags)
     assert "\x1b" not in integrity.operator_flags([row("aten::" + "x\x1b" * 500)])[0].message
     seen = Evidence(new_code=("/tmp/" + "d" * 4000 + "/libopenblas.so",))
-    (flag,) = integrity.evidence_flags(seen, build_of(tmp_path / "absent.so"))
+    (flag,) = integrity.evidence_flags(seen, built(tmp_path / "absent.so"))
     assert len(flag.message) < 200 and "libopenblas.so" in flag.message

@@ -1,8 +1,9 @@
-"""Labs that are not the kit's main one: a new one as it is made, and one with shapes and outputs of every kind."""
+"""Labs besides the main one: a new one, that of docs/labs.md, one with shapes and outputs of every kind."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import zipfile
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import python, refused, write, write_files
 
+from grader.__main__ import parser
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.base.places import ROOT
@@ -144,9 +146,8 @@ def test_a_release_holds_the_lab_and_none_of_the_staffs(
 def test_an_assignment_without_its_lab_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, (MIXED / "mixed" / "assignment.yaml").read_text(), "assignment.yaml")
     refused(r"assignment.yaml:\d+: no lab 'mixed'", load, path)
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "__init__.py").write_text("import nowhere_at_all\n")
-    refused("broken cannot be imported: ModuleNotFoundError", labs.load, tmp_path / "broken")
+    broken = write_files(tmp_path / "broken", {"__init__.py": "import nowhere_at_all\n"})
+    refused("broken cannot be imported: ModuleNotFoundError", labs.load, broken)
 
 
 def test_labs_of_one_name_live_in_one_process(made: Path, tmp_path: Path) -> None:
@@ -173,8 +174,47 @@ def test_labs_of_one_name_live_in_one_process(made: Path, tmp_path: Path) -> Non
     ],
 )
 def test_a_lab_names_itself_relatively(name: str, statement: str, instead: str, tmp_path: Path) -> None:
-    path = tmp_path / "mine" / name
-    path.parent.mkdir(parents=True)
-    (tmp_path / "mine" / "__init__.py").write_text("LAB = None\n")
-    path.write_text(f"import os\n{statement}\n")
-    refused(f"{name}:2: .* {instead}", labs.load, tmp_path / "mine")
+    mine = write_files(tmp_path / "mine", {"__init__.py": "LAB = None\n", name: f"import os\n{statement}\n"})
+    refused(f"{name}:2: .* {instead}", labs.load, mine)
+
+
+GUIDES = {name: (ROOT / "docs" / name).read_text() for name in ("ta-guide.md", "labs.md", "platforms.md")}
+
+
+@pytest.fixture(scope="session")
+def guides_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`grader new rows`, then each file as the guide says; nothing of the engine is touched."""
+    made = newlab.write("rows", tmp_path_factory.mktemp("labs"))
+    found = dict(re.findall(r"^```\w+ ([\w./]+)\n(.*?)^```$", GUIDES["labs.md"], re.DOTALL | re.MULTILINE))
+    line = found.pop("__init__.py").strip()
+    package = (made / "__init__.py").read_text()
+    (made / "__init__.py").write_text(re.sub(r"oracles: ClassVar = .*", line, package))
+    for name, text in found.items():
+        assert (made / name).is_file(), name
+        (made / name).write_text(text)
+    (made / "reference.cpp").write_text(re.sub(r" *// (BEGIN|END) .*\n", "", found["rows.cpp"]))
+    return made
+
+
+#: The master, the starter, four wrong kernels, a slow one: its time takes ten seconds.
+ENDINGS = [*range(6), pytest.param(6, marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_the_guides_lab_passes_and_names_its_mistakes(number: int, guides_lab: Path, tmp_path: Path) -> None:
+    endings = ends.all_of(guides_lab)
+    assert len(endings) == len(ENDINGS)
+    assert endings[number].faults(tmp_path) == [], endings[number]
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_every_file_and_command_that_a_guide_names_is_there(name: str) -> None:
+    guide, known = GUIDES[name], parser().format_help()
+    for command in re.findall(r"python -m grader (\w+)", guide):
+        assert f"    {command}" in known, command
+    folders = "configs|docs|grader|tests|module_ref_stub|labs/attention"
+    for path in re.findall(rf"\b(?:{folders})/[\w/.-]+\w", guide):
+        assert (ROOT / path).exists(), path
+    headings = re.findall("^## (.*)", guide, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert {*re.findall(r"\]\(#([\w-]+)\)", guide)} <= anchors

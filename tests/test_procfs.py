@@ -1,4 +1,4 @@
-"""Limits on reading /proc for an untrusted process: reading beyond a limit stops, and the process is flagged."""
+"""Reading /proc of an untrusted process: within limits, and with the files that it keeps without a name."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
+from building import built
 
 from grader.base import procfs
-from grader.build.records import Build
 from grader.judge.integrity import flags as integrity
 from grader.run import forkserver, placement
 from grader.run.session import cpu_clock_s
 from grader.run.watch import Evidence, Watch
+from grader.sandbox.leftovers import Scratch, nameless_files
+from grader.sandbox.limits import Limits
 from grader.staff.classroom.executor import Failed, Job, LocalExecutor
 from grader.staff.classroom.worker import Settings
 
@@ -31,13 +33,12 @@ import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-os.chdir(sys.argv[1])
 for _ in range(20):
     os.mkdir("m" * 250)
     os.chdir("m" * 250)
 fd = os.open("code.so", os.O_RDWR | os.O_CREAT)
 os.ftruncate(fd, 8192)
-for k in range(int(sys.argv[2])):
+for k in range(int(sys.argv[1])):
     assert libc.mmap(None, 4096, 1 + 4 * (k % 2), 2, fd, 4096 * (k % 2)) not in (None, 1 << 64 - 1)
 print("ready", flush=True)
 sys.stdin.read()
@@ -45,9 +46,11 @@ sys.stdin.read()
 
 
 @contextmanager
-def mapping(folder: Path, count: int) -> Iterator[int]:
-    command = [sys.executable, "-c", MAPS, str(folder), str(count)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+def ready(program: str, folder: Path, *arguments: str) -> Iterator[int]:
+    """Start a program that prints "ready" and then waits. Yield its process ID, and kill it in the end."""
+    command = [sys.executable, "-c", program, *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=folder, **pipes) as process:  # type: ignore[call-overload]
         try:
             assert process.stdout is not None and process.stdout.readline() == b"ready\n"
             yield process.pid
@@ -78,12 +81,9 @@ def seen_of(pid: int) -> Evidence:
 
 @pytest.mark.parametrize("count", [3000, 8])
 def test_long_paths_are_read_up_to_a_limit(count: int, tmp_path: Path, read_bytes: list[int]) -> None:
-    with mapping(tmp_path, count) as pid:
+    with ready(MAPS, tmp_path, str(count)) as pid:
         evidence = seen_of(pid)
-    build = Build(
-        ok=True, object_path=None, cached=False, diagnostics="", notes=(), wall_s=0, cpu_s=0, key=""
-    )
-    flags = [(flag.code, flag.level) for flag in integrity.evidence_flags(evidence, build)]
+    flags = [(flag.code, flag.level) for flag in integrity.evidence_flags(evidence, built(None))]
     if count == 3000:
         assert procfs.MOST_BYTES // 2 < sum(read_bytes) < procfs.MOST_BYTES + (64 << 10)
         assert "maps" in evidence.unseen and ("hides_from_view", "review") in flags
@@ -154,3 +154,33 @@ def test_a_worker_that_grows_beyond_its_bound_is_ended(tmp_path: Path) -> None:
         told = [happening for happening in executor.results() if happening is not None]
     died = "the worker that graded it died (it needed more than 200 MiB of memory)"
     assert told == [Failed("ada", died, True)]
+
+
+SIZE = 1 << 20
+PREPARE = """
+import mmap, os, sys, threading
+def fill(name):
+    file = open(name, "w+b")
+    file.write(b"x" * SIZE); file.flush()
+    return file
+"""
+#: Statements of a process, and how many bytes of its files have no name.
+WAYS = {
+    "named": ("kept = fill('a')", 0),
+    "deleted": ("kept = fill('a'); os.unlink('a')", SIZE),
+    "deleted and open twice": ("kept = fill('a'); os.unlink('a'); also = os.dup(kept.fileno())", SIZE),
+    "never named": ("kept = os.open('.', os.O_TMPFILE | os.O_RDWR); os.write(kept, b'x' * SIZE)", SIZE),
+    "replaced": ("kept = fill('a'); fill('b').close(); os.rename('b', 'a')", SIZE),
+    "mapped": ("f = fill('a'); kept = mmap.mmap(f.fileno(), SIZE); f.close(); os.unlink('a')", SIZE),
+    "memory": ("kept = mmap.mmap(-1, SIZE); also = os.memfd_create('a'); os.write(also, b'x' * SIZE)", 0),
+}
+
+
+@pytest.mark.parametrize(("statements", "nameless_bytes"), WAYS.values(), ids=WAYS)
+def test_files_without_a_name_are_counted_once(statements: str, nameless_bytes: int, tmp_path: Path) -> None:
+    program = f"SIZE = {SIZE}\n{PREPARE}\n{statements}\nprint('ready', flush=True)\nsys.stdin.read()\n"
+    with ready(program, tmp_path) as pid:
+        assert sum(nameless_files(pid).values()) == nameless_bytes
+        excess = Scratch(tmp_path, Limits(scratch_bytes=SIZE // 2), pid).excess()
+        assert ("files without a name" in excess) == (nameless_bytes > 0)
+        assert Scratch(tmp_path, Limits(), pid).excess() == ""

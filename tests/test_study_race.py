@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from building import HEAD, one_function
+from building import HEAD, needs_tsan, one_function
 from building import binding as bound
 from conftest import ASSIGNMENT, write
 
-from grader.build.toolchain import toolchain
 from grader.judge import binding, comparison
 from grader.sandbox import Finished
 from grader.study import race, racereport, raceruns, standalone
@@ -26,9 +25,6 @@ RIGHT, RACES = (re.findall(rf"KERNEL\(({kind}\w+)\)", TEXT) for kind in ("right"
 VARIABLES = ("rowSum", "scores", "weight", "", "temp")
 PART3 = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
-needs_tsan = pytest.mark.skipif(
-    not race.has_thread_sanitizer(toolchain()), reason="only gcc on Linux has the ThreadSanitizer that fits"
-)
 
 
 def watched(function: str) -> racereport.RaceResult:

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import published
 import pytest
-from building import PLAIN, SANITIZED
+from building import PLAIN, SANITIZED, needs_tsan
 from conftest import ASSIGNMENT, one_of_each, refused, write
 
 import gpt149
 from grader.build import sanitize
-from grader.build.toolchain import toolchain
 from grader.judge import binding, comparison
 from grader.study import race
 from grader.study.standalone import Ran, Unsuitable, build_program, ran
@@ -29,9 +28,6 @@ CACHEGRIND = ("--cache", "1K", "--cachegrind")
 Captured = pytest.CaptureFixture[str]
 RIGHT = [name for name in published.SOURCES if name != "race"]
 written = partial(write, name="mine.cpp")
-needs_tsan = pytest.mark.skipif(
-    not race.has_thread_sanitizer(toolchain()), reason="only gcc on Linux has the ThreadSanitizer that fits"
-)
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 
 
