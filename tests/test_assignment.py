@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, refused, write_files
+from conftest import ROOT, refused, write, write_files
 
 from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
@@ -91,9 +91,7 @@ def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint(tmp_path: Path) 
 
 
 def test_extending_replaces_lists_merges_mappings_and_parts_by_id(tmp_path: Path) -> None:
-    top = tmp_path / "top.yaml"
-    top.write_text(
-        f"""extends: {CONFIG}
+    text = f"""extends: {CONFIG}
 limits: {{call_s: 3}}
 manual: [{{id: oral, title: Oral exam, points: 5}}]
 late: {{due: 2026-11-14T23:59:00-08:00}}
@@ -102,8 +100,7 @@ parts:
   - {{id: part5, title: Once More, label: ONCE MORE, function: again, points: 1,
      arguments: [Q, K, V, N], returns: [B, H, N, d], oracle: attention}}
 """
-    )
-    assignment, below = load(top), load(CONFIG)
+    assignment, below = load(write(tmp_path, text, "top.yaml")), load(CONFIG)
     assert assignment.limits == replace(below.limits, call_s=3)
     assert assignment.manual == (ManualItem("oral", "Oral exam", 5),)
     assert assignment.late is not None and assignment.late.cap_days == 3

@@ -18,7 +18,7 @@ from unittest.mock import MagicMock, Mock
 import card_numbers
 import numpy as np
 import pytest
-from conftest import ROOT, write
+from conftest import ROOT, write, write_files
 
 from grader.assignment.loading import load
 from grader.base.precision import encoded
@@ -157,9 +157,8 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
     caches = Caches(tmp_path, str(tmp_path))
     one, other = caches.new(), caches.new()
     folder = tmp_path / other / "key"
-    folder.mkdir()
-    (folder / "k.cubin").write_text("code")
-    (folder / "__grp__k.json").write_text(f'{{"child_paths": {{"k.cubin": "{folder}/k.cubin"}}}}')
+    paths = f'{{"child_paths": {{"k.cubin": "{folder}/k.cubin"}}}}'
+    write_files(folder, {"k.cubin": "code", "__grp__k.json": paths})
     caches.seal(one)
     caches.seal(other)
     caches.merge(one, other)

@@ -85,10 +85,9 @@ def test_submissions_without_a_time_are_counted(acting: Class, due_date: None, t
     assert "3 of 3 submissions carry no time" in said and "ada, bob, eve" in said and "--submitted" in said
     assert said.count("carry no time") == 1
     assert "3 of 3 submissions carry no time" in acting.report()
-
-    table = tmp_path / "times.csv"
     # Without a zone it is the due date's: bob is a minute late, ada in time to the second.
-    table.write_text("id,time,who\nada,2026-11-14 23:59:00,A\nbob,2026-11-15T08:00:00Z,B\n")
+    times = "id,time,who\nada,2026-11-14 23:59:00,A\nbob,2026-11-15T08:00:00Z,B\n"
+    table = write(tmp_path, times, "times.csv")
     said = acting.grade(submitted=str(table))
     assert len(acting.graded()) == 3, "a time puts no verdict out of date"
     assert "1 of 3 submissions carry no time" in said and "eve" in said

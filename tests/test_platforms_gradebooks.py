@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from classrows import ABSURD_NAMES, student
-from conftest import refused
+from conftest import refused, write
 
 from grader import score as rubric
 from grader.assignment.loading import load
@@ -48,9 +48,8 @@ def known_by(k: int) -> dict[str, tuple[str, ...]]:
 def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the results of a class of 25 as a run does: late ones, one that was never judged, points by hand."""
     root = tmp_path_factory.mktemp("gradebooks")
-    config = root / "late.yaml"
     late = "late: {due: 2025-11-03T13:00:00+00:00, per_day: {share: 0.1}}\n"
-    config.write_text(f"extends: {PUBLIC_CONFIG}\n{late}")
+    config = write(root, f"extends: {PUBLIC_CONFIG}\n{late}", "late.yaml")
     out, assignment, draw = root / "out", load(config), random.Random(25)
     rows, entries = [student(k, draw) for k in range(25)], []
     for k, row in enumerate(rows):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from building import binding, includes
-from conftest import python, refused, write
+from conftest import python, refused, write, write_files
 
 from grader.base.arrays import np
 from grader.base.errors import KitError
@@ -113,10 +113,10 @@ def test_sanitizers_name_the_students_own_line(faults: tuple[Path, dict[str, str
 )
 def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
     """Frames of the kit's own functions are left out, and not those of a program below a folder of the kit's name."""
-    folder = tmp_path / "my gpt149 (1)"
-    folder.mkdir()
-    source, built = write(folder, "int f() { return 1; }\nint main() { return f(); }\n"), folder / "program"
-    subprocess.run([toolchain().compiler, "-g", "-o", built, source.name], cwd=folder, check=True)
+    files = {"module.cpp": "int f() { return 1; }\nint main() { return f(); }\n"}
+    folder = write_files(tmp_path / "my gpt149 (1)", files)
+    built = folder / "program"
+    subprocess.run([toolchain().compiler, "-g", "-o", built, "module.cpp"], cwd=folder, check=True)
     symbols = subprocess.check_output(["nm", built], text=True)
     address = int(next(row.split()[0] for row in symbols.split("\n") if row.endswith(" main")), 16)
     place = f"({built}+{address + 1:#x})"

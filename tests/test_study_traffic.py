@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import refused
+from conftest import refused, write_files
 
 import gpt149
 from grader.base import prebuilt
@@ -160,11 +160,9 @@ def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
 
 def test_a_prebuilt_program_runs_without_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "cachesim.cpp"
-    (tmp_path / "prebuilt").mkdir()
     monkeypatch.setenv("GPT149_CACHE", str(tmp_path / "cache"))
-    handed_out = tmp_path / "prebuilt" / prebuilt.name("cachesim", platform.system(), platform.machine())
-    handed_out.write_text("#!/bin/sh\necho counted\n")
-    handed_out.chmod(0o444)
+    name = prebuilt.name("cachesim", platform.system(), platform.machine())
+    handed_out = write_files(tmp_path / "prebuilt", {name: "#!/bin/sh\necho counted\n"}, 0o444) / name
     assert helpers.output_of(source, [], 60.0) == "counted\n"
     handed_out.chmod(0o555)
     assert helpers.program(source) == handed_out

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from building import cpu_growth
 from classrows import part, result, score, timing
-from conftest import COURSE, ROOT, insert_at_start, keeping, refused, write
+from conftest import COURSE, ROOT, insert_at_start, keeping, refused, write, write_files
 from process_tree import descendants
 
 import gpt149
@@ -171,8 +171,7 @@ def watched(
         monkeypatch.setattr(files, "_system_tells", lambda folders: False)
     monkeypatch.setitem(files.HOW, "rust_timeout", 100)
     source, heard = tmp_path / "work" / "module.cpp", Heard()
-    source.parent.mkdir()
-    source.write_text("0")
+    write_files(source.parent, {source.name: "0"})
     with Watcher((source, source.parent / "module.ispc"), heard) as watcher:
         assert watcher.polls is (request.param == "polled")
         yield source, heard
@@ -301,9 +300,8 @@ def restore_ctrl_c() -> None:
 @contextlib.contextmanager
 def session(source: Path, *arguments: str) -> Iterator[Session]:
     """Start a session of part 1. Its kernels never reach their limits, however slow the machine is."""
-    patient = source.parent / "patient.yaml"
     limits = f"limits: {{build_s: {LONGEST_WAIT_S}, call_s: {LONGEST_WAIT_S}}}"
-    patient.write_text(f"extends: {COURSE}\n{limits}\n")
+    patient = write(source.parent, f"extends: {COURSE}\n{limits}\n", "patient.yaml")
     options = [*arguments, "--watch", "--config", str(patient), "--module", str(source)]
     command = [sys.executable, "-u", str(ROOT / "gpt149.py"), "part1", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from building import cpu_growth
-from conftest import python, refused, write_files
+from conftest import python, refused, write, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -180,9 +180,8 @@ def test_a_file_that_is_no_write_up_is_refused(content: bytes | str | None, why:
 
 
 def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = tmp_path / "writeup.md"
+    mine = write(tmp_path, answered(), "writeup.md")
     monkeypatch.setenv("PATH", str(tmp_path))
-    mine.write_text(answered())
     assert exporting.export(mine, "pdf").startswith("no PDF: pandoc is not installed")
     pandoc = '#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho page > "$2"\n'
     write_files(tmp_path, {"pandoc": pandoc}, 0o755)
@@ -229,8 +228,8 @@ def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_pat
 
 
 def test_points_and_remarks_by_hand_stay(tmp_path: Path) -> None:
-    table = tmp_path / "manual.csv"
-    table.write_text("id,part1_extra,comment,writeup\nbob,3,seen in the lab,\nada,,,6.5\n")
+    rows = "id,part1_extra,comment,writeup\nbob,3,seen in the lab,\nada,,,6.5\n"
+    table = write(tmp_path, rows, "manual.csv")
     people = {"ada": ("ada", ""), "bob": ("bob", "empty: name"), "cyd": ("Cyd D", "empty: x")}
     sheet.update(table, people, "writeup", None)
     assert manual.read_manual(table) == {"bob": {"part1_extra": 3.0}, "ada": {"writeup": 6.5}, "cyd": {}}
