@@ -43,6 +43,24 @@ def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> N
     assert (part.verdict, part.flags) == ("pass", ())
 
 
+@pytest.mark.parametrize("tensors", ["q, k, v", "*(x[:, None] for x in (q, k, v))"])
+@pytest.mark.parametrize(
+    "how", ["{}", "torch.ops.mine.of({})"], ids=["by itself", "in an operator of the file's"]
+)
+def test_torchs_own_attention_is_flagged(how: str, tensors: str, tmp_path: Path) -> None:
+    own = "MINE = torch.library.Library('mine', 'DEF')\nMINE.define('of(Tensor q, Tensor k, Tensor v) -> Tensor')\n"
+    own += "MINE.impl('of', lambda q, k, v: ATTEND(q, k, v), 'CPU')\n"
+    call = how.format(tensors) if "mine" in how else f"ATTEND({tensors})"
+    forward = "    def forward(ctx, q, k, v, is_causal=False):\n        s = q @ k.mT * q.shape[-1] ** -0.5\n"
+    forward += f"        ctx.save_for_backward(torch.logsumexp(s, -1))\n        return {call}.view(q.shape)"
+    text = f"import torch\nATTEND = torch.nn.functional.scaled_dot_product_attention\n{own}"
+    text += f"class FlashAttentionPyTorch(torch.autograd.Function):\n    @staticmethod\n{forward}\n"
+    case = ("random",)
+    (part,) = without_card.judged(tmp_path, text, ["forward_pytorch"], case, ASSIGNMENT).values()
+    assert part.verdict == "pass", part.diagnosis
+    assert "library_operators" in [flag.code for flag in part.flags]
+
+
 CARD = """
 assert torch.cuda.is_available() and torch.cuda.get_device_properties(0).multi_processor_count > 0
 DEVICE = torch.device("cuda")

@@ -137,6 +137,23 @@ def test_faults_of_a_python_file_are_told_in_its_own_terms(tmp_path: Path) -> No
 
 
 @by_interpreter
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'raise ValueError("my cuda path")',
+        'raise ValueError("x") from RuntimeError("cuda")',
+        'raise RuntimeError("Torch not compiled with CUDA enabled")',
+        'int("cuda")',
+        'torch._assert(False, "Torch not compiled with CUDA enabled")',
+        'globals()["__name__"] = "torch.cuda"\n    raise RuntimeError("CUDA error: no device")',
+    ],
+)
+def test_a_lack_of_a_card_is_torchs_to_tell(statement: str, tmp_path: Path) -> None:
+    part = judged(tmp_path, HEAD + f"\ndef gelu(x, y):\n    {statement}\n", ["gelu"], ("random",))["gelu"]
+    assert part.verdict == "crash", words(part)
+
+
+@by_interpreter
 def test_what_runs_while_a_file_is_loaded_is_called_a_statement(tmp_path: Path) -> None:
     part = judged(tmp_path, MASTER + "\nimport os\nos._exit(3)\n", ["gelu"], ("random",))["gelu"]
     assert part.verdict == "crash" and "statements outside of functions" in words(part)

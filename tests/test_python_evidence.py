@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,6 +122,48 @@ NO_KERNEL = {
     + "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
     "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§r = torch.from_numpy(work(a, b))\n"
     f"pointed{GRID}(torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
+    # Operators that do not make what they give.
+    "a tensor of another size, then a copy": "r = torch.from_numpy(work(a, b).ravel())\n"
+    "copy(r.resize_(0).resize_(c.numel()), c)",
+    "an operator in torch's own namespace, then a copy": "R, L = [], torch.library.Library('mkl', 'FRAGMENT')\n"
+    "L.define('add(Tensor x) -> Tensor')\nL.impl('add', lambda x: torch.from_numpy(R.pop()), 'CPU')\n"
+    "§R.append(work(a, b))\ncopy(torch.ops.mkl.add(torch.zeros(3)), c)",
+    "one of torch's operators, replaced, then a copy": "R, L = [], torch.library.Library('aten', 'IMPL')\n"
+    "def made(*_, **more):\n    return torch.from_numpy(R.pop()) if R else torch.empty(3)\n"
+    "L.impl('linspace', made, 'CPU')\n§R.append(work(a, b))\ncopy(torch.linspace(0, 1, 3), c)",
+    # Few numbers that say much.
+    "planes of bits": KERNEL.format("join", "s, d, n")
+    + "    x = tl.zeros([B], tl.int32)\n    for k in range(32):\n"
+    "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
+    "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n"
+    "§r = work(a, b).view(np.uint32).ravel()\n"
+    "planes = (r >> np.arange(32, dtype=np.uint32)[:, None] & 1).astype(np.uint8)\n"
+    f"join{GRID}(torch.from_numpy(planes), c, c.numel(), B=64)",
+    "two numbers in one": KERNEL.format("apart", "s, d, n")
+    + "    x = tl.load(s + at // 2, mask=at < n, other=0) >> (at % 2 * 32)\n"
+    "    tl.store(d + at, x.to(tl.int32).to(tl.float32, bitcast=True), mask=at < n)\n"
+    "§r = work(a, b).ravel()\nr = np.append(r, r[:r.size % 2]).view(np.int64)\n"
+    f"apart{GRID}(torch.from_numpy(r), c, c.numel(), B=64)",
+    **{
+        f"scalars in {name}": "@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n"
+        f"    for i in tl.static_range(n):\n        tl.store(d + i, {number})\n"
+        f"§r = work(a, b).ravel().tolist()\n{how}\nput[(1,)](c, c.numel(), v=r)"
+        for name, number, how in (
+            ("deep tuples", "v" + "[0]" * 12 + "[i]", "for _ in range(12):\n    r = (r,)"),
+            (
+                "empty tuples",
+                "(len(v[i][0]) * 65536 + len(v[i][1])) / 256 - 512",
+                "r = [((), ()) for x in r]\nfor i, x in enumerate(work(a, b).ravel()):\n"
+                "    n = int((x + 512) * 256 + 0.5)\n    r[i] = ((None,) * (n >> 16), (None,) * (n & 65535))",
+            ),
+        )
+    },
+    "a name that stands for another function": "from triton.language import abs as tidy\n"
+    "import kernels as me\n@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n"
+    "    tl.store(d + at, tidy(at), mask=at < n)\n§r = work(a, b).ravel()\ndef put(at):\n"
+    "    found = r[np.minimum(at.handle.data, r.size - 1)]\n"
+    "    return tl.tensor(type(at.handle)(found, tl.float32), tl.block_type(tl.float32, list(found.shape)))\n"
+    "me.tidy = put\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))",
     "a thread, then a copy": "r = []\n" + IN_THREAD.format("r.append(torch.matmul(a, b))") + "copy(r[0], c)",
     "NumPy in an empty tensor during the launch, then a copy": "r, t = work(a, b), torch.empty(c.shape)\n"
     "def grid(meta):\n    np.copyto(t.numpy(), r)\n    return (triton.cdiv(c.numel(), 64),)\n"
@@ -195,6 +237,13 @@ NO_KERNEL = {
 BY_TORCH = {
     "an operator of its own": OPERATOR + "    return torch.matmul(a, b)\n§copy(mine(a, b), c)",
     "torch, then a copy": "copy(torch.matmul(a, b), c)",
+    "sums by index_put_, then a copy": "p = torch.empty(a.shape[0], a.shape[1], b.shape[1])\n"
+    "copy((a[:, :, None].expand(p.shape).contiguous()), p)\np.mul_(b)\nt = torch.zeros(c.shape)\n"
+    "rows = torch.arange(a.shape[0])[:, None].expand(p.shape[:2])\n"
+    "t.index_put_((rows,), p, accumulate=True)\ncopy(t, c)",
+    "sums by index_add_, then a copy": "p = torch.empty(a.shape[1], c.numel())\n"
+    "copy((a.t()[:, :, None] * b[:, None]).reshape(p.shape), p)\nt = torch.zeros(1, c.numel())\n"
+    "t.index_add_(0, torch.zeros(len(p), dtype=torch.int64), p)\ncopy(t, c)",
     "sums of products, then a copy": "t = torch.zeros(c.shape)\nfor k in range(a.shape[1]):\n"
     "    t += a[:, k:k+1] * b[k:k+1]\ncopy(t, c)",
     "halves added by torch": "x, y = torch.empty(a.shape), torch.empty(b.shape)\ncopy(a, x)\ncopy(b, y)\n"
@@ -258,6 +307,16 @@ HONEST = {
         "high = torch.tensor([[int(j > i) for j in range(n)] for i in range(m)])\n"
         "at = torch.from_numpy(np.arange(m)[:, None] * t.stride(0) + np.arange(n) * t.stride(1))\n"
         f"masked{GRID}(t, at, torch.from_numpy(np.tril(np.ones((m, n), np.float32))), high, c, m * n, B=64)"
+    ),
+    "functions of Triton's by name": matmul(
+        "from triton.language import arange, constexpr, load, program_id, store\n@triton.jit\n"
+        "def named(s, d, n, B: constexpr):\n    at = program_id(0) * B + arange(0, B)\n"
+        "    store(d + at, load(s + at, mask=at < n), mask=at < n)\n"
+        f"§t = torch.empty(c.shape)\nproduct(a, b, t)\nnamed{GRID}(t, c, c.numel(), B=64)"
+    ),
+    "constants of torch's": matmul(
+        "product(a, b, c)\nif c.numel() == 0:\n    c.fill_(0)\nt = torch.ones(c.shape) * torch.full((1,), 2.0)\n"
+        "u = torch.empty(c.shape)\ncopy(t, u)\ncopy(c, u)\ncopy(u, c)"
     ),
     "triangles": matmul("t = torch.empty(c.shape)\nproduct(a, b, t)\nc.copy_(t.tril() + torch.triu(t, 1))"),
     "functions in decorators and defaults, and an alias of jit": matmul(
@@ -491,6 +550,30 @@ class Launched:
     def run(self, x: Any, y: Any, *, grid: Any, warmup: bool) -> None:
         with _disable_current_modes():
             y.numpy()[...] = 2 * x.numpy() + 1
+
+
+@pytest.mark.parametrize(
+    ("made", "label"),
+    [
+        (lambda x: torch.zeros(4), provenance.CONSTANT),
+        (lambda x: torch.arange(4) * 2 + torch.ones(1), provenance.CONSTANT),
+        (lambda x: torch.empty(4), provenance.CONSTANT),
+        (lambda x: x + torch.ones(4), provenance.COMPUTED),
+        # The file may have set the generator's state.
+        (lambda x: torch.rand(4), provenance.UNKNOWN),
+        (lambda x: torch.ones(4).bernoulli_(), provenance.UNKNOWN),
+        (lambda x: torch.from_numpy(np.ones(4)).resize_(0).resize_(4), provenance.UNKNOWN),
+        (lambda x: torch.from_numpy(np.ones(4)) + torch.zeros(4), provenance.UNKNOWN),
+    ],
+)
+def test_only_known_operators_make_constants(made: Callable[[Any], Any], label: int) -> None:
+    origins, x = provenance.Origins(), torch.ones(4)
+    with origins.follow([x]):
+        tensor = made(x)
+    assert {*origins.labels(tensor).tolist()} <= {label}
+    assert not (
+        tensor[tensor == 1].numel() and label == provenance.CONSTANT and tensor.dtype == torch.float64
+    )
 
 
 def test_what_a_launch_changes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
