@@ -112,7 +112,11 @@ def test_equal_keys_weigh_alike_in_every_block() -> None:
 @example(shape=(1, 1, 260, 128), factor=1.0, causal=False, scaled=False, seed=2)
 @example(shape=(1, 2, 128, 32), factor=0.1, causal=False, scaled=False, seed=3)
 def test_any_shape_is_right(shape, factor, causal, scaled, seed) -> None:
-    """Compare one draw, allowing for luck, and 20 draws together in units of each output's budget."""
+    """Compare one draw, allowing for luck, and 20 draws together in units of each output's budget.
+
+    A fault is in every draw, so the median of their largest errors shows it. The largest of all is a matter of luck: it
+    was over twice the usual one in 1 of 100 tests of a right kernel.
+    """
     how = {"scale": shape[3] ** -0.5 if scaled else 1.0, "causal": causal}
     hidden = after(shape[2], shape[2]) if causal else None
     found = []
@@ -125,7 +129,8 @@ def test_any_shape_is_right(shape, factor, causal, scaled, seed) -> None:
         expected, budget = exact_and_budget(how["scale"] * q, k, v, hidden)
         found.append([(result.double() - expected) / budget for result in (actual, exact(*inputs, **how))])
     mine, usual = (torch.stack(units) for units in zip(*found, strict=True))
-    assert mine.abs().max() <= 2 * max(usual.abs().max(), LEAST_UNITS), (mine.abs().max(), usual.abs().max())
+    largest, usually = (units.abs().flatten(1).amax(1).median() for units in (mine, usual))
+    assert largest <= 2 * max(usually, LEAST_UNITS), (largest, usually)
     typical, usually = (units.square().mean().sqrt() for units in (mine, usual))
     assert typical <= 2 * max(usually, LEAST_UNITS / 4), (typical, usually)
 
