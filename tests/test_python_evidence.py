@@ -164,6 +164,30 @@ NO_KERNEL = {
     "    found = r[np.minimum(at.handle.data, r.size - 1)]\n"
     "    return tl.tensor(type(at.handle)(found, tl.float32), tl.block_type(tl.float32, list(found.shape)))\n"
     "me.tidy = put\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))",
+    # What stands for torch's and Triton's own is changed by way of another name.
+    "a method of what kernels compute with": "def change(kind, made):\n    kind.to = made\n"
+    "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n"
+    "    tl.store(d + at, at.to(tl.float32), mask=at < n)\n§r = work(a, b).ravel()\ndef put(at, kind):\n"
+    "    found = r[np.minimum(at.handle.data, r.size - 1)]\n"
+    "    return tl.tensor(type(at.handle)(found, tl.float32), tl.block_type(tl.float32, list(found.shape)))\n"
+    "kept = tl.tensor.to\nchange(tl.tensor, put)\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))\n"
+    "change(tl.tensor, kept)",
+    # Which of many is chosen.
+    "pieces of a range": "P = torch.arange(256, dtype=torch.uint8).split(1)\n"
+    "§c.copy_(torch.cat([P[b] for b in work(a, b).tobytes()]).view(torch.float32).view(c.shape))",
+    "a table that the grid puts in": "@triton.jit\ndef body(d, n, v: tl.constexpr = ()):\n"
+    "    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n"
+    "§r = work(a, b).ravel().tolist()\nL = []\ndef grid(meta):\n    meta['v'] = L\n    return (1,)\n"
+    "L[:] = r\nbody[grid](c, tl.constexpr(len(r)), v=L)",
+    "rows filled by a tensor": "flat = work(a, b).ravel()\nfor i, v in enumerate(flat):\n"
+    "    c.view(-1)[i:i + 1].expand(1).fill_(torch.from_numpy(flat[i:i + 1]).view(()))",
+    "a tuple of Triton's": "@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n"
+    "    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n"
+    "§r = work(a, b).ravel().tolist()\nput[(1,)](c, len(r), v=tl.tuple(r))",
+    "a list of a class of its own": "import functools\nclass Quiet(list):\n"
+    "    __iter__ = functools.partial(iter, ())\n@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n"
+    "    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n"
+    "§r = work(a, b).ravel().tolist()\nput[(1,)](c, len(r), v=Quiet(r))",
     "a thread, then a copy": "r = []\n" + IN_THREAD.format("r.append(torch.matmul(a, b))") + "copy(r[0], c)",
     "NumPy in an empty tensor during the launch, then a copy": "r, t = work(a, b), torch.empty(c.shape)\n"
     "def grid(meta):\n    np.copyto(t.numpy(), r)\n    return (triton.cdiv(c.numel(), 64),)\n"
@@ -262,8 +286,9 @@ IN_SOURCE = {
     "    for i in range(n):\n        tl.store(c + i, number(i))\n"
     "§R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
     "a forged record": "f = sys._getframe()\nwhile f:\n    o = f.f_globals.get('origins')\n    if o is not None:\n"
-    "        o.verdict = lambda outputs: [[0, 0, t.numel()] for t in outputs]\n"
-    "        o.count = lambda *_: None\n    f = f.f_back\nc.copy_(torch.matmul(a, b))",
+    "        o.sources.clear()\n    f = f.f_back\nc.copy_(torch.matmul(a, b))",
+    "an attribute by a name that is put together": "c.copy_(torch.from_numpy(work(a, b)))\n"
+    "name = ''.join(['__sub', 'classes__'])\nfound = getattr(object, name)()",
 }
 TABLES = {"no_kernel": NO_KERNEL, "library_operators": BY_TORCH, "library_in_source": IN_SOURCE}
 #: (text of a file, a flag that it must get), by name.

@@ -108,6 +108,8 @@ LEADING = frozenset(
 #: Builtin functions and names that run a text, or lead to modules without an import.
 RUNNING = frozenset(("exec", "eval", "compile", "__import__", "__builtins__", "__loader__", "__spec__"))
 CHANGING = frozenset(("setattr", "delattr"))
+#: Objects whose attributes a file may ask for by any name.
+OWN_OBJECTS = ("self", "cls", "ctx")
 LOOKING = frozenset(("getattr", "hasattr", "isinstance", "vars", "dir"))
 #: Modules that others hold, as torch.os.
 HELD = frozenset(
@@ -479,8 +481,8 @@ class Reader:
             )
         if isinstance(node, ast.Call):
             name = self.dotted(node.func)
-            if name in ("int", "float", "bool", "str", "len") and not around:
-                return name not in self.scope
+            if name in ("int", "float", "bool", "str", "len") and name not in self.scope:
+                return not around or all_constant(node.args)
             if self.makes_kernels(node.func):
                 return all(isinstance(a, ast.Name) and a.id in self.wrapped for a in node.args)
             arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -564,7 +566,9 @@ class Reader:
             return "open of a number" if is_number else ""
         if last in ("getattr", "attrgetter", "methodcaller") and not root.startswith("torch"):
             asked = node.args[1:2] if name == "getattr" else node.args
-            if any(isinstance(each, (ast.BinOp, ast.JoinedStr, ast.Call)) for each in asked):
+            # A name may hold any text; an object of the file's own has nothing to hide.
+            names = [ast.Name] if name == "getattr" and root not in OWN_OBJECTS else []
+            if any(isinstance(each, (ast.BinOp, ast.JoinedStr, ast.Call, *names)) for each in asked):
                 return f"{last} of a computed name"
         return ""
 

@@ -51,6 +51,9 @@ def prepare() -> None:
     start none. Launches of kernels are followed from then on."""
     global origins, blind
     origins = provenance.Origins()
+    provenance.close(
+        provenance.Origins, provenance.Record, provenance.Source, importlib.import_module("torch").Tensor
+    )
     # Its compilers are programs, which a runner may not start, and take longer than a call may.
     importlib.import_module("torch").compile = cardlike.uncompiled  # type: ignore[attr-defined]
     try:
@@ -103,6 +106,16 @@ def prepare_interpreter() -> None:
     global memory, origins, blind
     cardlike.prepare()
     memory, origins = tensormemory.guard(kernelfiles.OWN), provenance.Origins()
+    kinds = [
+        importlib.import_module("torch").Tensor,
+        provenance.Origins,
+        provenance.Record,
+        provenance.Source,
+    ]
+    with contextlib.suppress(ImportError, AttributeError):
+        interpreter = importlib.import_module("triton.runtime.interpreter")
+        kinds += [interpreter.GridExecutor, interpreter.InterpretedFunction, tensormemory.Memory]
+    provenance.close(*kinds)
     blind = memory is None
     if memory is not None:
         memory.origins = origins

@@ -26,20 +26,25 @@ does so names things that no kernel needs (`grader.build.readpython`).
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
+import dis
+import functools
 import hashlib
 import importlib
 import itertools
+import struct
 import sys
 import types
 import zlib
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 #: CONSTANT is 0, so that operators that fill with zeros (tril, pad) do the same to labels.
 CONSTANT, UNKNOWN, COMPUTED, INPUT, KERNEL = 0, 1, 2, 4, 8
+PROVED = COMPUTED | INPUT | KERNEL
 PATTERN = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 MOST_BYTES = 512 << 20
 """Bytes of all recorded storages; beyond it the oldest records are dropped."""
@@ -61,7 +66,20 @@ MOST_NUMBERS = 1 << 30
 """Most scalars that are counted."""
 ANY_NUMBERS = 1 << 20
 """Numbers that code among a launch's arguments may stand for: a kernel may call it."""
+MOST_OF_CONSTANTS = 16
+"""Numbers that an output's constants may say."""
 NUMBERS = (int, float)
+FLAGS_OFFSET = 168
+"""Of a class's flags in CPython's structure PyTypeObject, on machines of 64 bits."""
+HEAP_TYPE, IMMUTABLE_TYPE = 1 << 9, 1 << 8
+"""Flags of classes in CPython: made by a statement `class`; closed to changes."""
+#: Python's own functions that a kernel may call; any other could bring it numbers.
+HARMLESS = frozenset(
+    (
+        "abs", "bool", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min", "pow", "print", "range",
+        "reversed", "round", "str", "sum", "tuple", "zip", "Exception", "ValueError", "AssertionError",
+    )
+)  # fmt: skip
 #: Builtin types of scalars, with a C function that reduces a subclass's value to the type itself.
 EXACT: dict[type, Callable[[Any], Any]] = {
     bool: bool,
@@ -133,6 +151,30 @@ class Source:
 class Origins:
     """All records of a process, and what was seen in the present call."""
 
+    #: None of its methods can be hidden by an attribute of the object's.
+    __slots__ = (
+        "bytes",
+        "depth",
+        "followers",
+        "following",
+        "given",
+        "latest",
+        "launches",
+        "mode",
+        "names_only",
+        "np",
+        "operators",
+        "records",
+        "scalars",
+        "seen",
+        "sites",
+        "sources",
+        "starts",
+        "storages",
+        "unnamed",
+        "unrecorded",
+    )
+
     def __init__(self) -> None:
         # A runner without NumPy has no interpreter either.
         self.np: Any = None
@@ -156,8 +198,9 @@ class Origins:
         self.following = False
         self.mode: Any = None
         """What follows the present call, to be set up again within operators of the file's."""
-        self.operators = registrations()
-        """How each operator was registered before there was a file."""
+        self.operators = operators()
+        self.storages: dict[int, int] = {}
+        """Number of each storage that operators and launches of the present call were given, in their order."""
         self.names_only = False
         """True where nobody asks who wrote an output: operators are named then, and nothing is labelled."""
         self.seen: dict[str, int] = {}
@@ -283,11 +326,13 @@ class Origins:
             if size in PATTERN and not (lanes % size).any():
                 kind, end, at = f"u{size}", record.size // size * size, lanes // size
                 raw = raw.view(kind)
+                # Constants, too: they say what is left of them when they are compressed.
                 unknown = record.seen_content[:end].view(kind)[at] != raw
+                unknown |= record.seen_label[:end].view(kind)[at] & (PROVED * PATTERN[size]) == 0
                 unknown |= record.seen_label[:end].view(kind)[at] & (UNKNOWN * PATTERN[size]) != 0
             else:
                 at, bytes_of = lanes[:, None] + np.arange(size), raw.view("u1").reshape(-1, size)
-                unknown = ((record.seen_content[at] != bytes_of) | (record.seen_label[at] == UNKNOWN)).any(1)
+                unknown = ((record.seen_content[at] != bytes_of) | (record.seen_label[at] <= UNKNOWN)).any(1)
             if unknown.any():
                 self.enter(record, lanes[unknown], raw[unknown].view("u1").reshape(-1, size))
 
@@ -356,7 +401,19 @@ class Origins:
         if self.followers.get(self.latest) not in (None, name):
             self.scalars = min(self.scalars + 1, MOST_NUMBERS)
         self.followers[self.latest], self.latest = name, name
-        self.take_scalars(f"place {name}", [int(one.storage_offset()) for one in tensors_in(arguments)])
+        self.take_places(name, arguments)
+
+    def take_places(self, site: str, values: Iterable[Any]) -> None:
+        """Count where tensors begin, and in which storage: which one is chosen among many can spell a result.
+
+        The pieces of a list follow each other at one place, so that a tensor that is put together again counts little.
+        """
+        for k, value in enumerate(values):
+            pieces = value if isinstance(value, (list, tuple)) else [value]
+            for tensor in tensors_in(pieces):
+                storage = tensor.untyped_storage().data_ptr()
+                number = self.storages.setdefault(storage, len(self.storages))
+                self.take_scalars(f"place {k} of {site}", [number, int(tensor.storage_offset())])
 
     def take_tensor(self, tensor: Any) -> None:
         """Count the numbers of unknown origin in a tensor of indices or of a mask."""
@@ -434,39 +491,37 @@ class Origins:
 
     def run(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call an operator and label its results. What goes wrong with labels leaves them unknown."""
-        if not self.is_torchs(function):
+        known = self.operators.get(id(function))
+        if known is None or registered(known.full_name) != known.registered:
             return self.run_own(function, arguments, keywords)
-        name = function.overloadpacket.__name__
-        sums = by_name(function._schema, arguments, keywords).get("accumulate")
+        name, schema = known.name, known.schema
+        given = by_name(schema, arguments, keywords)
+        sums = given.get("accumulate") or given.get("reduce")
         self.count(f"op accumulating {name}" if sums else f"op {name}")
-        schema = function._schema
         aliases = any(one.alias_info is not None and not one.alias_info.is_write for one in schema.returns)
         if self.names_only:
-            return function(*arguments, **keywords)
+            return known.call(*arguments, **keywords)
         if self.depth:
             # Within a launch the interpreter arranges its arguments; the kernel stores by `stored` alone.
-            return function(*arguments, **keywords)
+            return known.call(*arguments, **keywords)
         made: Any = None
         # Another size or storage moves nothing: bytes keep their labels.
         moves = aliases or name.startswith(("set_", "resize", "_resize"))
         if not moves:
             with contextlib.suppress(Exception):
-                made = self.result_labels(name, function, arguments, keywords)
+                made = self.result_labels(known, given)
         if made is not UNKNOWN:
             with contextlib.suppress(Exception):
                 self.take_scalars(f"op {name}", [*arguments, *keywords.values()])
-        result = function(*arguments, **keywords)
+                if not aliases:
+                    self.take_places(f"op {name}", given.values())
+        result = known.call(*arguments, **keywords)
         if not moves:
             with contextlib.suppress(Exception):
-                self.label_results(name, schema, made, arguments, keywords, result)
+                self.label_results(name, schema, made, given, result)
             if isinstance(made, int) and made != CONSTANT and name not in MOVES:
                 self.count("numbers computed", sum(tensor.numel() for tensor in tensors_in([result])))
         return result
-
-    def is_torchs(self, function: Any) -> bool:
-        """Return True for an operator that was there before the file, and that the file has not registered anew."""
-        now = registrations(function.name())
-        return now == {name: self.operators.get(name) for name in now}
 
     def run_own(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call an operator that the file defines. What it launches and the operators within label its results."""
@@ -480,16 +535,12 @@ class Origins:
             # Not from the top: that would lead here again.
             return function.redispatch(below, *arguments, **keywords)
 
-    def result_labels(
-        self, name: str, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> Any:
+    def result_labels(self, known: Operator, given: dict[str, Any]) -> Any:
         """Labels of what an operator is about to make: of each number, or one of all."""
-        import torch
-
-        given = by_name(function._schema, arguments, keywords)
-        if torch.Tag.nondeterministic_seeded in function.tags:
+        name = known.name
+        if known.draws:
             return UNKNOWN  # the file may have set the generator's state
-        if name in MOVES and not given.get("accumulate"):
+        if name in MOVES and not (given.get("accumulate") or given.get("reduce")):
             places = [
                 tensor
                 for key, value in given.items()
@@ -498,16 +549,22 @@ class Origins:
             ]
             for tensor in places:
                 self.take_tensor(tensor)
-            labels = self.moved(name, function, given)
+            labels = self.moved(known, given)
             chosen = any(t.element_size() > 1 and self.has(t, COMPUTED) for t in places)
             return labels.masked_fill(labels == KERNEL, COMPUTED) if chosen else labels
         operands = tensors_in(value for key, value in given.items() if key != "out")
-        if (name in MADE and not name.endswith("full")) or name in EMPTY:
-            return CONSTANT
-        if name in ("fill_", "full", "new_full", "scalar_tensor", "fill"):
+        made = name in MADE or name in EMPTY or name in ("fill_", "fill", "scalar_tensor")
+        if made and (
+            numbers := tensors_in(value for key, value in given.items() if key not in ("self", "out"))
+        ):
+            # The number is a tensor's: an operand like any other.
+            operands, made = numbers, False
+        if made and ("fill" in name or name.endswith("full") or name == "scalar_tensor"):
             # Single numbers may come from anywhere, as those of a list of Python's do.
             sizes = [tensor.numel() for tensor in operands] or [count_of(given.get("size", ()))]
             return UNKNOWN if sizes[0] == 1 else CONSTANT
+        if made:
+            return CONSTANT
         found: set[int] = set()
         singles: set[int] = set()
         for tensor in operands:
@@ -525,8 +582,9 @@ class Origins:
         # Nothing comes of nothing, but for the operators that are known to.
         return CONSTANT if found or singles else UNKNOWN
 
-    def moved(self, name: str, function: Any, given: dict[str, Any]) -> Any:
+    def moved(self, known: Operator, given: dict[str, Any]) -> Any:
         """The labels of numbers that an operator moves: the same operator on the labels of its operands."""
+        name = known.name
         if name in ("clone", "_to_copy"):
             return self.labels(given["self"])
         if name == "copy_":
@@ -549,18 +607,16 @@ class Origins:
             for tensor in tensors_in([given["value"]]):
                 self.take_single(name, tensor)
             changed["value"] = given["value"] * 0 if tensors_in([given["value"]]) else 0
-        return function(**{**given, **changed})
+        return known.call(**{**given, **changed})
 
     def label_results(
         self,
         name: str,
         schema: Any,
         made: Any,
-        arguments: tuple[Any, ...],
-        keywords: dict[str, Any],
+        given: dict[str, Any],
         result: Any,
     ) -> None:
-        given = by_name(schema, arguments, keywords)
         written = [
             value
             for argument in schema.arguments
@@ -606,7 +662,7 @@ class Origins:
 
         self.mode = Following
         self.sources, self.given, self.unnamed, self.scalars = [], {}, 0, 0
-        self.unrecorded, self.sites = set(), {}
+        self.unrecorded, self.sites, self.storages = set(), {}, {}
         self.launches, self.seen = 0, {}
         for record in self.records.values():
             record.source = None
@@ -623,13 +679,19 @@ class Origins:
     def verdict(self, outputs: Iterable[Any]) -> list[list[int]]:
         """Return for each output: numbers of unknown origin, numbers that torch computed or copied, all numbers.
 
-        Zeros need no origin: a right zero may be what a buffer was filled with. Nor do constants, as those of a row of
-        one number: the scalars that they are filled with are counted.
+        Zeros need no origin: a right zero may be what a buffer was filled with. Nor do constants that say little, as
+        those of a softmax over rows of one number.
         """
         found = []
         for tensor in outputs:
+            numbers = tensor[tensor != 0]
             labels = self.labels(tensor)[tensor != 0]
-            unknown, proved = int((labels == UNKNOWN).sum()), (labels == KERNEL) | (labels == CONSTANT)
+            constants = numbers[labels == CONSTANT].detach().cpu().contiguous()
+            raw = constants.view(integers(1)).numpy().reshape(-1, tensor.element_size())
+            proved = labels == KERNEL
+            if len(raw) and information(raw) <= MOST_OF_CONSTANTS:
+                proved |= labels == CONSTANT
+            unknown = int((labels == UNKNOWN).sum())
             found.append([unknown, int((~proved).sum()) - unknown, tensor.numel()])
         return found
 
@@ -728,11 +790,18 @@ def named_by(kernel: Any) -> list[Any]:
             codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
         names = dict.fromkeys(name for code in codes for name in code.co_names)
         values = [one.__globals__[name] for name in names if name in one.__globals__]
+        others = set().union(*map(global_names, codes)) - set(one.__globals__) - HARMLESS
+        values += [getattr(builtins, name, None) for name in sorted(others)]
+        if one.__builtins__ is not vars(builtins):
+            found.append(builtins)
         values += [cell.cell_contents for cell in one.__closure__ or () if cell != types.CellType()]
         for value in values:
             inner = getattr(value, "fn", None)
             if isinstance(value, types.ModuleType) and is_librarys(value):
                 members = [vars(value)[name] for name in names if name in vars(value)]
+                if isinstance(tensor := vars(value).get("tensor"), type):
+                    # Methods of what a kernel computes with, which the interpreter itself changes.
+                    members += [vars(tensor)[name] for name in names if name in vars(tensor)]
                 values += [each for each in members if id(each) not in seen and not is_builtin(each)]
                 seen.update(map(id, members))
             elif not (is_installed(type(value)) and isinstance(inner, types.FunctionType)):
@@ -741,6 +810,13 @@ def named_by(kernel: Any) -> list[Any]:
                 seen.add(id(inner))
                 kernels.append(inner)
     return found
+
+
+@functools.lru_cache(maxsize=1000)
+def global_names(code: types.CodeType) -> frozenset[str]:
+    """Return the names that code looks up outside of itself, without those of attributes."""
+    found = dis.get_instructions(code)
+    return frozenset(str(each.argval) for each in found if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
 
 
 def is_builtin(value: Any) -> bool:
@@ -755,8 +831,10 @@ def is_librarys(module: types.ModuleType) -> bool:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Return True for equal values of one builtin type. 0.0 and -0.0 differ, as do 1 and True."""
-    return type(value) is type(other) and repr(value) == repr(other)
+    """Return True for equal values of one builtin type. 0.0 and -0.0 differ, and so do two NaNs of other bits."""
+    if type(value) is not type(other):
+        return False
+    return struct.pack("d", value) == struct.pack("d", other) if type(value) is float else value == other
 
 
 def is_code(value: Any) -> bool:
@@ -771,18 +849,36 @@ def is_code(value: Any) -> bool:
         return False
     if isinstance(value, (type, types.ModuleType)) or callable(value) or hasattr(kind, "__next__"):
         return True
-    parts = [part for each in kind.__mro__ for part in vars(each).values()]
+    own = [each for each in kind.__mro__ if each.__flags__ & HEAP_TYPE]
+    parts = [part for each in own for part in vars(each).values()]
     parts += [part.fget for part in parts if isinstance(part, property)]
+    parts += [part.__func__ for part in parts if isinstance(part, (staticmethod, classmethod))]
     methods = [part for part in parts if isinstance(part, types.FunctionType)]
     # Generated methods of data classes are of a file "<string>"; `os` stands for Python's own library.
-    return any(not is_within(each, ("torch", "numpy", "os", "<string>")) for each in methods)
+    if any(not is_within(each, ("torch", "numpy", "os", "<string>")) for each in methods):
+        return True
+    # What is called without being a function of a file: partial(iter, ()), list.__len__.
+    return any(
+        callable(part) and not isinstance(part, (types.FunctionType, type, staticmethod)) for part in parts
+    )
 
 
 def is_installed(kind: type) -> bool:
     """Return True for a class of torch, Triton or NumPy."""
-    module = kind.__module__
-    named = module.partition(".")[0] in ("torch", "triton", "numpy")
-    return named and getattr(sys.modules.get(module), kind.__name__, None) is kind
+    return kind.__module__.partition(".")[0] in ("torch", "triton", "numpy") and is_its_modules(kind)
+
+
+def is_pythons(kind: type) -> bool:
+    """Return True for a class of Python's own library."""
+    return kind.__module__.partition(".")[0] in sys.stdlib_module_names and is_its_modules(kind)
+
+
+def is_its_modules(kind: type) -> bool:
+    """Return True for a class that its module knows by its name."""
+    found: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is kind
 
 
 def is_within(function: types.FunctionType, packages: Iterable[str]) -> bool:
@@ -793,27 +889,37 @@ def is_within(function: types.FunctionType, packages: Iterable[str]) -> bool:
 
 
 def held_by(value: Any) -> Iterable[Any]:
-    """Values in a list, a table, an array, or an object of a class that is neither torch's nor Triton's."""
+    """Return the values in a list, a table, an array or an object, by methods that the file has not written."""
+    kind = type(value)
     if hasattr(value, "data_ptr") or isinstance(value, (type, types.ModuleType, types.FunctionType)):
         return ()
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return value
-    if isinstance(value, dict):
-        return [*value.keys(), *value.values()]
+    for builtin in (list, tuple, set, frozenset):
+        if issubclass(kind, builtin):
+            return [*builtin.__iter__(value), *own_values(value)]
+    if issubclass(kind, dict):
+        return [*dict.keys(value), *dict.values(value), *own_values(value)]
     if hasattr(value, "tolist"):
         return [value.tolist()]
-    if type(value).__name__ == "constexpr":
-        return [value.value]
     with contextlib.suppress(TypeError):
         return [memoryview(value).tolist()]
-    if is_installed(type(value)):
-        return ()
+    if hasattr(kind, "__iter__") and (not kind.__flags__ & HEAP_TYPE or is_pythons(kind)):
+        return [*value, *(value.values() if hasattr(kind, "values") else ())]
+    if is_installed(kind) and isinstance(getattr(value, "fn", None), types.FunctionType):
+        return ()  # a kernel, which keeps what it compiles
+    return own_values(value)
+
+
+def own_values(value: Any) -> list[Any]:
+    """Return the values of an object's attributes and slots, and of its class's if that is the file's."""
     held = list(vars(value).values()) if hasattr(value, "__dict__") else []
-    for name, part in [each for kind in type(value).__mro__[:-1] for each in vars(kind).items()]:
-        if isinstance(part, types.MemberDescriptorType):
-            held.append(getattr(value, name, None))
-        elif not name.startswith("_") and not isinstance(part, (types.FunctionType, type(value))):
-            held.append(part)
+    for kind in type(value).__mro__[:-1]:
+        if is_pythons(kind):
+            continue
+        for name, part in vars(kind).items():
+            if isinstance(part, types.MemberDescriptorType):
+                held.append(getattr(value, name, None))
+            elif kind.__flags__ & HEAP_TYPE and not (name.startswith("_") or is_installed(kind)):
+                held += [] if isinstance(part, (types.FunctionType, type(value))) else [part]
     return held
 
 
@@ -828,15 +934,54 @@ def weight(value: Any) -> int:
     return 4
 
 
-def registrations(*names: str) -> dict[str, tuple[str, ...]]:
-    """Return how torch's dispatcher runs these operators, or all, by name: a line for each kernel that computes."""
+class Operator(NamedTuple):
+    """One of torch's operators as it was before the file, which may change the objects that stand for it."""
+
+    full_name: str
+    name: str
+    schema: Any
+    call: Callable[..., Any]
+    draws: bool
+    """True if its result depends on the generator of random numbers."""
+    registered: tuple[str, ...]
+
+
+def close(*kinds: type) -> None:
+    """Close classes to changes, where this Python lets it: methods that the record relies on stay what they are."""
+    for kind in kinds:
+        flags = ctypes.c_ulong.from_address(id(kind) + FLAGS_OFFSET)
+        if sys.implementation.name == "cpython" and flags.value == kind.__flags__:
+            flags.value |= IMMUTABLE_TYPE
+
+
+@functools.cache
+def operators() -> dict[int, Operator]:
+    """Return torch's own operators by the identity of the object that stands for each, which is kept alive."""
     import torch
 
     found = {}
-    for name in names or torch._C._dispatch_get_all_op_names():
-        lines = torch._C._dispatch_dump(name).splitlines()
-        found[name] = tuple(line for line in lines if not line.startswith(LATE_KEYS))
+    for full_name in torch._C._dispatch_get_all_op_names():
+        space, _, rest = full_name.partition("::")
+        name, _, overload = rest.partition(".")
+        if space == "aten":
+            one = getattr(getattr(torch.ops.aten, name), overload or "default")
+            draws = torch.Tag.nondeterministic_seeded in one.tags
+            found[id(one)] = Operator(full_name, name, one._schema, one._op, draws, registered(full_name))
+            ALIVE.append(one)
     return found
+
+
+ALIVE: list[Any] = []
+"""Objects whose identities are remembered."""
+
+
+def registered(name: str) -> tuple[str, ...]:
+    """Return how torch's dispatcher runs an operator: a line for each kernel that computes."""
+    import torch
+
+    return tuple(
+        line for line in torch._C._dispatch_dump(name).splitlines() if not line.startswith(LATE_KEYS)
+    )
 
 
 def count_of(sizes: Iterable[int]) -> int:

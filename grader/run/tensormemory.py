@@ -341,10 +341,13 @@ def guard(students: Mapping[str, int]) -> Memory | None:
 
             def last(given: Any) -> tuple[int, ...]:
                 """Return the grid, and look at the kernel's code: nothing of the file runs between this and it."""
-                chosen = tuple(map(int, grid(given) if callable(grid) else grid))
+                # Of what the kernel will be given the file gets its own values, and no table to change.
+                raw = {**given, **dict(zip(self.arg_names, arguments, strict=False)), **named}
+                chosen = tuple(map(int, grid(raw) if callable(grid) else grid))
                 names.patch()
                 if memory.origins is not None:
                     memory.origins.take_code(kernel, self.fn)
+                    memory.origins.take_scalars(f"grid {kernel}", chosen)
                 return chosen
 
             kernel = name
