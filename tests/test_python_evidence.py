@@ -165,6 +165,13 @@ NO_KERNEL = {
     "    return tl.tensor(type(at.handle)(found, tl.float32), tl.block_type(tl.float32, list(found.shape)))\n"
     "me.tidy = put\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))",
     # What stands for torch's and Triton's own is changed by way of another name.
+    "a method that says it is Triton's": "import functools\nR = []\ndef change(kind):\n    before = kind.to\n"
+    "    @functools.wraps(before)\n    def to(self, *more, **named):\n        made = before(self, *more, **named)\n"
+    "        if R:\n            made.handle.data = R[0][np.minimum(self.handle.data, R[0].size - 1)]\n"
+    "        return made\n    kind.to = to\nchange(tl.tensor)\n"
+    "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n"
+    "    tl.store(d + at, at.to(tl.float32), mask=at < n)\n§R[:] = [work(a, b).ravel()]\n"
+    "body[(1,)](c, R[0].size, B=triton.next_power_of_2(R[0].size))\nR.clear()",
     "a method of what kernels compute with": "def change(kind, made):\n    kind.to = made\n"
     "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n"
     "    tl.store(d + at, at.to(tl.float32), mask=at < n)\n§r = work(a, b).ravel()\ndef put(at, kind):\n"

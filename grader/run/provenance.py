@@ -797,6 +797,12 @@ def named_by(kernel: Any) -> list[Any]:
         values += [cell.cell_contents for cell in one.__closure__ or () if cell != types.CellType()]
         for value in values:
             inner = getattr(value, "fn", None)
+            if isinstance(value, types.FunctionType):
+                # The interpreter wraps what it finds, a file's function as well, and keeps it in a default.
+                wrapped = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+                wrapped = [each for each in wrapped if isinstance(each, types.FunctionType)]
+                values += [each for each in wrapped if id(each) not in seen]
+                seen.update(map(id, wrapped))
             if isinstance(value, types.ModuleType) and is_librarys(value):
                 members = [vars(value)[name] for name in names if name in vars(value)]
                 if isinstance(tensor := vars(value).get("tensor"), type):
