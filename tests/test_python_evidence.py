@@ -164,7 +164,7 @@ NO_KERNEL = {
     "    found = r[np.minimum(at.handle.data, r.size - 1)]\n"
     "    return tl.tensor(type(at.handle)(found, tl.float32), tl.block_type(tl.float32, list(found.shape)))\n"
     "me.tidy = put\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))",
-    # What stands for torch's and Triton's own is changed by way of another name.
+    # Objects of torch's and Triton's own, changed by way of another name.
     "a method that says it is Triton's": "import functools\nR = []\ndef change(kind):\n    before = kind.to\n"
     "    @functools.wraps(before)\n    def to(self, *more, **named):\n        made = before(self, *more, **named)\n"
     "        if R:\n            made.handle.data = R[0][np.minimum(self.handle.data, R[0].size - 1)]\n"
@@ -179,7 +179,7 @@ NO_KERNEL = {
     "    return tl.tensor(type(at.handle)(found, tl.float32), tl.block_type(tl.float32, list(found.shape)))\n"
     "kept = tl.tensor.to\nchange(tl.tensor, put)\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))\n"
     "change(tl.tensor, kept)",
-    # Which of many is chosen.
+    # A choice among many.
     "pieces of a range": "P = torch.arange(256, dtype=torch.uint8).split(1)\n"
     "§c.copy_(torch.cat([P[b] for b in work(a, b).tobytes()]).view(torch.float32).view(c.shape))",
     "a table that the grid puts in": "@triton.jit\ndef body(d, n, v: tl.constexpr = ()):\n"

@@ -450,7 +450,7 @@ def _is_of_card(error: BaseException) -> bool:
         # A file can call itself anything, but not be the module of that name.
         if name.startswith(OF_CARD) and getattr(sys.modules.get(name), "__dict__", None) is frame.f_globals:
             return True
-    # What torch raises in C has no frame of its own.
+    # An exception that torch raises in C has no frame of its own.
     last = trace[-1]
     is_call = last.tb_frame.f_code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"]
     return is_call and type(error) is RuntimeError and FROM_C.match(str(error)) is not None

@@ -197,7 +197,7 @@ class Origins:
         self.launches, self.depth = 0, 0
         self.following = False
         self.mode: Any = None
-        """What follows the present call, to be set up again within operators of the file's."""
+        """The dispatch mode of the present call, to be set up again within operators of the file's."""
         self.operators = operators()
         self.storages: dict[int, int] = {}
         """Number of each storage that operators and launches of the present call were given, in their order."""
@@ -863,7 +863,7 @@ def is_code(value: Any) -> bool:
     # Generated methods of data classes are of a file "<string>"; `os` stands for Python's own library.
     if any(not is_within(each, ("torch", "numpy", "os", "<string>")) for each in methods):
         return True
-    # What is called without being a function of a file: partial(iter, ()), list.__len__.
+    # Callables that are no functions of a file: partial(iter, ()), list.__len__.
     return any(
         callable(part) and not isinstance(part, (types.FunctionType, type, staticmethod)) for part in parts
     )
