@@ -1,6 +1,6 @@
 """Random numbers of a test case: those of a seed, the same on every machine, with every NumPy and at any time.
 
-They are the numbers that `torch.Generator` gives on a CPU, bit for bit (`tests/test_draws.py` holds them beside torch):
+They equal those of `torch.Generator` on a CPU bit for bit, which `tests/test_oracle.py` checks:
 cases whose inputs were drawn by torch until version 1 of the inputs keep their seeds and their meaning. Both are made
 from the 32-bit words of the Mersenne twister (Matsumoto and Nishimura, 1998); only what is done with the words is
 written down here. NumPy's own ways from words to numbers (`RandomState.random_sample`, `Generator.integers`) are
