@@ -111,7 +111,7 @@ NO_KERNEL = {
     "a list, then a copy": "copy(torch.tensor(work(a, b).tolist()), c)",
     "NumPy in an empty tensor, then a copy": "t = torch.empty(c.shape)\nt.numpy()[...] = work(a, b)\ncopy(t, c)",
     "a choice among kernels": "".join(
-        f"@triton.jit\ndef k{n}(d):\n    tl.store(d, tl.load(d) * 8 + {n})\n" for n in range(8)
+        f"@triton.jit\ndef k(d):\n    tl.store(d, tl.load(d) * 8 + {n})\nk{n} = k\n" for n in range(8)
     )
     + "KERNELS = [k0, k1, k2, k3, k4, k5, k6, k7]\n"
     "§r = work(a, b).ravel()[:c.numel()]\nt = torch.zeros(r.size)\nfor i, v in enumerate(r):\n"

@@ -56,6 +56,7 @@ class Memory:
         self.regions: list[Region] = []
         self.known: dict[tuple[int, int], Region] = {}
         self.launches, self.depth = 0, 0
+        self.kernels: dict[Any, int] = {}
         self.origins: Any = None
         """A `grader.run.provenance.Origins`, which is given what kernels store and load."""
         self.alive: tuple[list[int], list[int]] | None = None
@@ -79,6 +80,10 @@ class Memory:
                 yield
         finally:
             self.depth -= 1
+
+    def number_of(self, kernel: Any) -> int:
+        """Return which one of this process's kernels this is: several may have one name."""
+        return self.kernels.setdefault(kernel, len(self.kernels))
 
     def region_of(self, tensor: Any) -> Region:
         storage = tensor.untyped_storage()
@@ -334,7 +339,7 @@ def guard(students: Mapping[str, int]) -> Memory | None:
             return value
 
         def launched(self: Any, *arguments: Any, **named: Any) -> Any:
-            name = getattr(self.fn, "__name__", "kernel")
+            kernel = f"{getattr(self.fn, '__name__', 'kernel')} {memory.number_of(self.fn)}"
             # Defaults are arguments, too; a list among them could be filled at any time.
             defaults = getattr(self.fn, "__defaults__", None), getattr(self.fn, "__kwdefaults__", None)
             grid = self.grid
@@ -350,8 +355,7 @@ def guard(students: Mapping[str, int]) -> Memory | None:
                     memory.origins.take_scalars(f"grid {kernel}", chosen)
                 return chosen
 
-            kernel = name
-            with memory.launch(name, (*arguments, *named.values(), *defaults)), ByName(self.fn) as names:
+            with memory.launch(kernel, (*arguments, *named.values(), *defaults)), ByName(self.fn) as names:
                 for name, argument in (*zip(self.arg_names, arguments, strict=False), *named.items()):
                     memory.named(name, argument)
                 self.grid = last
