@@ -808,7 +808,8 @@ def named_by(kernel: Any) -> list[Any]:
                 if isinstance(tensor := vars(value).get("tensor"), type):
                     # Methods of what a kernel computes with, which the interpreter itself changes.
                     members += [vars(tensor)[name] for name in names if name in vars(tensor)]
-                values += [each for each in members if id(each) not in seen and not is_builtin(each)]
+                members = [each for each in members if not isinstance(each, types.BuiltinFunctionType)]
+                values += [each for each in members if id(each) not in seen]
                 seen.update(map(id, members))
             elif not (is_installed(type(value)) and isinstance(inner, types.FunctionType)):
                 found.append(value)
@@ -823,11 +824,6 @@ def global_names(code: types.CodeType) -> frozenset[str]:
     """Return the names that code looks up outside of itself, without those of attributes."""
     found = dis.get_instructions(code)
     return frozenset(str(each.argval) for each in found if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
-
-
-def is_builtin(value: Any) -> bool:
-    """Return True for a function in C."""
-    return isinstance(value, types.BuiltinFunctionType)
 
 
 def is_librarys(module: types.ModuleType) -> bool:
@@ -943,6 +939,8 @@ def weight(value: Any) -> int:
 class Operator(NamedTuple):
     """One of torch's operators as it was before the file, which may change the objects that stand for it."""
 
+    known_by: Any
+    """torch's object for it, kept alive: its identity is looked up."""
     full_name: str
     name: str
     schema: Any
@@ -962,7 +960,7 @@ def close(*kinds: type) -> None:
 
 @functools.cache
 def operators() -> dict[int, Operator]:
-    """Return torch's own operators by the identity of the object that stands for each, which is kept alive."""
+    """Return torch's own operators by the identity of the object that stands for each."""
     import torch
 
     found = {}
@@ -972,13 +970,9 @@ def operators() -> dict[int, Operator]:
         if space == "aten":
             one = getattr(getattr(torch.ops.aten, name), overload or "default")
             draws = torch.Tag.nondeterministic_seeded in one.tags
-            found[id(one)] = Operator(full_name, name, one._schema, one._op, draws, registered(full_name))
-            ALIVE.append(one)
+            how = registered(full_name)
+            found[id(one)] = Operator(one, full_name, name, one._schema, one._op, draws, how)
     return found
-
-
-ALIVE: list[Any] = []
-"""Objects whose identities are remembered."""
 
 
 def registered(name: str) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ class Watch:
         self._loading_s = self._used_s() or (0.0, 0.0)
 
     def shares_work(self) -> bool:
-        """Say if threads besides the first have worked since the object was loaded. True where nothing shows it.
+        """Say if threads besides the first have worked since the object was loaded. True if unknown.
 
         A native runner has no thread that the kernel did not make, so one is enough, however short the calls were.
         Torch keeps idle threads in every runner: there they must have done a good part of the runner's work.
