@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +16,10 @@ import pytest
 import torch
 from building import cpu_growth
 from torch.utils._python_dispatch import _disable_current_modes
-from without_card import LAB, cardless, interpreted, judged
+from without_card import ASSIGNMENT, LAB, cardless, interpreted, judged
 
 from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.base import filebundle
 from grader.build import readpython
 from grader.judge.ondevice import operators
@@ -152,9 +154,9 @@ NO_KERNEL = {
             ("deep tuples", "v" + "[0]" * 12 + "[i]", "for _ in range(12):\n    r = (r,)"),
             (
                 "empty tuples",
-                "(len(v[i][0]) * 65536 + len(v[i][1])) / 256 - 512",
-                "r = [((), ()) for x in r]\nfor i, x in enumerate(work(a, b).ravel()):\n"
-                "    n = int((x + 512) * 256 + 0.5)\n    r[i] = ((None,) * (n >> 16), (None,) * (n & 65535))",
+                "(len(v[i][0]) * 65536 + len(v[i][1]) * 256 + len(v[i][2])) / 256 - 512",
+                "for i, x in enumerate(r):\n    n = int((x + 512) * 256 + 0.5)\n"
+                "    r[i] = tuple((None,) * (n >> k & 255) for k in (16, 8, 0))",
             ),
         )
     },
@@ -374,8 +376,16 @@ HONEST = {
 }
 
 
-def flags_of(folder: Path, text: str, cases: Sequence[str] = ("ragged",)) -> tuple[str, list[str]]:
-    part = judged(folder, text, ["matmul"], cases)["matmul"]
+RAGGED = next(case for case in ASSIGNMENT.part("matmul").cases if case.name == "ragged")
+_SHAPE = {**RAGGED.shape, "rows": 13, "inner": 21, "columns": 11}
+#: The part with one small case, since some cheats launch a kernel for each number of the result.
+SMALL = replace(ASSIGNMENT, parts=(replace(ASSIGNMENT.part("matmul"), cases=(replace(RAGGED, shape=_SHAPE),)),))
+
+
+def flags_of(
+    folder: Path, text: str, cases: Sequence[str] = (), of: Assignment = ASSIGNMENT
+) -> tuple[str, list[str]]:
+    part = judged(folder, text, ["matmul"], cases, of)["matmul"]
     return part.verdict, [flag.code for flag in part.flags if flag.level == "review"]
 
 
@@ -385,7 +395,7 @@ class TestFiles:
     @pytest.mark.parametrize("name", CHEATS)
     def test_a_file_without_a_kernel_is_flagged(self, name: str, tmp_path: Path) -> None:
         text, code = CHEATS[name]
-        verdict, codes = flags_of(tmp_path, text)
+        verdict, codes = flags_of(tmp_path, text, of=SMALL)
         assert verdict == "pass" and code in codes
 
     @pytest.mark.parametrize("name", HONEST)
@@ -393,10 +403,10 @@ class TestFiles:
         assert flags_of(tmp_path, HONEST[name], ("ragged", "columns")) == ("pass", [])
 
     def test_a_wrong_kernel_is_wrong_and_one_that_raises_when_observed_crashes(self, tmp_path: Path) -> None:
-        assert flags_of(tmp_path, matmul("junk(c)")) == ("wrong", [])
+        assert flags_of(tmp_path, matmul("junk(c)"), of=SMALL) == ("wrong", [])
         body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
         local = IN_SOURCE["a kernel in a function"].replace("global r\n", "")
-        assert [flags_of(tmp_path, matmul(each))[0] for each in (body, local)] == ["crash"] * 2
+        assert [flags_of(tmp_path, matmul(each), of=SMALL)[0] for each in (body, local)] == ["crash"] * 2
 
 
 def read(folder: Path, text: str) -> list[str]:

@@ -371,9 +371,7 @@ def mapped_memory(fd: int, size: int) -> Any:
 def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
     """The file of this kind ("triton", "cuda", with "-cpu" behind it for the interpreter). Raises OSError or
     AttributeError when it cannot be loaded, whatever it raised."""
-    global origins
     language, _, device = kind.partition("-")
-    origins = origins or provenance.Origins()
     try:
         if language == "cuda":
             loaded = kernelfiles.CudaLibrary(path)

@@ -69,6 +69,8 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     own.kernelfiles.filebundle = files.filebundle
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
+    elif modules:  # CUDA alone
+        own.origins = files.provenance.Origins()
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.
     mounted = removal.mount_points()
     gc.freeze()
