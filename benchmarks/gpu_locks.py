@@ -25,7 +25,7 @@ import traceback
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from grader.run import devicerunner, kernelfiles, provenance
+from grader.run import devicerunner, kernelfiles, replay, tracing
 from grader.sandbox import Sandbox, lock, seccomp, view
 
 NOTIFY, NEW_LISTENER, CONTINUE = 0x7FC00000, 8, 1
@@ -274,7 +274,7 @@ def main() -> None:
     import torch  # noqa: F401
     import triton  # noqa: F401
 
-    devicerunner.kernelfiles, devicerunner.provenance = kernelfiles, provenance
+    devicerunner.kernelfiles, devicerunner.tracing, devicerunner.replay = kernelfiles, tracing, replay
     devicerunner.prepare()
     shared_memory()
     version = lock.landlock_version()

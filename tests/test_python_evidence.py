@@ -5,26 +5,17 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from building import cpu_growth
-from torch.utils._python_dispatch import _disable_current_modes
-from without_card import ASSIGNMENT, LAB, cardless, interpreted, judged
+from without_card import ASSIGNMENT, cardless, interpreted, judged
 
-from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.base import filebundle
 from grader.build import readpython
-from grader.judge.ondevice import operators
-from grader.run import provenance
-from grader.run.calls import Origins
 
 HEAD = """
 import ctypes, gc, sys, threading
@@ -251,8 +242,6 @@ NO_KERNEL = {
     "    t += torch.where(torch.from_numpy((r >> k & 1) > 0), one * 2.0 ** (k - 16), one * 0)\nc.copy_(t)",
     # A kernel writes something first.
     "junk, then NumPy": "junk(c)\nnp.copyto(c.numpy(), work(a, b))",
-    "junk, then addmm": "junk(c)\nc.zero_()\nc.addmm_(a, b)",
-    "junk, then out=": "t = torch.empty(c.shape)\njunk(t)\ntorch.mm(a, b, out=t)\nc.copy_(t)",
     "zero times junk": "z = torch.empty(c.shape)\njunk(z)\nc.copy_(z * 0 + torch.from_numpy(work(a, b)))",
     "a thread": IN_THREAD.format("c.copy_(torch.matmul(a, b))"),
     # What looks like a kernel.
@@ -268,6 +257,8 @@ NO_KERNEL = {
     "m = P._pop_mode()\nc.copy_(torch.matmul(a, b))\nP._push_mode(m)",
 }
 BY_TORCH = {
+    "junk, then out=": "t = torch.empty(c.shape)\njunk(t)\ntorch.mm(a, b, out=t)\nc.copy_(t)",
+    "junk, then addmm": "junk(c)\nc.zero_()\nc.addmm_(a, b)",
     "an operator of its own": OPERATOR + "    return torch.matmul(a, b)\n§copy(mine(a, b), c)",
     "torch, then a copy": "copy(torch.matmul(a, b), c)",
     "sums by index_put_, then a copy": "p = torch.empty(a.shape[0], a.shape[1], b.shape[1])\n"
@@ -379,7 +370,9 @@ HONEST = {
 RAGGED = next(case for case in ASSIGNMENT.part("matmul").cases if case.name == "ragged")
 _SHAPE = {**RAGGED.shape, "rows": 13, "inner": 21, "columns": 11}
 #: The part with one small case, since some cheats launch a kernel for each number of the result.
-SMALL = replace(ASSIGNMENT, parts=(replace(ASSIGNMENT.part("matmul"), cases=(replace(RAGGED, shape=_SHAPE),)),))
+SMALL = replace(
+    ASSIGNMENT, parts=(replace(ASSIGNMENT.part("matmul"), cases=(replace(RAGGED, shape=_SHAPE),)),)
+)
 
 
 def flags_of(
@@ -533,110 +526,3 @@ def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(tmp_pat
         assert [x.isascii() and x.isprintable() and x.count(" ") for x in printed] == [2, 2]
     many = "import torch\ndef f(x):\n" + "".join(f"    torch.q{k}.zeros(1)\n" for k in range(1100))
     assert read(tmp_path, many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
-
-
-def record(numbers: int = 900, foreign: tuple[tuple[int, str], ...] = ()) -> Origins:
-    """Return the record of a call whose numbers all come from kernels, and of foreign ones that entered these."""
-    return Origins(((0, 0, numbers),), foreign=foreign)
-
-
-TABLE, OTHER = record(foreign=((900, "d"),)), record(foreign=((900, "e"),))
-
-
-@pytest.mark.parametrize(
-    ("calls", "blind", "flagged"),
-    [
-        # A record that is missing counts as none.
-        ([(record(9), True)], False, False),
-        *(([(Origins((counts,)), True)], False, True) for counts in ((1, 0, 9), (0, 1, 9))),
-        ([(record(foreign=((224, ""),)), True)], False, False),
-        ([(record(foreign=((200, ""), (25, "d"))), True)], False, True),
-        ([(record(9, ((6, ""),)), True)], False, False),
-        ([(Origins(()), True)], False, True),
-        *(([(None, True)], blind, not blind) for blind in (False, True)),
-        # Content that enters calls on different inputs is a constant.
-        *((calls, False, True) for calls in ([(TABLE, True)], [(TABLE, True), (OTHER, True)])),
-        *(([(TABLE, True), (TABLE, is_right)], False, False) for is_right in (True, False)),
-        ([(TABLE, False)], False, False),
-    ],
-)
-def test_flagged_records(calls: list[tuple[Origins | None, bool]], blind: bool, flagged: bool) -> None:
-    part = load(LAB / "assignment.yaml").part("matmul")
-    seen = [(f"case {k}", is_right, (), origins) for k, (origins, is_right) in enumerate(calls)]
-    assert bool(operators.without_kernel(part, seen, blind=blind)) == flagged
-
-
-def test_results_say_as_much_as_they_hold_and_masks_little() -> None:
-    rng = np.random.default_rng(1)
-    for content, least, most in (
-        (np.tri(200, dtype=np.float32), 0, 0.1),
-        (np.arange(40000) * 7, 0, 0.02),
-        (np.arange(200)[:, None] * 999 + np.arange(200), 0, 0.05),
-        *((rng.random(n, kind), 1.5, 4) for n, kind in ((40000, np.float32), (5, np.float64))),
-        (rng.random(40000).astype(np.float16), 0.75, 1),
-        (rng.random(40000).astype(np.float16).view(np.uint16).astype(np.int64), 0.75, 1.3),
-        ((rng.random(40000) * 1024).astype(np.int32), 0.6, 1),
-        # A lane of 64 bits holds four numbers of 16.
-        (rng.integers(0, 1 << 62, 40000), 3.7, 4),
-        (rng.integers(0, 256, 40000, np.uint8), 0.5, 0.55),
-    ):
-        raw = np.ascontiguousarray(content).reshape(-1, 1).view(np.uint8)
-        assert least <= provenance.information(raw) / content.size <= most, content
-
-
-class Launched:
-    """Stands for Triton's compiled kernel, which passes no dispatcher: it stores 2 x + 1."""
-
-    __name__ = "kernel"
-
-    def run(self, x: Any, y: Any, *, grid: Any, warmup: bool) -> None:
-        with _disable_current_modes():
-            y.numpy()[...] = 2 * x.numpy() + 1
-
-
-@pytest.mark.parametrize(
-    ("made", "label"),
-    [
-        (lambda x: torch.zeros(4), provenance.CONSTANT),
-        (lambda x: torch.arange(4) * 2 + torch.ones(1), provenance.CONSTANT),
-        (lambda x: torch.empty(4), provenance.CONSTANT),
-        (lambda x: x + torch.ones(4), provenance.COMPUTED),
-        # The file may have set the generator's state.
-        (lambda x: torch.rand(4), provenance.UNKNOWN),
-        (lambda x: torch.ones(4).bernoulli_(), provenance.UNKNOWN),
-        (lambda x: torch.from_numpy(np.ones(4)).resize_(0).resize_(4), provenance.UNKNOWN),
-        (lambda x: torch.from_numpy(np.ones(4)) + torch.zeros(4), provenance.UNKNOWN),
-    ],
-)
-def test_only_known_operators_make_constants(made: Callable[[Any], Any], label: int) -> None:
-    origins, x = provenance.Origins(), torch.ones(4)
-    with origins.follow([x]):
-        tensor = made(x)
-    assert {*origins.labels(tensor).tolist()} <= {label}
-    assert not (
-        tensor[tensor == 1].numel() and label == provenance.CONSTANT and tensor.dtype == torch.float64
-    )
-
-
-def test_what_a_launch_changes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    origins = provenance.Origins()
-    monkeypatch.setitem(sys.modules, "triton.runtime.jit", SimpleNamespace(JITFunction=Launched))
-    provenance.watch_launches(origins)
-    kernel, x = Launched(), torch.ones(8)
-    y, z = (torch.full((8,), float("nan")) for _ in range(2))
-    with origins.follow([x], [y, z]):
-        t = torch.empty(8)
-        kernel.run(x, t, grid=(4, 2), warmup=False)
-        y.copy_(t.half().float().view(2, 4).t().contiguous().t().reshape(8))
-        z.copy_(x * 3)
-    assert origins.verdict([y, z]) == [[0, 0, 8], [0, 8, 8]]
-    assert origins.seen["launch kernel 4x2"] == 1 and origins.seen["op mul"] == 1
-    y.fill_(float("nan"))
-    with origins.follow([x], [y]):
-        kernel.run(x, y, grid=(1,), warmup=False)
-        y.numpy()[3] = 5
-    assert origins.verdict([y]) == [[1, 0, 8]] and origins.entered() == [[0, ""]]
-    with origins.follow([x], [y]):
-        # No number of an earlier tensor, whose memory this one may get.
-        kernel.run(torch.tensor([0.0, *range(100, 107)]), y, grid=(1,), warmup=False)
-    assert sum(count for count, _ in origins.entered()) == 7

@@ -22,7 +22,7 @@ from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
 from grader.judge.sites import Sites
 from grader.run import placement
-from grader.run.calls import Call, Origins
+from grader.run.calls import Call
 from grader.run.session import Session
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class Correctness:
         """Of a checked build: places that touched what is not theirs."""
         self.outside: set[int] = set()
         """Lines (`faults.place_of`) that loaded from outside of every tensor on public inputs that came out wrong."""
-        self.observed: list[tuple[str, bool, tuple[ProfileRow, ...], Origins | None]] = []
-        """Calls on a device: case, right or not, what the call called, and where its outputs come from."""
+        self.observed: list[tuple[Case, bool, tuple[ProfileRow, ...], str]] = []
+        """Calls on a device: case, right or not, what the call called, and its trace."""
         self.broken: tuple[Case, Call] | None = None
         """The case whose call gave no answer, and what became of it."""
         self.unsettled: list[CaseResult] = []
@@ -174,7 +174,7 @@ class Correctness:
                 results[step.case.name] = result
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
             if self.part.device is not None:
-                self.observed.append((step.case.name, result.ok, call.profile, call.origins))
+                self.observed.append((step.case, result.ok, call.profile, call.trace))
             if not result.ok and not step.case.hidden:
                 self.outside.update(call.outside)
             if result.ok and not step.case.hidden and self.is_compared:

@@ -165,7 +165,7 @@ class PartJudge:
             # Only a lab on a GPU waits for what it alone needs to be imported; the same in `measure_time`.
             from grader.judge.ondevice import operators
 
-            self.add_flags(operators.flags(self.bench, self.part, self.results.observed))
+            self.add_flags(operators.flags(self.results.marker, self.results.observed))
 
     def check_results(self) -> None:
         self.results.check()

@@ -18,7 +18,7 @@ from grader.run.frames import RunnerDied
 LARGEST_FIGURE = 1 << 53
 #: Of what a runner says: characters of a message and of a function's name or signature, functions, rows of a profile.
 LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200, 1000, 1000
-MOST_LINES, MOST_OUTPUTS, MOST_SOURCES = 20, 20, 100
+MOST_LINES, MOST_TRACE = 20, 800_000
 
 DTYPE_NAMES = {
     0: "uint8",
@@ -33,16 +33,6 @@ DTYPE_NAMES = {
     15: "bfloat16",
 }
 KIND_NAMES = {0: "nothing", 1: "a number", 2: "a tensor", 3: "a std::vector<float>", 4: "an undefined tensor"}
-
-
-@dataclass(frozen=True)
-class Origins:
-    """Origin of the numbers in a call's outputs, as the runner recorded it (`grader.run.provenance`)."""
-
-    outputs: tuple[tuple[int, int, int], ...]
-    """For each output: numbers of unknown origin, numbers that torch computed or copied, all numbers."""
-    foreign: tuple[tuple[int, str], ...] = ()
-    """Numbers of unknown origin that entered otherwise, each with the digest of its content, or ""."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +65,8 @@ class Call:
     peak_bytes: int | None = None
     outside: tuple[int, ...] = ()
     """Lines of the student's file that loaded from outside of every tensor, as far as the runner saw."""
-    origins: Origins | None = None
+    trace: str = ""
+    """How a call on a device came to its outputs, as its runner recorded it (`grader.run.tracing`)."""
 
 
 @dataclass(frozen=True)
@@ -165,14 +156,9 @@ def understood(
         shape = tuple(_whole(size) for size in _listed(header["shape"], 8))
         rows = tuple(_profile_row(row) for row in _listed(header.get("profile", []), MOST_PROFILE_ROWS))
         outside = tuple(_whole(line) for line in _listed(header.get("outside", []), MOST_LINES))
-        origins = None
-        if "origins" in header:
-            rows_of = [
-                tuple(map(_whole, _listed(row, 3))) for row in _listed(header["origins"], MOST_OUTPUTS)
-            ]
-            outputs = tuple((unknown, computed, every) for unknown, computed, every in rows_of)
-            foreign = [_listed(row, 2) for row in _listed(header.get("foreign", []), MOST_SOURCES)]
-            origins = Origins(outputs, tuple((_whole(count), words(digest)) for count, digest in foreign))
+        trace = header.get("trace", "")
+        if not isinstance(trace, str) or len(trace) > MOST_TRACE or not trace.isascii():
+            raise RunnerDied(nonsense="reply header")
         profiled_wall_s = _figure(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise RunnerDied(nonsense="reply header") from error
@@ -196,7 +182,7 @@ def understood(
         "ok", wall_s, cpu_s, KIND_NAMES.get(kind, "?"), dtype, shape, output,
         changed_inputs=changed, echoes=echoes, profile=rows, profiled_wall_s=profiled_wall_s,
         outside=outside,
-        origins=origins,
+        trace=trace,
     )  # fmt: skip
 
 

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 #: The languages that it loads. A kind is one of them, with "-cpu" behind it where there is no card.
-KINDS = ("triton", "cuda")
+KINDS = ("triton", "cuda", "replay")
 KIND_VOID = 0
 ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
 GAP_ELEMENTS = 8
@@ -34,30 +35,28 @@ ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
 #: Modules beside this one in `grader.run`: who loads this file gives them.
 kernelfiles: Any = None
 tensormemory: Any = None
-provenance: Any = None
+tracing: Any = None
+replay: Any = None
 cardlike: Any = None
 #: A `tensormemory.Memory` where the interpreter runs the kernels.
 memory: Any = None
-#: A `provenance.Origins`, made in the process that runners are forked from.
-origins: Any = None
+#: A `tracing.Trace`, made in the process that runners are forked from.
+trace: Any = None
 tunes_itself = False
 """True where autotuners measure in this process, whatever the builder found: in timed calls, alone on the card."""
 blind = False
-"""True if this Triton is built in another way, so that stores of its kernels cannot be seen."""
+"""True if this Triton is built in another way, so that launches of its kernels cannot be seen."""
 
 
 def prepare() -> None:
     """In the process that runners are forked from: what Triton asks other programs, which it remembers. A runner may
     start none. Launches of kernels are followed from then on."""
-    global origins, blind
-    origins = provenance.Origins()
-    provenance.close(
-        provenance.Origins, provenance.Record, provenance.Source, importlib.import_module("torch").Tensor
-    )
+    global trace, blind
+    trace = tracing.Trace()
     # Its compilers are programs, which a runner may not start, and take longer than a call may.
     importlib.import_module("torch").compile = cardlike.uncompiled  # type: ignore[attr-defined]
     try:
-        provenance.watch_launches(origins)
+        tracing.watch_launches(trace)
     except (ImportError, AttributeError):
         blind = True
     # By name: most copies of the kit need no Triton.
@@ -103,22 +102,12 @@ def keep_tuned() -> None:
 def prepare_interpreter() -> None:
     """In the process that runners are forked from, where there is no card: what a file finds on one, and a guard
     between kernels and memory."""
-    global memory, origins, blind
+    global memory, trace, blind
     cardlike.prepare()
-    memory, origins = tensormemory.guard(kernelfiles.OWN), provenance.Origins()
-    kinds = [
-        importlib.import_module("torch").Tensor,
-        provenance.Origins,
-        provenance.Record,
-        provenance.Source,
-    ]
-    with contextlib.suppress(ImportError, AttributeError):
-        interpreter = importlib.import_module("triton.runtime.interpreter")
-        kinds += [interpreter.GridExecutor, interpreter.InterpretedFunction, tensormemory.Memory]
-    provenance.close(*kinds)
+    memory, trace = tensormemory.guard(kernelfiles.OWN), tracing.Trace()
     blind = memory is None
     if memory is not None:
-        memory.origins = origins
+        memory.trace = trace
 
 
 # ---- tensors
@@ -159,6 +148,18 @@ def put_changed(tensor: Any, before: Any, after: Any) -> None:
 
     changed = after.contiguous().view(torch.int32) != before.view(torch.int32)
     tensor[changed] = after.contiguous()[changed].to(tensor.dtype)
+
+
+def played(player: Any, packed: str, tensors: list[Any]) -> None:
+    try:
+        player.play(packed, tensors)
+    except BaseException as error:
+        raise kernelfiles.Failed(replay.described(error)) from error
+
+
+def rows(counts: Mapping[str, int]) -> list[list[Any]]:
+    """Counts as rows of a profile."""
+    return [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
 
 
 # ---- serving
@@ -208,17 +209,18 @@ class Kernels:
             name: laid_out(tensor, layouts.get(name, 0), self.device, place)
             for place, (name, tensor) in enumerate(zip(names, given, strict=True))
         }
-        outputs = [placed[name] for name in written]
 
         def work() -> None:
             self.prepared(request, placed, written)()
             self.synchronize()
 
         seen: dict[str, Any] = {}
-        # A class in PyTorch needs no kernel, and labels cost as much as many a small operator.
-        origins.names_only = (request.get("autograd") or {}).get("language") == "pytorch"
-        with self.observed(seen, placed, outputs) if self.is_python else contextlib.nullcontext():
+        # A class in PyTorch needs no kernel.
+        trace.names_only = (request.get("autograd") or {}).get("language") == "pytorch"
+        with self.observed(seen, placed) if self.is_python else contextlib.nullcontext():
             kernelfiles.attempted(work)
+        if isinstance(self.loaded, replay.Player):
+            seen["profile"] = rows(self.loaded.seen)
         for k, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
             if k in wide:
                 put_changed(tensor, before[k], placed[name].cpu())
@@ -228,26 +230,25 @@ class Kernels:
         return {**ANSWERED, **seen, "outside": outside}
 
     @contextlib.contextmanager
-    def observed(self, seen: dict[str, Any], placed: dict[str, Any], outputs: list[Any]) -> Iterator[None]:
-        """Note which operators of torch are called meanwhile ("op mm"), which kernels are launched, and who wrote the
-        outputs. Every call is observed: a file that behaves otherwise when it is, does so in all of them."""
-        inputs = [tensor for tensor in placed.values() if not any(tensor is output for output in outputs)]
+    def observed(self, seen: dict[str, Any], placed: dict[str, Any]) -> Iterator[None]:
+        """Note which operators of torch are called meanwhile ("op mm"), which kernels are launched on a card, and the
+        trace. Every call is observed: a file that behaves otherwise when it is, does so in all of them."""
         launched: list[str] = []
-        with kernelfiles.profiled_kernels(launched, self.device), origins.follow(inputs, outputs):
+        with kernelfiles.profiled_kernels(launched, self.device), trace.follow(placed.values()):
             yield
-        counts = {**origins.seen, **{f"kernel {name}": 1 for name in launched}}
+        counts = {**trace.seen, **{f"kernel {name}": 1 for name in launched}}
         if self.loaded.judged_class:
             counts[f"class {self.loaded.judged_class}"] = 1 + self.loaded.judged_file
-        counts["numbers given"] = sum(tensor.numel() for tensor in placed.values())
-        seen["profile"] = [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
-        if not blind and not origins.names_only:
-            seen["origins"] = origins.verdict(outputs)
-            seen["foreign"] = origins.entered()
+        seen["profile"] = rows(counts)
+        if not blind and not trace.names_only:
+            seen["trace"] = trace.packed()
 
     def prepared(
         self, request: dict[str, Any], placed: dict[str, Any], written: list[str]
     ) -> Callable[[], None]:
-        """What calls the function once with these tensors."""
+        """What calls the function once with these tensors, or plays a trace with them."""
+        if isinstance(self.loaded, replay.Player):
+            return functools.partial(played, self.loaded, request["trace"], list(placed.values()))
         names = request["names"]
         arguments = [placed[names[a["input"]]] if "input" in a else a["value"] for a in request["arguments"]]
         call: Callable[[], None] = self.loaded.bound(request, arguments, [placed[name] for name in written])
@@ -375,9 +376,10 @@ def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
     try:
         if language == "cuda":
             loaded = kernelfiles.CudaLibrary(path)
+        elif language == "replay":
+            loaded = replay.Player(path)
         else:
-            with origins.follow():  # It may make tensors for later calls.
-                loaded = kernelfiles.PythonFile(path)
+            loaded = kernelfiles.PythonFile(path)
     except (OSError, AttributeError):
         raise
     except BaseException as error:

@@ -51,7 +51,8 @@ class Files(NamedTuple):
     devicerunner: Any
     kernelfiles: Any
     tensormemory: Any
-    provenance: Any
+    tracing: Any
+    replay: Any
     cardlike: Any
     userspace: Any
 
@@ -65,12 +66,12 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     torch_version, removal = import_torch(modules), files.removal
     own = files.devicerunner
     own.kernelfiles, own.tensormemory = files.kernelfiles, files.tensormemory
-    own.provenance, own.cardlike = files.provenance, files.cardlike
-    own.kernelfiles.filebundle = files.filebundle
+    own.tracing, own.replay, own.cardlike = files.tracing, files.replay, files.cardlike
+    own.kernelfiles.filebundle = own.replay.filebundle = files.filebundle
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
     elif modules:  # CUDA alone
-        own.origins = files.provenance.Origins()
+        own.trace = files.tracing.Trace()
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.
     mounted = removal.mount_points()
     gc.freeze()

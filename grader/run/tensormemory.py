@@ -56,9 +56,8 @@ class Memory:
         self.regions: list[Region] = []
         self.known: dict[tuple[int, int], Region] = {}
         self.launches, self.depth = 0, 0
-        self.kernels: dict[Any, int] = {}
-        self.origins: Any = None
-        """A `grader.run.provenance.Origins`, which is given what kernels store and load."""
+        self.trace: Any = None
+        """A `grader.run.tracing.Trace`, which is told of launches."""
         self.alive: tuple[list[int], list[int]] | None = None
         """Where the storages of all tensors that are alive begin and end, once a launch has asked."""
         self.lines: set[int] = set()
@@ -70,20 +69,15 @@ class Memory:
     # ---- what a launch may reach
 
     @contextlib.contextmanager
-    def launch(self, name: str, arguments: tuple[Any, ...]) -> Iterator[None]:
+    def launch(self) -> Iterator[None]:
         if self.depth == 0 and len(self.regions) > MOST_STORAGES:
             self.regions, self.known = [], {}
         self.launches, self.alive = self.launches + 1, None
         self.depth += 1
         try:
-            with contextlib.nullcontext() if self.origins is None else self.origins.launch(name, arguments):
-                yield
+            yield
         finally:
             self.depth -= 1
-
-    def number_of(self, kernel: Any) -> int:
-        """Return which one of this process's kernels this is: several may have one name."""
-        return self.kernels.setdefault(kernel, len(self.kernels))
 
     def region_of(self, tensor: Any) -> Region:
         storage = tensor.untyped_storage()
@@ -180,8 +174,6 @@ class Memory:
         real, outside = self.reached(addresses, mask, kind.itemsize)
         inside = mask if outside is None else mask & ~outside
         loaded = self.native.load(real, inside, other, kind)
-        if self.origins is not None:
-            self.origins.loaded(real, inside, loaded)
         if outside is not None:
             self.note()
             loaded[outside] = self.junk(kind)
@@ -192,27 +184,18 @@ class Memory:
         size = self.np.asarray(value).itemsize
         real = self.checked("a store", addresses, mask, size)
         self.native.store(real, value, mask)
-        self.stored(real, mask, size)
 
     def atomic_rmw(self, operation: Any, addresses: Any, value: Any, mask: Any, order: Any) -> Any:
         addresses, mask = self.shaped(addresses, mask)
         size = self.np.asarray(value).itemsize
         real = self.checked("an atomic operation", addresses, mask, size)
-        before = self.native.atomic_rmw(operation, real, value, mask, order)
-        self.stored(real, mask, size)
-        return before
+        return self.native.atomic_rmw(operation, real, value, mask, order)
 
     def atomic_cas(self, addresses: Any, compared: Any, value: Any, order: Any) -> Any:
         addresses, mask = self.shaped(addresses, True)
         size = max(self.np.asarray(each).itemsize for each in (compared, value))
         real = self.checked("an atomic operation", addresses, mask, size)
-        before = self.native.atomic_cas(real, compared, value, order)
-        self.stored(real, mask, size)
-        return before
-
-    def stored(self, real: Any, mask: Any, size: int) -> None:
-        if self.origins is not None:
-            self.origins.stored(real, mask, size)
+        return self.native.atomic_cas(real, compared, value, order)
 
     def shaped(self, addresses: Any, mask: Any) -> tuple[Any, Any]:
         np = self.np
@@ -339,23 +322,22 @@ def guard(students: Mapping[str, int]) -> Memory | None:
             return value
 
         def launched(self: Any, *arguments: Any, **named: Any) -> Any:
-            kernel = f"{getattr(self.fn, '__name__', 'kernel')} {memory.number_of(self.fn)}"
-            # Defaults are arguments, too; a list among them could be filled at any time.
-            defaults = getattr(self.fn, "__defaults__", None), getattr(self.fn, "__kwdefaults__", None)
             grid = self.grid
+            traced = (
+                memory.trace.launch(self.fn, arguments, named) if memory.trace else contextlib.nullcontext()
+            )
 
             def last(given: Any) -> tuple[int, ...]:
-                """Return the grid, and look at the kernel's code: nothing of the file runs between this and it."""
+                """Return the grid: nothing of the file runs between this and the kernel."""
                 # Of what the kernel will be given the file gets its own values, and no table to change.
                 raw = {**given, **dict(zip(self.arg_names, arguments, strict=False)), **named}
                 chosen = tuple(map(int, grid(raw) if callable(grid) else grid))
                 names.patch()
-                if memory.origins is not None:
-                    memory.origins.take_code(kernel, self.fn)
-                    memory.origins.take_scalars(f"grid {kernel}", chosen)
+                if take_grid is not None:
+                    take_grid(chosen)
                 return chosen
 
-            with memory.launch(kernel, (*arguments, *named.values(), *defaults)), ByName(self.fn) as names:
+            with traced as take_grid, memory.launch(), ByName(self.fn) as names:
                 for name, argument in (*zip(self.arg_names, arguments, strict=False), *named.items()):
                     memory.named(name, argument)
                 self.grid = last

@@ -32,9 +32,10 @@ import grader.run.devicerunner
 import grader.run.forkserver
 import grader.run.kernelfiles
 import grader.run.loaded
-import grader.run.provenance
+import grader.run.replay
 import grader.run.runner
 import grader.run.tensormemory
+import grader.run.tracing
 import grader.run.userspace
 import grader.sandbox.lock
 from grader.base.errors import KitError
@@ -60,7 +61,8 @@ FORK_SERVER, *FILES = (
         grader.run.devicerunner,
         grader.run.kernelfiles,
         grader.run.tensormemory,
-        grader.run.provenance,
+        grader.run.tracing,
+        grader.run.replay,
         grader.run.cardlike,
         grader.run.userspace,
     )

@@ -81,6 +81,14 @@ def place(sandbox: Sandbox) -> Place:
     return _places[sandbox]
 
 
+@functools.cache
+def interpreter(sandbox: Sandbox) -> Place:
+    """The place of a sandbox without the card, beside the one with it."""
+    zygote = Zygote({INTERPRETED: "1", "CUDA_VISIBLE_DEVICES": ""}, sandbox, modules=MODULES)
+    atexit.register(zygote.close)
+    return Place(zygote, None, True)
+
+
 def _try(made: Place, sandbox: Sandbox) -> None:
     """Raises KitError unless a runner of the kit's own reaches the card."""
     from grader.base.arrays import np
@@ -179,6 +187,16 @@ class DeviceHost:
             limits=_limits(found, memory_bytes),
             cache=self.cache,
             **how,
+        )
+
+    def player(self, part: Part, *, call_timeout_s: float) -> Session:
+        """A runner that plays traces with the part's kernels, in Triton's interpreter."""
+        path = self.build_of(part).object_path
+        assert path is not None
+        found = self.place if self.place.interprets else interpreter(self.sandbox)
+        kind = found.kind("replay")
+        return found.zygote.spawn(
+            kind, path, threads=1, limits=_limits(found, None), freeze=False, call_timeout_s=call_timeout_s
         )
 
     def reference_file(self, part: Part) -> Path | None:

@@ -1,27 +1,30 @@
 """Flags for work of libraries in place of a kernel of one's own, by four signs that do not depend on each other.
 
-1. What wrote the outputs: every number has to come from a store of a launched kernel (`grader.run.provenance`).
+1. Whether the call's trace, its operators and launches, gives a right result on other inputs as well, in a process
+   without the student's Python (`grader.run.tracing`, `grader.run.replay`).
 2. Which operators of torch each call goes through (a dispatch mode).
 3. Which kernels it launches on a GPU (torch's profiler).
 4. What the source calls and names (read by a child process: `grader.build.readpython`).
 
-All right calls count, public and hidden. The first three come out of the runner. A flag is for people, and changes no
-points.
+All right calls count, public and hidden. The second and third come out of the runner. A flag is for people, and
+changes no points.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
-from grader.assignment.records import Part
+from grader.assignment.records import Case, Part
 from grader.base.results import Flag, ProfileRow
 from grader.build.devicebuild import PythonBuild
 from grader.build.records import Build
-from grader.judge.bench import Bench
+from grader.judge import binding
 from grader.judge.integrity import symbols
 from grader.judge.integrity.inspection import listed
-from grader.run.calls import Origins
+from grader.judge.marking import Marker
 
 #: What makes, moves and describes tensors, besides what `symbols.is_plain_operator` knows.
 _PLAIN = """
@@ -50,36 +53,39 @@ ATTENTION = re.compile(r"attention", re.IGNORECASE)
 _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum minimum where abs"
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
-MOST_COMPUTED = 8
+MOST_COMPUTED = 2
 """Numbers that torch may compute in a call, as a multiple of the numbers in its inputs and outputs."""
-FOREIGN_SHARE = 0.25
-"""Of an output's numbers, counted as 16 bits each: a call into which as many of unknown origin enter may copy a result
-that others made. Within the tolerances of attention a number says 7 bits and more."""
-SMALL_TABLE = 64
-"""Numbers that may enter any call: sizes and strides in a tensor, of which a small output may have fewer."""
-COPIED = "as many numbers as an output has enter its kernels that neither inputs, torch nor kernels made"
+LEAST_GIVEN = 64
+"""Numbers that any call counts as holding, in whose multiples torch may compute."""
+OTHER_SEED = 0x9E3779B9
+"""Leads from a case's seed to that of the inputs that its trace is played on."""
 
-Observed = tuple[str, bool, tuple[ProfileRow, ...], Origins | None]
-"""One call: case, right or not, what it called, and where its outputs come from."""
+Observed = tuple[Case, bool, tuple[ProfileRow, ...], str]
+"""One call: case, right or not, what it called, and its trace."""
 
 
-def flags(bench: Bench, part: Part, calls: Sequence[Observed]) -> tuple[Flag, ...]:
-    """Flags for right calls whose outputs no kernel wrote, and for work of libraries that is not allowed."""
+def flags(marker: Marker, calls: Sequence[Observed]) -> tuple[Flag, ...]:
+    """Flags for right calls whose outputs no kernel made, and for work of libraries that is not allowed."""
+    bench, part = marker.bench, marker.part
     device, built = part.device, bench.build_of(part)
-    assert device is not None
-    observed = [(rows, origins) for _, is_right, rows, origins in calls if is_right]
-    if device.language != "triton" or not observed:
+    assert device is not None and bench.device is not None
+    right = {case.name: (case, rows, trace) for case, is_right, rows, trace in calls if is_right}
+    if device.language != "triton" or not right:
         return ()
     allows_all = device.library_operators == ANY
     allowed = PLAIN | set(device.library_operators)
     found = []
-    assert bench.device is not None
     # Without a GPU every call is observed. With one the timed calls are not, and the source is the only sign there.
     with_calls = bench.device.card is not None and not allows_all
     named = _in_source(built, part.function, allowed, with_calls=with_calls)
     if named:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
-    rows = [row for profile, _ in observed for row in profile]
+    rows, said, much = [row for _, rows, _ in right.values() for row in rows], "", []
+    needs_kernel = device.autograd is None or device.autograd.language != "pytorch"
+    if needs_kernel and not bench.device.place.zygote.blind:
+        played, said = play_again(marker, [(case, trace) for case, _, trace in right.values()])
+        rows += [row for profile, _ in played for row in profile]
+        much = [told for profile, given in played for told in _computed(profile, given)]
     names = _of("op ", rows)
     if allows_all:
         ran = [name for name in names if ATTENTION.search(name)]
@@ -88,7 +94,7 @@ def flags(bench: Bench, part: Part, calls: Sequence[Observed]) -> tuple[Flag, ..
         often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
         ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC - allowed]
         if not _ARITHMETIC & set(device.library_operators):
-            ran += _computed([profile for profile, _ in observed])
+            ran += much[:1]
     if ran:
         found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
@@ -98,53 +104,55 @@ def flags(bench: Bench, part: Part, calls: Sequence[Observed]) -> tuple[Flag, ..
         )
     if chosen := next((row for row in rows if row.name.startswith("class ")), None):
         found.append(Flag("judged_class", _chosen(chosen, built)))
-    needs_kernel = device.autograd is None or device.autograd.language != "pytorch"
-    if needs_kernel and (said := without_kernel(part, calls, blind=bench.device.place.zygote.blind)):
+    if said:
         found.append(Flag("no_kernel", said, "review"))
     return tuple(found)
 
 
-def without_kernel(part: Part, calls: Sequence[Observed], *, blind: bool) -> str:
-    """Why right outputs may be no kernel's work, "" where launched kernels wrote them. `blind`: runners cannot see
-    what kernels store, whatever file they run."""
-    assert part.device is not None
-    allows_torch = bool(part.device.library_operators)
-    seen_in: dict[str, set[str]] = {}
-    for case, _, _, origins in calls:
-        for _, digest in origins.foreign if origins is not None else ():
-            seen_in.setdefault(digest, set()).add(case)
-    entered, every = 0, 0
-    for _, is_right, _, origins in calls:
-        if not is_right:
-            continue
-        if origins is None or len(origins.outputs) != len(part.outputs):
-            if blind:
-                continue
-            return "a call was not observed: its file ended the observation"
-        for name, (unknown, computed, numbers) in zip(part.outputs, origins.outputs, strict=True):
-            # The softmax of one number is 1, and needs no kernel.
-            if numbers == 1:
-                continue
-            if unknown or (computed and not allows_torch):
-                source = "by code outside of torch and Triton" if unknown else "by torch"
-                return f"{name} holds numbers that no launched kernel wrote: they were written {source}"
-        # Content that is equal in calls on different inputs is a constant of the file.
-        foreign = sum(count for count, digest in origins.foreign if not digest or len(seen_in[digest]) == 1)
-        largest = max(count for _, _, count in origins.outputs)
-        entered, every = entered + foreign, every + largest
-        if foreign > SMALL_TABLE and foreign >= FOREIGN_SHARE * largest:
-            return COPIED
-    return COPIED if entered > SMALL_TABLE and entered >= FOREIGN_SHARE * every else ""
+def play_again(
+    marker: Marker, calls: Sequence[tuple[Case, str]]
+) -> tuple[list[tuple[tuple[ProfileRow, ...], int]], str]:
+    """Play the traces of right calls on other inputs of the same sizes. Returns what each called and how many numbers
+    it was given, and why one of them is no work of the file's kernels, "" where all are."""
+    bench, part = marker.bench, marker.part
+    assert bench.device is not None
+    profiles: list[tuple[tuple[ProfileRow, ...], int]] = []
+    with bench.device.player(part, call_timeout_s=bench.call_timeout_s(bench.shape)) as session:
+        for case, trace in calls:
+            other = replace(case, seed=_other_seed(part, case))
+            shape, inputs = marker.inputs_of(other)
+            if all(bool((each == inputs[name]).all()) for name, each in marker.inputs_of(case)[1].items()):
+                continue  # The distribution draws nothing.
+            request = binding.request(part, shape, inputs)
+            call = session.call(replace(request, echo=True, more={**request.more, "trace": trace}))
+            profiles.append((call.profile, sum(each.size for each in request.inputs)))
+            if call.status != "ok":
+                why = call.message or call.signal_name or call.status
+                return profiles, f"its kernels could not be called apart from the file: {why}"
+            if part.outputs and not any(row.name.startswith("launch ") for row in call.profile):
+                if all(output.value.size <= 1 for output in marker.expected(inputs, shape).values()):
+                    continue  # The softmax of one number is 1, and needs no kernel.
+                return profiles, "no kernel of the file was launched"
+            if not marker.mark(case.name, shape, inputs, call, explain=False).ok:
+                return profiles, (
+                    "the operators and kernels that its call went through give a wrong result on other inputs: "
+                    "numbers came in another way"
+                )
+    return profiles, ""
 
 
-def _computed(calls: Iterable[Sequence[ProfileRow]]) -> list[str]:
+def _other_seed(part: Part, case: Case) -> int:
+    """A seed that follows from those of the hidden cases, which a student cannot know."""
+    known = repr([each.seed for each in part.cases] + [case.name]).encode()
+    return (case.seed + OTHER_SEED + zlib.crc32(known)) % (1 << 31)
+
+
+def _computed(rows: Sequence[ProfileRow], given: int) -> list[str]:
     """Name what torch computes in a call where that is far more than its inputs and outputs hold."""
-    for rows in calls:
-        numbers = {row.name: row.calls for row in rows if row.name.startswith("numbers ")}
-        computed, given = numbers.get("numbers computed", 0), numbers.get("numbers given", 0)
-        if computed > MOST_COMPUTED * max(given, SMALL_TABLE):
-            return [f"{computed} numbers elementwise, where the tensors of the call hold {given}"]
-    return []
+    numbers = [row.calls for row in rows if row.name.removeprefix("numbers ") in _ARITHMETIC]
+    if sum(numbers) <= MOST_COMPUTED * max(given, LEAST_GIVEN):
+        return []
+    return [f"{sum(numbers)} numbers elementwise, where the tensors of the call hold {given}"]
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:
