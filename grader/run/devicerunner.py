@@ -377,7 +377,7 @@ def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
         if language == "cuda":
             loaded = kernelfiles.CudaLibrary(path)
         elif language == "replay":
-            loaded = replay.Player(path)
+            loaded = replay.Player(path, device or "cuda")
         else:
             loaded = kernelfiles.PythonFile(path)
     except (OSError, AttributeError):

@@ -6,7 +6,7 @@ functions, for other kernels of the file and for plain constants; statements and
 language. So whatever the trace says, what is computed here is computed by torch's operators, which are reported by
 name, and by kernels that are in the file.
 
-Imports nothing of the kit. Runs in Triton's interpreter.
+Imports nothing of the kit. Runs on a GPU, where it compiles kernels, or in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ POISON = 0xFF
 """Each byte of an empty tensor: a NaN, so that what was not written shows."""
 #: Of `triton` itself; the rest of it is for the host.
 OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2", "constexpr_function", "jit"))
+#: What a launch says to the compiler.
+OPTIONS = frozenset(("num_warps", "num_stages", "num_ctas", "maxnreg"))
 #: Python's own functions that Triton's compiler takes.
 BUILTINS = (
     "abs bool enumerate float hasattr int isinstance len list max min pow print range reversed round str sum tuple zip "
@@ -57,7 +59,8 @@ class Player:
 
     judged_class, judged_file, functions = "", 0, ()
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, device: str) -> None:
+        self.device = device
         with open(path, "rb") as file:
             content = file.read()
         texts = filebundle.split(content)
@@ -89,11 +92,8 @@ class Player:
         content = bytearray(zlib.decompressobj().decompress(base64.b64decode(packed), size))
         if len(content) != size:
             raise Unplayable("holds a constant of another size")
-        self.storages[number] = (
-            torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
-            if size
-            else (torch.empty(0, dtype=torch.uint8).untyped_storage())
-        )
+        made = torch.frombuffer(content, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+        self.storages[number] = made.to(self.device).untyped_storage()
 
     def operator(
         self, name: str, overload: str, given: list[Any], named: dict[str, Any], made: list[Any]
@@ -112,12 +112,13 @@ class Player:
         for place, number in made:
             self.storages[number] = storage = results[place].untyped_storage()
             if name.startswith(("empty", "new_empty")):
-                torch.empty(0, dtype=torch.uint8).set_(storage).fill_(POISON)
+                torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage).fill_(POISON)
 
-    def launch(self, number: int, grid: list[int], given: dict[str, Any]) -> None:
+    def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
         kernel = self.kernel(number)
         self.seen[f"launch {kernel.__name__}"] += 1
-        kernel[tuple(map(int, grid))](**{key: self.value(each) for key, each in given.items()})
+        arguments = {key: self.value(each) for key, each in given.items()}
+        kernel[tuple(map(int, grid))](**arguments, **{k: options[k] for k in OPTIONS.intersection(options)})
 
     # ---- values
 
@@ -139,7 +140,7 @@ class Player:
         if kind == "torch":
             return public(torch, inner)
         if kind == "device":
-            return torch.device("cpu")
+            return torch.device(self.device)
         core = importlib.import_module(f"{LANGUAGE}.core")
         if kind == "constexpr":
             return core.constexpr(self.value(inner))
@@ -160,7 +161,7 @@ class Player:
         import torch
 
         storage = self.storages[number]
-        tensor = torch.empty(0, dtype=public(torch, kind))
+        tensor = torch.empty(0, dtype=public(torch, kind), device=self.device)
         last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
         if 0 not in sizes and (last + 1) * tensor.element_size() > storage.nbytes():
             raise Unplayable("reaches beyond a tensor")

@@ -250,10 +250,13 @@ class Trace:
             with contextlib.nullcontext() if self.lost else self.recording():
                 signature = inspect.signature(function)
                 taken = {key: each for key, each in named.items() if key in signature.parameters}
+                options = {
+                    key: each for key, each in named.items() if key not in taken and type(each) in PLAIN
+                }
                 given = signature.bind(*arguments, **taken)
                 given.apply_defaults()
                 values = {key: self.value(each) for key, each in given.arguments.items()}
-                self.append(["launch", self.kernel(function), grid, values])
+                self.append(["launch", self.kernel(function), grid, values, options])
         self.depth += 1
         try:
             yield grid.extend

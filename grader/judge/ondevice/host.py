@@ -8,10 +8,11 @@ leave a cache of compiled kernels that is the judge's own from then on. Runners 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,14 +80,6 @@ def place(sandbox: Sandbox) -> Place:
         atexit.register(zygote.close)
         _places[sandbox] = made
     return _places[sandbox]
-
-
-@functools.cache
-def interpreter(sandbox: Sandbox) -> Place:
-    """The place of a sandbox without the card, beside the one with it."""
-    zygote = Zygote({INTERPRETED: "1", "CUDA_VISIBLE_DEVICES": ""}, sandbox, modules=MODULES)
-    atexit.register(zygote.close)
-    return Place(zygote, None, True)
 
 
 def _try(made: Place, sandbox: Sandbox) -> None:
@@ -189,15 +182,24 @@ class DeviceHost:
             **how,
         )
 
-    def player(self, part: Part, *, call_timeout_s: float) -> Session:
-        """A runner that plays traces with the part's kernels, in Triton's interpreter."""
-        path = self.build_of(part).object_path
+    @contextlib.contextmanager
+    def player(self, part: Part, *, call_timeout_s: float) -> Iterator[Session]:
+        """A runner that plays traces with the part's kernels. On a card it compiles them from their text: what the
+        student's own process has compiled is not believed."""
+        path, found = self.build_of(part).object_path, self.place
         assert path is not None
-        found = self.place if self.place.interprets else interpreter(self.sandbox)
-        kind = found.kind("replay")
-        return found.zygote.spawn(
-            kind, path, threads=1, limits=_limits(found, None), freeze=False, call_timeout_s=call_timeout_s
-        )
+        how: dict[str, Any] = {"threads": 1, "limits": _limits(found, None), "freeze": False}
+        if found.interprets:
+            with found.zygote.spawn("replay-cpu", path, call_timeout_s=call_timeout_s, **how) as session:
+                yield session
+            return
+        cache = found.zygote.caches.new()
+        try:
+            how |= {"builds": True, "cache": cache, "call_timeout_s": COMPILE_TIMEOUT_S}
+            with found.zygote.spawn("replay", path, **how) as session:
+                yield session
+        finally:
+            found.zygote.caches.drop(cache)
 
     def reference_file(self, part: Part) -> Path | None:
         """What holds the part's reference, None where this copy of the kit has none. Raises KitError where it does not
