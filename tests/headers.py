@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import conftest  # noqa: F401  (it points GPT149_CACHE at the tests' cache)
+
 from grader.base.errors import KitError, UsageError
 from grader.build import nativebuild, sanitize, standin, torchbuild
 from grader.build.toolchain import toolchain
