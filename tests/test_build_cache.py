@@ -15,11 +15,11 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from building import UNOPTIMIZED, both_builds, one_function, sharing_headers
+from building import both_builds, one_function, sharing_headers
 from conftest import ROOT, write, write_files
 
 from grader.base import objectcache
-from grader.build import compilers, nativebuild, standin, toolchain, torchbuild
+from grader.build import compilers, nativebuild, sanitize, standin, toolchain, torchbuild
 from grader.build.records import Build
 from grader.build.torchbuild import build
 from grader.sandbox import Finished, run_limited
@@ -34,7 +34,7 @@ def test_an_unchanged_source_compiles_nothing(made_by: Callable[..., Build], tmp
     others = [made_by(write(tmp_path, text + "// other\n"))]
     others.append(made_by(write(tmp_path, text), defines={"N": "3"}))
     if made_by is nativebuild.build:
-        others.append(made_by(write(tmp_path, text), flags=UNOPTIMIZED))
+        others.append(made_by(write(tmp_path, text), flags=sanitize.FLAGS))
     assert len({first.key, *(other.key for other in others)}) == 1 + len(others)
 
 
