@@ -91,6 +91,9 @@ def test_what_a_kernel_keeps_in_the_l2_cache_gains_nothing(sandbox: Sandbox, tmp
         source.write_text(changed)
         (tmp_path / "kernels.py").write_text(SOURCE.read_text())
         (found,) = evaluate(ASSIGNMENT, tmp_path / "kernels.py", (part,), Options(), sandbox=sandbox).parts
-        assert found.verdict == "pass" and found.time is not None, found.diagnosis
+        # To set the window costs the student's own time, which may make it slow.
+        assert found.verdict in ("pass", "slow")[: 1 + len(ratios)] and found.time is not None, (
+            found.diagnosis
+        )
         ratios.append(found.time.ratio)
     assert ratios[1] > 0.9 * ratios[0]

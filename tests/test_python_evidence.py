@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import ast
+import base64
+import importlib
+import json
+import math
+import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from building import cpu_growth
+from conftest import write
 from without_card import ASSIGNMENT, cardless, interpreted, judged
 
 from grader.assignment.records import Assignment
 from grader.base import filebundle
 from grader.build import readpython
+from grader.run import replay
 
 HEAD = """
 import ctypes, gc, sys, threading
@@ -228,6 +237,63 @@ NO_KERNEL = {
             ("tensors of one number", "torch.ones(2) * torch.tensor(v)"),
         )
     },
+    # Values that a list of what is forbidden left out.
+    "an atomic addition of 0": KERNEL.format("touch", "d, n")
+    + "    tl.atomic_add(d + at, at * 0.0, mask=at < n)\n§t = torch.from_numpy(work(a, b))\n"
+    f"touch{GRID}(t, t.numel(), B=64)\nc.copy_(t)",
+    **{
+        f"scalars by {name}": f"{before}\n@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n"
+        f"    for i in tl.static_range(n):\n        tl.store(d + i, {number})\n"
+        f"§r = work(a, b).ravel().tolist()\n{how}\nput[(1,)](c, c.numel(), v={given})"
+        for name, before, number, how, given in (
+            ("an attribute of a tensor", "", "v[0].v[i]", "x = torch.zeros(1)\nx.v = r", "[x]"),
+            ("a tensor in a list", "", "float(v[0][i])", "x = torch.tensor(r)", "[x]"),
+            ("a C object", "from decimal import Decimal", "float(v[i])", "", "[Decimal(x) for x in r]"),
+            ("a kernel", "@triton.jit\ndef own(x):\n    return x", "own.table[i]", "own.table = r", "0"),
+        )
+    },
+    # The interpreter gives a kernel other things than a compiler would.
+    "a text that is found in place of the kernel": '@triton.jit\ndef mm(L):\n    """\ndef mm(L):\n'
+    '    L[2].copy_(L[0] @ L[1])\n    #"""\n    tl.program_id(0)\n§mm[(1,)]([a, b, c])',
+    **{
+        f"tensors in {name}": f"@triton.jit\ndef mm(a{mark}, b{mark}, c, cs, ct, M: tl.constexpr, N: tl.constexpr):\n"
+        "    for i in range(M):\n        for j in range(N):\n"
+        "            tl.store(c + i * cs + j * ct, (a[0][i] @ b[0][:, j]).item())\n"
+        f"§mm[(1,)]({given}, c, c.stride(0), c.stride(1), *c.shape)"
+        for name, mark, given in (
+            ("constants", ": tl.constexpr", "a[None], b[None]"),
+            ("lists", "", "[a], [b]"),
+            ("tuples of constants", ": tl.constexpr", "(a,), (b,)"),
+        )
+    },
+    "places of ones": KERNEL.format("join", "s, d, n")
+    + "    x = tl.zeros([B], tl.int32)\n    for k in range(32):\n"
+    "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
+    "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n"
+    "§n, planes = c.numel(), torch.empty(32 * c.numel(), dtype=torch.uint8)\njunk(planes)\n"
+    "r = work(a, b).view(np.uint32).ravel() >> np.arange(32, dtype=np.uint32)[:, None] & 1\n"
+    f"planes.numpy()[:] = r.astype(np.uint8).ravel()\njoin{GRID}(planes, c, n, B=64)",
+    "the storage of a tensor, replaced": "k = torch.empty(2 * c.numel() + 64)\njunk(k)\n"
+    "np.copyto(c.numpy(), work(a, b))\nc.untyped_storage = k.untyped_storage",
+    "a frame by a pattern": "def up(f):\n    match f:\n        case object(f_back=g, f_globals={'trace': t}) if t:\n"
+    "            t.steps.clear()\n        case object(f_back=g) if g:\n            up(g)\n"
+    "§np.copyto(c.numpy(), work(a, b))\ntry:\n    raise ValueError\nexcept ValueError as error:\n"
+    "    match error.__traceback__:\n        case object(tb_frame=f):\n            up(f)",
+    # In the body of a kernel, or around its code.
+    "a method of an object in a kernel": FILL("box.fill(t)", "box.fill = put", 0),
+    "a function as an argument": FILL("h(t)", "", "put"),
+    "the data of a tensor": FILL("t.handle.data[:] = box.r", "box.r = r", 0),
+    "a function in a module": FILL("tl.cos(t)", "setattr(tl, 'cos', put)", 0),
+    "a kernel in a function": "global r\nr = work(a, b).ravel()\n@triton.jit\ndef body(c, n):\n"
+    "    for i in range(n):\n        tl.store(c + i, float(r[i]))\nbody[(1,)](c, c.numel())",
+    "code not in the file": r"exec('def forge():\n    pass')§forge(); c.copy_(torch.from_numpy(work(a, b)))",
+    "Python in a kernel": "R = []\ndef number(i):\n    return float(R[0][i])\n@triton.jit\ndef body(c, n):\n"
+    "    for i in range(n):\n        tl.store(c + i, number(i))\n"
+    "§R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
+    "a forged record": "f = sys._getframe()\nwhile f:\n    o = f.f_globals.get('origins')\n    if o is not None:\n"
+    "        o.sources.clear()\n    f = f.f_back\nc.copy_(torch.matmul(a, b))",
+    "an attribute by a name that is put together": "c.copy_(torch.from_numpy(work(a, b)))\n"
+    "name = ''.join(['__sub', 'classes__'])\nfound = getattr(object, name)()",
     # Places carry the result.
     "indices into ramps of a kernel's": KERNEL.format("ramp", "d, n, first, step")
     + "    tl.store(d + at, (first + at * step).to(tl.float32), mask=at < n)\n§"
@@ -274,23 +340,7 @@ BY_TORCH = {
     "p = x[:, :, None] * y\nwhile (n := p.shape[1]) > 1:\n"
     "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\nc.copy_(p[:, 0])",
 }
-IN_SOURCE = {
-    "a method of an object in a kernel": FILL("box.fill(t)", "box.fill = put", 0),
-    "a function as an argument": FILL("h(t)", "", "put"),
-    "the data of a tensor": FILL("t.handle.data[:] = box.r", "box.r = r", 0),
-    "a function in a module": FILL("tl.cos(t)", "setattr(tl, 'cos', put)", 0),
-    "a kernel in a function": "global r\nr = work(a, b).ravel()\n@triton.jit\ndef body(c, n):\n"
-    "    for i in range(n):\n        tl.store(c + i, float(r[i]))\nbody[(1,)](c, c.numel())",
-    "code not in the file": r"exec('def forge():\n    pass')§forge(); c.copy_(torch.from_numpy(work(a, b)))",
-    "Python in a kernel": "R = []\ndef number(i):\n    return float(R[0][i])\n@triton.jit\ndef body(c, n):\n"
-    "    for i in range(n):\n        tl.store(c + i, number(i))\n"
-    "§R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
-    "a forged record": "f = sys._getframe()\nwhile f:\n    o = f.f_globals.get('origins')\n    if o is not None:\n"
-    "        o.sources.clear()\n    f = f.f_back\nc.copy_(torch.matmul(a, b))",
-    "an attribute by a name that is put together": "c.copy_(torch.from_numpy(work(a, b)))\n"
-    "name = ''.join(['__sub', 'classes__'])\nfound = getattr(object, name)()",
-}
-TABLES = {"no_kernel": NO_KERNEL, "library_operators": BY_TORCH, "library_in_source": IN_SOURCE}
+TABLES = {"no_kernel": NO_KERNEL, "library_operators": BY_TORCH}
 #: (text of a file, a flag that it must get), by name.
 CHEATS = {name: (matmul(body), code) for code, table in TABLES.items() for name, body in table.items()}
 #: Right files whose kernels do the work, with torch around them.
@@ -343,6 +393,13 @@ HONEST = {
         "product(a, b, c)\nif c.numel() == 0:\n    c.fill_(0)\nt = torch.ones(c.shape) * torch.full((1,), 2.0)\n"
         "u = torch.empty(c.shape)\ncopy(t, u)\ncopy(c, u)\ncopy(u, c)"
     ),
+    "constants and ranges by other names": matmul(
+        "import triton.language as T\nfrom triton.language import constexpr as C, static_range\n@triton.jit\n"
+        "def same(s, d, n, steps: C, B: T.constexpr):\n    for k in static_range(steps):\n"
+        "        at = (tl.program_id(0) * steps + k) * B + T.arange(0, B)\n"
+        "        tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n"
+        f"§t = torch.empty(c.shape)\nproduct(a, b, t)\nsame{GRID}(t, c, c.numel(), 2, B=32)"
+    ),
     "triangles": matmul("t = torch.empty(c.shape)\nproduct(a, b, t)\nc.copy_(t.tril() + torch.triu(t, 1))"),
     "functions in decorators and defaults, and an alias of jit": matmul(
         "jit, CONFIG, HALF = triton.jit, {'block': 32}, tl.constexpr(0.5)\n@jit\ndef halved(x):\n    return x * HALF\n"
@@ -351,6 +408,23 @@ HONEST = {
         "def twice(s, d, n, EVEN: tl.constexpr, B: tl.constexpr = CONFIG['block']):\n    at = tl.program_id(0) * B"
         " + tl.arange(0, B)\n    tl.store(d + at, halved(tl.load(s + at, mask=at < n)) * 2, mask=at < n)\n"
         "§t = torch.empty(c.shape)\nproduct(a, b, t)\ntwice[(triton.cdiv(c.numel(), 32),)](t, c, c.numel())"
+    ),
+    "functions of libdevice, and hints": matmul(
+        "from triton.language.extra import libdevice\n"
+        + KERNEL.format("same", "s, d, n")
+        + "    at = tl.max_contiguous(tl.multiple_of(at, 16), 16)\n    x = tl.load(s + at, mask=at < n)\n"
+        f"    tl.store(d + at, libdevice.tanh(x) * 0.0 + x, mask=at < n)\n§t = torch.empty(c.shape)\n"
+        f"product(a, b, t)\nsame{GRID}(t, c, c.numel(), B=64)"
+    ),
+    "a helper with the name of an operator, a named tuple and a function of constants": matmul(
+        "from typing import NamedTuple\nclass Strides(NamedTuple):\n    row: int\n    column: int\n"
+        "def cdiv(n, m):\n    return -(-n // m)\n@triton.constexpr_function\ndef half(n):\n    return n // 2\n"
+        "@triton.jit\ndef same(s, d, sizes, n, B: tl.constexpr):\n"
+        "    at = tl.program_id(0) * half(B) + tl.arange(0, half(B))\n"
+        "    i, j = at // sizes.column, at % sizes.column\n"
+        "    tl.store(d + at, tl.load(s + i * sizes.row + j, mask=at < tl.cdiv(n, 1)), mask=at < n)\n"
+        "§t, n = torch.empty(c.shape), c.numel()\nproduct(a, b, t)\n"
+        "same[(cdiv(n, 64),)](t, c, Strides(t.stride(0), t.shape[1]), n, B=128)"
     ),
     "figures of the card, and checks": matmul(
         "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n"
@@ -398,7 +472,7 @@ class TestFiles:
     def test_a_wrong_kernel_is_wrong_and_one_that_raises_when_observed_crashes(self, tmp_path: Path) -> None:
         assert flags_of(tmp_path, matmul("junk(c)"), of=SMALL) == ("wrong", [])
         body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
-        local = IN_SOURCE["a kernel in a function"].replace("global r\n", "")
+        local = NO_KERNEL["a kernel in a function"].replace("global r\n", "")
         assert [flags_of(tmp_path, matmul(each), of=SMALL)[0] for each in (body, local)] == ["crash"] * 2
 
 
@@ -526,3 +600,70 @@ def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(tmp_pat
         assert [x.isascii() and x.isprintable() and x.count(" ") for x in printed] == [2, 2]
     many = "import torch\ndef f(x):\n" + "".join(f"    torch.q{k}.zeros(1)\n" for k in range(1100))
     assert read(tmp_path, many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
+
+
+KERNEL_TEXTS = {
+    "": "x = tl.load(p + tl.arange(0, 4))\ntl.store(p, tl.sum(x.to(tl.float32)) * math.pi + D)\nf'{D} {p.dtype}'",
+    ".handle": "x = tl.load(p)\ny = x.handle",
+    ".__globals__": "p.__globals__",
+    "np:": "tl.store(p, np)",
+    "triton.language.core.wraps": "tl.core.wraps(tl.core)",
+    "triton.language.core.partial": "tl.core.partial(print)",
+    "triton.autotune": "triton.autotune(p)",
+    "the module tl as a value": "t = (tl,)",
+    "triton.language.target_info.driver": "tl.target_info.driver",
+    "what kernels have not: Lambda": "tl.store(p, (lambda: 1)())",
+    "what kernels have not: GeneratorExp": "g = (1 for i in (1,))\ng.gi_frame",
+    "what kernels have not: Import": "import os",
+    "what kernels have not: Global": "global D",
+    "what kernels have not: Try": "try:\n    pass\nfinally:\n    pass",
+    "getattr:": "getattr(p, 'handle')",
+    ".format": "tl.store(p, '{0.handle}'.format(p))",
+    "what kernels have not: Set": "f'{D:\\x7b[().__class__][0]\\x7d}'",
+}
+
+
+@interpreted
+@pytest.mark.parametrize("said", KERNEL_TEXTS)
+def test_a_kernel_is_played_in_tritons_language_alone(said: str) -> None:
+    triton = importlib.import_module("triton")
+    body = "".join(f"    {line}\n" for line in KERNEL_TEXTS[said].splitlines())
+    node = ast.parse(ast.unparse(ast.parse(f"def k(p):\n{body}"))).body[0]
+    space = {"triton": triton, "tl": triton.language, "math": math, "D": 4}
+    if not said:
+        replay.check(node, space, replay.methods())
+        return
+    with pytest.raises(replay.Unplayable, match=re.escape(f"which uses {said}")):
+        replay.check(node, space, replay.methods())
+
+
+FORGED = {
+    "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
+    "beyond a tensor": [["operator", "neg", "", [{"tensor": [0, "float32", [9], [1], 0]}], {}, []]],
+    "not public": [["operator", "neg", "", [{"torch": "_C"}], {}, []]],
+    "the module os": [["operator", "neg", "", [{"from": ["os", "getcwd"]}], {}, []]],
+    "triton.runtime": [["operator", "neg", "", [{"from": ["triton", "runtime"]}], {}, []]],
+    "an unknown kind": [["operator", "neg", "", [{"eval": "1"}], {}, []]],
+    "needs itself": [["launch", 0, [1], {}, {}]],
+    "not in the file": [["launch", 1, [1], {}, {}]],
+    "torch.mm": [["operator", "neg", "", [{"torch": "mm"}], {}, []]],
+    "core.wraps": [["operator", "neg", "", [{"from": ["triton.language.core", "wraps"]}], {}, []]],
+    "a field gi_frame": [["operator", "neg", "", [{"fields": ["gi_frame"], "tuple": [1]}], {}, []]],
+    "tensor as a constant": [["launch", 2, [1], {"x": [{"tensor": [0, "float32", [4], [1], 0]}]}, {}]],
+}
+
+
+@interpreted
+@pytest.mark.parametrize("said", FORGED)
+def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "filebundle", filebundle)
+    player = replay.Player(
+        str(write(tmp_path, "def k():\n    k()\ndef one(x):\n    pass\n", "kernels.py")), "cpu"
+    )
+    kernels = [["", "k", 1, {"k": {"kernel": 0}}, []], ["", "other", 1, {}, []], ["", "one", 3, {}, []]]
+    packed = base64.b64encode(zlib.compress(json.dumps({"kernels": kernels, "steps": FORGED[said]}).encode()))
+    with pytest.raises(replay.Unplayable, match=said):
+        player.play(packed.decode(), [torch.zeros(4)])
+    for text in ("lost: why", "!", base64.b64encode(b"no").decode()):
+        with pytest.raises(replay.Unplayable):
+            player.play(text, [])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import base64
 import builtins
+import copy
 import functools
 import importlib
 import json
@@ -21,7 +22,7 @@ import linecache
 import types
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 filebundle: Any = None
@@ -41,13 +42,19 @@ BUILTINS = (
 )
 _NODES = """
 Add And AnnAssign Assert Assign Attribute AugAssign BinOp BitAnd BitOr BitXor BoolOp Break Call Compare Constant
-Continue Div Eq Expr FloorDiv For FormattedValue FunctionDef GeneratorExp Gt GtE If IfExp In Invert Is IsNot JoinedStr
+Continue Div Eq Expr FloorDiv For FormattedValue FunctionDef Gt GtE If IfExp In Invert Is IsNot JoinedStr
 LShift List ListComp Load Lt LtE MatMult Mod Mult Name Not NotEq NotIn Or Pass Pow RShift Raise Return Slice Starred
 Store Sub Subscript Tuple UAdd USub UnaryOp While arg arguments comprehension keyword
 """
 NODES = tuple(getattr(ast, name) for name in _NODES.split())
 #: Public attributes of the interpreter's values that lead out of Triton's language.
-HIDDEN = frozenset(("handle", "fn", "format", "format_map", "run"))
+HIDDEN = frozenset(("handle", "data", "base", "fn", "run"))
+#: No field of a tuple has these beginnings: frames, generators and code have.
+OF_FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
+#: Classes of the language that kernels call.
+CLASSES = frozenset(("constexpr", "range", "static_range", "tuple", "dtype", "pointer_type", "block_type"))
+HAND_IN = "hand-in"
+"""The name of a module that stands for one of the file's own, with what a kernel uses of it."""
 
 
 class Unplayable(Exception):
@@ -71,6 +78,8 @@ class Player:
         self.kernels: list[Any] = []
         self.made: dict[int, Any] = {}
         self.storages: dict[int, Any] = {}
+        self.fields: set[str] = set()
+        """Names of the fields of tuples in the trace."""
 
     def play(self, packed: str, tensors: list[Any]) -> None:
         """Do what the trace says with the call's tensors, in the order that the trace was made with.
@@ -79,6 +88,7 @@ class Player:
         """
         trace = unpacked(packed)
         self.kernels, self.made, self.seen = trace["kernels"], {}, Counter()
+        self.fields = set(fields_in([trace["kernels"], trace["steps"]]))
         self.storages = {number: tensor.untyped_storage() for number, tensor in enumerate(tensors)}
         do: dict[str, Any] = {"constant": self.constant, "operator": self.operator, "launch": self.launch}
         for kind, *step in trace["steps"][:MOST_STEPS]:
@@ -116,6 +126,9 @@ class Player:
 
     def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
         kernel = self.kernel(number)
+        constants = self.kernels[number][4]
+        for name, told in given.items():
+            refuse_tensors(told, is_constant=name in constants)
         self.seen[f"launch {kernel.__name__}"] += 1
         arguments = {key: self.value(each) for key, each in given.items()}
         kernel[tuple(map(int, grid))](**arguments, **{k: options[k] for k in OPTIONS.intersection(options)})
@@ -135,10 +148,12 @@ class Player:
         if kind == "tuple":
             return tuple(map(self.value, inner))
         if kind == "fields":
-            names = [name for name in inner if name.isidentifier() and not name.startswith("_")]
-            return _named(tuple(names))(*map(self.value, told["tuple"]))
+            return _named(tuple(inner))(*map(self.value, told["tuple"]))
         if kind == "torch":
-            return public(torch, inner)
+            found = public(torch, inner)
+            if not isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
+                raise Unplayable(f"holds torch.{inner}")
+            return found
         if kind == "device":
             return torch.device(self.device)
         core = importlib.import_module(f"{LANGUAGE}.core")
@@ -173,26 +188,51 @@ class Player:
         """Compile a kernel of the trace out of the file's text."""
         if number not in self.made:
             self.made[number] = None
-            file, name, line, names = self.kernels[number]
-            node = self.found(file, name, line)
-            space = {"constexpr": importlib.import_module(LANGUAGE).constexpr}
-            for known, told in names.items():
-                space[known] = from_module(told["module"]) if _is_module(told) else self.value(told)
-            check(node, space)
+            file, name, line, names, constants = self.kernels[number]
+            node = bare(self.found(file, name, line), constants)
+            space = {known: self.named(told) for known, told in names.items()}
+            # The interpreter looks for the language among a kernel's names.
+            space |= {LANGUAGE: importlib.import_module(LANGUAGE), "__name__": "replayed"}
             space["__builtins__"] = {each: getattr(builtins, each) for each in BUILTINS.split()}
-            # The interpreter looks for it among a kernel's names.
-            space.setdefault("triton.language", importlib.import_module(LANGUAGE))
-            place = f"<kernel {number}>"
-            text = ast.unparse(bare(node)) + "\n"
-            linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
-            space["__name__"] = "replayed"
-            exec(compile(text, place, "exec"), space)
             triton: Any = importlib.import_module("triton")
             make = triton.constexpr_function if kind == "ConstexprFunction" else triton.jit
-            self.made[number] = make(space[name])
+            self.made[number] = self.compiled(node, space, f"<kernel {number}>", make)
         if self.made[number] is None:
             raise Unplayable("holds a kernel that needs itself")
         return self.made[number]
+
+    def compiled(
+        self, node: ast.FunctionDef, space: dict[str, Any], place: str, make: Callable[[Any], Any]
+    ) -> Any:
+        """Make a kernel of a function. Raises Unplayable where it is none of Triton's language."""
+        text = ast.unparse(node) + "\n"
+        # What is compiled is the tree of this text, so this is what is checked.
+        tree: Any = ast.parse(text)
+        check(tree.body[0], space, methods() | self.fields)
+        linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
+        if self.device == "cpu":
+            # The interpreter would find the function in its text, and give it names of its own.
+            interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+            if make is not importlib.import_module("triton").constexpr_function:
+                tree = ast.fix_missing_locations(interpreter.FunctionRewriter.ast_transformer.visit(tree))
+            space["interpreter_semantic"] = interpreter.interpreter_semantic
+        exec(compile(tree, place, "exec", dont_inherit=True), space)
+        function = space[node.name]
+        made = make(function)
+        if self.device == "cpu":
+            interpreter.InterpretedFunction.rewritten_fn[function] = function
+        return made
+
+    def named(self, told: Any) -> Any:
+        """What a name of a kernel stands for: a module, a function, a kernel or a constant."""
+        if isinstance(told, dict) and "module" in told:
+            return from_module(told["module"])
+        if isinstance(told, dict) and "namespace" in told:
+            module = types.ModuleType(HAND_IN)
+            vars(module).update({name: self.named(each) for name, each in told["namespace"].items()})
+            return module
+        refuse_tensors(told, is_constant=True)
+        return self.value(told)
 
     def found(self, file: str, name: str, line: int) -> ast.FunctionDef:
         """The function of this name around this line."""
@@ -216,58 +256,117 @@ def unpacked(packed: str) -> dict[str, Any]:
     return trace
 
 
-def check(node: ast.FunctionDef, space: Mapping[str, Any]) -> None:
+def fields_in(told: Any) -> Iterator[str]:
+    """Yield the names of fields in a trace that kernels may use."""
+    if isinstance(told, dict):
+        for name in told.get("fields", ()):
+            if not name.isidentifier() or name.startswith(("_", *OF_FRAMES)) or name in HIDDEN:
+                raise Unplayable(f"holds a tuple with a field {name}")
+            yield name
+    for each in told.values() if isinstance(told, dict) else told if isinstance(told, list) else ():
+        yield from fields_in(each)
+
+
+def refuse_tensors(told: Any, *, is_constant: bool) -> None:
+    """Raises Unplayable for a tensor among constants, or in a list: no compiled kernel has one there, and the
+    interpreter would give it as it is, with all of torch's operators."""
+    if isinstance(told, list):
+        for each in told:
+            refuse_tensors(each, is_constant=True)
+    elif isinstance(told, dict):
+        if is_constant and set(told) & {"tensor", "descriptor", "wrapper"}:
+            raise Unplayable("gives a kernel a tensor as a constant")
+        for each in told.get("tuple", ()):
+            refuse_tensors(each, is_constant=is_constant)
+        refuse_tensors(told.get("constexpr"), is_constant=True)
+
+
+@functools.cache
+def methods() -> frozenset[str]:
+    """Attributes of what kernels compute with."""
+    core: Any = importlib.import_module(f"{LANGUAGE}.core")
+    kinds = (
+        core.tensor,
+        core.dtype,
+        core.block_type,
+        core.pointer_type,
+        core.constexpr,
+        core.tensor_descriptor,
+    )
+    number = core.float32
+    made = (number, core.pointer_type(number), core.block_type(number, [1]))
+    names = {name for kind in kinds for name in dir(kind)} | {name for one in made for name in vars(one)}
+    names |= {"T", "value", "dtype", "type", "shape", "numel", "strides", "block_shape"}
+    return frozenset(name for name in names if not name.startswith("_")) - HIDDEN
+
+
+def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> None:
     """Raises Unplayable for a kernel that does what Triton's language has not, with the line.
 
-    `space` are the names that it finds around itself.
+    `space` are the names that it finds around itself, `methods` the attributes of values that it may use.
     """
-    own = {
-        each.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
-    }
-    own |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
-    own |= {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
-    known = {*own, *space, *BUILTINS.split()}
-    for each in parts_of(node):
-        place = f"{node.name} (line {getattr(each, 'lineno', node.lineno)})"
+    assert isinstance(node, ast.FunctionDef)
+    inner = list(ast.walk(node))
+    names = [each for each in inner if isinstance(each, ast.Name)]
+    own = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
+    own |= {each.arg for each in inner if isinstance(each, ast.arg)}
+    own |= {each.name for each in inner if isinstance(each, ast.FunctionDef)}
+    known, parts = (
+        {*own, *space, *BUILTINS.split()},
+        {id(each.value) for each in inner if isinstance(each, ast.Attribute)},
+    )
+    for each in inner:
+        place = f"launches {node.name} (line {getattr(each, 'lineno', node.lineno)}), which uses"
         if not isinstance(each, NODES):
-            raise Unplayable(f"launches {place}, which uses what kernels have not: {type(each).__name__}")
-        if isinstance(each, ast.Name) and each.id not in known:
-            raise Unplayable(
-                f"launches {place}, which uses {each.id}: neither Triton's, nor a kernel, nor a constant"
-            )
-        if isinstance(each, ast.Attribute):
-            if each.attr.startswith("_") or each.attr in HIDDEN:
-                raise Unplayable(f"launches {place}, which uses .{each.attr}")
-            resolve(each, own, space, place)
+            raise Unplayable(f"{place} what kernels have not: {type(each).__name__}")
+        if isinstance(each, ast.Name):
+            if each.id not in known:
+                raise Unplayable(f"{place} {each.id}: neither Triton's, nor a kernel, nor a constant")
+            is_module = each.id not in own and isinstance(space.get(each.id), types.ModuleType)
+            if is_module and id(each) not in parts:
+                raise Unplayable(f"{place} the module {each.id} as a value")
+        if (
+            isinstance(each, ast.Attribute)
+            and not resolve(each, own, space, place)
+            and each.attr not in methods
+        ):
+            raise Unplayable(f"{place} .{each.attr}")
 
 
-def parts_of(node: ast.FunctionDef) -> Iterator[ast.AST]:
-    """All of a function but its decorators, defaults and annotations, which are not played."""
-    yield node
-    inner: list[ast.AST] = list(node.body)
-    while inner:
-        each = inner.pop()
-        yield each
-        inner += ast.iter_child_nodes(each)
-
-
-def resolve(node: ast.Attribute, own: set[str], space: Mapping[str, Any], place: str) -> Any:
-    """Follow a chain of attributes that begins at a module, which stays within Triton's language. None for others."""
+def resolve(node: ast.Attribute, own: set[str], space: Mapping[str, Any], place: str) -> list[Any]:
+    """Follow a chain of attributes that begins at a module, which stays within Triton's language. Returns what it leads
+    to, nothing for other chains."""
     base: Any = None
     if isinstance(node.value, ast.Name) and node.value.id not in own:
         base = space.get(node.value.id)
     elif isinstance(node.value, ast.Attribute):
-        base = resolve(node.value, own, space, place)
+        base = next(iter(resolve(node.value, own, space, place)), None)
     if not isinstance(base, types.ModuleType):
-        return None
-    found = getattr(base, node.attr, None)
-    if isinstance(found, types.ModuleType):
+        return []
+    if node.attr.startswith("_") or not hasattr(base, node.attr):
+        raise Unplayable(f"{place} {base.__name__}.{node.attr}")
+    found = getattr(base, node.attr)
+    if isinstance(found, types.ModuleType) and found.__name__ != HAND_IN:
         found = from_module(found.__name__)
-    elif base.__name__ == "triton" and node.attr not in OF_TRITON:
-        raise Unplayable(f"launches {place}, which uses triton.{node.attr}")
-    return found
+    elif base.__name__ != HAND_IN and not is_language(found, base.__name__, node.attr):
+        raise Unplayable(f"{place} {base.__name__}.{node.attr}")
+    return [found]
+
+
+def is_language(found: Any, module: str, name: str) -> bool:
+    """Return True for a function, a type or a constant of Triton's language, a public one of a module."""
+    core: Any = importlib.import_module(f"{LANGUAGE}.core")
+    if module == "triton":
+        return name in OF_TRITON
+    if type(found) in (bool, int, float, str) or isinstance(found, (core.dtype, core.constexpr)):
+        return True
+    function = getattr(found, "fn", found)
+    home = str(getattr(function, "__module__", ""))
+    if isinstance(found, type):
+        return home.startswith(LANGUAGE) and name in CLASSES
+    # The interpreter's functions of libdevice are the kit's.
+    is_known = home.startswith(LANGUAGE) or module == "math" or module.startswith(f"{LANGUAGE}.extra.")
+    return is_known and isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
 
 
 def from_module(name: str) -> Any:
@@ -278,11 +377,9 @@ def from_module(name: str) -> Any:
 
 
 def from_triton(module: str, name: str) -> Any:
-    if module == "triton" and name not in OF_TRITON:
-        raise Unplayable(f"uses {module}.{name}")
     found = public(from_module(module), name)
-    if isinstance(found, types.ModuleType):
-        raise Unplayable(f"uses the module {name} as a function")
+    if isinstance(found, types.ModuleType) or not is_language(found, module, name):
+        raise Unplayable(f"uses {module}.{name}")
     return found
 
 
@@ -292,10 +389,6 @@ def public(place: Any, name: str) -> Any:
     return getattr(place, name)
 
 
-def _is_module(told: Any) -> bool:
-    return isinstance(told, dict) and "module" in told
-
-
 @functools.cache
 def _named(fields: tuple[str, ...]) -> Any:
     from collections import namedtuple
@@ -303,14 +396,27 @@ def _named(fields: tuple[str, ...]) -> Any:
     return namedtuple("Fields", fields)
 
 
-def bare(node: ast.FunctionDef) -> ast.FunctionDef:
-    """The function without decorators and defaults: all arguments are given. Constants stay marked as such."""
-    copied: ast.FunctionDef = ast.parse(ast.unparse(node)).body[0]  # type: ignore[assignment]  # it is one
+def bare(node: ast.FunctionDef, constants: Collection[str]) -> ast.FunctionDef:
+    """The function without decorators, defaults and texts that stand for themselves. `constants` are its arguments that
+    are marked as such."""
+    copied: ast.FunctionDef = copy.deepcopy(node)
     copied.decorator_list, copied.returns = [], None
-    copied.args.defaults, copied.args.kw_defaults = [], [None] * len(copied.args.kwonlyargs)
-    for each in (*copied.args.posonlyargs, *copied.args.args, *copied.args.kwonlyargs):
-        constant = each.annotation is not None and "constexpr" in ast.unparse(each.annotation)
-        each.annotation = ast.Name("constexpr", ast.Load()) if constant else None
+    given = copied.args
+    given.defaults, given.kw_defaults = [], [None] * len(given.kwonlyargs)
+    for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
+        if each is not None:
+            each.annotation = ast.Constant("constexpr") if each.arg in constants else None
+    for part in ast.walk(copied):
+        for name in ("body", "orelse"):
+            if isinstance(lines := getattr(part, name, None), list):
+                kept = [
+                    each
+                    for each in lines
+                    if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+                ]
+                setattr(part, name, kept if kept or name == "orelse" else [ast.Pass()])
+        if isinstance(part, ast.AnnAssign):
+            part.annotation = ast.Constant("")
     return ast.fix_missing_locations(copied)
 
 

@@ -262,7 +262,7 @@ class ByName:
     def patch(self) -> None:
         for name, value in [*self.names.items()]:
             module = str(getattr(value, "__module__", None))
-            if isinstance(value, types.FunctionType) and module.startswith("triton.language"):
+            if isinstance(value, (types.FunctionType, type)) and module.startswith("triton.language"):
                 for place in (self.language, sys.modules.get(module)):
                     now = getattr(place, value.__name__, value)
                     if now is not value:
@@ -323,6 +323,9 @@ def guard(students: Mapping[str, int]) -> Memory | None:
 
         def launched(self: Any, *arguments: Any, **named: Any) -> Any:
             grid = self.grid
+            if memory.trace:
+                # The interpreter looks for `tl.constexpr` alone.
+                self.constexprs = [*memory.trace.constants(self.fn)]
             traced = (
                 memory.trace.launch(self.fn, arguments, named) if memory.trace else contextlib.nullcontext()
             )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import dis
 import functools
 import importlib
@@ -33,8 +34,6 @@ MOST_BYTES, MOST_PACKED, MOST_STEPS = 64 << 20, 700_000, 50_000
 DEEPEST = 8
 PLAIN = (bool, int, float, str, type(None))
 LANGUAGE = "triton.language"
-#: Modules that a kernel may name.
-MODULES = ("triton", LANGUAGE, "math")
 
 
 class NoTrace(Exception):
@@ -95,6 +94,9 @@ class Trace:
         kind = type(value)
         if kind in PLAIN:
             return value
+        for plain in (bool, int, float, str):
+            if isinstance(value, plain):  # a member of an enumeration
+                return plain(value)
         if depth > DEEPEST:
             raise NoTrace("an argument that is nested too deeply")
         inner = functools.partial(self.value, depth=depth + 1)
@@ -117,6 +119,9 @@ class Trace:
         told = self.of_triton(value, inner)
         if told is None and hasattr(value, "item") and kind.__module__ == "numpy":
             told = inner(value.item())
+        if told is None and dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = [field.name for field in dataclasses.fields(value)]
+            told = {"fields": fields, "tuple": [inner(getattr(value, name)) for name in fields]}
         if told is None:
             raise NoTrace(f"an argument of type {kind.__name__}")
         return told
@@ -165,8 +170,7 @@ class Trace:
                 found = function.__globals__.get(name)
                 with contextlib.suppress(NoTrace):
                     if isinstance(found, types.ModuleType):
-                        if found.__name__.startswith(MODULES):
-                            names[name] = {"module": found.__name__}
+                        names[name] = self.module(found, code, depth)
                     elif found is not None:
                         told = self.callable(found, depth, name)
                         names[name] = self.value(found) if told is None else told
@@ -175,8 +179,30 @@ class Trace:
                 with contextlib.suppress(NoTrace, ValueError):
                     told = self.callable(cell.cell_contents, depth, name)
                     names[name] = self.value(cell.cell_contents) if told is None else told
-        entry = json.dumps([code.co_filename, function.__name__, code.co_firstlineno, names])
+        constants = sorted(self.constants(function))
+        entry = json.dumps([code.co_filename, function.__name__, code.co_firstlineno, names, constants])
         return self.kernels.setdefault(entry, len(self.kernels))
+
+    def module(self, module: types.ModuleType, code: types.CodeType, depth: int) -> dict[str, Any]:
+        """Describe a module that a kernel names; of one of the file's own, what the kernel uses of it."""
+        if module.__name__.partition(".")[0] in ("triton", "math"):
+            return {"module": module.__name__}
+        own = {}
+        for name in code.co_names:
+            if (found := getattr(module, name, None)) is not None:
+                with contextlib.suppress(NoTrace):
+                    told = self.callable(found, depth, name)
+                    own[name] = self.value(found) if told is None else told
+        return {"namespace": own}
+
+    def constants(self, function: types.FunctionType) -> set[str]:
+        """The arguments of a kernel that are marked as constants, under whatever name the mark was imported."""
+        mark = getattr(sys.modules.get(f"{LANGUAGE}.core"), "constexpr", None)
+        return {
+            name
+            for name, text in function.__annotations__.items()
+            if text is mark or "constexpr" in str(text) or function.__globals__.get(str(text)) is mark
+        }
 
     # ---- steps
 

@@ -51,9 +51,15 @@ ANY = ("any",)
 ATTENTION = re.compile(r"attention", re.IGNORECASE)
 #: Operators that are plain one at a time; a call that makes as many of them computes with torch.
 _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum minimum where abs"
+#: Operators that look numbers up or choose among them, so that a table could stand for a function.
+_CHOOSING_NAMES = """
+index gather index_select take masked_fill masked_fill_ amax amin eq ne lt le gt ge logical_and logical_or logical_not
+logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor clamp clamp_ isnan isinf
+"""
+_CHOOSING = frozenset(_CHOOSING_NAMES.split())
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
-MOST_COMPUTED = 2
+MOST_COMPUTED = 1
 """Numbers that torch may compute in a call, as a multiple of the numbers in its inputs and outputs."""
 LEAST_GIVEN = 64
 """Numbers that any call counts as holding, in whose multiples torch may compute."""
@@ -76,9 +82,8 @@ def flags(marker: Marker, calls: Sequence[Observed]) -> tuple[Flag, ...]:
     allowed = PLAIN | set(device.library_operators)
     found = []
     # Without a GPU every call is observed. With one the timed calls are not, and the source is the only sign there.
-    with_calls = bench.device.card is not None and not allows_all
-    named = _in_source(built, part.function, allowed, with_calls=with_calls)
-    if named:
+    named = _in_source(built, part.function, allowed, with_calls=not allows_all)
+    if named and bench.device.card is not None:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
     rows, said, much = [row for _, rows, _ in right.values() for row in rows], "", []
     needs_kernel = device.autograd is None or device.autograd.language != "pytorch"
@@ -149,7 +154,7 @@ def _other_seed(part: Part, case: Case) -> int:
 
 def _computed(rows: Sequence[ProfileRow], given: int) -> list[str]:
     """Name what torch computes in a call where that is far more than its inputs and outputs hold."""
-    numbers = [row.calls for row in rows if row.name.removeprefix("numbers ") in _ARITHMETIC]
+    numbers = [row.calls for row in rows if row.name.removeprefix("numbers ") in _ARITHMETIC | _CHOOSING]
     if sum(numbers) <= MOST_COMPUTED * max(given, LEAST_GIVEN):
         return []
     return [f"{sum(numbers)} numbers elementwise, where the tensors of the call hold {given}"]
