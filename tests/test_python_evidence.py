@@ -290,8 +290,8 @@ NO_KERNEL = {
     "Python in a kernel": "R = []\ndef number(i):\n    return float(R[0][i])\n@triton.jit\ndef body(c, n):\n"
     "    for i in range(n):\n        tl.store(c + i, number(i))\n"
     "§R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
-    "a forged record": "f = sys._getframe()\nwhile f:\n    o = f.f_globals.get('origins')\n    if o is not None:\n"
-    "        o.sources.clear()\n    f = f.f_back\nc.copy_(torch.matmul(a, b))",
+    "a forged record": "f = sys._getframe()\nwhile f:\n    o = f.f_globals.get('trace')\n    if o is not None:\n"
+    "        o.steps.clear()\n    f = f.f_back\nc.copy_(torch.matmul(a, b))",
     "an attribute by a name that is put together": "c.copy_(torch.from_numpy(work(a, b)))\n"
     "name = ''.join(['__sub', 'classes__'])\nfound = getattr(object, name)()",
     # Places carry the result.
