@@ -290,6 +290,7 @@ def test_useless_corpora_and_a_torch_without_muon_are_refused(
     assert "torch 2.9" in said and said.count("\n") == 1
 
 
+@pytest.mark.full  # Each part by itself speaks as torch in test_textgen_kernel.py.
 def test_all_parts_give_the_same_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

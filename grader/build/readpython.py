@@ -44,7 +44,7 @@ NAMED = COMPUTING | {
     "tensordot",
     "bilinear",
 }
-#: With these a file could do otherwise in timed calls, which are not followed (`grader.run.tracing`), unseen by `calls`.
+#: With these a file could do otherwise in timed calls, which no trace holds (`grader.run.tracing`), unseen by `calls`.
 REACHING = (
     *("ctypes.", "torch._C", "torch.utils._python_dispatch", "torch.overrides"),
     *("triton.runtime.interpreter", "triton._C"),
