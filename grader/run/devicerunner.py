@@ -246,7 +246,7 @@ class Kernels:
     def prepared(
         self, request: dict[str, Any], placed: dict[str, Any], written: list[str]
     ) -> Callable[[], None]:
-        """What calls the function once with these tensors, or plays a trace with them."""
+        """Return a function that calls the student's once with these tensors, or plays a trace with them."""
         if isinstance(self.loaded, replay.Player):
             return functools.partial(played, self.loaded, request["trace"], list(placed.values()))
         names = request["names"]

@@ -33,7 +33,7 @@ POISON = 0xFF
 """Each byte of an empty tensor: a NaN, so that what was not written shows."""
 #: Of `triton` itself; the rest of it is for the host.
 OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2", "constexpr_function", "jit"))
-#: What a launch says to the compiler.
+#: Options of a launch for the compiler.
 OPTIONS = frozenset(("num_warps", "num_stages", "num_ctas", "maxnreg"))
 #: Python's own functions that Triton's compiler takes.
 BUILTINS = (
@@ -206,7 +206,7 @@ class Player:
     ) -> Any:
         """Make a kernel of a function. Raises Unplayable where it is none of Triton's language."""
         text = ast.unparse(node) + "\n"
-        # What is compiled is the tree of this text, so this is what is checked.
+        # The tree of this text is compiled, so it is the one to check.
         tree: Any = ast.parse(text)
         check(tree.body[0], space, methods() | self.fields)
         linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
@@ -224,7 +224,7 @@ class Player:
         return made
 
     def named(self, told: Any) -> Any:
-        """What a name of a kernel stands for: a module, a function, a kernel or a constant."""
+        """Return what a name of a kernel stands for: a module, a function, a kernel or a constant."""
         if isinstance(told, dict) and "module" in told:
             return from_module(told["module"])
         if isinstance(told, dict) and "namespace" in told:

@@ -41,7 +41,7 @@ class NoTrace(Exception):
 
 
 class Trace:
-    """What one process records, a call at a time. Between two calls it is idle."""
+    """The record of one process, a call at a time. Between two calls it is idle."""
 
     def __init__(self) -> None:
         self.following, self.depth = False, 0
