@@ -66,7 +66,7 @@ class Call:
     outside: tuple[int, ...] = ()
     """Lines of the student's file that loaded from outside of every tensor, as far as the runner saw."""
     trace: str = ""
-    """How a call on a device came to its outputs, as its runner recorded it (`grader.run.tracing`)."""
+    """Operators and launches of a call on a device, as its runner recorded them (`grader.run.tracing`)."""
 
 
 @dataclass(frozen=True)

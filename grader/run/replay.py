@@ -431,7 +431,7 @@ def tensors_in(value: Any) -> list[Any]:
 
 
 def described(error: BaseException) -> str:
-    """Why a trace could not be played, in one line."""
+    """Return in one line why a trace could not be played."""
     if isinstance(error, Unplayable):
         return f"its trace {error}"
     cause = error.__cause__ or error
