@@ -24,7 +24,7 @@ from without_card import ASSIGNMENT, cardless, interpreted, judged
 from grader.assignment.records import Assignment
 from grader.base import filebundle
 from grader.build import readpython
-from grader.run import replay
+from grader.run import replay, tracing
 
 HEAD = """
 import ctypes, gc, sys, threading
@@ -667,3 +667,13 @@ def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: py
     for text in ("lost: why", "!", base64.b64encode(b"no").decode()):
         with pytest.raises(replay.Unplayable):
             player.play(text, [])
+
+
+def test_a_lost_trace_leaves_the_call_in_peace() -> None:
+    """No trace holds a generator; the calls behind the first one that takes it are made all the same."""
+    trace, drawn = tracing.Trace(), torch.Generator()
+    x = torch.zeros(4)
+    with trace.follow([x]):
+        for _ in range(2):
+            x += torch.rand(4, generator=drawn)
+    assert trace.packed() == "lost: an argument of type Generator" and trace.seen["op rand"] == 2

@@ -311,10 +311,8 @@ def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> 
     own = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
     own |= {each.arg for each in inner if isinstance(each, ast.arg)}
     own |= {each.name for each in inner if isinstance(each, ast.FunctionDef)}
-    known, parts = (
-        {*own, *space, *BUILTINS.split()},
-        {id(each.value) for each in inner if isinstance(each, ast.Attribute)},
-    )
+    known = {*own, *space, *BUILTINS.split()}
+    parts = {id(each.value) for each in inner if isinstance(each, ast.Attribute)}
     for each in inner:
         place = f"launches {node.name} (line {getattr(each, 'lineno', node.lineno)}), which uses"
         if not isinstance(each, NODES):

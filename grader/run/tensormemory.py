@@ -57,7 +57,7 @@ class Memory:
         self.known: dict[tuple[int, int], Region] = {}
         self.launches, self.depth = 0, 0
         self.trace: Any = None
-        """A `grader.run.tracing.Trace`, which is told of launches."""
+        """Records launches: a `grader.run.tracing.Trace`."""
         self.alive: tuple[list[int], list[int]] | None = None
         """Where the storages of all tensors that are alive begin and end, once a launch has asked."""
         self.lines: set[int] = set()

@@ -48,7 +48,7 @@ class Trace:
         self.names_only = False
         """True for calls of which only the operators' names are asked for."""
         self.seen: dict[str, int] = {}
-        """Calls of each operator ("op mm"), and numbers that operators computed."""
+        """Calls of each operator ("op mm")."""
         self.steps: list[list[Any]] = []
         self.kernels: dict[str, int] = {}
         self.storages: dict[int, tuple[int, Any]] = {}
@@ -172,13 +172,11 @@ class Trace:
                     if isinstance(found, types.ModuleType):
                         names[name] = self.module(found, code, depth)
                     elif found is not None:
-                        told = self.callable(found, depth, name)
-                        names[name] = self.value(found) if told is None else told
+                        names[name] = self.meaning(found, depth, name)
             cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
             for name, cell in cells:
                 with contextlib.suppress(NoTrace, ValueError):
-                    told = self.callable(cell.cell_contents, depth, name)
-                    names[name] = self.value(cell.cell_contents) if told is None else told
+                    names[name] = self.meaning(cell.cell_contents, depth, name)
         constants = sorted(self.constants(function))
         entry = json.dumps([code.co_filename, function.__name__, code.co_firstlineno, names, constants])
         return self.kernels.setdefault(entry, len(self.kernels))
@@ -191,9 +189,13 @@ class Trace:
         for name in code.co_names:
             if (found := getattr(module, name, None)) is not None:
                 with contextlib.suppress(NoTrace):
-                    told = self.callable(found, depth, name)
-                    own[name] = self.value(found) if told is None else told
+                    own[name] = self.meaning(found, depth, name)
         return {"namespace": own}
+
+    def meaning(self, value: Any, depth: int, name: str) -> Any:
+        """Describe what a name of a kernel stands for."""
+        told = self.callable(value, depth, name)
+        return self.value(value) if told is None else told
 
     def constants(self, function: types.FunctionType) -> set[str]:
         """The arguments of a kernel that are marked as constants, under whatever name the mark was imported."""
@@ -216,8 +218,6 @@ class Trace:
         """Keep what goes wrong in here from the student's code: the trace is lost."""
         from torch.utils._python_dispatch import _disable_current_modes
 
-        if self.lost:
-            return
         try:
             with _disable_current_modes():
                 yield
@@ -238,8 +238,9 @@ class Trace:
         if self.names_only:
             return function(*arguments, **keywords)
         told: Any = None
-        with contextlib.nullcontext() if self.lost else self.recording():
-            told = self.value(list(arguments)), {key: self.value(each) for key, each in keywords.items()}
+        if not self.lost:
+            with self.recording():
+                told = self.value(list(arguments)), {key: self.value(each) for key, each in keywords.items()}
         result = function(*arguments, **keywords)
         if self.lost or told is None:
             return result
@@ -272,8 +273,8 @@ class Trace:
         """Record one launch of a kernel; yields what takes its grid. Operators within are the interpreter's own."""
         grid: list[int] = []
         place = len(self.steps)
-        if self.following and not self.depth and not self.names_only:
-            with contextlib.nullcontext() if self.lost else self.recording():
+        if self.following and not (self.depth or self.names_only or self.lost):
+            with self.recording():
                 signature = inspect.signature(function)
                 taken = {key: each for key, each in named.items() if key in signature.parameters}
                 options = {
@@ -293,9 +294,9 @@ class Trace:
 
     # ---- a call
 
-    def count(self, name: str, number: int = 1) -> None:
+    def count(self, name: str) -> None:
         if name in self.seen or len(self.seen) < MOST_NAMES:
-            self.seen[name] = self.seen.get(name, 0) + number
+            self.seen[name] = self.seen.get(name, 0) + 1
         else:
             self.seen["op more"] = 1
 
