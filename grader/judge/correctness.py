@@ -240,11 +240,11 @@ class Correctness:
         self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden, shape=shape)
         explain = not self.explained()
         found, _ = answers(self.part, shape, inputs, call)
-        twice = found is not None and not self.part.table
+        twice = explain and found is not None and not self.part.table
         # An explanation takes its time: where the call is to be made again, that comes first.
         result = self.marker.mark(step.case.name, shape, inputs, call, explain=explain and not twice)
         if not result.ok and twice:
-            result = self.look_for_race(session, step.case, shape, inputs, call, explain, was_right=again)
+            result = self.look_for_race(session, step.case, shape, inputs, call, was_right=again)
         return call, replace(result, hidden=step.case.hidden)
 
     def look_for_race(
@@ -254,7 +254,6 @@ class Correctness:
         shape: dict[str, int],
         inputs: Mapping[str, Any],
         call: Call,
-        explain: bool,
         *,
         was_right: bool,
     ) -> CaseResult:
@@ -270,7 +269,6 @@ class Correctness:
             inputs,
             call,
             again=again,
-            explain=explain,
             earlier=[known.diagnosis for known in self.cases if known.diagnosis],
             shared=session.shares_work,
         )

@@ -149,7 +149,8 @@ class PartJudge:
             raise faults.lacks_gpu("It compiles. Its results and its time are not judged")
         self.check_results()
         self.tell_correctness()
-        self.flag_library_work()
+        if not self.has_hidden_cases():
+            self.flag_library_work()  # Else once for all cases, after the hidden ones.
         if not bench.options.timing or rule is None or self.verdict != "pass":
             return
         if has_card:
@@ -165,7 +166,9 @@ class PartJudge:
             # Only a lab on a GPU waits for what it alone needs to be imported; the same in `measure_time`.
             from grader.judge.ondevice import operators
 
-            self.add_flags(operators.flags(self.results.marker, self.results.observed))
+            # Playing calls again takes as long as making them: a part without points needs no evidence of its work.
+            is_paid = self.results.verdict == "pass" or self.part.case_credit > 0
+            self.add_flags(operators.flags(self.results.marker, self.results.observed, play=is_paid))
 
     def check_results(self) -> None:
         self.results.check()

@@ -70,8 +70,10 @@ Observed = tuple[Case, bool, tuple[ProfileRow, ...], str]
 """One call: case, right or not, what it called, and its trace."""
 
 
-def flags(marker: Marker, calls: Sequence[Observed]) -> tuple[Flag, ...]:
-    """Flags for right calls whose outputs no kernel made, and for work of libraries that is not allowed."""
+def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tuple[Flag, ...]:
+    """Flags for right calls whose outputs no kernel made, and for work of libraries that is not allowed.
+
+    Without `play` no trace is played again: only what the calls themselves went through counts."""
     bench, part = marker.bench, marker.part
     device, built = part.device, bench.build_of(part)
     assert device is not None and bench.device is not None
@@ -87,7 +89,7 @@ def flags(marker: Marker, calls: Sequence[Observed]) -> tuple[Flag, ...]:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
     rows, said, much = [row for _, rows, _ in right.values() for row in rows], "", []
     needs_kernel = device.autograd is None or device.autograd.language != "pytorch"
-    if needs_kernel and not bench.device.place.zygote.blind:
+    if play and needs_kernel and not bench.device.place.zygote.blind:
         played, said = play_again(marker, [(case, trace) for case, _, trace in right.values()])
         rows += [row for profile, _ in played for row in profile]
         much = [told for profile, given in played for told in _computed(profile, given)]
