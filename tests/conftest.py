@@ -63,6 +63,18 @@ def one_of_each(
     return found
 
 
+def some(values: Iterable[object], one_of: int) -> list[ParameterSet]:
+    """Return parameters of which the first of every `one_of` is in both tiers, the others only in the full one."""
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=[pytest.mark.full] if at % one_of else [],
+            id=value if isinstance(value, str) else None,
+        )
+        for at, value in enumerate(values)
+    ]
+
+
 def code_of(mutation: Mutation) -> Hashable:
     return mutation.codes[:1]
 
@@ -72,12 +84,17 @@ def part_of(mutation: Mutation) -> Hashable:
 
 
 def in_files(
-    made: Sequence[Mutation], key: Callable[[Mutation], Hashable], most: int = 45
+    made: Sequence[Mutation],
+    key: Callable[[Mutation], Hashable],
+    most: int = 45,
+    elsewhere: Sequence[Mutation] = (),
 ) -> list[ParameterSet]:
-    """Return lists of kernels for one file, as parameters. The first of each key is in both tiers."""
-    first = {key(mutation): mutation for mutation in reversed(made)}
-    chosen = [mutation for mutation in made if first[key(mutation)] is mutation]
-    others = [mutation for mutation in made if first[key(mutation)] is not mutation]
+    """Return lists of kernels for one file, as parameters. The first of each key is in both tiers, but for keys that
+    kernels of another lab have, whose own tests are cheaper."""
+    tried = {key(mutation) for mutation in elsewhere}
+    first = {key(mutation): mutation for mutation in reversed(made) if key(mutation) not in tried}
+    chosen = [mutation for mutation in made if first.get(key(mutation)) is mutation]
+    others = [mutation for mutation in made if first.get(key(mutation)) is not mutation]
     return [
         pytest.param(some[start : start + most], marks=marks, id=f"{name} from {start}")
         for name, some, marks in (("first", chosen, ()), ("others", others, pytest.mark.full))
@@ -142,6 +159,11 @@ def keeping(source: str, *functions: str) -> str:
             source = re.sub(rf"^torch::Tensor {name}\(.*?^}}\n", "", source, flags=re.DOTALL | re.MULTILINE)
             source = re.sub(rf'^ *m\.def\("{name}".*?;\n', "", source, flags=re.DOTALL | re.MULTILINE)
     return source
+
+
+def lightly(text: str) -> str:
+    """Return a C++ file that compiles in half of the time, for many kernels whose results alone are judged."""
+    return f'_Pragma("GCC optimize(\\"O1\\")")\n{text}'
 
 
 def write(folder: Path, text: str, name: str = "module.cpp") -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import without_card
-from conftest import ROOT, in_files, part_of, results_alone
+from conftest import ROOT, in_files, one_of_each, part_of, results_alone
 from without_card import cardless, interpreted, words
 
 from grader.assignment.loading import load
@@ -37,7 +37,7 @@ def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: 
     assert len(unnamed) <= 0.15 * len(known.WRONG), unnamed
 
 
-@pytest.mark.parametrize("made", [pytest.param(one, id=one.name) for one in known.RIGHT])
+@pytest.mark.parametrize("made", one_of_each(known.RIGHT, part_of, name=lambda one: one.name))
 def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> None:
     part = judged(tmp_path, edited(MASTER, made), [made.part])[made.part]
     assert (part.verdict, part.flags) == ("pass", ())
@@ -107,7 +107,13 @@ class Older(FlashAttentionTriton):
 ADAPTER = "def get_flashattention_autograd_function_triton():\n    return FlashAttentionTriton\n"
 
 
-@pytest.mark.parametrize("more", [CARD, USER + BFLOAT16, SECOND + ADAPTER], ids=["card", "user", "adapter"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(CARD + USER + BFLOAT16, id="card and user"),
+        pytest.param(SECOND + ADAPTER, id="adapter", marks=pytest.mark.full),
+    ],
+)
 def test_a_file_for_a_card_passes_unchanged(more: str, tmp_path: Path) -> None:
     found = judged(tmp_path, edited(MASTER, Mutation("", "", ())) + more)
     outcomes = {part: (one.verdict, one.flags) for part, one in found.items()}

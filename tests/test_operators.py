@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import code_of, in_files, needs_delays, part_of, refused, results_alone, write
+from conftest import code_of, in_files, lightly, needs_delays, part_of, refused, results_alone, write
 from torch import Tensor
 from torch.nn import functional
 
@@ -25,6 +25,7 @@ from grader.judge.diagnosis.diagnose import SAME_OUTPUT
 from grader.report import student
 from labs.operators import LAB, kernels
 from labs.operators.oracle import ORACLES, RESULT
+from labs.softmax import kernels as softmax
 
 FOLDER = labs.named("operators")
 ASSIGNMENT = load(labs.assignment_file(FOLDER, staff=True))
@@ -37,7 +38,8 @@ def judge(text: str, parts: Sequence[Part], folder: Path) -> tuple[PartResult, .
 
 
 def judged(made: Sequence[Mutation], folder: Path) -> list[tuple[Mutation, PartResult]]:
-    return list(zip(made, judge(*kernels.side_by_side(ASSIGNMENT, MASTER, made), folder), strict=True))
+    text, parts = kernels.side_by_side(ASSIGNMENT, MASTER, made)
+    return list(zip(made, judge(lightly(text), parts, folder), strict=True))
 
 
 SIZES = {
@@ -95,7 +97,7 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
     refused("a window of 9 does not fit", LAB.make_inputs, "maps", {**SIZES, "side": 9}, 1)
 
 
-@pytest.mark.parametrize("made", in_files(kernels.WRONG, code_of))
+@pytest.mark.parametrize("made", in_files(kernels.WRONG, code_of, elsewhere=softmax.WRONG))
 def test_wrong_kernels_are_named(made: Sequence[Mutation], tmp_path: Path) -> None:
     for mutation, result in judged(made, tmp_path):
         told = f"{mutation.part}: {mutation.name}: {result.diagnosis}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import ROOT, refused
+from conftest import ROOT, refused, some
 from torch import Tensor
 from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, rounded, scores
 
@@ -193,7 +193,9 @@ HONEST |= {"flash, one key at a time": lambda x: flash(x, 1), "flash, blocks of 
 
 
 @pytest.mark.parametrize("distribution", ATTENTION_DISTRIBUTIONS)
-@pytest.mark.parametrize(("n", "d"), [(1, 7), (2, 5), (7, 32), (16, 1), (97, 40), (128, 128), (256, 32)])
+@pytest.mark.parametrize(
+    ("n", "d"), some([(1, 7), (97, 40), (2, 5), (7, 32), (16, 1), (128, 128), (256, 32)], 4)
+)
 def test_honest_kernels_use_a_tenth_of_the_budget(distribution: str, n: int, d: int) -> None:
     x, expected = attention(distribution, 1, 2, n, d)
     used = {name: compare(expected, kernel(x)).budget_used for name, kernel in HONEST.items()}

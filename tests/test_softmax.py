@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import code_of, in_files, part_of, results_alone, write, write_files
+from conftest import code_of, in_files, lightly, part_of, results_alone, write, write_files
 
 from grader import __main__ as grading
 from grader import score
@@ -39,8 +39,8 @@ def judged(folder: Path, text: str, parts: Sequence[Part] = ASSIGNMENT.parts) ->
 
 
 def side_by_side(folder: Path, made: Sequence[Mutation]) -> list[tuple[Mutation, PartResult]]:
-    parts = judged(folder, *kernels.side_by_side(ASSIGNMENT, SOURCE, made)).parts
-    return list(zip(made, parts, strict=True))
+    text, parts = kernels.side_by_side(ASSIGNMENT, SOURCE, made)
+    return list(zip(made, judged(folder, lightly(text), parts).parts, strict=True))
 
 
 @pytest.mark.parametrize("made", in_files(kernels.WRONG, code_of, most=60))

@@ -115,16 +115,25 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
     assert told["right"]["inputs_version"] == 2
 
 
-def test_a_python_without_torch_judges(master: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "torch",
+    [REFUSES_TORCH, pytest.param(HIDES_TORCH, marks=pytest.mark.full)],
+    ids=["not imported", "absent"],
+)
+def test_a_python_without_torch_judges(torch: str, master: str, tmp_path: Path) -> None:
+    """A machine without torch compiles by another standard, and needs headers of its own: the full tier alone."""
     small = keeping(master, "myNaiveAttention")
     sources = {"right": small, "scaled": apply(small, [SCALED]), "timed": small}
-    told = judged(sources, tmp_path, torch=HIDES_TORCH, table=False)
+    told = judged(sources, tmp_path, torch=torch, table=False)
     assert [part["verdict"] for part in told["right"]["parts"]] == ["pass"] * 3
     assert [part["verdict"] for part in told["scaled"]["parts"]] == ["pass", "pass", "wrong"]
     assert told["scaled"]["parts"][2]["diagnosis"]["code"] == "scaled"
     assert told["timed"]["parts"][0]["time"]["rounds"]
-    for result in told.values():
-        assert result["toolchain"]["torch"] == "absent" and result["toolchain"]["cxx_standard"] == "c++17"
+    if torch == HIDES_TORCH:
+        found = {
+            (result["toolchain"]["torch"], result["toolchain"]["cxx_standard"]) for result in told.values()
+        }
+        assert found == {("absent", "c++17")}
 
 
 COMMAND_LINE = "\nimport runpy; sys.argv[0] = 'gpt149.py'; runpy.run_path('gpt149.py', run_name='__main__')"

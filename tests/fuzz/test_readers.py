@@ -10,15 +10,17 @@ from fuzz.mutating import Reader, fuzz, growth
 
 #: For each reader; an expensive one has fewer.
 INPUTS = 400
+QUICK = 80
 READERS = [*inside.readers(), *outside.READERS, *papers.READERS]
 PATTERNS = [(reader, name) for reader in READERS for name in reader.patterns]
 
 
+@pytest.mark.parametrize("inputs", [QUICK, pytest.param(INPUTS, marks=pytest.mark.full)])
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_mutated_inputs_end_in_no_error_but_the_promised_ones(reader: Reader) -> None:
-    done = fuzz(reader, INPUTS)
+def test_mutated_inputs_end_in_no_error_but_the_promised_ones(reader: Reader, inputs: int) -> None:
+    done = fuzz(reader, inputs)
     # The examples themselves are readable: the refused inputs were broken on the way.
-    assert done.inputs == INPUTS // reader.cost and done.refused < done.inputs
+    assert done.inputs == inputs // reader.cost and done.refused < done.inputs
     assert not reader.allowed or done.refused
 
 

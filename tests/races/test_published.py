@@ -12,7 +12,7 @@ from pathlib import Path
 import published
 import pytest
 from building import PLAIN, SANITIZED, needs_tsan
-from conftest import ASSIGNMENT, one_of_each, refused, write
+from conftest import ASSIGNMENT, one_of_each, refused, some, write
 
 import gpt149
 from grader.build import sanitize
@@ -159,21 +159,24 @@ NO_PYTHON = "there is no Python where kernels run"
 
 @pytest.mark.parametrize(
     ("statement", "message"),
-    [
-        ("at::Tensor P = QTensor.matmul(KTensor);", f"calls Tensor::matmul: {TORCHS_OWN}"),
-        ("at::Tensor P = at::softmax(QTensor, -1);", f"calls at::softmax: {TORCHS_OWN}"),
-        ("at::Tensor P = QTensor * KTensor;", f"calls operator*: {TORCHS_OWN}"),
-        ("QTensor.exp_();", f"calls Tensor::exp_: {TORCHS_OWN}"),
-        ("at::Tensor P = std::exp(QTensor);", f"calls exp: {TORCHS_OWN}"),
-        ("auto P = torch::nn::functional::softmax(QTensor, 1);", f"calls torch::nn: {TORCHS_OWN}"),
-        ("auto P = QTensor.fft();", f"uses torch's Tensor::fft, {NOT_GIVEN}"),
-        ("auto P = torch::jit::load(name);", f"uses torch's torch::jit, {NOT_GIVEN}"),
-        ("auto P = QTensor.data_ptr<at::Half>();", f"uses torch's at::Half, {NOT_GIVEN}"),
-        ("auto P = QTensor.data_ptr<char>();", "uses tensors of a type that kernels are not given"),
-        ("auto P = QTensor.index({KTensor});", f"indexes by a tensor or a bool, {NOT_GIVEN}"),
-        ("py::dict P;", f"uses py::dict: {NO_PYTHON}"),
-        ("PyErr_Clear();", f"uses PyErr_Clear: {NO_PYTHON}"),
-    ],
+    some(
+        [
+            ("at::Tensor P = QTensor.matmul(KTensor);", f"calls Tensor::matmul: {TORCHS_OWN}"),
+            ("at::Tensor P = at::softmax(QTensor, -1);", f"calls at::softmax: {TORCHS_OWN}"),
+            ("at::Tensor P = QTensor * KTensor;", f"calls operator*: {TORCHS_OWN}"),
+            ("QTensor.exp_();", f"calls Tensor::exp_: {TORCHS_OWN}"),
+            ("at::Tensor P = std::exp(QTensor);", f"calls exp: {TORCHS_OWN}"),
+            ("auto P = torch::nn::functional::softmax(QTensor, 1);", f"calls torch::nn: {TORCHS_OWN}"),
+            ("auto P = QTensor.fft();", f"uses torch's Tensor::fft, {NOT_GIVEN}"),
+            ("auto P = torch::jit::load(name);", f"uses torch's torch::jit, {NOT_GIVEN}"),
+            ("auto P = QTensor.data_ptr<at::Half>();", f"uses torch's at::Half, {NOT_GIVEN}"),
+            ("auto P = QTensor.data_ptr<char>();", "uses tensors of a type that kernels are not given"),
+            ("auto P = QTensor.index({KTensor});", f"indexes by a tensor or a bool, {NOT_GIVEN}"),
+            ("py::dict P;", f"uses py::dict: {NO_PYTHON}"),
+            ("PyErr_Clear();", f"uses PyErr_Clear: {NO_PYTHON}"),
+        ],
+        4,
+    ),
 )
 def test_a_line_that_needs_more_of_torch_is_named(statement: str, message: str, tmp_path: Path) -> None:
     text = published.Written(body=published.vectors(f"    {statement}\n")).text

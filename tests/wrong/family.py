@@ -1,6 +1,6 @@
 """Judges the family of wrong kernels and right variants, and prints what became of each.
 
-As a program, from the project's folder: `PYTHONPATH=. python tests/wrong/family.py`.
+As a program, from the project's folder: `PYTHONPATH=.:tests python tests/wrong/family.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from conftest import lightly
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
@@ -58,7 +59,7 @@ def first_of_each_code(mutations: Sequence[Mutation]) -> list[Mutation]:
 
 def write(group: Sequence[Mutation], folder: Path) -> Path:
     source = folder / "module.cpp"
-    source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
+    source.write_text(lightly(side_by_side((ROOT / "module.cpp").read_text(), group)))
     return source
 
 
