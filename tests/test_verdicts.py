@@ -21,7 +21,7 @@ from grader import score
 from grader.assignment.regions import strip_solution
 from grader.report import result_json
 
-SMALL = ("-N", "64", "-B", "2", "-br", "16", "-bc", "24", "--no-time")
+SMALL = ("-N", "64", "-B", "2", "-br", "16", "-bc", "24", "--no-time", "--no-table")
 GPT149 = (sys.executable, str(ROOT / "gpt149.py"))
 KERNELS = {part.id: part.function for part in ASSIGNMENT.parts if part.function.startswith("my")}
 

@@ -397,7 +397,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
 def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_path: Path, right: str) -> None:
     source, wrong = tmp_path / "module.cpp", right.replace(*DOUBLED, 1)
     source.write_text(right)
-    with session(source, "-N", "16", "--no-time") as one:
+    with session(source, "-N", "16", "--no-time", "--no-table") as one:
         one.judged("PASS 10 / 10  first look")
         one.save(wrong, "WRONG RESULT 0 / 10")
         text = one.save(right, "equal object")

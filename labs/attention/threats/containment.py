@@ -13,7 +13,7 @@ FORGE = r"""
     uint32_t length = said.size();
     uint64_t bytes = %s;
     std::vector<char> payload(bytes, 0);
-    for (int fd = 3; fd < 40; fd++)
+    for (int fd = 3; fd < 1100; fd++)
         if (fcntl(fd, F_GETFD) >= 0 && write(fd, &length, 4) + write(fd, &bytes, 8) > 0)
             if (write(fd, said.data(), length) + write(fd, payload.data(), bytes) < 0) continue;
 """

@@ -64,9 +64,16 @@ def asked(threat: Threat, part_id: str) -> Part:
 
 
 def judge(
-    submission: Submission, folder: Path, named: Mapping[str, str], zygote: Zygote, **confinement: object
+    submission: Submission,
+    folder: Path,
+    named: Mapping[str, str],
+    zygote: Zygote,
+    *,
+    table: bool = True,
+    **confinement: object,
 ) -> SubmissionResult:
-    """`confinement` is what `evaluate` takes for the sandbox of the zygote."""
+    """Judge a file. With `table` as a student's run does, which profiles right kernels in a process with torch;
+    without it as a class's run does. `confinement` is what `evaluate` takes for the sandbox of the zygote."""
     first = submission.first
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "module.cpp"
@@ -78,7 +85,7 @@ def judge(
     options = Options(
         shape=SHAPE,
         timing=first.timed,
-        profile=True,
+        profile=table,
         seed=149,
         time_budget_s=TIME_BUDGET_S,
     )
