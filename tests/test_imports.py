@@ -36,6 +36,11 @@ def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) ->
     assert imports.closure(tmp_path, ["grader.a"]) == {"grader.a", "grader.b", "grader"}
 
 
+def test_faults_to_plant_are_still_in_the_code() -> None:
+    ran = python("benchmarks/planted_faults.py", "--list")
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_relative_imports_are_resolved(tmp_path: Path) -> None:
     known = ("labs.x.oracle", "labs.x.suspects.b")
     for module, statement, imported in (
