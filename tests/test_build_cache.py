@@ -93,7 +93,7 @@ def warm_cache(tmp_path: Path) -> Path:
 
 def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatch, warm_cache: Path) -> None:
     """Kernels for another instruction set wait for a header, and not for the stand-in to be compiled again."""
-    usual, sources = standin.prepare(nativebuild.OWN_FLAGS), standin.sources()
+    usual = standin.prepare(nativebuild.OWN_FLAGS)
     compiled: list[str] = []
 
     def made(command: Sequence[str], place: Path, deadline: float) -> float:
@@ -110,7 +110,7 @@ def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatc
     # Flags that decide more than that have objects of their own.
     for other in (("-fsanitize=address", "-O1"), ("-DMORE",)):
         standin.prepare((*nativebuild.OWN_FLAGS, *other), cache=warm_cache)
-        assert sorted(compiled) == sorted([standin.HEADER, *(source.name for source in sources)])
+        assert sorted(compiled) == sorted([standin.HEADER, standin.SOURCE.name])
         compiled.clear()
 
 

@@ -42,6 +42,8 @@ from grader.build.toolchain import (
 PLAIN = Path(__file__).resolve().parents[1] / "run" / "inside" / "plain"
 INCLUDES = (f"-I{PLAIN}", f"-I{SHIM}")
 HEADER, PRECOMPILED = "plain_torch.h", "plain_torch.h.gch"
+SOURCE, OBJECT = PLAIN / "plain.cpp", "plain.o"
+"""What is compiled once and linked with every student's object."""
 #: Headers that a kernel file may include. They are empty: the stand-in is included in front of everything.
 HEADERS = (
     *(f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch", "types", "utils")),
@@ -162,8 +164,8 @@ class Prepared:
 
     @property
     def objects(self) -> tuple[Path, ...]:
-        """The stand-in's own objects, to be linked with the student's."""
-        return tuple(self.folder / f"{source.stem}.o" for source in sources())
+        """The stand-in's own code, to be linked with the student's object."""
+        return (self.folder / OBJECT,)
 
     def command(self) -> tuple[str, ...]:
         """The compiler with all flags, up to but without the source and what is to become of it (`-c`,
@@ -174,11 +176,6 @@ class Prepared:
             # gcc takes the precompiled header if it lies where it looks first, and else the header from PLAIN.
             forced = (f"-I{self.folder}", "-include", HEADER)
         return (str(self.tools.compiler), *forced, *self.flags, f"-I{self.folder / 'include'}")
-
-
-def sources() -> tuple[Path, ...]:
-    """What is compiled once and linked with every student's object."""
-    return tuple(sorted(PLAIN.glob("*.cpp")))
 
 
 def write_headers(folder: Path) -> None:
@@ -231,10 +228,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
             commands = [(*compiler, "-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))]
             # Without that header, which also holds the student's side of the C interface.
             if lent is None:
-                commands += [
-                    (*compiler, "-c", str(source), "-o", str(made / f"{source.stem}.o"))
-                    for source in sources()
-                ]
+                commands.append((*compiler, "-c", str(SOURCE), "-o", str(made / OBJECT)))
             for known in lent.objects if lent else ():
                 objectcache.second_name(str(known), str(made / known.name))
             with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
