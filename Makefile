@@ -54,6 +54,7 @@ test-gpu: setup .venv/triton
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/prose.py
 	$(BIN)/lint-imports --no-logo --cache-dir build/import-linter
 	$(BIN)/mypy
 

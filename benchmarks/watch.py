@@ -105,7 +105,7 @@ class Session:
 
 
 def history(line: str) -> bool:
-    """Whether it is a line of the history: the last one of them belongs to the last save."""
+    """Return True if it is a line of the history: the last one of them belongs to the last save."""
     return line.startswith("  ") and line[4:5] == ":" and line[7:8] == ":"
 
 
@@ -256,7 +256,7 @@ def soak(master: str, saves: int, seed: int) -> int:
 
 
 def _is_ours(process: Path) -> bool:
-    """Whether it is a judged program of this cache, or a compiler at work in it."""
+    """Return True if it is a judged program of this cache, or a compiler at work in it."""
     cache = str(cache_root())
     try:
         return any(os.readlink(process / link).startswith(cache) for link in ("exe", "cwd"))

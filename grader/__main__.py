@@ -20,7 +20,7 @@ WORKER_BYTES = 2 << 30
 
 
 def has_room(module: str) -> bool:
-    """Whether this copy of the kit holds a room: a handout does without those of the staff.
+    """Return True if this copy of the kit holds a room: a handout does without those of the staff.
 
     Looked for beside this file only: an environment in which another copy is installed would lend it that one's.
     """

@@ -170,7 +170,7 @@ def _kept(name: str, make: Callable[[Path], Path]) -> Path:
 
 
 def has_sources(recipe: ReferenceRecipe = REFERENCE) -> bool:
-    """Whether this copy of the kit can compile the kernels: a handout cannot."""
+    """Return True if this copy of the kit can compile the kernels: a handout cannot."""
     return all((SOURCE_DIR / name).is_file() for name in recipe.sources)
 
 

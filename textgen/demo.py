@@ -92,7 +92,7 @@ OWN = (
 
 
 def wanted(given: argparse.Namespace) -> bool:
-    """Whether the command line asks for the demo. Raises UsageError for its options without it."""
+    """Return True if the command line asks for the demo. Raises UsageError for its options without it."""
     if given.inference or given.test == "compare":
         return True
     for name in (*OWN, "trust_my_kernel"):

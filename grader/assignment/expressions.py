@@ -59,7 +59,7 @@ def call_of(expression: str, name: str) -> list[str] | None:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number that Python writes so: 0.5, 1e-3."""
+    """Return True if a text is a number that Python writes so: 0.5, 1e-3."""
     try:
         return isinstance(ast.literal_eval(text), int | float)
     except (ValueError, SyntaxError):

@@ -105,7 +105,7 @@ class Lab(ABC):
     """What a command line may ask to be judged, where that is to be known before any YAML is read: the main lab's."""
 
     has_demo: ClassVar[bool] = False
-    """Whether the student's command line has a demo that calls its kernels."""
+    """True if the student's command line has a demo that calls its kernels."""
 
     growth: ClassVar[tuple[str, tuple[int, ...]]] = ("", ())
     """The size over which memory is looked at, and values for it; without one the first, at its default."""

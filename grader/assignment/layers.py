@@ -40,7 +40,7 @@ def read(path: Path) -> Layered:
 
 
 def are_assignments(path: Path) -> bool:
-    """Whether a file, and each that it extends, is YAML that says of itself that it is an assignment."""
+    """Return True if a file, and each that it extends, is YAML that says of itself that it is an assignment."""
     seen: set[Path] = set()
     while path not in seen and len(seen) < DEEPEST:
         seen.add(path)

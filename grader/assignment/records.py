@@ -183,7 +183,7 @@ class Assignment:
     """sha256 of every file it was read from, and of the seed where the caller gave one."""
     torch_runner: TorchRunner = "needed"
     profiler_table: bool = False
-    """Whether results of a class have torch's own figures of memory and its operators, which takes a second each."""
+    """True if results of a class have torch's own figures of memory and its operators, which takes a second each."""
     packages: tuple[str, ...] = ()
     """Python packages that a hand-in may import besides torch, Triton and NumPy."""
 

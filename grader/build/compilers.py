@@ -125,7 +125,7 @@ class Compilers:
         return known.files() if known and program == known.path else programs_folders(program)
 
     def must_wait(self) -> bool:
-        """Whether the source cannot be compiled here for want of ispc; `waits_for` says so then."""
+        """Return True if the source cannot be compiled here for want of ispc; `waits_for` says so then."""
         if not ispc.must_wait(self.source.text, self.source.ispc_file):
             return False
         self.waits_for = ispc.TOOL
@@ -198,7 +198,7 @@ class Compilers:
             return None
 
     def ispc_runs(self, compiler: ispc.Compiler) -> bool:
-        """Whether it compiles a file of the kit's own in this sandbox."""
+        """Return True if it compiles a file of the kit's own in this sandbox."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, None) as room,

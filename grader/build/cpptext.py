@@ -59,8 +59,8 @@ def _squeezed(code: str) -> str:
 
 
 def renames_lines(source: str) -> bool:
-    """Whether the file itself names its lines, so that places in the compiler's messages are its own words; also where
-    the beginning of a raw string is written so that compilers may not agree on what it is."""
+    """Return True if the file itself names its lines, so that places in the compiler's messages are its own words; also
+    where the beginning of a raw string is written so that compilers may not agree on what it is."""
     spliced = _splice(source)
     code = _code(spliced.text, spliced)
     return spliced.is_doubtful or LINE_DIRECTIVE.search(code) is not None

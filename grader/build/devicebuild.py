@@ -99,8 +99,8 @@ def _made(started: float, message: str, path: Path | None, key: str, **more: obj
 
 
 def python(source: Path, entries: Iterable[str] = (), **options: object) -> Build:
-    """Whether a file is Python, and this Python has what runs its kernels. `entries` are the functions that are judged,
-    `options` fields of BuildOptions.
+    """Return True if a file is Python, and this Python has what runs its kernels. `entries` are the functions that are
+    judged, `options` fields of BuildOptions.
 
     Raises UsageError when the source cannot be read.
     """

@@ -109,7 +109,7 @@ def _functions(source: str) -> dict[str, list[str]]:
 
 
 def _same_count(row: str, name: str, wanted: int) -> bool:
-    """Whether the call in this row has so many arguments, or goes on in the next row."""
+    """Return True if the call in this row has so many arguments, or goes on in the next row."""
     start = row.find(name)
     opening = row.find("(", start)
     if start < 0 or opening < 0:

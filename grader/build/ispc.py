@@ -109,7 +109,7 @@ def beside(source: Path) -> IspcFile | None:
 
 
 def is_empty(text: bytes) -> bool:
-    """Whether a file holds nothing but white space and whole comments. Linear in its length, and bounded."""
+    """Return True if a file holds nothing but white space and whole comments. Linear in its length, and bounded."""
     if len(text) > LONGEST_EMPTY_BYTES:
         return False
     at = 3 if text.startswith(b"\xef\xbb\xbf") else 0
@@ -128,7 +128,7 @@ def is_empty(text: bytes) -> bool:
 
 
 def must_wait(text: bytes, handed_in: IspcFile | None) -> bool:
-    """Whether a module.cpp with this text cannot be compiled here, for want of `ispc` alone.
+    """Return True if a module.cpp with this text cannot be compiled here, for want of `ispc` alone.
 
     One that nowhere names the header may do without: module.ispc may be a leftover.
     """

@@ -114,7 +114,7 @@ TORCH_SYMBOL = re.compile(r"\b(?:at|c10|torch|caffe2|pybind11)::|\bPy[A-Z_]")
 def is_final(
     source: str, output: str, full_names: Callable[[], frozenset[str]], *, all_of_aten: bool = False
 ) -> bool:
-    """Whether the real headers would fail on `source` as the light ones did, with compiler output `output`.
+    """Return True if the real headers would fail on `source` as the light ones did, with compiler output `output`.
 
     `all_of_aten` says that the file was compiled against torch/types.h: then names of tensor functions were all there.
     `full_names` gives every word of the real headers; it is costly and called only when all else is settled.
@@ -142,7 +142,7 @@ def is_final(
 
 
 def needs_python(source: str) -> bool:
-    """Whether the file names Python objects or pybind11's, which only torch/extension.h declares."""
+    """Return True if the file names Python objects or pybind11's, which only torch/extension.h declares."""
     code = without_comments(source)
     spelt = {name for space, name in QUALIFIED.findall(code) if space in ("py", "pybind11")}
     if not spelt <= PYBIND_NAMES or PYTHON_MODULE.search(code):
@@ -151,7 +151,7 @@ def needs_python(source: str) -> bool:
 
 
 def _is_of_assembler(line: str) -> bool:
-    """Whether it is an error of the assembler's, in a file that the compiler made."""
+    """Return True if it is an error of the assembler's, in a file that the compiler made."""
     place = ASSEMBLER.match(line)
     return place is not None and re.search(r"(?i)\berror:", line[place.end() :]) is not None
 

@@ -250,7 +250,7 @@ def _make_kit(tools: Toolchain, place: Path) -> None:
 
 
 def _works(tools: Toolchain, linkage: str, place: Path) -> bool:
-    """Whether a program of this kind can be linked and does what inside/trial.cpp asks of it."""
+    """Return True if a program of this kind can be linked and does what inside/trial.cpp asks of it."""
     if tools.system == "Darwin" and linkage != "dynamic":
         return False
     linked = _limited(_link(tools, linkage, [RUNNER, "trial.o"], TRIAL), place)

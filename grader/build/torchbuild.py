@@ -310,7 +310,7 @@ class _Work(Compilers):
         return failure
 
     def can_link(self, linker: str) -> bool:
-        """Whether this linker makes an object of a file of the kit's own that needs the C++ library."""
+        """Return True if this linker makes an object of a file of the kit's own that needs the C++ library."""
         self.options.tell("headers")
         with objectcache.workplace(self.cache) as place:
             (place / "probe.cpp").write_text(LINKER_PROBE)
@@ -351,7 +351,7 @@ class _Work(Compilers):
         return replace(finished, returncode=1, output="\n".join(missing).encode()) if missing else None
 
     def may_be_mended(self, failure: Finished, rung: str) -> bool:
-        """Whether a higher rung could make a source compile that failed on this one."""
+        """Return True if a higher rung could make a source compile that failed on this one."""
         if rung == "full" or failure.timed_out or diagnostics.ran_out_of_memory(failure):
             return False
         self.options.tell("inspection")

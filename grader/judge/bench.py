@@ -51,7 +51,7 @@ class Options:
     profile: bool = True
     sanitize: bool = False
     second_look: bool = False
-    """Whether other builds of a file that is wrong or crashes may be made to find the line: in a student's own run, in
+    """True if other builds of a file that is wrong or crashes may be made to find the line: in a student's own run, in
     which nothing is confined."""
     watch_races: Callable[[Part], str] | None = None
     """What a watched run says of a part whose results differ from call to call: variable and lines, or ""."""

@@ -103,7 +103,7 @@ def _lacking_kernel(part: Part, functions: Mapping[str, str]) -> Diagnosis | Non
 
 
 def as_autograd(part: Part, functions: Mapping[str, str]) -> bool:
-    """Whether a file with these functions is called by way of its autograd.Function."""
+    """Return True if a file with these functions is called by way of its autograd.Function."""
     device = part.device
     return device is not None and device.autograd is not None and part.function not in functions
 

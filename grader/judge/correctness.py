@@ -303,7 +303,7 @@ class Correctness:
         return replace(told, message=f"{told.message} {sentence}") if sentence else told
 
     def explained(self) -> bool:
-        """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
+        """Return True if the wrong cases so far have been explained often enough: each explanation takes its time."""
         from grader.judge.diagnosis.diagnose import undecided, unexplained
 
         if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):

@@ -127,8 +127,8 @@ class Marker:
         )
 
     def _is_in_text(self, pattern: str) -> bool:
-        """Whether the part's function has this in a line that does more than copy an argument; True where its text is
-        not found."""
+        """Return True if the part's function has this in a line that does more than copy an argument; True where its
+        text is not found."""
         return self.body is None or bool(self.body.uses(pattern))
 
     @functools.cached_property

@@ -55,7 +55,7 @@ class Oracle(ABC):
     outside_codes: frozenset[str] = frozenset()
     """Codes of suspects that read beside a tensor: what they read changes from call to call without a race."""
     explains_not_finite = False
-    """Whether `suspects` predicts NaN and infinities, too: then it is asked about outputs that hold some."""
+    """True if `suspects` predicts NaN and infinities, too: then it is asked about outputs that hold some."""
     mistakes: tuple[Suspect, ...] = ()
     """Suspects whose `predict` takes a `fitting.Situation` and gives the whole output, simpler ones first."""
     probes: Mapping[str, tuple[int, ...]] = {}

@@ -43,7 +43,7 @@ class PartJudge:
         self.flags: list[Flag] = []
         self.correctness_told = False
         self.has_results = False
-        """Whether all public cases were called."""
+        """True if all public cases were called."""
         self.builds = [bench.build]
         """What its runners were given."""
         self.profiled: Call | None = None
@@ -241,7 +241,7 @@ class PartJudge:
     # ---- integrity
 
     def is_trusted(self) -> bool:
-        """Whether nothing of the student's runs here, or not as it would be judged."""
+        """Return True if nothing of the student's runs here, or not as it would be judged."""
         return self.part.is_torch or self.bench.options.sanitize
 
     def look_for_cheats(self) -> None:

@@ -85,7 +85,7 @@ class Request:
     reserved_bytes: int = 0
     """Of a "reserve": what the runner allocates, writes and frees, so that its next call finds no fresh memory."""
     echo: bool = False
-    """Whether the inputs are asked for as they are after the call, since some of them are its outputs."""
+    """True if the inputs are asked for as they are after the call, since some of them are its outputs."""
 
     dtypes: tuple[str, ...] = ()
     """The protocol's names of the inputs' types where NumPy has another one for their bytes; () for NumPy's."""

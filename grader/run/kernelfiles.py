@@ -412,7 +412,7 @@ def attempted(work: Callable[[], None]) -> None:
 
 
 def _is_students(error: BaseException) -> bool:
-    """Whether a raise of the student's file itself is its origin, and nothing that the file called."""
+    """Return True if a raise of the student's file itself is its origin, and nothing that the file called."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -323,7 +323,7 @@ class Session:
         return [memoryview(FRAME.pack(len(text), input_bytes) + text), *inputs], None
 
     def _send_some(self, buffers: list[memoryview]) -> bool:
-        """Whether there is more to send."""
+        """Return True if there is more to send."""
         try:
             # All at once: each write of its own would wake the runner for a part of the request.
             written = os.writev(self._request_fd, buffers)

@@ -112,7 +112,7 @@ class Zygote:
         self.blind = False
         """True if its runners cannot see what kernels store, known before any student code runs."""
         self.sabotaged = False
-        """Whether processes were lost that nothing but a student's code was in a position to end (tier D)."""
+        """True if processes were lost that nothing but a student's code was in a position to end (tier D)."""
         self._environment = {**ENVIRONMENT, **(environment or {})}
         self._living: dict[int, Runner] = {}
         self._numbers = itertools.count()

@@ -121,7 +121,7 @@ def _closed(program: str) -> str:
 
 
 class _Entered:
-    """Whether a sandbox was entered, by a pipe that only its script writes to (`grader.sandbox.lock`). What the command
+    """True if a sandbox was entered, by a pipe that only its script writes to (`grader.sandbox.lock`). What the command
     prints cannot tell: it is a stranger's text, and may say that the sandbox has failed."""
 
     def __init__(self) -> None:

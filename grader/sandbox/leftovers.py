@@ -149,7 +149,7 @@ def kill_processes_in(folder: Path) -> None:
 
 
 def _works_in(cwd: str, folder: Path, top: os.stat_result) -> bool:
-    """Whether a process's working folder lies in `folder`, whose status is `top`. Raises OSError."""
+    """Return True if a process's working folder lies in `folder`, whose status is `top`. Raises OSError."""
     try:
         return Path(os.readlink(cwd)).is_relative_to(folder)
     except OSError as error:

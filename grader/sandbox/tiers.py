@@ -67,12 +67,12 @@ class Sandbox:
 
     @property
     def hides_files(self) -> bool:
-        """Whether files are out of sight whatever their owner and mode say."""
+        """Return True if files are out of sight whatever their owner and mode say."""
         return bool(self.bwrap or self.landlock)
 
     @property
     def locks(self) -> bool:
-        """Whether there is more than limits."""
+        """Return True if there is more than limits."""
         return self.tier != "D"
 
     def runner_lock(

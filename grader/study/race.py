@@ -173,7 +173,7 @@ def watch(
 
 @functools.cache
 def has_thread_sanitizer(tools: Toolchain) -> bool:
-    """Whether it is gcc on Linux with its libtsan: another compiler calls another OpenMP library than ours."""
+    """Return True if it is gcc on Linux with its libtsan: another compiler calls another OpenMP library than ours."""
     if tools.system != "Linux" or tools.family != "gcc":
         return False
     command = [str(tools.compiler), "-print-file-name=libtsan.so"]

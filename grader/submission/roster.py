@@ -116,7 +116,7 @@ def _holds_source(nodes: Sequence[Node], names: Names) -> bool:
 
 
 def _holds_students(nodes: Sequence[Node], names: Names) -> bool:
-    """Whether anything lies there that is a submission, or may hold one."""
+    """Return True if anything lies there that is a submission, or may hold one."""
     return any(
         node.kind == "folder" or is_archive_name(node.name) or _suffix(node.name) == _suffix(names.source)
         for node in nodes
@@ -124,7 +124,7 @@ def _holds_students(nodes: Sequence[Node], names: Names) -> bool:
 
 
 def _is_one(folder: Node, names: Names) -> bool:
-    """Whether a folder can hold no more than one submission."""
+    """Return True if a folder can hold no more than one submission."""
     level = [_listed_if_possible(folder)]
     if _holds_source(level[0], names):
         return True

@@ -107,7 +107,7 @@ class _Search:
     scratch: Path
     stack: ExitStack
     latest: bool
-    """Whether a number tells attempts apart, so that the highest counts. Not inside an archive of the student's."""
+    """True if a number tells attempts apart, so that the highest counts. Not inside an archive of the student's."""
 
     within: str = ""
     """The archives that were opened on the way, for `origin`."""

@@ -44,8 +44,8 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _shows(output: Array, expected: Array, keys: int) -> bool:
-    """Whether the first columns, which are the weights once V is the unit matrix, show what is wrong: not where they
-    are right, nor where what is wrong is that some columns were never stored."""
+    """Return True if the first columns, which are the weights once V is the unit matrix, show what is wrong: not where
+    they are right, nor where what is wrong is that some columns were never stored."""
     wrong = (~(abs(output - expected) < CLOSE)).any((0, 1, 2))
     return bool(wrong[:keys].any()) and bool(wrong.all() or output[..., wrong].any())
 

@@ -49,12 +49,12 @@ class Yardsticks:
 
 
 def applies(part: Part) -> bool:
-    """Whether a part computes attention and has a reference that it is timed against."""
+    """Return True if a part computes attention and has a reference that it is timed against."""
     return part.oracle == "attention" and part.reference is not None and part.time is not None
 
 
 def measurable() -> bool:
-    """Whether this copy of the kit has the expert library or its sources: a handout may lack both."""
+    """Return True if this copy of the kit has the expert library or its sources: a handout may lack both."""
     from module_ref_stub import library
 
     try:

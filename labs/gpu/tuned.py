@@ -198,7 +198,7 @@ def _tiles(t, length: int, d: int) -> TensorDescriptor:
 
 
 def takes(q, k, v) -> bool:
-    """Whether these kernels are written for such tensors."""
+    """Return True if these kernels are written for such tensors."""
     fits = q.element_size() == 2 and q.shape[2] in (32, 64, 128) and q.shape[1] >= 16 and k.shape[1] >= 16
     return fits and all(t.is_contiguous() for t in (q, k, v))
 

@@ -133,8 +133,8 @@ def _same(predicted: Array, right: Array) -> bool:
 
 
 def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> tuple[bool, bool]:
-    """Whether a prediction agrees with nearly all wrong elements, and with nearly all right ones as well. What is no
-    number must be met by the same."""
+    """Return True if a prediction agrees with nearly all wrong elements, and with nearly all right ones as well. What
+    is no number must be met by the same."""
     actual, wrong = seen.actual, seen.wrong
     slack = seen.slack if slack is None else slack
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)

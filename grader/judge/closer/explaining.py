@@ -302,7 +302,7 @@ class Closer:
         return watch(self.part) if watch is not None else ""
 
     def _left_behind(self) -> str:
-        """Whether it is right on the first call of a process and wrong on the next."""
+        """Return True if it is right on the first call of a process and wrong on the next."""
         case = next((case for case in self._public() if self.marker.wrong.get(case.name) is not None), None)
         if case is None:
             return ""

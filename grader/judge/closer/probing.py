@@ -92,7 +92,7 @@ class Prober:
         return self.ask(sizes).wrong is not None
 
     def ask(self, sizes: Mapping[str, int]) -> Seen:
-        """Whether the kernel is right at these sizes, from memory where it was asked before. Raises Ended."""
+        """Return True if the kernel is right at these sizes, from memory where it was asked before. Raises Ended."""
         key = tuple(sorted(sizes.items()))
         if key not in self.seen:
             shape = {**self.marker.shape, **sizes}
@@ -140,7 +140,7 @@ class Prober:
 
 
 def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
-    """Whether many a wrong kernel is right at these sizes."""
+    """Return True if many a wrong kernel is right at these sizes."""
     trivial = {**oracle.trivial, **dict.fromkeys(oracle.tiles, 1)}
     return any(shape.get(name) == size for name, size in trivial.items())
 

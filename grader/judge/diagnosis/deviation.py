@@ -77,5 +77,5 @@ class Deviation:
         return bool(wrong.any()) and bool(close.mean() > 0.97) and bool(close[wrong].mean() > 0.97)
 
     def finite(self) -> bool:
-        """Whether everything that is wrong is a number."""
+        """Return True if everything that is wrong is a number."""
         return bool(np.isfinite(self.actual[self.wrong]).all())

@@ -46,7 +46,7 @@ def fitting(suspects: Iterable[Suspect], seen: Deviation, likely: frozenset[str]
 
 
 def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
-    """Whether a prediction agrees with nearly all wrong elements, and with nearly all right ones as well."""
+    """Return True if a prediction agrees with nearly all wrong elements, and with nearly all right ones as well."""
     known, wrong = ~np.isnan(predicted), seen.wrong
     if int((known & wrong).sum()) < KNOWN * int(wrong.sum()):
         return False, False

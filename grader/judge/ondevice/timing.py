@@ -124,7 +124,7 @@ class DeviceRounds:
     most_sets: int | None = None
     """In a call of the student's; None: as many as in the reference's."""
     shortens: bool = False
-    """Whether a student's call that takes too long raises Outlasting; else it ends as any call does."""
+    """True if a student's call that takes too long raises Outlasting; else it ends as any call does."""
     round: int = 0
     set_s: float = field(default=0.0, init=False)
     """What the reference takes for one set, about."""
@@ -294,7 +294,7 @@ class DeviceRounds:
             return Round((first, self.sample(theirs, mine)), student)
 
     def other_form(self) -> bool:
-        """Whether the student's file computes the part by an autograd.Function."""
+        """Return True if the student's file computes the part by an autograd.Function."""
         part = self.marker.part
         if not (part.device and part.device.autograd):
             return False

@@ -253,7 +253,7 @@ def ratio_of(one: Round, policy: TimePolicy) -> float:
 
 
 def is_fit(self_ratios: Sequence[float], policy: TimePolicy) -> bool:
-    """Whether the reference agrees with itself (see "Fitness" above), from one ratio per round."""
+    """Return True if the reference agrees with itself (see "Fitness" above), from one ratio per round."""
     own = median_estimate(self_ratios)
     biased = not own.low <= 1 <= own.high
     return not (biased and not policy.fit_low <= own.middle <= policy.fit_high)
@@ -304,7 +304,7 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
 
 
 def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
-    """Whether to stop here: decided at a look or early, out of rounds or out of budget."""
+    """Return True if the measurement is to stop here: decided at a look or early, out of rounds or out of budget."""
     n, schedule = len(rounds), looks(policy)
     if n >= (policy.max_rounds if policy.graded else EARLY_PASS_ROUNDS):
         return True
@@ -326,7 +326,7 @@ def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
 
 
 def can_be_slow(rounds: Sequence[Round], policy: TimePolicy) -> bool:
-    """Whether rounds to come could still prove that the student is slow, by either clock."""
+    """Return True if rounds to come could still prove that the student is slow, by either clock."""
     rank = interval_rank(policy.max_rounds, confidence_of(looks(policy)))
     views = [view for view in _views(rounds, policy) if view is not None]
     return any(sum(ratio < view.allowance for ratio in view.ratios()) < rank for view in views)

@@ -172,7 +172,7 @@ class TimedInputs:
         raise faults.Faulty("wrong", told, marked)
 
     def is_right(self, inputs: Any, found: Mapping[str, Any], sampled_rows: int) -> bool:
-        """Whether the answers are finite, and right on about so many rows that are drawn only now."""
+        """Return True if the answers are finite, and right on about so many rows that are drawn only now."""
         from grader.base.arrays import np
         from grader.judge.comparison import compare
         from grader.judge.draws import Draws

@@ -57,7 +57,7 @@ def read(
 
 
 def _is_there(own: Path) -> bool:
-    """Whether the folder holds a table of its own. Nobody named it, so it has to be a plain file."""
+    """Return True if the folder holds a table of its own. Nobody named it, so it has to be a plain file."""
     try:
         mode = own.lstat().st_mode
     except OSError:

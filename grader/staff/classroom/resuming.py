@@ -72,7 +72,7 @@ def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool)
 
 
 def _is_same(config: Path, before: Run) -> bool:
-    """Whether another file is the same assignment: moved, say."""
+    """Return True if another file is the same assignment: moved, say."""
     return load(config, before.seed).fingerprint == before.assignment_fingerprint
 
 

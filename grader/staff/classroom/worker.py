@@ -85,7 +85,7 @@ def _with_short_output(part: PartResult) -> PartResult:
 
 
 def is_unfit(result: SubmissionResult) -> bool:
-    """Whether the machine was too unsteady for a time that counts."""
+    """Return True if the machine was too unsteady for a time that counts."""
     return any(
         part.time and not part.time.fit and "not_graded" not in part.time.flags for part in result.parts
     )

@@ -342,7 +342,7 @@ class ClusterExecutor:
             )
 
     def _is_doubtful(self, node: Node, job: Job, found: Mapping[str, Any]) -> bool:
-        """Whether a verdict may be the machine's and not the submission's: then it goes elsewhere, if there is
+        """Return True if a verdict may be the machine's and not the submission's: then it goes elsewhere, if there is
         another."""
         result, name = found["done"], job.submission_id
         self._avoid[name] = node.name

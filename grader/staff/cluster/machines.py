@@ -60,20 +60,20 @@ class Node:
         return not self.attempts
 
     def has_room(self, *, alone: bool, ahead: int = 0) -> bool:
-        """Whether it may be given one more job, with so many `ahead` of the room it has: nothing else runs beside one
-        that has to be alone."""
+        """Return True if it may be given one more job, with so many `ahead` of the room it has: nothing else runs
+        beside one that has to be alone."""
         if self.state != "fit" or any(attempt.alone for attempt in self.attempts.values()):
             return False
         return self.is_idle if alone else len(self.attempts) < self.most + ahead
 
     def may_judge(self) -> bool:
-        """Whether it judges, or may yet prove that it can."""
+        """Return True if it judges, or may yet prove that it can."""
         if self.state == "fit":
             return True
         return self.state != "refused" and time.monotonic() - self.since_s < PROVE_WITHIN_S
 
     def is_silent(self) -> bool:
-        """Whether no attempt was heard of for too long."""
+        """Return True if no attempt was heard of for too long."""
         heard_s = [attempt.heard_s for attempt in self.attempts.values()]
         return bool(heard_s) and time.monotonic() - max(heard_s) > SILENT_S
 

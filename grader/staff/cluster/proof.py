@@ -43,7 +43,7 @@ class Kit:
     timings_alone: bool
     trust: bool
     card: bool = False
-    """Whether a part is judged on a graphics card: then each job holds one."""
+    """True if a part is judged on a graphics card: then each job holds one."""
 
 
 def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -> Kit:

@@ -67,7 +67,7 @@ class NodeProcess:
         self._write({"stop": job})
 
     def is_silent(self) -> bool:
-        """Whether it is not at work any more, although it is there."""
+        """Return True if it is not at work any more, although it is there."""
         return time.monotonic() - self.heard_s > NODE_SILENT_S
 
     def kill(self) -> None:
@@ -204,7 +204,7 @@ def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic:
 
 
 def _is_wanted(worker: Any, key: str) -> bool:
-    """Whether anybody waits for this task: dask cannot end one that runs."""
+    """Return True if anybody waits for this task: dask cannot end one that runs."""
     task = worker.state.tasks.get(key)
     return task is not None and task.state in ("executing", "long-running")
 

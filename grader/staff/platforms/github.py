@@ -58,7 +58,7 @@ def find_roster(submissions: Path) -> Path | None:
 
 
 def _is_roster(path: Path) -> bool:
-    """Whether it is GitHub Classroom's; a course may call a table of its own so."""
+    """Return True if it is GitHub Classroom's; a course may call a table of its own so."""
     try:
         with path.open("rb") as file:
             return b"github_username" in file.readline(4096)

@@ -205,7 +205,7 @@ def student_rooms(root: Path, chosen: Iterable[str] = ()) -> set[str]:
 
 
 def within(name: str, rooms: Iterable[str]) -> bool:
-    """Whether a module is one of these rooms, or lies in one."""
+    """Return True if a module is one of these rooms, or lies in one."""
     return any(name == room or name.startswith(f"{room}.") for room in rooms)
 
 

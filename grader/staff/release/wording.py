@@ -71,7 +71,7 @@ _DEVICE_IMAGE_TORCH = """\
 
 
 def runs_on_a_device(assignment: Assignment) -> bool:
-    """Whether all of its kernels are for a GPU."""
+    """Return True if all of its kernels are for a GPU."""
     return all(part.device is not None for part in assignment.parts)
 
 

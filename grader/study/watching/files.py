@@ -77,7 +77,7 @@ class Watcher:
         self._imported: tuple[Path, ...] = ()
         """Files that the source imports, as of the last look."""
         self.polls = False
-        """Whether the system has no way left to tell of changes."""
+        """True if the system has no way left to tell of changes."""
         self._ended = threading.Event()
         self._last = self.content()
         self._thread = threading.Thread(target=self._look, daemon=True, name="watcher")
@@ -175,7 +175,7 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
 
 
 def _system_tells(folders: list[Path]) -> bool:
-    """Whether the system lets this process be told of changes: watches are a resource that may be used up."""
+    """Return True if the system lets this process be told of changes: watches are a resource that may be used up."""
     from watchfiles import watch
 
     try:

@@ -91,9 +91,9 @@ class Loop:
         """Contents as they are saved; None where somebody asks for a fresh verdict."""
         self._judging: Content | None = None
         self._has_begun = False
-        """Whether anything was there to be judged."""
+        """True if anything was there to be judged."""
         self._armed = False
-        """Whether a signal may end what the main thread does."""
+        """True if a signal may end what the main thread does."""
         self._zygote: Zygote | None = None
         self._object_sha256 = ""
 

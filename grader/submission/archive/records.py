@@ -106,5 +106,5 @@ def shown(name: str, limit: int = 80) -> str:
 
 
 def _escaped(name: str) -> bool:
-    """Whether every lone surrogate in the name stands for a byte that was not UTF-8."""
+    """Return True if every lone surrogate in the name stands for a byte that was not UTF-8."""
     return all(0xDC80 <= ord(char) <= 0xDCFF for char in name if 0xD800 <= ord(char) <= 0xDFFF)

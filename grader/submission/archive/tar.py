@@ -22,7 +22,7 @@ DAMAGED = "is damaged: hand it in again"
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Whether these bytes begin with a tar header: its checksum is right."""
+    """Return True if these bytes begin with a tar header: its checksum is right."""
     if len(block) < BLOCK_BYTES or not any(block[:BLOCK_BYTES]):
         return False
     try:

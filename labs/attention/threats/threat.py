@@ -60,5 +60,5 @@ class Threat:
 
     @property
     def depends_on_tier(self) -> bool:
-        """Whether a sandbox is what answers it."""
+        """Return True if a sandbox is what answers it."""
         return self.row >= "C" or self.open_end is not None

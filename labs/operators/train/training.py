@@ -160,7 +160,7 @@ class Trainer:
     # ---- one epoch
 
     def _epoch(self, order: Array, mine: _Tally, torchs: _Tally) -> bool:
-        """Whether training may go on behind it."""
+        """Return True if training may go on behind it."""
         watched = max(0, min(self.wishes.lockstep - self.steps, self.steps_per_epoch))
         for images, labels in self._batches(order, 0, watched):
             self._student_step(images, labels, mine, watched=True)

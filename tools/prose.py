@@ -1,0 +1,135 @@
+"""Counts prose that has to be read twice, and fails when there is more of it than before.
+
+    python tools/prose.py           compares with the baseline beside this file, as `make lint` does;
+    python tools/prose.py --list    prints each place;
+    python tools/prose.py --write   lowers the baseline to today's counts.
+
+Exit codes: 0 as in the baseline, 1 for more or fewer (a baseline that is too high hides the next mistake), 2 for wrong
+usage.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BASELINE = Path(__file__).with_name("prose.json")
+MOST_WORDS, MOST_COLUMNS = 25, 125
+OPENINGS = ("What", "Whether", "Which", "How", "Why", "Where", "That")
+#: Words by the name of their rule; they count in comments and docstrings.
+WORDS = {
+    "negated noun": re.compile(r"\b(?:is|are|was|were|be) (?:no|none|nobody|nothing)\b(?! longer)"),
+    "held against": re.compile(r"\bheld (?:against|beside|to)\b"),
+    "whoever": re.compile(r"\bwh(?:o|at|ich)ever\b", re.IGNORECASE),
+}
+RULES = ("opening", "long sentence", *WORDS, "vague verb", "long line")
+VAGUE = re.compile(r"\bt(?:ells?|elling|old)\b")
+COMMENT = re.compile(r"(?:^[ \t]*#.*(?:\n|\Z))+", re.MULTILINE)
+SENTENCE_END = re.compile(r"(?<=[.:;!?])\s+")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One finding: the rule that it breaks, and the line."""
+
+    rule: str
+    file: str
+    line: int
+    text: str
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each docstring, those of attributes included."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for each in body if isinstance(body, list) else ():
+            is_text = isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+            if is_text and isinstance(each.value.value, str):
+                yield each.lineno, each.value.value
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each comment that has lines of its own."""
+    for found in COMMENT.finditer(text):
+        lines = [line.strip().lstrip("#: ") for line in found[0].strip().splitlines()]
+        yield text.count("\n", 0, found.start()) + 1, " ".join(lines)
+
+
+def of_python(file: str, text: str) -> Iterator[Place]:
+    """Yield what is wrong with the prose of one Python file."""
+    documented = [*docstrings(ast.parse(text))]
+    for line, said in documented:
+        if said.split(maxsplit=1)[:1] and said.split(maxsplit=1)[0] in OPENINGS:
+            yield Place("opening", file, line, said.splitlines()[0])
+    for line, said in (*documented, *comments(text)):
+        for paragraph in re.split(r"\n\s*\n", said):
+            for sentence in SENTENCE_END.split(paragraph):
+                if len(sentence.split()) > MOST_WORDS:
+                    yield Place("long sentence", file, line, " ".join(sentence.split()))
+        for rule, pattern in WORDS.items():
+            for found in pattern.finditer(said):
+                yield Place(rule, file, line, said[max(0, found.start() - 30) : found.end() + 30])
+    if not file.startswith("tests/"):
+        for number, line_text in enumerate(text.splitlines(), 1):
+            for _ in VAGUE.finditer(line_text):
+                yield Place("vague verb", file, number, line_text.strip())
+
+
+def of_markdown(file: str, text: str) -> Iterator[Place]:
+    """Yield the lines of a page, outside of tables, that are too long."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > MOST_COLUMNS and not line.lstrip().startswith("|"):
+            yield Place("long line", file, number, line)
+
+
+def places() -> list[Place]:
+    """Find all places in the files that git knows."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "*.py", "*.md"], cwd=ROOT, capture_output=True, check=True
+    )
+    found: list[Place] = []
+    for file in sorted(filter(None, listed.stdout.decode().split("\0"))):
+        text = (ROOT / file).read_text(encoding="utf-8")
+        found += of_markdown(file, text) if file.endswith(".md") else of_python(file, text)
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--list"], ["--write"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    found = places()
+    counts = {rule: sum(place.rule == rule for place in found) for rule in RULES}
+    if arguments == ["--list"]:
+        for place in found:
+            print(f"{place.file}:{place.line}: {place.rule}: {place.text[:110]}")
+    if arguments == ["--write"]:
+        before = json.loads(BASELINE.read_text()) if BASELINE.exists() else counts
+        if grown := [rule for rule in RULES if counts[rule] > before.get(rule, counts[rule])]:
+            print(f"the baseline may only shrink; there is more of: {', '.join(grown)}")
+            return 1
+        BASELINE.write_text(json.dumps(counts, indent=1) + "\n")
+    allowed = json.loads(BASELINE.read_text())
+    print("prose:", ", ".join(f"{count} {rule}" for rule, count in counts.items()))
+    more = [f"{rule} {allowed[rule]} -> {counts[rule]}" for rule in RULES if counts[rule] > allowed[rule]]
+    fewer = [rule for rule in RULES if counts[rule] < allowed[rule]]
+    if more:
+        print(
+            f"more than before: {', '.join(more)}. Run `python tools/prose.py --list` and rewrite the new ones."
+        )
+    elif fewer:
+        print(
+            f"fewer than before ({', '.join(fewer)}): run `python tools/prose.py --write` and commit the file."
+        )
+    return 1 if more or fewer else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
