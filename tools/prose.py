@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BASELINE = Path(__file__).with_name("prose.json")
+#: Folders at the top that are made.
+OTHERS = ("build", "dist", "out", "study")
 MOST_WORDS, MOST_COLUMNS = 25, 125
 OPENINGS = ("What", "Whether", "Which", "How", "Why", "Where", "That")
 #: Words by the name of their rule; they count in comments and docstrings.
@@ -90,14 +92,14 @@ def of_markdown(file: str, text: str) -> Iterator[Place]:
 
 
 def places() -> list[Place]:
-    """Find all places in the files that git knows."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "*.py", "*.md"], cwd=ROOT, capture_output=True, check=True
-    )
+    """Find all places in the Python files and the pages of this tree."""
     found: list[Place] = []
-    for file in sorted(filter(None, listed.stdout.decode().split("\0"))):
-        text = (ROOT / file).read_text(encoding="utf-8")
-        found += of_markdown(file, text) if file.endswith(".md") else of_python(file, text)
+    for folder, folders, names in os.walk(ROOT):
+        made = OTHERS if Path(folder) == ROOT else ()
+        folders[:] = sorted(each for each in folders if each not in made and not each.startswith("."))
+        for path in (Path(folder, name) for name in sorted(names) if name.endswith((".py", ".md"))):
+            file, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+            found += of_markdown(file, text) if path.suffix == ".md" else of_python(file, text)
     return found
 
 
