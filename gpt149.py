@@ -38,7 +38,7 @@ Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault 
 
 
 def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_demo: bool) -> Parser:
-    """That of the assignment which the arguments name."""
+    """Return the assignment that the arguments name."""
     tests, source = chosen_tests(arguments)
     compare = "or compare: one text by all parts; " if has_demo else ""
     parse = Parser(

@@ -1,4 +1,4 @@
-"""How fast attention is here: the expert kernel, the plain best C++, PyTorch's own, softmax(QK^T)V, and the FMA peak.
+"""Speed of attention on this machine: the expert kernel, the plain best C++, PyTorch's own, softmax(QK^T)V, FMA peak.
 
 The kit's kernels have one process and PyTorch's another, with OpenMP threads of their own, pinned to the same cores
 and stopped (SIGSTOP) while the other one works. A round asks each kind once, in an order that is reversed every other
@@ -153,7 +153,7 @@ class Row:
         return 4.0 * B * H * (1 if self.decode else N) * N * d
 
     def times(self, other: str) -> list[float]:
-        """How many times as fast as `other` the expert is."""
+        """Return the expert's speed as a multiple of `other`'s."""
         return [a / b for a, b in zip(self.seconds[other], self.seconds["expert"], strict=True)]
 
     def of_peak(self, kind: str) -> list[float]:

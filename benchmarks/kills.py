@@ -64,7 +64,7 @@ def processes_under(folder: Path) -> list[str]:
 
 
 def finished(out: Path) -> Counter[str]:
-    """How many results the ledger of a run holds for each submission."""
+    """Return the number of results in a run's ledger, by submission."""
     path = out / ledger.LEDGER
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     items = [json.loads(line) for line in lines]

@@ -1,4 +1,4 @@
-"""How often the verdict on time is right: our rule and the published one on the same recorded calls.
+"""Share of right verdicts on time: our rule and the published one on the same recorded calls.
 
 Recording. One runner holds the reference, another the student, as in the graded measurement (fresh inputs, fresh
 runners for each round, pinned, stopped between calls, calls in A B B A rounds). The student is first the very same

@@ -1,4 +1,4 @@
-"""How a class is recorded, timed and shown: the ledger, the machine's lock, the progress."""
+"""The record of a class, its timings and its display: the ledger, the machine's lock, the progress."""
 
 from __future__ import annotations
 

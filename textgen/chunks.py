@@ -89,7 +89,7 @@ class Chunks:
                 chunks[:, :, row] = new[:, :, -back]
 
     def _filled(self) -> tuple[int, int]:
-        """How many chunks hold a key, and how many keys the last of them holds."""
+        """Return the number of chunks that hold a key, and the number of keys in the last of them."""
         live = min(self.end, self.window)
         count = -(-live // self.most)
         return count, live - (count - 1) * self.most

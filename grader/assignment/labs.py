@@ -73,7 +73,7 @@ class Lab(ABC):
     """What a lab's package offers as `LAB`."""
 
     inputs_version = 1
-    """How inputs are made: with one version equal seeds give equal bits on any machine."""
+    """Version of the generator of inputs: with one version equal seeds give equal bits on any machine."""
     oracles: ClassVar[Mapping[str, OracleFacts]]
     options: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Options of the command line by the size that they set: the flag, and what the size is. A size that is missing

@@ -37,7 +37,7 @@ def chosen_tests(arguments: Sequence[str]) -> tuple[Sequence[str], str]:
 
 
 def chosen_lab(arguments: Sequence[str]) -> labs.Lab:
-    """That of the assignment that `--config` names, else the main one. Raises UsageError for a bad assignment."""
+    """Return the assignment that `--config` names, else the main one. Raises UsageError for a bad assignment."""
     config = _config(arguments)
     return _main_lab() if config is None else _read(config).lab
 

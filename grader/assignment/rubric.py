@@ -1,4 +1,4 @@
-"""How an assignment pays: bands of time, points that people give, lateness. Records, and their reading from YAML."""
+"""Points of an assignment: bands of time, points that people give, lateness. Records, and their reading from YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which module of the kit imports which, read from the sources without running them.
+"""Imports between the kit's modules, read from the sources without running them.
 
 It decides what a handout has to hold and which files can change a verdict.
 """

@@ -53,8 +53,8 @@ def timing_cores(cpus: Sequence[int] | None = None) -> list[int]:
 
 
 def timings_at_once(cores: int) -> int:
-    """How many serial timings may run side by side on so many cores: half of them, as each has a judge beside it that
-    makes inputs and compares outputs meanwhile."""
+    """Return the number of serial timings that may run side by side on so many cores: half of them.
+    A judge works beside each of them, makes inputs and compares outputs."""
     return cores // 2
 
 

@@ -97,7 +97,7 @@ def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = Tru
 
 
 def trouble_with(path: Path, *, wants_folder: bool) -> str:
-    """Why nothing can be put at `path` (a link where a folder is wanted, a folder where a file is), or ""."""
+    """Return the reason that nothing can be put at `path`, or "": a link where a folder is wanted, say."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:

@@ -140,7 +140,7 @@ class Compilers:
         return f"{ispc.LACKING}\nWithout it the compiler says:\n{message}"
 
     def too_large(self, made: Path) -> str:
-        """Why an object is refused for its size, or "". What is not there is another's affair."""
+        """Return the reason that an object is refused for its size, or "". What is not there is another's affair."""
         with contextlib.suppress(FileNotFoundError):
             if (size := made.lstat().st_size) > self.options.largest_bytes:
                 return (

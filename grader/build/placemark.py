@@ -1,4 +1,4 @@
-"""Which places in gcc's words are the compiler's own.
+"""Places in gcc's output that are the compiler's own.
 
 A source decides much of what a compiler prints: a string in `#pragma message` or `static_assert` may hold line ends,
 and so whole lines that look like errors elsewhere. gcc writes the places of its messages in a colour of one's choice.

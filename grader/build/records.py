@@ -14,7 +14,7 @@ OBJECT_BYTES = 8 * MIB
 """An object's size. The master's has 0.09 MiB, with sanitizers 2.1."""
 
 SANITIZED_SIZE = 8
-"""How many times as large an object may be with sanitizers and debug information."""
+"""Factor by which sanitizers and debug information may enlarge an object."""
 
 #: What takes the time: the kit's own headers, a compiler, or the judge, which reads the source or a compiler's words.
 BuildStep = Literal["headers", "building", "inspection"]

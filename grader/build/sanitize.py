@@ -302,7 +302,7 @@ def _made(text: str, rows: list[str]) -> Frame | None:
 
 
 def _extent(text: str) -> str:
-    """How far off an access was and how large the array is, counted in floats where that comes out even."""
+    """Return the distance of an access from its array and the array's length, counted in floats where possible."""
     region = REGION.search(text)
     if region is None:
         return ""

@@ -1,4 +1,4 @@
-"""Which compiler builds use, and which torch those that need one: found without importing torch, and without any.
+"""The compiler of all builds, and the torch of those that need one: found without importing torch, and without any.
 
 Everything that differs between platforms is decided by pure functions (`default_flags`, `openmp_flags`,
 `linker_flags`) of a system and a machine name, so that each platform is tested on any other.

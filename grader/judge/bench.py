@@ -105,7 +105,7 @@ class Bench:
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
 
     def growth(self, part: Part, shape: Mapping[str, int]) -> float:
-        """How many times as much a part has to do in this shape as in the assignment's own; at least 1."""
+        """Return a part's work in this shape as a multiple of the work in the assignment's own; at least 1."""
         defaults = self.assignment.defaults
         oracle = self.assignment.lab.oracle(part.oracle)
         usual, now = oracle.flops(defaults), oracle.flops(shape)

@@ -155,7 +155,7 @@ class Correctness:
                     self.call_cases(session, steps)
 
     def unbound(self, session: Session) -> Diagnosis | None:
-        """Why the part's function cannot be called, None where it can."""
+        """Return the reason that the part's function cannot be called, None where it can."""
         part = self.part
         if part.device is None or part.device.language != "cuda":
             return binding.mismatch(part, session.functions, part.inputs)

@@ -33,7 +33,7 @@ class Dot:
 
 
 def histogram(totals: Sequence[float], max_points: float) -> str:
-    """How many students have how many points, with the median. Totals beyond `max_points` (extra credit) widen it."""
+    """Histogram of the students' points, with the median. Totals beyond `max_points` (extra credit) widen it."""
     top = max([max_points, *totals, 1.0])
     width = _bin_width(top)
     bins = [0] * max(1, math.ceil(top / width - 1e-9))

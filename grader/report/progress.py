@@ -1,4 +1,4 @@
-"""How far a class is: a live table on a terminal, one line per finished submission anywhere else."""
+"""Progress of a class: a live table on a terminal, one line per finished submission anywhere else."""
 
 from __future__ import annotations
 

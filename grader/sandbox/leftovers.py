@@ -27,7 +27,7 @@ class Scratch:
     pid: int | None = None
 
     def excess(self) -> str:
-        """Why there is too much in it, or "". Looks at no more than one entry beyond what is allowed."""
+        """Return the reason that there is too much in it, or "". Reads at most one entry beyond the limit."""
         total_bytes = sum(nameless_files(self.pid).values()) if self.pid is not None else 0
         if total_bytes > self.limits.scratch_bytes:
             return f"it holds more than {size_text(self.limits.scratch_bytes)} of files without a name"

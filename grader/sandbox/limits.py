@@ -36,7 +36,7 @@ def process_limit(own_uid: bool) -> int | None:
 
 
 def threads_of(uid: int) -> int:
-    """How many threads a user has on this machine, as /proc shows them."""
+    """Return the number of a user's threads on this machine, as /proc shows them."""
     total = 0
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -33,7 +33,7 @@ PROBE_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How untrusted code is confined. Plain data, so that it can be handed to a worker process.
+    """Confinement of untrusted code. Plain data, so that it can be handed to a worker process.
 
     `bwrap` is the path of bubblewrap in tier A; `own_user_namespace` says that it needs one (the judge is not root);
     `landlock` is the kernel's version of it, 0 for none; `own_uid` gives each runner a user id of its own.

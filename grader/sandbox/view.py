@@ -1,4 +1,4 @@
-"""Which files the inside of a sandbox may see: the system's libraries, Python and torch, and never the kit's own."""
+"""Files that the inside of a sandbox may see: the system's libraries, Python and torch, and never the kit's own."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _linux_caches() -> tuple[Cache, ...]:
 
 
 def _count(cpu_list: str) -> int:
-    """How many there are in a list like 0-3,8."""
+    """Return the number of entries in a list like 0-3,8."""
     total = 0
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", cpu_list):
         total += int(last or first) - int(first) + 1

@@ -226,7 +226,7 @@ def _bars(one: Series, k: int, place: int, count: int, axes: Axes) -> None:
 
 
 def _bounds(one: Series) -> list[list[float]]:
-    """How far each interval reaches below and above its point."""
+    """Return the reach of each interval below and above its point."""
     return [
         [max(0.0, y - low) for y, low in zip(one.y, one.low, strict=True)],
         [max(0.0, high - y) for y, high in zip(one.y, one.high, strict=True)],

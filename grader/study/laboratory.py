@@ -41,7 +41,7 @@ WALL_TRIES = 3
 
 @dataclass(frozen=True)
 class BuildFlags:
-    """How the source is built: macros, and flags behind the kit's own."""
+    """Options of the build: macros, and flags behind the kit's own."""
 
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class Laboratory:
     # ---- right or wrong
 
     def trouble(self, variant: Variant) -> str:
-        """Why this variant's object is not worth timing: "" when its part is right on every case."""
+        """The reason that this variant's object is not worth timing: "" when its part is right on every case."""
         if variant.reference or variant.part.is_torch:
             return ""
         key = (variant.part.id, variant.recipe)
@@ -213,7 +213,7 @@ def set_up(settings: Settings) -> Iterator[Laboratory]:
 
 
 def trouble_of(bench: Bench, part: Part) -> str:
-    """Why what is on this bench is not worth timing: "" when the part is right on every case."""
+    """Return the reason that this bench's object is not worth timing: "" when the part is right on every case."""
     from grader.judge.correctness import Correctness
 
     if not bench.build.ok:
@@ -271,7 +271,7 @@ def first_line(text: str) -> str:
 
 
 def tell(text: str) -> None:
-    """How far a study is, on one line of a terminal that is written over; nothing elsewhere."""
+    """Progress of a study, on one line of a terminal that is written over; nothing elsewhere."""
     if sys.stderr.isatty():
         harmless.control(sys.stderr, "rewrite")
         print(text, end="", file=sys.stderr, flush=True)

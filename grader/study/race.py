@@ -193,7 +193,7 @@ def _regions(output: str) -> int | None:
 
 
 def _trouble(run: Ran) -> str:
-    """How the program ended, in words that follow the function's name; "" if it ended well."""
+    """Describe the program's end, in words that follow the function's name; "" if it ended well."""
     finished = run.finished
     if finished.timed_out:
         return f"did not end within {TIMEOUT_S:.0f} s, and no race was seen until then"

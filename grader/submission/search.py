@@ -287,7 +287,7 @@ def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
 
 
 def _nothing(wanted: str, others: list[str]) -> str:
-    """Why nothing was found, with what is there instead."""
+    """Return the reason that nothing was found, with what is there instead."""
     if not others:
         return f"no {wanted}: nothing was handed in"
     folder = next((name for name in others if PurePosixPath(name).name.casefold() == wanted.casefold()), None)

@@ -1,4 +1,4 @@
-"""Which step of an attention kernel is wrong: with the unit matrix as V its output is the weights themselves.
+"""Search for the wrong step of an attention kernel: with the unit matrix as V its output is the weights themselves.
 
 From the weights of a row follow what it was divided by and, up to one number a row, its scores.
 """

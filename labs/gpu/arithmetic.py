@@ -28,7 +28,7 @@ def scores(q: Array, k: Array, scale: float | None = None) -> Array:
 
 
 def visible(rows: Array, keys: Array) -> Array:
-    """Which of these keys these queries see under the causal mask, (n, m): those of their own number and below."""
+    """Return the causal mask (n, m), True for keys that a query sees: those of their own number and below."""
     return np.asarray(keys[None, :] <= rows[:, None])
 
 

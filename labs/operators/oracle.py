@@ -72,7 +72,7 @@ class Operator(Oracle):
 
     @abstractmethod
     def terms(self, s: Shape) -> Mapping[str, int]:
-        """How many terms each of these is a sum of."""
+        """Return the number of terms that each of these is a sum of."""
 
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         x = in_double(inputs)

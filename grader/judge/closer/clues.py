@@ -1,4 +1,4 @@
-"""Which lines of the student's function a finding is about: found in its text, never guessed.
+"""Lines of the student's function that a finding is about: found in its text, never guessed.
 
 A clue is a word for what to look for. What every lab may use is here; which clues belong to which diagnosis an oracle
 says (`grader.judge.oracle.Oracle.clues`).

@@ -1,1 +1,1 @@
-"""Why a result is wrong: where, how much of it, and which mistake would give exactly that."""
+"""Diagnosis of a wrong result: where, how much of it, and which mistake would give exactly that."""

@@ -190,7 +190,7 @@ class Explained(Diagnosis):
 
 
 def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
-    """Which length of a tile alone fits every output; "" where several do or none is meant."""
+    """Return the only length of a tile that fits every output; "" where several do or none is meant."""
     most = max((counts.get(name, 0) for suspect in suspects for name in suspect.names), default=0)
     lengths = {
         suspect.tiles[name]
@@ -236,7 +236,7 @@ def undecided(diagnoses: Sequence[Diagnosis | None]) -> bool:
 
 
 def _counts(diagnoses: Iterable[Diagnosis | None]) -> Counter[str]:
-    """How many of the outputs each suspect explains, by name."""
+    """Return the number of outputs that each suspect explains, by name."""
     explained = [diagnosis for diagnosis in diagnoses if isinstance(diagnosis, Explained)]
     return Counter(
         name for each in explained for name in {name for suspect in each.suspects for name in suspect.names}

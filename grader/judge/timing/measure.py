@@ -103,7 +103,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class TimePolicy:
-    """How one part is timed.
+    """Settings for the timing of one part.
 
     The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`.
     `wall_ceiling` times that is the ratio of wall times that not even a serial part may exceed. `budget_s`

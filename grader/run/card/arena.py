@@ -88,7 +88,7 @@ class Card:
         self.driver.launch(self._fill, self._grid(tensor.count, sets), THREADS, *arguments)
 
     def changed(self, address: int, tensor: Tensor, seed: int, sets: int, stride: int) -> int:
-        """How many elements are not as `fill` with the same arguments left them."""
+        """Return the number of elements that are not as `fill` with the same arguments left them."""
         self.driver.set_words(self._counter, 0, 4, 2)
         arguments = filling_arguments(
             *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
@@ -124,8 +124,8 @@ class Card:
         absolute: float,
         relative: float,
     ) -> int:
-        """How many elements of `a` are further from `b` than absolute + relative |b|, or not finite; either is the
-        address of the first set and the bytes from one to the next."""
+        """Return the number of elements of `a` that are further from `b` than absolute + relative |b|, or not
+        finite; either is the address of the first set and the bytes from one to the next."""
         self.driver.set_words(self._counter, 0, 4, 2)
         arguments = differing_arguments(
             *(*a, *b, sets, tensor.count, absolute, relative, KINDS[tensor.dtype], self._counter)

@@ -111,7 +111,7 @@ def rows(folder: Path, assignment: Assignment, history: History, points: Points)
 
 
 def machine_of(history: History, submission_id: str) -> str:
-    """Which machine of a cluster judged it, "" for this one."""
+    """The machine of a cluster that judged it, "" for this one."""
     record = history.records.get(submission_id)
     return record.machine if record else ""
 

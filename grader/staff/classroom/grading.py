@@ -33,7 +33,7 @@ from grader.staff.classroom.recorded import HeldTiming, Record
 from grader.submission import Submission
 
 MOST_UNFIT, MOST_FAILED = 2, 1
-"""How often a submission goes back into the queue: after an unsteady machine, after a failure of the kit."""
+"""Times that a submission may go back into the queue: after an unsteady machine, after a failure of the kit."""
 MOST_ALIKE = 3
 """Submissions that may fail in the same words, with no verdict yet, before the machine is to blame for it."""
 

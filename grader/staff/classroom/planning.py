@@ -89,7 +89,7 @@ def _cases_text(left: Rest) -> str:
 
 
 def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints) -> str:
-    """Why a finished submission has to be graded again; empty when it has not, or was never finished."""
+    """Return the reason that a finished submission has to be graded again; "" for all others."""
     if record is None:
         return ""
     if record.fault == "kit":

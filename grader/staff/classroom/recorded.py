@@ -66,7 +66,7 @@ class Record:
     trouble: str = ""
     fault: Literal["", "submission", "kit"] = ""
     reason: str = ""
-    """Why it was graded again, if it was."""
+    """The reason that it was graded again, if it was."""
     waits_for: str = ""
     machine: str = ""
     """Of a cluster: who judged it."""

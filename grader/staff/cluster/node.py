@@ -44,7 +44,7 @@ MACHINES_FOLDERS = ("/dev/shm", "/tmp")
 """Where locks may lie that all nodes of a machine find, whatever their TMPDIR says."""
 SCRATCH = "gpt149-node-"
 ALIVE_S = 2.0
-"""How often a node with jobs says that it is at work."""
+"""Seconds between the messages by which a node with jobs says that it is at work."""
 FILES_MODE = 0o644
 IDLE_S = 900.0
 

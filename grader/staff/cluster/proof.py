@@ -126,7 +126,7 @@ def complaints() -> tuple[list[str], list[str]]:
 
 
 def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
-    """Why a machine may not judge, by its verdict on the calibration submission; "" if it may."""
+    """Return the reason that a machine may not judge, by its verdict on the calibration submission; "" if it may."""
     wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
     if wrong:
         return f"it judged the calibration submission's {', '.join(wrong[:PARTS_NAMED])} where all pass"

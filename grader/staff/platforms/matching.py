@@ -1,4 +1,4 @@
-"""Which row of a platform's list is which submission of a class.
+"""Match of a platform's list of students with the submissions of a class.
 
 A person has *identities*, texts of a kind and a value: `sis:100234` (the number in the university's records),
 `email:ada@example.edu`, `login:ada`, `canvas:4711`, `moodle:123`. Names are never compared: two students may share

@@ -1,1 +1,1 @@
-"""Which submissions share more than an assignment explains."""
+"""Search for submissions that share more than an assignment explains."""

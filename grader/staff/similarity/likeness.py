@@ -1,4 +1,4 @@
-"""Which submissions are alike: a sign for a person who then reads both, never points.
+"""Measure of likeness between submissions: a sign for a person who then reads both, never points.
 
 Theory of operation. Each text becomes tokens that renaming does not touch (`grader.staff.similarity.tokens`), and these
 become fingerprints (`grader.staff.similarity.passages`). A fingerprint of the starter counts nothing. Any other counts

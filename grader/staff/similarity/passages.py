@@ -79,7 +79,7 @@ def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
 
 
 def own_tokens(tokens: Tokens, starter: frozenset[int]) -> int:
-    """How many tokens lie in no run of the starter's."""
+    """Return the number of tokens outside of the starter's runs."""
     return len(tokens.codes) - sum(_covered(grams(tokens.codes), starter, len(tokens.codes)))
 
 

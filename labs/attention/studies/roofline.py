@@ -89,7 +89,7 @@ class Roofline:
         return min(self.speed.peak(level or self.level, threads), intensity * self.speed.bandwidth(threads))
 
     def cores(self, point: Point) -> int:
-        """How many cores a kernel had at its disposal."""
+        """Return the number of cores that a kernel had."""
         return min(point.threads, self.speed.cores)
 
     def table(self) -> Table:

@@ -60,7 +60,7 @@ class Heads:
 
     @cached_property
     def seen(self) -> Array:
-        """Which keys a query sees, (N, M)."""
+        """The mask (N, M): True for keys that a query sees."""
         if not self.causal:
             return np.ones((self.queries, self.keys), bool)
         return arithmetic.visible(np.arange(self.queries), np.arange(self.keys))

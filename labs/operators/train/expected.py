@@ -72,7 +72,7 @@ def _conv2d(t: Inputs, sizes: Mapping[str, int]) -> Tensor:
 
 
 def _outputs(made: Made) -> int:
-    """How many places of the output a weight has a part in, over the whole batch."""
+    """Return the number of output elements that depend on a weight, over the whole batch."""
     s = made.sizes
     if "K" not in s:
         return s["N"]
@@ -81,7 +81,7 @@ def _outputs(made: Made) -> int:
 
 
 def _terms(made: Made) -> dict[str, int]:
-    """How many products each element of an answer is a sum of."""
+    """Return the number of products that each element of an answer is a sum of."""
     s = made.sizes
     window = s["K"] ** 2 if "K" in s else 1
     inward, outward = (s["C"], s["F"]) if "K" in s else (s["I"], s["O"])

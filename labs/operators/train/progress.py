@@ -1,4 +1,4 @@
-"""How far a training is: a bar on a terminal, nothing elsewhere; lines that stay, above it."""
+"""Progress of a training: a bar on a terminal, nothing elsewhere; lines that stay, above it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Wishes:
-    """How to train. `lockstep` is how many steps are watched; `goes_on` trains on behind a deviation."""
+    """Options of a training. `lockstep` is how many steps are watched; `goes_on` trains on behind a deviation."""
 
     epochs: int
     batch: int

@@ -159,7 +159,7 @@ def units_off(actual: Array, right: Array, scale: Array | None = None) -> float:
 
 
 def error_of(part: Part, inputs: dict[str, Array], found: dict[str, Array]) -> float:
-    """How far the answers of a part are from float64, in units in the last place."""
+    """Return the distance of a part's answers from float64, in units in the last place."""
     if part.oracle != MERGE:
         return units_off(found[RESULT], softmax(inputs["X"].astype(np.float64)))
     right = merged(inputs)
