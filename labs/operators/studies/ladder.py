@@ -361,7 +361,7 @@ class _Rounds:
         }
 
     def doubt(self, kernel: Candidate, net_ms: tuple[float, ...]) -> str:
-        """Return the reason that a time says little, "" where there is none."""
+        """Return the reason that a time says little, or ""."""
         if median(net_ms) < SHORTEST_SHARE * self.call_ms[kernel.nothing]:
             return "calling it takes longer than what it does: choose larger sizes"
         return ""
