@@ -88,7 +88,7 @@ def grade(folder: Path, out: Path, *more: str) -> tuple[int, float, str]:
 
 
 def verdicts(out: Path) -> dict[str, dict[str, str]]:
-    """What stands in each result, by submission and part; "fault" for one that could not be read."""
+    """Return the verdicts of each result, by submission and part; "fault" for one that could not be read."""
     found = {}
     for entry in ledger.read(out).roster:
         result = json.loads((out / entry.submission_id / ledger.RESULT).read_text())

@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: child processes with their times, and small tables.
+"""Shared parts of the benchmarks: child processes with their times, and small tables.
 
 Every figure here is a ratio of two things measured in turn in one run, because the machines that these
 scripts run on are shared; no absolute time is a target.

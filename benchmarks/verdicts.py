@@ -190,7 +190,7 @@ def save(recordings: Sequence[Recording], path: Path) -> None:
 
 
 def restore(path: Path) -> list[Recording]:
-    """What `save` wrote."""
+    """Return the calls that `save` wrote."""
     found = []
     for raw in json.loads(path.read_text()):
         rounds = tuple(

@@ -42,7 +42,7 @@ REASONS = {
 def part_points(
     part: Part, verdict: Verdict, cases: Sequence[CaseResult] = (), timing: Timing | None = None
 ) -> tuple[float, str]:
-    """What one part earns, and why in one line."""
+    """Return a part's points, and the reason in one line."""
     if verdict == "pass":
         return part.points, "right on every input" + _ratio_text(part, timing)
     if verdict == "slow":

@@ -46,7 +46,7 @@ class OracleFacts:
 
     @property
     def timed(self) -> str:
-        """What the inputs of timed calls are like."""
+        """Distribution of the inputs of timed calls."""
         return "random" if "random" in self.distributions else self.distributions[0]
 
 
@@ -70,7 +70,7 @@ class Ladder(Protocol):
 
 
 class Lab(ABC):
-    """What a lab's package offers as `LAB`."""
+    """The value of `LAB` in a lab's package."""
 
     inputs_version = 1
     """Version of the generator of inputs: with one version equal seeds give equal bits on any machine."""

@@ -90,7 +90,7 @@ def variant(number: int) -> str:
 
 
 def parts_of(assignment: Assignment, mutations: Sequence[Mutation]) -> tuple[Part, ...]:
-    """What to judge in a source that `side_by_side` made: a part for each mutation, in order."""
+    """Return the parts to judge in a source that `side_by_side` made: a part for each mutation, in order."""
     # A part judged through another one would be judged by a kernel that has a bug of its own.
     return tuple(
         replace(assignment.part(mutation.part), id=variant(number), function=variant(number), stands_in=None)

@@ -85,7 +85,7 @@ def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node],
 
 
 def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:
-    """What the part is called on the command line, in C++ and in torch."""
+    """The part's names on the command line, in C++ and in torch."""
     is_torch = "torch_function" in keys
     if "keywords" in keys and not is_torch:
         raise keys["keywords"].fail("'keywords' are for a torch_function: C++ functions take arguments")

@@ -1,4 +1,4 @@
-"""What of an assignment decides the verdict on each part, as digests: how it is called, timed, and each of its cases.
+"""Digests of an assignment, of everything that decides a part's verdict: how it is called, timed, and each of its cases.
 
 What an assignment pays is in none of them: points, bands of time, credit, weights, lateness and titles say what a
 verdict is worth, and change none. So a class is scored anew without running anything when only they differ, and only a
@@ -54,7 +54,7 @@ def _of_part(assignment: Assignment, part: Part, common: str) -> PartPrints:
 
 
 def _common(assignment: Assignment) -> str:
-    """What all parts share. The kit's own labs are part of the kit."""
+    """Digest of everything that all parts share. The kit's own labs are part of the kit."""
     lab = assignment.lab_folder
     outside = [] if lab.parent == labs.LABS else [path.read_bytes().hex() for path in labs.deciding(lab)]
     return _digest(

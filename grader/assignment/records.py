@@ -189,7 +189,7 @@ class Assignment:
 
     @property
     def lab(self) -> labs.Lab:
-        """What this assignment is about. Raises UsageError when it cannot be imported."""
+        """Return the assignment's lab. Raises UsageError when it cannot be imported."""
         return labs.load(self.lab_folder)
 
     @property
@@ -213,7 +213,7 @@ class Assignment:
         return tuple(name for each in languages if (name := file_of(source, each)) != source)
 
     def commands(self) -> list[str]:
-        """What a student may type, in order, each once."""
+        """Return the names that a student may type, in order, each once."""
         return list(dict.fromkeys(part.command for part in self.parts))
 
     def select(self, command: str) -> tuple[Part, ...]:

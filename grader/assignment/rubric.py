@@ -43,7 +43,7 @@ class ManualItem:
 
 @dataclass(frozen=True)
 class LateRule:
-    """What lateness costs. A day is charged as soon as it starts; the first one starts when the grace ends.
+    """Penalty for lateness. A day is charged as soon as it starts; the first one starts when the grace ends.
 
     One of `share_per_day` (of what was earned) and `points_per_day` is set. After `cap_days` the penalty stays as it is
     ("max_penalty") or takes everything ("zero"). Without `due` nothing is late but what Gradescope says is.

@@ -1,4 +1,4 @@
-"""What the kit's two command lines share: one-line errors, numbers within bounds, exit codes. Imports no torch."""
+"""Shared parts of the two command lines: one-line errors, numbers within bounds, exit codes. Imports no torch."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
 
 
 def assignment_file(given: Path | None) -> Path:
-    """What the staff grades with: as given, else with the hidden cases where they are, else the public file."""
+    """Return the staff's assignment file: as given, else with the hidden cases where they are, else the public file."""
     return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TextIO, cast
 
 MARK = "?"
-"""What stands for each harmful character: one column wide, in every encoding."""
+"""Replacement for each harmful character: one column wide, in every encoding."""
 #: Line ends and tabs, and what names in Arabic, Hebrew, Persian or Hindi hold between their letters.
 KEPT = "\n\t\u200c\u200d\u200e\u200f"
 #: Control, format (direction of text, invisible letters) and lone surrogate characters; line and paragraph separators.

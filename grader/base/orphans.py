@@ -1,4 +1,4 @@
-"""What becomes of processes whose parent dies: they end with it, or they are adopted and swept up.
+"""Processes whose parent dies: they end with it, or they are adopted and swept up.
 
 Linux only; elsewhere these calls do nothing, and a process ends when its pipe does.
 """

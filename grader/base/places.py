@@ -1,4 +1,4 @@
-"""Where things lie in this copy of the kit: what a command takes when it is told nothing else."""
+"""Files and folders of this copy of the kit, the defaults of the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the system tells in /proc of a process that runs a stranger's code, read within limits.
+"""Facts from /proc about a process that runs untrusted code, read within limits.
 
 The stranger decides how much there is to read: 65,530 mappings of a file whose path has 100,000 characters are
 gigabytes. So a file is read in pieces up to a limit, of a long line the beginning is kept, and of very many threads the

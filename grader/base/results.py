@@ -1,4 +1,4 @@
-"""What the evaluator finds out, as small frozen records, and the exit code they come to. Reports are pure functions of
+"""Results of the evaluator, as small frozen records, and their exit code. Reports are pure functions of
 these."""
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class PartResult:
-    """What was found out of one part. What it earns, the rubric says of it (`grader.score`)."""
+    """Result of one part, without its points (`grader.score` computes them)."""
 
     id: str
     title: str
@@ -163,7 +163,7 @@ class PartResult:
     diagnosis: Diagnosis | None = None
     flags: tuple[Flag, ...] = ()
     output: str = ""
-    """What the kernel printed, bounded and made harmless for a terminal."""
+    """Output that the kernel printed, bounded and made harmless for a terminal."""
     frontier: Standing | None = None
     """None where the time was not measured, or the other kernels were not on this machine (`Lab.ladder`)."""
     judged_through: str = ""
@@ -201,7 +201,7 @@ class ScoreLine:
 
 @dataclass(frozen=True)
 class Score:
-    """What one submission earned. `earned` is the sum of the lines and `total` what is left of it after `penalty`.
+    """Points of one submission. `earned` is the sum of the lines and `total` what is left of it after `penalty`.
 
     `max_points` leaves extra credit out, so `total` may exceed it. `late_days` are the started days that were charged.
     `pending` names the lines that are not final: items without points in manual.csv, parts that were not judged.

@@ -39,7 +39,7 @@ PROBE = b"int gpt149_probe = 1;\n"
 
 @dataclass(frozen=True)
 class Source:
-    """What was handed in, and what it is compiled with. `ispc_file` is the module.ispc beside the source."""
+    """A submission's source and its compiler flags. `ispc_file` is the module.ispc beside the source."""
 
     tools: Toolchain
     text: bytes

@@ -62,7 +62,7 @@ class PythonBuild(Build):
     calls: tuple[tuple[str, str], ...] = ()
     """Computing functions and methods of torch."""
     reaches: tuple[tuple[str, str], ...] = ()
-    """What no kernel needs, as ctypes and torch's internals."""
+    """Names that kernels do not need, such as ctypes and torch's internals."""
     files: tuple[str, ...] = ()
     """Names of the files in a hand-in of several, the main one first."""
 

@@ -1,4 +1,4 @@
-"""What an editor has to know to understand a student's file: the compile command, as `compile_commands.json` holds it.
+"""Facts that an editor needs to understand a student's file: the compile command, as `compile_commands.json` holds it.
 
 clangd reads a compiler's command, and not a precompiled header of gcc's. So the header stands in the command as text,
 and the folders that it includes from lie in the cache, where no build removes them. `omp.h` is the compiler's own:

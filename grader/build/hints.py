@@ -1,4 +1,4 @@
-"""What to do about the usual compiler errors of a first C++ kernel: a table from messages to advice."""
+"""Advice for the usual compiler errors of a first C++ kernel: a table of messages."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _kits_text() -> list[bytes]:
 
 @dataclass(frozen=True)
 class Kit:
-    """What the kit adds to every program: the runner's object, how programs are linked here, and the launcher.
+    """The kit's share of every program: the runner's object, the way of linking, and the launcher.
     `views` are what each stage of a build sees of the machine."""
 
     folder: Path
@@ -218,7 +218,7 @@ def kit(cache: Path | None = None) -> Kit:
 
 
 def _views(tools: Toolchain, cache: Path) -> stages.Views:
-    """What the stages see, from the cache as long as all of it is there: to ask the compiler takes 0.4 s."""
+    """Return the files that each stage sees, from the cache while they exist: the compiler takes 0.4 s."""
     entry = cache / "objects" / f"{digest(repr(tools).encode(), stages.__doc__.encode())}.views"
     if objectcache.touch(entry):
         known = stages.Views.from_json(entry.read_text())

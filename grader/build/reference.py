@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 #: What can be built of a reference, and read by nobody who is handed the rest.
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".ispc", ".ptx", ".s")
 Platform = tuple[str, str]
-"""What `platform.system()` and `platform.machine()` call it."""
+"""Names of the platform by `platform.system()` and `platform.machine()`."""
 
 
 class Reference(Protocol):

@@ -118,7 +118,7 @@ def _listed(text: str) -> Iterator[str]:
 
 
 def _asked(command: Sequence[str]) -> str:
-    """What a compiler's own question prints, "" where it does not answer."""
+    """Return the compiler's answer to a query option, "" where it fails."""
     try:
         asked = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_TIMEOUT_S

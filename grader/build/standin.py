@@ -43,7 +43,7 @@ PLAIN = Path(__file__).resolve().parents[1] / "run" / "inside" / "plain"
 INCLUDES = (f"-I{PLAIN}", f"-I{SHIM}")
 HEADER, PRECOMPILED = "plain_torch.h", "plain_torch.h.gch"
 SOURCE, OBJECT = PLAIN / "plain.cpp", "plain.o"
-"""What is compiled once and linked with every student's object."""
+"""Source and object of the stand-in: compiled once, linked with every student's object."""
 #: Headers that a kernel file may include. They are empty: the stand-in is included in front of everything.
 HEADERS = (
     *(f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch", "types", "utils")),

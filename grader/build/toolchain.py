@@ -26,7 +26,7 @@ DEFAULT_STANDARD = "c++17"
 #: What is recorded as the version of a torch that is not there.
 ABSENT = "absent"
 TORCH = "torch"
-"""What a submission waits for that only a process with torch can judge."""
+"""The missing tool of a submission that only a process with torch can judge."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class TorchFiles:
-    """What an object for a process with torch is compiled against and linked to.
+    """Headers and libraries of an object for a process with torch.
 
     `cxx11_abi` is torch's `_GLIBCXX_USE_CXX11_ABI`, None where its packaging does not say. `python_include_dir` is None
     when Python's development headers are absent: the real torch/extension.h then cannot be compiled.
@@ -122,7 +122,7 @@ def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined
 
 
 def cache_root() -> Path:
-    """Where built objects and precompiled headers are kept: $GPT149_CACHE, $XDG_CACHE_HOME/gpt149, ~/.cache/gpt149."""
+    """Return the folder for objects and precompiled headers: $GPT149_CACHE, $XDG_CACHE_HOME/gpt149, ~/.cache/gpt149."""
     if explicit := os.environ.get("GPT149_CACHE"):
         return Path(explicit).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -182,7 +182,7 @@ def torch_version() -> str:
 
 
 def describe() -> dict[str, object]:
-    """What a result file records of the toolchain."""
+    """Return the facts of the toolchain for a result file."""
     found = toolchain()
     return {
         "compiler": found.compiler_version,

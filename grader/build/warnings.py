@@ -1,4 +1,4 @@
-"""What the compiler itself suspects in a student's file, where a wrong result has no known cause.
+"""Compiler warnings for a student's file whose wrong result has no known cause.
 
 Judged builds are silent, as warnings of a style would bury the errors. These few are about what makes results wrong,
 and are asked for once a result is wrong: a variable that is read before it has a value, a fraction that is cut to a

@@ -1,4 +1,4 @@
-"""What weakens containment or timings on this machine, what a build lacks, and what to do about each.
+"""Weaknesses of this machine: containment, timings, missing tools, and the remedy for each.
 
 In the manner of isolate's check of its environment. Nothing is changed: every remedy is for the machine's owner.
 """

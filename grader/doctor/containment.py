@@ -1,4 +1,4 @@
-"""What weakens the walls around students' code."""
+"""Weaknesses of the sandbox around students' code."""
 
 from __future__ import annotations
 

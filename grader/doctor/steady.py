@@ -42,7 +42,7 @@ def findings(config: Path) -> list[Finding]:
 
 
 def judged(timing: Timing, clock: str, title: str) -> Finding:
-    """What such a measurement means."""
+    """Return a finding for this measurement."""
     low, high = timing.ratio_interval
     told = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
     if timing.verdict == "slow":

@@ -1,4 +1,4 @@
-"""What makes times unsteady, or memory and disk short.
+"""Causes of unsteady times, and shortage of memory or disk.
 
 Verdicts on time are paired with the reference and checked against themselves, so most of this costs certainty
 ("undecided", "unfit"), not justice; it is told because it can be mended. Randomised addresses are not told:

@@ -1,4 +1,4 @@
-"""What a build needs, found by looking and proved by building; and what is merely of use."""
+"""Tools that a build needs, proved by a build, and optional tools."""
 
 from __future__ import annotations
 

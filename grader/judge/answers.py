@@ -60,7 +60,7 @@ def _unwritten(dtype: str) -> Any:
 
 
 def expectations(part: Part, expected: Expected | Mapping[str, Expected]) -> dict[str, Expected]:
-    """What an oracle gave, by name: one that knows of a single answer need not name it."""
+    """Return the oracle's expected outputs by name; an oracle with a single output need not name it."""
     from grader.judge.comparison import Expected
 
     if isinstance(expected, Expected):

@@ -1,4 +1,4 @@
-"""What the parts of one submission share: the assignment, the build, what starts runners, and the runners."""
+"""Context shared by the parts of one submission: the assignment, the build, what starts runners, and the runners."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
 
 @dataclass(frozen=True)
 class Options:
-    """What one run may vary. `shape` overrides the assignment's defaults; `seed` makes timed inputs repeatable (by
+    """Options of one run. `shape` overrides the assignment's defaults; `seed` makes timed inputs repeatable (by
     default each run draws its own); `time_ungraded` times parts whose time earns nothing, too; `time_budget_s` bounds
     the timed calls of a part as `grader.judge.timing.measure` says."""
 
@@ -165,13 +165,13 @@ class Bench:
         return session
 
     def build_of(self, part: Part) -> Build | NativeBuild:
-        """What the part is judged with: the device's for a kernel on a GPU."""
+        """Return the build that the part is judged with: the device's for a kernel on a GPU."""
         if part.device is not None and self.device is not None:
             return self.device.build_of(part)
         return self.build
 
     def torch_build(self) -> Build | NativeBuild:
-        """What a process with torch is given, built if need be."""
+        """Return the build for a process with torch, built if need be."""
         return self.with_torch() if self.with_torch is not None else self.build
 
     def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:

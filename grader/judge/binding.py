@@ -168,7 +168,7 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """What is sent for one call. `inputs` are named arrays; `reference` asks the reference's symbol instead."""
+    """Return the request for one call. `inputs` are named arrays; `reference` asks the reference's symbol instead."""
     if part.table:
         return _table_request(part, shape, inputs)
     if part.device is not None:

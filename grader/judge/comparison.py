@@ -14,7 +14,7 @@ UNIT_ROUNDOFF = 2.0**-24
 
 @dataclass(frozen=True)
 class Expected:
-    """What a kernel should return: `value` float64, and the largest |actual - value| accepted per element."""
+    """Expected output of a kernel: `value` float64, and the largest |actual - value| accepted per element."""
 
     value: Array
     tolerance: Array | float

@@ -168,7 +168,7 @@ def import_numpy(assignment: Assignment) -> None:
 
 
 def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Flag, ...]:
-    """What the object itself gives away, which no part alone is to blame for, then the parts' own flags."""
+    """Return the flags of the object as a whole, then those of its parts, without duplicates."""
     return tuple(dict.fromkeys([*of_object, *(flag for result in results for flag in result.flags)]))
 
 
