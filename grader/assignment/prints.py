@@ -1,4 +1,4 @@
-"""Digests of an assignment, of everything that decides a part's verdict: how it is called, timed, and each of its cases.
+"""Digests of an assignment, of everything that decides a part's verdict: its call, its timing, its cases.
 
 What an assignment pays is in none of them: points, bands of time, credit, weights, lateness and titles say what a
 verdict is worth, and change none. So a class is scored anew without running anything when only they differ, and only a

@@ -48,10 +48,11 @@ class BuildOptions:
 class Build:
     """Result of building one source file.
 
-    `object_path`, the student's object, is None unless `ok`; `diagnostics` is "" if `ok`. `cached` says that nothing was compiled. `notes` are for the student, also after a build that worked. `wall_s` is
-    the whole call, `cpu_s` the CPU time of all compilers that it started. `key` is the content hash of what was made,
-    "" where no such file was handed in. `waits_for` names a program that this machine lacks ("ispc"): then the source
-    is not to blame, `diagnostics` says what to install, and "" stands there in all other cases.
+    `object_path`, the student's object, is None unless `ok`; `diagnostics` is "" if `ok`. `cached` says that nothing
+    was compiled. `notes` are for the student, also after a build that worked. `wall_s` is the whole call, `cpu_s` the
+    CPU time of all compilers that it started. `key` is the content hash of what was made, "" where no such file was
+    handed in. `waits_for` names a program that this machine lacks ("ispc"): then the source is not to blame,
+    `diagnostics` says what to install, and "" stands there in all other cases.
     """
 
     ok: bool
