@@ -1,4 +1,4 @@
-"""What a listener of the evaluator hears, in this order, while a submission is being judged."""
+"""Events of the evaluator, in this order, while a submission is being judged."""
 
 from __future__ import annotations
 

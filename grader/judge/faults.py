@@ -181,7 +181,7 @@ def in_words(sizes: Mapping[str, int]) -> str:
 
 
 def without_heap_words(printed: str) -> str:
-    """What a kernel printed, without what the C library added at its end."""
+    """Return a kernel's output without the C library's words at its end."""
     return DAMAGED_HEAP.sub("", printed).strip("\n")
 
 

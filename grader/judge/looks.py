@@ -47,7 +47,7 @@ class Shown:
 
 
 def profiled(part: Part, side: Side) -> dict[str, Any]:
-    """What `Session.call` is told for a call under the profiler."""
+    """Arguments of `Session.call` for a call under the profiler."""
     return {"profile_label": scope(part, side), "workspace_in_scope": part.workspace_in_scope}
 
 

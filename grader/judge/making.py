@@ -1,4 +1,4 @@
-"""What one source file is made into: the program that is judged, and the object for a process with torch.
+"""Builds of one source file: the program that is judged, and the object for a process with torch.
 
 A file is judged in a process that has nothing but the file and a stand-in for torch's tensors
 (`grader.build.nativebuild`). Torch itself is only asked for the familiar table, with an object that is built when it is
@@ -118,7 +118,7 @@ def make_for_device(
 
 
 def _entries(parts: Sequence[Part]) -> list[str]:
-    """What the reader of a Python file is asked for (`grader.build.readpython`)."""
+    """Return the functions that the reader of a Python file looks for (`grader.build.readpython`)."""
     found = []
     for part in parts:
         form = part.device.autograd if part.device is not None else None

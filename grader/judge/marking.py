@@ -51,7 +51,7 @@ class Marker:
         return shape, question(self.lab, case, shape)
 
     def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Expected]:
-        """What the part's answers should be, by name."""
+        """Return the part's expected outputs, by name."""
         from grader.judge.questions import CaseInputs
 
         if isinstance(inputs, CaseInputs):

@@ -1,4 +1,4 @@
-"""What the engine asks of a lab's oracle: expected values in float64, and what it knows of wrong ones.
+"""Interface of a lab's oracle: expected values in float64, and what it knows of wrong ones.
 
 Only `expected` must be written. The rest makes verdicts quicker (`sample`), cheats and hangs easier to see (`flops`)
 and diagnoses better (all else).
@@ -35,16 +35,16 @@ class Dissected:
 
 
 class Oracle(ABC):
-    """What one function of a lab should return, and how to explain that it does not."""
+    """Expected outputs of one function of a lab, and explanations of wrong ones."""
 
     axes: tuple[Axis, ...] = ()
-    """What the axes of the output are called, one for each; () for the usual names."""
+    """Names of the output's axes, one for each; () for the usual names."""
     tiles: tuple[str, ...] = ()
     """Sizes of the assignment that are lengths of tiles."""
     cuts: Mapping[str, tuple[str, ...]] = {}
     """For pictures: by an axis's letter, sizes and macros by which kernels usually cut it into blocks."""
     output = "the output"
-    """What the output is called in words."""
+    """Name of the output in messages."""
     relations: tuple[simple.Relation, ...] = (
         *(simple.not_written, simple.partly_not_written, simple.transposed, simple.moved),
         simple.constant_factor,
@@ -64,7 +64,7 @@ class Oracle(ABC):
     trivial: Mapping[str, int] = {}
     """Sizes at which a wrong kernel is right by chance, by name."""
     clues: Mapping[str, tuple[str, ...]] = {}
-    """What to look for in a student's function, by the diagnosis' code (`grader.judge.closer.clues`)."""
+    """Patterns to look for in a student's function, by diagnosis code (`grader.judge.closer.clues`)."""
     sized_codes: frozenset[str] = frozenset()
     """Codes of causes that depend on sizes: which sizes are right is told with them."""
     dissected_codes: frozenset[str] = frozenset()

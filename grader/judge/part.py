@@ -45,7 +45,7 @@ class PartJudge:
         self.has_results = False
         """True if all public cases were called."""
         self.builds = [bench.build]
-        """What its runners were given."""
+        """Builds that its runners were given."""
         self.profiled: Call | None = None
 
     def settle(self, fault: faults.Faulty) -> None:
@@ -280,7 +280,7 @@ class PartJudge:
             self.settle(cheat)
 
     def proofs_in_object(self) -> Iterable[Flag]:
-        """What the object alone proves. It is looked at while the first cases are called."""
+        """Return the flags that the object alone proves. It is read while the first cases are called."""
         if self.is_trusted():
             return ()
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]

@@ -24,7 +24,7 @@ class Site:
 
 @dataclass
 class Sites:
-    """What the sanitizers have said so far, each place once."""
+    """Reports of the sanitizers so far, each place once."""
 
     source: Path
     program: Path | None = None

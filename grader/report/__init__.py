@@ -1,1 +1,1 @@
-"""What people and other programs read of a result: each a pure function of the records in `grader.base.results`."""
+"""Reports for people and for other programs: each a pure function of the records in `grader.base.results`."""

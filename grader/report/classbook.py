@@ -36,7 +36,7 @@ class Row:
 
     @property
     def total(self) -> float | None:
-        """What counts in the end, or None when there is no grade (yet): while a part waits to be judged, none."""
+        """The final total, or None when there is no grade (yet): while a part waits to be judged, none."""
         return None if self.waiting or self.score is None else self.score.total
 
     @property

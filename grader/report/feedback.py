@@ -114,7 +114,7 @@ def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[s
 
 
 def results_text(view: StudentView) -> str:
-    """What was right and what was wrong of the public inputs, and the diagnosis that tells most."""
+    """Return which public inputs were right and wrong, and the most specific diagnosis."""
     part = view.part
     total, wrong = len(part.cases), [case for case in part.cases if not case.ok]
     public = "inputs" if view.hidden_passed is None else "public inputs"

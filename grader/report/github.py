@@ -260,7 +260,7 @@ def autograding(
     sources: Sources,
     seconds: Mapping[str, float],
 ) -> dict[str, Any]:
-    """What the autograding reporter is given, as plain values. Raises KitError where it cannot be made to fit."""
+    """Return the input of the autograding reporter, as plain values. Raises KitError where it cannot be made to fit."""
     commands = {part.id: part.command for part in assignment.parts}
     functions = {part.id: part.function for part in assignment.parts}
 

@@ -171,7 +171,7 @@ def _hidden_line(case: CaseResult) -> str:
 
 
 def _flag_tests(result: SubmissionResult) -> list[dict[str, Any]]:
-    """What a person of the staff should look at; suspicions are not for the student."""
+    """Return the lines for the staff; suspicions are not for the student."""
     flags = flags_of(result)
     if not flags:
         return []

@@ -200,7 +200,7 @@ def _interval(part: PartResult) -> Any:
 
 
 def _pieces(file: Any) -> Iterator[Any]:
-    """What was rendered before, piece by piece, as markup that is not escaped again."""
+    """Rendered markup, piece by piece, that is not escaped again."""
     from markupsafe import Markup
 
     file.seek(0)

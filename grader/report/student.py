@@ -1,4 +1,4 @@
-"""What of a part its student may be told when some of its cases are hidden: the one place that decides it.
+"""The part of a result that a student may see when some cases are hidden: the one place that decides it.
 
 A hidden case is told by one sentence: that one failed. Its name, shape, numbers and diagnosis stay with the staff.
 
@@ -48,7 +48,7 @@ class StudentView:
     part: PartResult
     hidden_passed: bool | None
     note: str = ""
-    """What is honest to add: that a hidden test failed, or that something is not shown."""
+    """Return the sentence that a hidden test failed, or that something is not shown."""
 
     @property
     def all_passed(self) -> bool:
@@ -56,7 +56,7 @@ class StudentView:
 
 
 def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
-    """What the student may be told of this part. `cases`: all that the assignment has for it, reached or not."""
+    """Return the result of this part that the student may see. `cases`: all cases of the assignment, reached or not."""
     hidden = [case for case in part.cases if case.hidden]
     if not hidden and not any(case.hidden for case in cases):
         return StudentView(part, None)

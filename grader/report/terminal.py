@@ -1,4 +1,4 @@
-"""What a student sees: the familiar lines in their familiar order, then a verdict block per part, then the scoreboard.
+"""The student's screen: the familiar lines in their familiar order, then a verdict block per part, then the scoreboard.
 
 The familiar lines are grepped by people's scripts; `Correctness:` comes before them because it is known first.
 """
@@ -105,7 +105,7 @@ class Terminal:
         self.say("\n".join(self._findings(result)))
 
     def _map(self, result: PartResult) -> None:
-        """Where the output is wrong, on a terminal with colours: a cell for each eighth of its rows and columns."""
+        """The map of wrong elements, on a terminal with colours: a cell for each eighth of its rows and columns."""
         told = [case for case in result.cases if case.error_map and not case.hidden]
         same = [case for case in told if case.diagnosis and case.diagnosis == result.diagnosis]
         if not self.colourful or not told:

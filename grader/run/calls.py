@@ -37,7 +37,7 @@ KIND_NAMES = {0: "nothing", 1: "a number", 2: "a tensor", 3: "a std::vector<floa
 
 @dataclass(frozen=True)
 class Call:
-    """What one request came to.
+    """Result of one request.
 
     `status`: "ok", "exception" (the function threw; `message`), "crash" (`signal_name`, `exit_code` or `message` say
     how), "timeout", or "protocol" (the reply made no sense). `output` is a contiguous NumPy array in the judge's own
@@ -108,7 +108,7 @@ class Request:
         }
 
     def tensor_bytes(self) -> int:
-        """What the tensors of one call take: its inputs, its workspace and one output of float32."""
+        """Return the bytes of a call's tensors: its inputs, its workspace and one output of float32."""
         zeros = (item["zeros"] for item in self.arguments if "zeros" in item)
         floats = sum(math.prod(sizes) for sizes in (*zeros, self.output_shape))
         return 4 * floats + sum(array.nbytes for array in self.inputs)

@@ -1,4 +1,4 @@
-"""What a Python file finds on a card, for runners on a machine without one.
+"""Stand-in for a GPU in torch and Triton, for runners on a machine without one.
 
 Triton's interpreter runs kernels on the CPU. Here CPU tensors answer as CUDA tensors do, `torch.cuda` names one card,
 streams and events do nothing, and Triton finds a driver, libdevice and an autotuner's clock. So a file that asks for

@@ -25,7 +25,7 @@ class Caches:
         return name
 
     def path(self, name: str) -> str:
-        """Where runners find it."""
+        """The path that runners see."""
         return f"{self._inside}/{name}"
 
     def lend(self, name: str, uid: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What a runner loads of a GPU assignment: a Python file with Triton kernels, or a library of CUDA's.
+"""The runner of a GPU assignment: it loads a Python file with Triton kernels, or a CUDA library.
 
 Each offers `functions` as what `grader.run.loaded` has, and operations of its own:
 

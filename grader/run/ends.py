@@ -1,4 +1,4 @@
-"""What is the same for a runner that is forked and one that is started: its three pipes, and what its end is called."""
+"""Pipes and exit status of runners, the same for forked and started ones."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MOST_KERNELS = 90
 LONGEST_CHAIN = 50
 """Of exceptions, each the cause of the one before."""
 MODULE = "kernels"
-"""What a student's file is called as a module."""
+"""Module name of a student's file."""
 FILE_BITS = 20
 """The line of a file of several is sent as one number, with the file's own above so many bits."""
 OWN = {MODULE: 0}
@@ -174,7 +174,7 @@ class PythonFile:
         return cls
 
     def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
-        """What calls the function with these values once, and puts what it returns into the outputs."""
+        """Return a function that calls the student's once with these values, and copies its results to the outputs."""
         names, form = request["outputs"], request.get("autograd")
         known = callable(getattr(self.module, request["function"], None))
         has_class = ["apply", "autograd"] in self.functions

@@ -1,4 +1,4 @@
-"""What a runner with torch can load: a student's object, the reference, or torch's own functions.
+"""Modules that a runner with torch can load: a student's object, the reference, or torch's own functions.
 
 Each offers `functions`, which is what it names by itself, and `prepared(request, values)`. That gives what
 calls the function each time that it is called; an answer is the reply's header, the output's bytes and what frees them.

@@ -133,7 +133,7 @@ class NativeHost:
 
     @property
     def applied(self) -> tuple[str, ...]:
-        """What is really in force, in words for a result file."""
+        """Return the limits that are really in force, in words for a result file."""
         words = {
             "namespaces": self.sandbox.bwrap is not None,
             "empty root": bool(self._roots()),
@@ -238,7 +238,7 @@ class NativeHost:
         cpus: Sequence[int] | None,
         environment: Mapping[str, str],
     ) -> list[str]:
-        """What the launcher is told (inside/launch.cpp), less its descriptors."""
+        """Return the launcher's arguments (inside/launch.cpp) without its descriptors."""
         memory_bytes = limits.memory_bytes + PROGRAM_BYTES if limits.memory_bytes is not None else 0
         words = [
             f"program={program}",

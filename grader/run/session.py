@@ -104,12 +104,12 @@ class Session:
 
     @property
     def printed(self) -> str:
-        """What the object wrote to stdout and stderr so far: the first 64 KiB, control characters made visible."""
+        """Return the object's output so far, stdout and stderr: the first 64 KiB, control characters made visible."""
         return harmless(self._captured.decode(errors="replace"))
 
     @property
     def evidence(self) -> Evidence:
-        """What was seen of the runner from outside; complete once the session has been closed."""
+        """Return the observations of the runner from outside; complete once the session has been closed."""
         return self._watch.evidence
 
     def call(

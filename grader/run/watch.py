@@ -1,4 +1,4 @@
-"""What the judge sees of a runner from outside: nothing here asks the runner, so nothing in it can lie.
+"""Observations of a runner from outside: the runner is not asked, so it cannot lie.
 
 Linux tells it in /proc: which files a process has mapped as code, which cores its threads may use, whether it has
 children; and its CPU clock stands still while it is stopped. Where the system does not tell (macOS, a sandbox that
@@ -33,7 +33,7 @@ SHARED_WORK = 0.2
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
+    """Observations of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
     in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
     `frozen_wall_s`; `unstopped` counts the stops, out of `stops`, after which it did not come to stand, `late` those
     after which it used more CPU time than hearing of a stop takes. `extra_cpus` are cores that one of its threads might

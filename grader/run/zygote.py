@@ -399,7 +399,7 @@ class Zygote:
         return json.loads(line), sender
 
     def _clear_up(self) -> None:
-        """What is left of a zygote that was ended: nothing of it and its runners may go on."""
+        """End what is left of a zygote: neither it nor its runners may go on."""
         # First: at the end of its socket it would tidy up what the next one needs.
         self._process.kill()
         self._process.wait()

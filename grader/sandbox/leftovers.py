@@ -1,4 +1,4 @@
-"""What a runner leaves behind outside of its own process: files beyond measure, files elsewhere, processes."""
+"""Leftovers of a runner outside of its own process: files beyond measure, files elsewhere, processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a runner may use, in figures, and how many processes that leaves a user."""
+"""Limits of a runner, and the number of processes that they leave a user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 
 @dataclass(frozen=True)
 class Limits:
-    """What a runner may use. `memory_bytes` is address space beyond what the zygote has mapped at the fork; None
+    """Limits of a runner. `memory_bytes` is address space beyond what the zygote has mapped at the fork; None
     lifts it (AddressSanitizer reserves terabytes). `cpu_s` is a backstop behind the judge's own wall limit.
     `scratch_bytes` and `scratch_files` bound what it leaves in its working directory."""
 

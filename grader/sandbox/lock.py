@@ -1,4 +1,4 @@
-"""What a process does to itself before it turns to a student's code: limits, another uid, fewer files, a filter.
+"""Locks that a process puts on itself before it runs a student's code: limits, another uid, fewer files, a filter.
 
 Runs inside the sandbox: in a runner after its fork, or as a script that becomes a compiler. It carries out what the
 judge has decided (`grader.sandbox`) and decides nothing itself, so it needs only the standard library. Nothing here

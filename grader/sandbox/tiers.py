@@ -48,7 +48,7 @@ class Sandbox:
 
     @property
     def applied(self) -> tuple[str, ...]:
-        """What is really in force, in words for a result file."""
+        """Return the limits that are really in force, in words for a result file."""
         words = {
             "bubblewrap": self.bwrap is not None,
             "namespaces": self.bwrap is not None,

@@ -1,1 +1,1 @@
-"""What a submission's object and its process give away, as flags; strangers' files are read within limits."""
+"""Flags from a submission's object and process; untrusted files are read within limits."""

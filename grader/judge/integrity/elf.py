@@ -1,4 +1,4 @@
-"""What an object says about itself: the functions it wants from elsewhere, the libraries it names, its texts.
+"""Facts of an ELF object: the functions that it imports, the libraries that it names, its texts.
 
 A small reader of ELF files (System V gABI, chapters 4 and 5; symbol versions as in the Linux Standard Base), so that
 nothing depends on binutils. Objects come from a compiler that worked on untrusted text, which may name sections, give
@@ -301,7 +301,7 @@ def _only(found: list[T], what: str) -> T:
 
 
 def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -> bytes:
-    """What will lie at an address once the object is loaded."""
+    """Return the bytes that will lie at an address once the object is loaded."""
     for one in segments:
         if one.kind == _PT_LOAD and one.address <= address and address + size <= one.address + one.size:
             start = one.offset + address - one.address

@@ -53,7 +53,7 @@ _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 
 
 def inspect_object(build: Build | NativeBuild) -> tuple[Flag, ...]:
-    """What the built object wants from elsewhere that no kernel needs. No flags where there is no ELF object.
+    """Return flags for imports of the built object that kernels do not need. No flags where there is no ELF object.
 
     Read by a child process, in bounded time; see `grader.judge.integrity.inspection`.
     """

@@ -53,7 +53,7 @@ LONGEST_GO_S = 2.0
 MOST_UNSTEADY = 8
 """So many rounds in a row at an unsteady clock end the measurement."""
 REFERENCE = "reference"
-"""What a submission waits for in a copy of the kit that has none."""
+"""The missing tool of a submission in a copy of the kit without a reference."""
 
 _known_sets: dict[tuple[Any, ...], int] = {}
 
@@ -127,7 +127,7 @@ class DeviceRounds:
     """True if a student's call that takes too long raises Outlasting; else it ends as any call does."""
     round: int = 0
     set_s: float = field(default=0.0, init=False)
-    """What the reference takes for one set, about."""
+    """Approximate time of the reference for one set."""
     unsteady: int = field(default=0, init=False)
     """Rounds that were repeated, since the card's clock changed within them."""
     readings: list[smclock.Reading] = field(default_factory=list, init=False)

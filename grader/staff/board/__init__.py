@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
 
 
 def fields(board: Board) -> dict[str, list[dict[str, object]]]:
-    """What Gradescope takes as `leaderboard` of a submission's results, by student."""
+    """Return Gradescope's `leaderboard` for each student's submission."""
     found: dict[str, list[dict[str, object]]] = {}
     for part in board.parts:
         for place in part.places:

@@ -1,4 +1,4 @@
-"""Where submissions are graded: a seam of two calls, and the implementation on this machine.
+"""Interface for grading submissions: a seam of two calls, and the implementation on this machine.
 
 `submit` queues a job; `results` tells what happens until nothing is left to do. A job ends in `Done` or `Failed`;
 what to do about a failure is the classroom's affair. `LocalExecutor` keeps worker processes
@@ -54,7 +54,7 @@ class Job:
     """What the result calls it, where that is not its id here."""
 
     def to_json(self) -> str:
-        """What a worker reads."""
+        """Return the job as one line of JSON for a worker."""
         rest = {"left": dict(self.left.parts), "before": str(self.before)} if self.left else {}
         name = self.known_as or self.submission_id
         return json.dumps({"submission_id": name, "source": str(self.source), **rest})
@@ -326,7 +326,7 @@ class LocalExecutor:
 
 
 def _resident_bytes(pid: int) -> int:
-    """What a process has in memory; 0 where the system does not tell."""
+    """Return a process's resident memory; 0 where the system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(procfs.text(f"/proc/{pid}/statm").split()[1]) * resource.getpagesize()
     return 0

@@ -1,4 +1,4 @@
-"""What a verdict depends on, as digests: when one of them is another than last time, the verdict is out of date."""
+"""Digests of everything that a verdict depends on: when one of them changes, the verdict is out of date."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ def _leave_note(lock: int, note: _Note) -> None:
 
 
 def _identity(lock: int) -> str:
-    """What no copy of the file shares with it."""
+    """Return the file's identity, which its copies do not share."""
     status = os.fstat(lock)
     return f"{status.st_dev}:{status.st_ino}"
 

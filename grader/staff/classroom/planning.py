@@ -1,4 +1,4 @@
-"""What a run has to do for each submission: nothing, score it anew, judge some of it again, or all of it.
+"""Plan of a run, by submission: nothing, score it anew, judge some of it again, or all of it.
 
 A verdict holds for fingerprints (`grader.staff.classroom.fingerprints`). Where its source, the kit and the settings are
 the same and only the assignment is another, the digests of its parts (`grader.assignment.prints`) say how much of it is
@@ -50,7 +50,7 @@ def plan(
     submissions: Sequence[Submission],
     history: History,
 ) -> Plan:
-    """What has to be done now."""
+    """The work that has to be done now."""
     settings = fingerprints.of_text(f"timing {start.timing}")
     found = Plan()
     for item in submissions:

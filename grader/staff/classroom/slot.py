@@ -36,7 +36,7 @@ LOOK_S = 0.02
 
 
 def need_of(part: Part) -> Need:
-    """What a timing of this part needs to itself."""
+    """Return the resource that a timing of this part needs to itself."""
     if part.device is not None:
         return "card"
     rule = part.time
