@@ -1,4 +1,4 @@
-"""Settings that a resumed run keeps from the one before: assignment, seed, timing, sandbox tier and the source of times.
+"""Settings that a resumed run keeps from the one before: assignment, seed, timing, sandbox tier, source of times.
 
 A verdict depends on the first three, so that `--resume` without them must not put three hundred verdicts out of date by
 forgetting what was asked for. What is said anew and differs needs --regrade. The tier is kept where the machine still
