@@ -1,4 +1,4 @@
-"""What is needed before a kernel can continue a text: the build, the model and the prompt in tokens."""
+"""Preparation of a text: the build, the model and the prompt in tokens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _import_torch() -> None:
 
 
 class TextSetup:
-    """What is needed before a kernel can talk: the build, the model, the prompt in tokens."""
+    """Everything that a kernel needs to talk: the build, the model, the prompt in tokens."""
 
     def __init__(self, course: Assignment, options: TextOptions, zygote: Zygote, stack: ExitStack) -> None:
         self.course, self.options, self.zygote, self.stack = course, options, zygote, stack

@@ -53,7 +53,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Material:
-    """What is learned from and what is held out, as text and as tokens (T,)."""
+    """Training and held-out data, as text and as tokens (T,)."""
 
     training: Corpus
     held_out: Corpus

@@ -33,7 +33,7 @@ class Line:
 
     @property
     def note(self) -> str:
-        """What a table says of it besides numbers."""
+        """Words for a table besides numbers."""
         if self.trouble:
             return self.trouble
         if self.is_fastest:

@@ -1,4 +1,4 @@
-"""What the machine is: cache line and cache sizes as the system tells them, peak and bandwidth as measured.
+"""Facts of the machine: cache line and cache sizes as the system tells them, peak and bandwidth as measured.
 
 The peak of each instruction set level is what one block of assembly reaches (native/probe.cpp), the bandwidth that of
 a triad a = b + 3c and of a sum over arrays larger than the last cache; both the best of several tries, because whatever
@@ -97,7 +97,7 @@ def measure() -> Speed:
 
 
 def parse(text: str, cores: int) -> Speed:
-    """What the probe printed."""
+    """Output of the probe."""
     peaks: dict[tuple[str, int], float] = {}
     bandwidths: dict[str, dict[int, float]] = {"triad": {}, "read": {}}
     for line in text.splitlines():

@@ -78,7 +78,7 @@ def _compile(compiler: str, source: Path, made: Path, *flags: str) -> None:
 
 
 def output_of(source: Path, arguments: Sequence[object], timeout_s: float) -> str:
-    """What the program prints. Raises KitError when it fails or takes longer than `timeout_s`."""
+    """Return the program's output. Raises KitError when it fails or takes longer than `timeout_s`."""
     path = program(source)
     return _checked([str(path), *map(str, arguments)], path.parent, timeout_s, f"run {source.stem}")
 

@@ -88,7 +88,7 @@ class MemoryStudy:
         return Table("memory", "Memory of the parts", columns, tuple(rows), f"{self.about}. {self.how()}")
 
     def how(self) -> str:
-        """What the columns are, and which workspaces the profiler does not see."""
+        """Return the meaning of the columns, and the workspaces that the profiler does not see."""
         ranges = [(row.peak, row.peak_range) for row in self.rows if row.peak and row.peak_range]
         widths = [(high - low) / peak for peak, (low, high) in ranges]
         spread = f" (they differ by at most {100 * max(widths):.1f} %)" if widths else ""

@@ -1,4 +1,4 @@
-"""What all studies' command lines share: the options, their checks, and where a finding was made."""
+"""Options shared by all studies' command lines, their checks, and the place of a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a finding: on the screen, as CSV and PNG, and in the write-up's table."""
+"""Delivery of a study's outcome: on the screen, as CSV and PNG, and in the write-up's table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grader.study.writeup import regions
 
 
 class StudyResult(Protocol):
-    """What a command's `measure` gives: numbers, and two pure functions of them."""
+    """Outcome of a command's `measure`: numbers, and two pure functions of them."""
 
     def table(self) -> Table: ...
 

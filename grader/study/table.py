@@ -19,7 +19,7 @@ CAPTION_LETTERS = 100
 
 @dataclass(frozen=True)
 class Table:
-    """What a study found. `name` is that of its files and of its region in the write-up ("sweep-part2").
+    """Table of a study. `name` is that of its files and of its region in the write-up ("sweep-part2").
 
     Units stand in `columns`. A cell None means that there is no such number, never zero. `caption` says how it was
     measured and what is to be seen, in whole sentences.

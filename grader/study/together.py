@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 
 def general(assignment: Assignment) -> list[Step]:
-    """What can be made of any assignment."""
+    """Studies that any assignment has."""
     shared = options.shared_part(assignment)
     steps = [Step("machine", "machine"), Step("memory", "memory")]
     if shared is not None:

@@ -1,4 +1,4 @@
-"""What was handed in: from any of the forms in which a class arrives to one small folder for each submission.
+"""Submissions: from any of the forms in which a class arrives to one small folder for each submission.
 
 Forms: a source file; a folder that holds one, perhaps a level or two down; an archive of that; a folder or an archive
 of any of these, one per student; a Gradescope export (`submission_metadata.yml` beside `submission_<id>` folders); a

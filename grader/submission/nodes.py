@@ -45,7 +45,7 @@ class Node(Protocol):
     def trouble(self) -> str: ...
 
     def children(self, limit: int) -> list[Node]:
-        """What is in a folder, in an order that stays the same; [] for all else.
+        """Return a folder's entries, in an order that stays the same; [] for all else.
 
         Raises Unreadable beyond `limit` entries.
         """

@@ -1,4 +1,4 @@
-"""What to look for in an attention kernel's text, by the code of its diagnosis (`grader.judge.closer.clues`)."""
+"""Patterns to look for in an attention kernel's text, by diagnosis code (`grader.judge.closer.clues`)."""
 
 from __future__ import annotations
 

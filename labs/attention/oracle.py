@@ -220,7 +220,7 @@ def _threads() -> int:
 
 
 class Read4D(Oracle):
-    """What fourDimRead returns for each row of `index`: float64 (M,), exact."""
+    """Return fourDimRead's expected values for each row of `index`: float64 (M,), exact."""
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         flat = inputs["tensor"].reshape(-1).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What the functions of this lab should return, in float64, and how far a kernel may be from it.
+"""Expected outputs of this lab in float64, with the error that a kernel may have.
 
 Three roundings make the error budget:
 

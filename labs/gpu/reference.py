@@ -1,4 +1,4 @@
-"""What times are compared with: the same functions, written as a good student writes them. Not handed out as a source.
+"""Reference kernels for times: the same functions, written as a good student writes them. Not handed out as a source.
 
 One loop for all tiles, every tile masked, one set of blocks. What a second loop without a mask, better blocks or the
 card's copy engine gain is the student's to gain.

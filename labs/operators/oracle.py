@@ -1,4 +1,4 @@
-"""What each operator should return or add, in float64 with an error budget, and what is known of wrong results.
+"""Expected results of each operator, in float64 with an error budget, and its known mistakes.
 
 An operator that is linear in each operand is a sum of products. In whatever order a float32 kernel adds n of them, it
 is off by n roundings of the sum of their magnitudes at most (Higham, Accuracy and Stability of Numerical Algorithms,

@@ -1,4 +1,4 @@
-"""What the functions of this lab should return, in float64, and how far float32 may be from it.
+"""Expected outputs of this lab in float64, with the error that float32 may have.
 
 The error budget, in units of the roundoff u = 2^-24, relative to each element, counts what an honest kernel rounds:
 

@@ -1,4 +1,4 @@
-"""What a suspected mistake predicts a wrong output from, and how well a prediction explains the output.
+"""Data from which a suspect predicts a wrong output, and the fit of a prediction.
 
 Predictions are made in float32, as a student's kernel computes: where it overflows, they hold the same infinities and
 NaN, and these must be met as the numbers are.

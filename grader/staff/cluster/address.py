@@ -1,4 +1,4 @@
-"""What `--cluster` names: a scheduler that stands (tcp://HOST:PORT, tls://HOST:PORT), or local:N to try it here."""
+"""Address given by `--cluster`: a scheduler (tcp://HOST:PORT, tls://HOST:PORT), or local:N to try it here."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class ClusterExecutor:
 
     @property
     def dashboard(self) -> str:
-        """Where dask shows what it does, "" where it shows nothing."""
+        """Address of dask's dashboard, "" without one."""
         with suppress(Exception):
             return str(self._client.dashboard_link)
         return ""

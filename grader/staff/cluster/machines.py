@@ -1,4 +1,4 @@
-"""What the judge knows of each machine of a cluster, and of each attempt to have a job judged on one."""
+"""State of each machine of a cluster, and of each attempt to have a job judged on one."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Node:
 
 
 def named(address: str, worker: Mapping[str, Any], taken: set[str]) -> str:
-    """What people call a worker: its name at the scheduler, made one of a kind."""
+    """Return a worker's name for people: its name at the scheduler, made unique."""
     told = str(worker.get("name") or address)
     name = address.partition("://")[2] if told == address else told
     name = stem = name[:MOST_NAME]
@@ -105,7 +105,7 @@ def named(address: str, worker: Mapping[str, Any], taken: set[str]) -> str:
 
 
 def needs(*, card: bool) -> dict[str, float]:
-    """What a job holds of its machine's resources while it is there."""
+    """Return the resources of its machine that a job holds."""
     return {"cores": 1, "card": 1} if card else {"cores": 1}
 
 

@@ -1,4 +1,4 @@
-"""What a machine has to prove before it is given a submission: that a verdict of its would be one of the judge's.
+"""Proof that a machine gives before it gets a submission: that a verdict of its would be one of the judge's.
 
 The judge says what it has (`Kit`); a node compares that with what it finds at its own place, and says in words what is
 different. Whether it times as it should is shown by the calibration submission, which each machine judges as any other.
@@ -28,7 +28,7 @@ PARTS_NAMED = 4
 
 @dataclass(frozen=True)
 class Kit:
-    """What verdicts of one run come from. `config` is relative to the kit's folder where it lies in it."""
+    """Sources of the verdicts of one run. `config` is relative to the kit's folder where it lies in it."""
 
     config: str
     assignment_fingerprint: str
@@ -72,7 +72,7 @@ def versions() -> dict[str, str]:
 
 
 def config_path(kit: Kit) -> Path:
-    """Where the assignment should be on this machine."""
+    """Return the assignment's path on this machine."""
     return ROOT / kit.config
 
 
@@ -114,7 +114,7 @@ def refusals(kit: Kit) -> list[str]:
 
 
 def complaints() -> tuple[list[str], list[str]]:
-    """What the doctor says of this machine: what must be mended, and what weakens its timings."""
+    """Return the doctor's findings for this machine: faults, and weaknesses of its timings."""
     from grader import doctor
 
     found = doctor.findings(steadiness=False)

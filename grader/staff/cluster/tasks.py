@@ -1,4 +1,4 @@
-"""What runs in a dask worker: it hands jobs to the node below it, and says how they go. It reads nothing of them.
+"""Task of a dask worker: it hands jobs to the node below it, and says how they go. It reads nothing of them.
 
 Dask pickles these functions by their names, so that a worker without the kit cannot be asked at all. What they take and
 return are plain values.

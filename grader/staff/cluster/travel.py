@@ -1,4 +1,4 @@
-"""What travels: a job to a machine, and what became of its task."""
+"""Messages of a cluster: a job to a machine, and the result of its task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where courses live: what a platform hands in, what it wants back, and what a student may see there.
+"""Course platforms: their hand-ins, the results that they want, and the texts for students.
 
 `table` has a row for each platform. `container` grades in a container that a platform starts (`gradescope`,
 `prairielearn`), `gradebook` fills the export of a platform that keeps grades (`canvas`, `moodle`), `github` says whose

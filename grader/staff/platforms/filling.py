@@ -40,7 +40,7 @@ def filled(
 
 
 def max_points(assignment: Assignment) -> float:
-    """What a total is out of: parts and items by hand, without extra credit."""
+    """Return the maximum of a total: parts and items by hand, without extra credit."""
     given = [item.points for item in assignment.manual if not item.extra]
     return math.fsum([*(part.points for part in assignment.parts if part.points > 0), *given])
 

@@ -69,7 +69,7 @@ def email(address: str, *, fold: bool) -> str:
 
 
 def folder(value: str) -> str:
-    """What a folder of that name is called in a class."""
+    """Return the id that a folder of that name has in a class."""
     return f"{FOLDER}:{safe_name(value)}"
 
 

@@ -1,4 +1,4 @@
-"""What the image of a platform's container has ready before the first submission comes.
+"""Preparation of a platform's container image before the first submission.
 
     python -m grader.staff.platforms.preparing [--torch]
 

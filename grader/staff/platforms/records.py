@@ -1,4 +1,4 @@
-"""What a platform is to the kit: a row of the table in `grader.staff.platforms.table`."""
+"""Record of a platform: a row of the table in `grader.staff.platforms.table`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into the two archives: a handout of what a student needs, an autograder of all that grades.
+"""Contents of the two archives: a handout of what a student needs, an autograder of all that grades.
 
 The rooms of a handout are not listed but found: whatever its command lines import. What only the staff may have is
 listed, and stops that search.
@@ -67,9 +67,9 @@ class Kit:
     masters: Mapping[str, Path]
     """The source with the solution of each file that is handed in, by its name; the assignment's source first."""
     solutions: Mapping[str, str]
-    """What of each of these files the staff have."""
+    """Text of each of these files for the staff."""
     starters: Mapping[str, str]
-    """What of each of these files students get."""
+    """Text of each of these files for students."""
     text: Path
     writeup: Path | None
     image: str = ""
@@ -141,7 +141,7 @@ def kit(
 
 
 def _starter(master: Path, solution: str) -> str:
-    """What students get of a master. Raises UsageError, in one line, for regions that are not as they must be."""
+    """Return a master's text for students. Raises UsageError, in one line, for regions that are not as they must be."""
     try:
         made = strip_solution(solution)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""What a release makes for each platform besides the handout, and how that is proved.
+"""Archives of a release for each platform besides the handout, and their proofs.
 
 A row for each platform of `grader.staff.platforms.table` that has a release, by the same names.
 """
@@ -25,7 +25,7 @@ from grader.staff.release.proofs import ProofSetup, Unproved
 WORKFLOW = ".github/workflows/classroom.yml"
 ENTRY = "run_grader"
 IMAGE_KIT = "/gpt149/source"
-"""Where the image has the kit (templates/prairielearn/Dockerfile)."""
+"""The kit's folder in the image (templates/prairielearn/Dockerfile)."""
 
 
 @dataclass(frozen=True)

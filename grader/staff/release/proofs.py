@@ -1,4 +1,4 @@
-"""What a release proves before it writes anything: its archives, unpacked into empty folders, do what they are for.
+"""Proofs of a release before it writes anything: its archives, unpacked into empty folders, do what they are for.
 
 Each proof runs the command that its reader will run, in a process of its own, with a cache of its own that begins with
 the precompiled headers of the caller's, and holds what came out against what must. The first that fails ends the
@@ -33,7 +33,7 @@ NOT_WRITTEN = "not written yet"
 
 
 class Unproved(UsageError):
-    """What was claimed of a release and is not so."""
+    """A claim about a release that does not hold."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What of a master is secret, line by line, and what of the hidden file is.
+"""Secret lines of a master and of the hidden file.
 
 A line counts as a secret when it says enough to be nobody's by chance: at least LEAST_CHARACTERS without white space,
 no comment, no preprocessor directive (the assignment's text quotes the pragma on purpose), no head of a plain loop, and
@@ -47,7 +47,7 @@ def of_master(text: str, name: str) -> list[Secret]:
 
 
 def comment_of(name: str) -> str:
-    """What begins a comment in a file of this name."""
+    """Return the beginning of a comment in a file of this name."""
     return "#" if name.endswith(".py") else "//"
 
 

@@ -1,4 +1,4 @@
-"""What the templates of a release leave open: which files an assignment is handed in as, and what judging needs."""
+"""Values for the templates of a release: which files an assignment is handed in as, and what judging needs."""
 
 from __future__ import annotations
 

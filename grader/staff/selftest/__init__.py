@@ -1,4 +1,4 @@
-"""Whether this machine's verdicts can be trusted today: kernels of which the end is known, judged as a class is.
+"""Test of this machine's verdicts today: kernels of which the end is known, judged as a class is.
 
 Right ones must pass, wrong ones must be found, a slow one must be slow and a fast one not, and what attacks the judge
 must end as promised, in the sandbox that a run would choose now. What cannot be trusted is told group by group, since

@@ -42,7 +42,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """What all trials share."""
+    """Settings shared by all trials."""
 
     assignment: Assignment
     box: Sandbox

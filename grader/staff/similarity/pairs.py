@@ -1,4 +1,4 @@
-"""What comparing a class finds: pairs of submissions, and what is needed to show the regions that they share."""
+"""Result of comparing a class: pairs of submissions, and what is needed to show the regions that they share."""
 
 from __future__ import annotations
 

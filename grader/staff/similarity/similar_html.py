@@ -77,7 +77,7 @@ def page(
 
 
 def _spread(similarity: Similarity) -> str:
-    """What is usual in this class, so that what stands out can be seen."""
+    """Return the distribution in this class, so that outliers can be seen."""
     count = len(similarity.texts)
     total = count * (count - 1) // 2
     if not total:

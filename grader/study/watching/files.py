@@ -44,7 +44,7 @@ HOW: dict[str, Any] = {
 
 
 def missing_library() -> str:
-    """What to install, as one line, or ""."""
+    """Return advice on what to install, as one line, or ""."""
     if importlib.util.find_spec(LIBRARY):
         return ""
     return f"--watch needs the package {LIBRARY}: `pip install {LIBRARY}`"

@@ -1,4 +1,4 @@
-"""What of a write-up is filled in, beside what its template asks for."""
+"""Comparison of a write-up with its template: the answers and tables that are filled in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the readers of archives share: limits, the record of a member, and the one exception for a broken archive."""
+"""Shared parts of the readers of archives: limits, the record of a member, and the exception for a broken archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What student code can try, one small submission of our own for each attempt, with how it must end.
+"""Attempts of student code: one small submission for each, with the end that it must have.
 
 `THREATS` are the rows, `CONTROLS` a right and a wrong kernel that must never be flagged. `submissions` turns rows into
 source files (up to four share one, since a compile costs seconds), `judging.judge` judges a file, and `ends.faults`

@@ -1,4 +1,4 @@
-"""Whether a row ended as it must."""
+"""Check that a row ended as it must."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def flag_codes(result: SubmissionResult, part: PartResult) -> set[str]:
 
 
 def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult) -> list[str]:
-    """What is not as promised, in words; empty when all is well."""
+    """Return the broken promises in words; empty when all is well."""
     end, found = threat.end_in(tier), []
     if part.verdict not in end.verdicts:
         found.append(f"ended as {part.verdict}, not {' or '.join(end.verdicts)}: {part.diagnosis}")

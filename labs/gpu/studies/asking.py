@@ -1,4 +1,4 @@
-"""What all studies of this lab share: one request to a child that loads the student's file and measures on the card."""
+"""Shared part of this lab's studies: one request to a child that loads the student's file and measures on the card."""
 
 from __future__ import annotations
 

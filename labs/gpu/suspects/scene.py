@@ -1,4 +1,4 @@
-"""What the mistakes of attention are predicted from: scores, masks and weights of all heads, in float64."""
+"""Data from which the mistakes of attention are predicted: scores, masks and weights of all heads, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no kernel of a part can do without: operations and bytes.
+"""Lower limits for kernels of a part: operations and bytes.
 
 An addition, a product, a quotient, a comparison, exp() and log() are one operation each; a multiply-add is two. Matrix
 products and convolutions are those of the definition, without the products with a border of zeros: Strassen's or

@@ -160,7 +160,7 @@ def _require_torch() -> None:
 
 
 class _Study:
-    """What all networks of one command share."""
+    """Settings shared by all networks of one command."""
 
     def __init__(
         self, settings: Settings, plot: bool, data: Data, asked: tuple[int, ...], rounds: int

@@ -1,4 +1,4 @@
-"""What trainings came to, as the kit's studies deliver it: a table, figures, and the digits that were misread."""
+"""Results of trainings, as the kit's studies deliver it: a table, figures, and the digits that were misread."""
 
 from __future__ import annotations
 

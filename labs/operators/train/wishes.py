@@ -1,4 +1,4 @@
-"""What is to be trained on what, and how: checked, and known before torch is imported."""
+"""Options of a training, its networks and data: checked, and known before torch is imported."""
 
 from __future__ import annotations
 
