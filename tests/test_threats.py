@@ -62,7 +62,7 @@ def cases() -> Iterator[ParameterSet]:
         is_quick = box.tier in (TIERS[0].tier, "D")
         for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):
             needs = [needs_python_h] if "py::list" in submission.text else []
-            # What writes to every descriptor or patches Python finds neither in a runner without torch.
+            # Attempts on descriptors and on Python have no target in a runner without torch.
             meets_table = submission.first.row in ("A2", "B1", "C1")
             for table in (False, True) if is_quick and not meets_table else (True,):
                 name = f"{box.tier}: {submission.name}{', with the table' * table}"

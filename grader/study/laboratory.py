@@ -234,7 +234,7 @@ def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:
 
 
 def by_wall_clock(part: Part) -> bool:
-    """Return True if a part's time is told by the wall clock: OpenMP parts, and those that have no rule."""
+    """Return True if the wall clock times the part: OpenMP parts, and parts without a rule."""
     return part.time is None or part.time.clock == "wall"
 
 
