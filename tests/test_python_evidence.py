@@ -465,6 +465,18 @@ class TestFiles:
         verdict, codes = flags_of(tmp_path, text, of=SMALL)
         assert verdict == "pass" and code in codes
 
+    def test_a_crash_on_a_hidden_case_hides_no_flag(self, tmp_path: Path) -> None:
+        part = SMALL.part("matmul")
+        (case,) = part.cases
+        hidden = replace(
+            case, name="hidden", hidden=True, shape={**case.shape, "rows": case.shape["rows"] + 1}
+        )
+        of = replace(SMALL, parts=(replace(part, cases=(case, hidden)),))
+        text = matmul(
+            f"if c.shape[0] == {hidden.shape['rows']}:\n    raise ValueError\nnp.copyto(c.numpy(), work(a, b))"
+        )
+        assert flags_of(tmp_path, text, of=of) == ("crash", ["no_kernel"])
+
     @pytest.mark.parametrize("name", some(HONEST, 8))
     def test_an_honest_file_is_not_flagged(self, name: str, tmp_path: Path) -> None:
         assert flags_of(tmp_path, HONEST[name], ("ragged", "columns")) == ("pass", [])

@@ -90,6 +90,8 @@ class PartJudge:
             self.judge()
         except faults.Faulty as fault:
             self.settle(fault)
+        if self.has_results and not self.has_hidden_cases():
+            self.flag_library_work()  # Else once for all cases, after the hidden ones.
         self.look_for_cheats()
         self.look_for_other_work()
         self.look_closer()
@@ -105,11 +107,11 @@ class PartJudge:
         """Call the hidden cases. A part that is wrong on one of them has no time, as nothing wrong has one."""
         try:
             self.results.check_hidden()
-            self.flag_library_work()
             if self.results.verdict == "wrong" and self.verdict != "wrong":
                 self.verdict, self.diagnosis, self.waits_for = "wrong", self.results.diagnosis, ""
         except faults.Faulty as fault:
             self.settle(fault)
+        self.flag_library_work()
         self.look_for_cheats()
         if self.verdict in ("wrong", *BROKEN_OFF) and self.time is not None:
             of_time = self.time.flags
@@ -149,8 +151,6 @@ class PartJudge:
             raise faults.lacks_gpu("It compiles. Its results and its time are not judged")
         self.check_results()
         self.tell_correctness()
-        if not self.has_hidden_cases():
-            self.flag_library_work()  # Else once for all cases, after the hidden ones.
         if not bench.options.timing or rule is None or self.verdict != "pass":
             return
         if has_card:
@@ -168,7 +168,10 @@ class PartJudge:
 
             # Playing calls again takes as long as making them: a part without points needs no evidence of its work.
             is_paid = self.results.verdict == "pass" or self.part.case_credit > 0
-            self.add_flags(operators.flags(self.results.marker, self.results.observed, play=is_paid))
+            try:
+                self.add_flags(operators.flags(self.results.marker, self.results.observed, play=is_paid))
+            except faults.Faulty as fault:
+                self.settle(fault)
 
     def check_results(self) -> None:
         self.results.check()
