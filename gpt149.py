@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from grader import study
 from grader.assignment import labs
 from grader.assignment.options import chosen_lab, chosen_options, chosen_tests
-from grader.base import commandline
-from grader.base.commandline import Parser, macros, source_file, whole_number
-from grader.base.errors import UsageError
-from grader.base.places import PUBLIC_CONFIG
+from grader.core import commandline
+from grader.core.commandline import Parser, macros, source_file, whole_number
+from grader.core.errors import UsageError
+from grader.core.places import PUBLIC_CONFIG
 from textgen import demo
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from grader.assignment.records import Part
-    from grader.base.results import Score, SubmissionResult
+    from grader.core.results import Score, SubmissionResult
     from grader.judge.events import Listener
 
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
@@ -143,7 +143,7 @@ def run(arguments: list[str]) -> int:
 
 def judge(given: argparse.Namespace) -> int:
     from grader.assignment.loading import load
-    from grader.base import pythontree
+    from grader.core import pythontree
 
     assignment = load(given.config)
     if given.test not in (*assignment.commands(), "all"):
@@ -162,8 +162,8 @@ def judge(given: argparse.Namespace) -> int:
     refuse_outputs(given, source)
 
     from grader import score
-    from grader.base.results import exit_code
-    from grader.build.toolchain import ABSENT, torch_version
+    from grader.backends.native.toolchain import ABSENT, torch_version
+    from grader.core.results import exit_code
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
     from grader.report.terminal import Terminal
@@ -230,7 +230,7 @@ def judge(given: argparse.Namespace) -> int:
             terminal.scoreboard(result, scored)
     if given.github:
         root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
-        from grader.build import ispc
+        from grader.backends.native import ispc
 
         files = {assignment.source: source}
         files |= {name: source.parent / name for name in (*assignment.beside(source.name), ispc.SOURCE)}

@@ -25,7 +25,7 @@ import traceback
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from grader.run import devicerunner, kernelfiles, replay, tracing
+from grader.backends.gpu import devicerunner, kernelfiles, replay, tracing
 from grader.sandbox import Sandbox, lock, seccomp, view
 
 NOTIFY, NEW_LISTENER, CONTINUE = 0x7FC00000, 8, 1
@@ -141,7 +141,7 @@ def told(pid: int, fd: int, limit_s: float = LIMIT_S) -> str:
 
 
 def shared_memory() -> None:
-    from grader.run.card.driver import Driver
+    from grader.backends.gpu.card.driver import Driver
 
     def act(pipe: int) -> str:
         os.write(pipe, f"{Driver().create_shared(2 << 20)[3]}\n".encode())

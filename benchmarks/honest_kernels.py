@@ -32,15 +32,15 @@ from verdicts import attempt, busy_neighbours, percent, policy_of
 
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment, Part
-from grader.base import machine
-from grader.build.nativebuild import build
+from grader.backends.native.nativebuild import build
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.torch.zygote import Zygote
+from grader.core import machine
 from grader.judge import binding
 from grader.judge.bench import Bench, Options
 from grader.judge.marking import Marker
 from grader.judge.timing.measure import Round, judge, play
 from grader.judge.timing.rounds import Pairs, TimedInputs
-from grader.run.nativehost import NativeHost
-from grader.run.zygote import Zygote
 from labs.attention.cases import make_inputs
 from module_ref_stub.library import native_program
 

@@ -45,7 +45,7 @@ KERNELS = {
 
 
 def sanitized_library(directory: Path) -> Path:
-    from grader.build.toolchain import libomp_prefix, openmp_flags, toolchain
+    from grader.backends.native.toolchain import libomp_prefix, openmp_flags, toolchain
     from module_ref_stub import library
 
     tools = toolchain()

@@ -28,9 +28,9 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from grader.assignment import loading  # noqa: E402
-from grader.build.torchbuild import build  # noqa: E402
+from grader.backends.torch.torchbuild import build  # noqa: E402
+from grader.backends.torch.zygote import Zygote  # noqa: E402
 from grader.judge.bench import Bench, Options  # noqa: E402
-from grader.run.zygote import Zygote  # noqa: E402
 from textgen import checkpoint  # noqa: E402
 from textgen.decode import Decoder  # noqa: E402
 from textgen.demo import DEFAULT_CHUNK  # noqa: E402

@@ -40,14 +40,14 @@ sys.path.insert(0, str(ROOT))
 
 from grader.assignment.loading import load
 from grader.assignment.records import Part
-from grader.base import machine
-from grader.base.results import Timing
-from grader.build.torchbuild import build
+from grader.backends.torch.torchbuild import build
+from grader.backends.torch.zygote import Zygote
+from grader.core import machine
+from grader.core.results import Timing
 from grader.judge import binding
 from grader.judge.timing.measure import Pairs, Round, Sample, TimePolicy, judge, play, sequential
-from grader.run import placement
-from grader.run.session import Session
-from grader.run.zygote import Zygote
+from grader.runner import placement
+from grader.runner.session import Session
 
 BLOCK_ROUNDS = 4
 PUBLISHED_ALLOWANCE_S = 0.015

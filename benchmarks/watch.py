@@ -28,7 +28,7 @@ from statistics import median
 
 from trials import ROOT
 
-from grader.build.toolchain import cache_root
+from grader.backends.native.toolchain import cache_root
 
 HANG = 'while (B) __asm__ volatile ("");'
 PART, FUNCTION = "part3", "myFusedAttention"

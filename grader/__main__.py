@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.options import lab_as_config
-from grader.base import commandline
-from grader.base.commandline import Parser, assignment_file, whole_number
-from grader.base.errors import UsageError
+from grader.core import commandline
+from grader.core.commandline import Parser, assignment_file, whole_number
+from grader.core.errors import UsageError
 
 #: A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap.
 WORKER_BYTES = 2 << 30
@@ -292,7 +292,7 @@ def seed(text: str | None) -> int | None:
 
 def default_workers() -> int:
     """One for each core, as far as they fit into memory."""
-    from grader.base import machine
+    from grader.core import machine
 
     facts = machine.describe()
     fitting = int(str(facts.get("memory_bytes", WORKER_BYTES << 10))) // WORKER_BYTES

@@ -22,7 +22,7 @@ from datetime import datetime
 
 from grader.assignment.records import Assignment, Part
 from grader.assignment.rubric import LateRule
-from grader.base.results import CaseResult, PartResult, Score, ScoreLine, SubmissionResult, Timing, Verdict
+from grader.core.results import CaseResult, PartResult, Score, ScoreLine, SubmissionResult, Timing, Verdict
 
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0

@@ -8,9 +8,9 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from grader.base import commandline
-from grader.base.commandline import Parser
-from grader.base.errors import EXIT_PASS, UsageError
+from grader.core import commandline
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_PASS, UsageError
 from module_ref_stub.library import RECIPES, build_prebuilt, has_sources, library_path
 
 
@@ -27,7 +27,7 @@ def run(arguments: list[str]) -> int:
         raise UsageError(f"no such folder: {folder}")
     if not has_sources():
         raise UsageError("this copy of the kit is a handout: it does not hold the reference's sources")
-    from grader.build.toolchain import toolchain
+    from grader.backends.native.toolchain import toolchain
 
     compiler = str(toolchain().compiler)
     for recipe in RECIPES:

@@ -19,11 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from grader.base import prebuilt
-from grader.base.errors import KitError
-from grader.build.nativebuild import JOIN_FLAGS
-from grader.build.reference import SOURCE_SUFFIXES, Platform
-from grader.build.toolchain import X86, Toolchain, cache_root, libomp_prefix, openmp_flags, toolchain
+from grader.backends.native.nativebuild import JOIN_FLAGS
+from grader.backends.native.reference import SOURCE_SUFFIXES, Platform
+from grader.backends.native.toolchain import (
+    X86,
+    Toolchain,
+    cache_root,
+    libomp_prefix,
+    openmp_flags,
+    toolchain,
+)
+from grader.core import prebuilt
+from grader.core.errors import KitError
 from grader.sandbox import run_limited
 
 SOURCE_DIR = Path(__file__).resolve().parent
@@ -238,7 +245,7 @@ def sources_digest(recipe: ReferenceRecipe) -> str:
 
 
 class _Kernels:
-    """The reference for the engine: `grader.build.reference.Reference`."""
+    """The reference for the engine: `native.reference.Reference`."""
 
     def program(self) -> Path:
         return native_program()
@@ -264,11 +271,11 @@ KERNELS = _Kernels()
 
 
 def native_program() -> Path:
-    """The reference as a program of the native runner (grader/run/inside/reference.cpp), from the cache where it is
+    """The reference as a program of the native runner (native/inside/reference.cpp), from the cache where it is
     known.
 
     Errors as of `library_path`.
     """
-    from grader.build import nativebuild
+    from grader.backends.native import nativebuild
 
     return nativebuild.reference_program(object_path, _key(REFERENCE, toolchain()))

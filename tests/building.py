@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from grader.build import nativebuild, sanitize, standin, torchbuild
-from grader.build.records import Build
-from grader.build.toolchain import cache_root, python_include_dir, toolchain
-from grader.run.loaded import StudentObject
+from grader.backends.native import nativebuild, sanitize, standin
+from grader.backends.native.toolchain import cache_root, python_include_dir, toolchain
+from grader.backends.records import Build
+from grader.backends.torch import torchbuild
+from grader.backends.torch.loaded import StudentObject
 from grader.study import race
 from grader.study.standalone import Kit
 

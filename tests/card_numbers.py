@@ -1,9 +1,9 @@
-"""The numbers of `fill_uniform` (grader/run/card/kernels.cu) by NumPy: so inputs are known that were never read."""
+"""The numbers of `fill_uniform` (gpu/card/kernels.cu) by NumPy: so inputs are known that were never read."""
 
 from __future__ import annotations
 
-from grader.base.arrays import Array, np
-from grader.base.precision import encoded, widened
+from grader.core.arrays import Array, np
+from grader.core.precision import encoded, widened
 
 
 def mixed(h: Array) -> Array:

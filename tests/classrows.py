@@ -13,8 +13,8 @@ from typing import Any, get_args
 
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
-from grader.base import results
-from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, ScoreLine, SubmissionResult, Timing
+from grader.core import results
+from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, ScoreLine, SubmissionResult, Timing
 from grader.report.classbook import Row
 
 ROOT = Path(__file__).resolve().parent.parent

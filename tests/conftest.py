@@ -27,11 +27,11 @@ from classes.acting_class import Class  # noqa: E402
 from grader.assignment.loading import load  # noqa: E402
 from grader.assignment.mutations import Mutation  # noqa: E402
 from grader.assignment.records import Assignment, Part  # noqa: E402
-from grader.base.errors import UsageError  # noqa: E402
-from grader.base.results import SubmissionResult  # noqa: E402
+from grader.backends.torch.zygote import Zygote  # noqa: E402  (it reads the environment and lies in ROOT)
+from grader.core.errors import UsageError  # noqa: E402
+from grader.core.results import SubmissionResult  # noqa: E402
 from grader.judge.bench import Options  # noqa: E402
 from grader.judge.evaluate import evaluate  # noqa: E402
-from grader.run.zygote import Zygote  # noqa: E402  (it reads the environment and lies in ROOT)
 from grader.sandbox import Sandbox, choose  # noqa: E402
 
 COURSE = ROOT / "configs" / "gpt149.yaml"

@@ -10,9 +10,10 @@ from functools import partial
 
 import conftest  # noqa: F401  (it points GPT149_CACHE at the tests' cache)
 
-from grader.base.errors import KitError, UsageError
-from grader.build import nativebuild, sanitize, standin, torchbuild
-from grader.build.toolchain import toolchain
+from grader.backends.native import nativebuild, sanitize, standin
+from grader.backends.native.toolchain import toolchain
+from grader.backends.torch import torchbuild
+from grader.core.errors import KitError, UsageError
 from grader.study import race
 
 

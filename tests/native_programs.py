@@ -9,13 +9,13 @@ from typing import Any
 
 from conftest import write
 
-from grader.base.arrays import np
-from grader.build import nativebuild
-from grader.build.torchbuild import build
-from grader.run.calls import Call, Request
-from grader.run.nativehost import NativeHost
-from grader.run.session import Session
-from grader.run.zygote import Zygote
+from grader.backends.native import nativebuild
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.torch.torchbuild import build
+from grader.backends.torch.zygote import Zygote
+from grader.core.arrays import np
+from grader.runner.calls import Call, Request
+from grader.runner.session import Session
 
 
 def program(folder: Path, text: str, **options: Any) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conftest import ROOT
 
-from grader.base import prebuilt
+from grader.core import prebuilt
 from grader.staff.release import contents, products, proofs, search
 from grader.staff.release.archive import Files
 from grader.staff.release.stripping import Secret

@@ -25,7 +25,7 @@ from handing_in import zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grader.base.quantities import MIB
+from grader.core.quantities import MIB
 from grader.submission.archive import ArchiveLimits, Unreadable, archive_stem, open_archive, shown
 
 LIMITS = ArchiveLimits(50, unpacked_bytes=4 * MIB, archive_bytes=4 * MIB, ratio=250, ratio_from_bytes=MIB)

@@ -16,10 +16,10 @@ from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
-from grader.base.seeds import derive
+from grader.core.seeds import derive
 from grader.judge.questions import question
 from grader.judge.timing.rounds import TimedInputs
-from grader.run.calls import Request
+from grader.runner.calls import Request
 from labs.attention.cases import DISTRIBUTIONS
 from labs.attention.oracle import ORACLES
 

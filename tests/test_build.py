@@ -26,13 +26,15 @@ from conftest import ROOT, refused, write
 from honest.styles import published
 from native_programs import asked
 
-from grader.base.errors import KitError
-from grader.build import cpptext, lightpath, nativebuild, toolchain, torchbuild
-from grader.build.records import Build
-from grader.build.torchbuild import TorchBuild, build
-from grader.run.loaded import CallFailed, StudentObject
-from grader.run.nativehost import NativeHost
+from grader.backends.native import lightpath, nativebuild, toolchain
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.records import Build
+from grader.backends.torch import torchbuild
+from grader.backends.torch.loaded import CallFailed, StudentObject
+from grader.backends.torch.torchbuild import TorchBuild, build
+from grader.core.errors import KitError
 from grader.sandbox import choose
+from grader.source import cpptext
 from labs.attention.threats import THREATS, submissions
 
 #: One of every parameter and result that the interface knows, and some that it does not.

@@ -18,10 +18,11 @@ import pytest
 from building import both_builds, one_function, sharing_headers
 from conftest import ROOT, write, write_files
 
-from grader.base import objectcache
-from grader.build import compilers, nativebuild, sanitize, standin, toolchain, torchbuild
-from grader.build.records import Build
-from grader.build.torchbuild import build
+from grader.backends.native import compilers, nativebuild, sanitize, standin, toolchain
+from grader.backends.records import Build
+from grader.backends.torch import torchbuild
+from grader.backends.torch.torchbuild import build
+from grader.core import objectcache
 from grader.sandbox import Finished, run_limited
 
 
@@ -60,7 +61,7 @@ FROM_A_COPY = """
 import sys
 from pathlib import Path
 import grader
-from grader.build import nativebuild, standin
+from grader.backends.native import nativebuild, standin
 
 def compile(*_):
     sys.exit("compiles")
@@ -80,7 +81,7 @@ def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: P
     shutil.copytree(ROOT / "grader", copy, ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-c", FROM_A_COPY, str(source)]
     assert subprocess.check_output(command, cwd=tmp_path, text=True).split() == [str(copy), "0.0"]
-    with (copy / "run" / "inside" / "plain" / "plain_types.h").open("a") as changed:
+    with (copy / "backends" / "native" / "inside" / "plain" / "plain_types.h").open("a") as changed:
         changed.write("// changed\n")
     ended = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True)
     assert (ended.stdout.split(), ended.stderr) == ([str(copy)], "compiles\n")
@@ -128,7 +129,7 @@ def test_entries_are_shared_with_another_cache_by_kind(tmp_path: Path) -> None:
 BUILD = """
 import sys
 from pathlib import Path
-from grader.build import torchbuild
+from grader.backends.torch import torchbuild
 attempt = torchbuild._Work.attempt_with
 
 def waiting(*arguments):

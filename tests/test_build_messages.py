@@ -9,11 +9,12 @@ import pytest
 from building import one_function
 from conftest import some, write
 
-from grader.build import cpptext, diagnostics, nativebuild
-from grader.build.hints import hint_for
-from grader.build.toolchain import toolchain
-from grader.build.torchbuild import build, precompile
+from grader.backends.native import nativebuild
+from grader.backends.native.toolchain import toolchain
+from grader.backends.torch.torchbuild import build, precompile
 from grader.sandbox import Finished, choose
+from grader.source import cpptext, diagnostics
+from grader.source.hints import hint_for
 
 
 @pytest.mark.parametrize(

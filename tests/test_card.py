@@ -21,21 +21,20 @@ import pytest
 from conftest import ROOT, write, write_files
 
 from grader.assignment.loading import load
-from grader.base.precision import encoded
-from grader.base.results import PartResult, Timing
-from grader.build import devicebuild
+from grader.backends.gpu import devicebuild, devicerunner
+from grader.backends.gpu.card import clock, driver, finding, smclock
+from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, Tensor
+from grader.backends.gpu.card.looking import OnCard
+from grader.backends.gpu.compiled import Caches
+from grader.backends.torch.zygote import Zygote
+from grader.core.precision import encoded
+from grader.core.results import PartResult, Timing
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.judge.ondevice import host, timing
 from grader.judge.timing import measure
 from grader.judge.timing.measure import Sample
-from grader.run import devicerunner
-from grader.run.calls import Call
-from grader.run.card import clock, driver, finding, smclock
-from grader.run.card.arena import FEW_SETS, Arena, Card, Tensor
-from grader.run.card.looking import OnCard
-from grader.run.compiled import Caches
-from grader.run.zygote import Zygote
+from grader.runner.calls import Call
 from grader.sandbox import OPEN
 
 SIZES = "R=8 C=64 lines=2 width=64 rows=8 inner=8 columns=8 B=1 N=8 M=8 d=16"

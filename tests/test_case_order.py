@@ -11,12 +11,12 @@ from building import binding
 from conftest import ASSIGNMENT, write
 
 from grader.assignment.records import Case
-from grader.base.results import SubmissionResult
+from grader.backends.torch.zygote import Zygote
+from grader.core.results import SubmissionResult
 from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.events import Event, HiddenStarted, PartDone, PartStarted
-from grader.run.session import Session
-from grader.run.zygote import Zygote
+from grader.runner.session import Session
 from labs.attention.threats.same_work import NAIVE
 
 PUBLIC = Case("small", "random", 1, {"B": 1, "H": 1, "N": 8, "d": 4, "Br": 4, "Bc": 4})

@@ -15,7 +15,7 @@ from forgery import quoted_overlap, tar_bytes
 from handing_in import put, zipped
 
 from grader.assignment.regions import strip_solution
-from grader.build.torchbuild import precompile
+from grader.backends.torch.torchbuild import precompile
 from grader.staff.classroom import ledger
 
 POINTS = {"part1": 10, "part3": 20}

@@ -13,17 +13,18 @@ import pytest
 from building import cpu_growth
 from conftest import ASSIGNMENT, refused, write
 
-from grader.base.arrays import Array, np
-from grader.base.results import Diagnosis
-from grader.build import landmarks, sanitize
-from grader.build.landmarks import Body, Place
+from grader.backends.native import sanitize
+from grader.core.arrays import Array, np
+from grader.core.results import Diagnosis
 from grader.judge import faults
 from grader.judge.closer import checked, clues
 from grader.judge.closer.explaining import Closer
 from grader.judge.diagnosis import diagnose, facts
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
-from grader.run.calls import Call
+from grader.runner.calls import Call
+from grader.source import landmarks
+from grader.source.landmarks import Body, Place
 from grader.study import race
 from labs.attention.clues import CLUES
 from labs.attention.dissect import dissect

@@ -21,8 +21,8 @@ from handing_in import put
 from process_tree import descendants
 
 from grader.assignment.loading import load
-from grader.base.errors import KitError
-from grader.build import toolchain
+from grader.backends.native import toolchain
+from grader.core.errors import KitError
 from grader.staff.classroom import ledger
 from grader.staff.cluster import local, node, proof, tasks
 from grader.staff.cluster.address import Address, connect, parse

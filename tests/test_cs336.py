@@ -13,7 +13,7 @@ from without_card import cardless, interpreted, words
 
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, edited
-from grader.base.results import PartResult
+from grader.core.results import PartResult
 from labs.cs336 import known
 
 LAB = ROOT / "labs" / "cs336"

@@ -12,14 +12,14 @@ from conftest import ASSIGNMENT, keeping, needs_delays, write
 from native_programs import program
 
 from grader.assignment.mutations import Mutation
-from grader.base import machine
-from grader.build.torchbuild import build
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.torch.torchbuild import build
+from grader.backends.torch.zygote import Zygote
+from grader.core import machine
 from grader.judge import binding, comparison
 from grader.judge.correctness import met_s
-from grader.run.calls import Call
-from grader.run.nativehost import NativeHost
-from grader.run.session import Session
-from grader.run.zygote import Zygote
+from grader.runner.calls import Call
+from grader.runner.session import Session
 from grader.sandbox.tiers import choose
 from labs.attention import oracle
 from labs.attention.cases import make_inputs

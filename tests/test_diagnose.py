@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, rounded, scores
 
-from grader.base.arrays import np
-from grader.base.results import CaseResult, Diagnosis
+from grader.core.arrays import np
+from grader.core.results import CaseResult, Diagnosis
 from grader.judge.correctness import settled_together
 from grader.judge.diagnosis import diagnose
 from grader.report import student

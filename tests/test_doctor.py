@@ -15,9 +15,9 @@ from building import BINDING
 from conftest import python, refused, write
 
 from grader import doctor
-from grader.base.errors import KitError
-from grader.base.results import Timing
-from grader.build import toolchain
+from grader.backends.native import toolchain
+from grader.core.errors import KitError
+from grader.core.results import Timing
 from grader.doctor import containment, gpu, steady, students, timing, tools
 from grader.doctor.host import Finding, Host, Ran
 

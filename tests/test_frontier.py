@@ -13,13 +13,13 @@ import pytest
 from conftest import ASSIGNMENT, refused
 
 from grader import score
-from grader.base.commandline import size_options
-from grader.base.errors import KitError
-from grader.base.results import PartResult, SubmissionResult, Timing
+from grader.backends.torch.zygote import Zygote
+from grader.core.commandline import size_options
+from grader.core.errors import KitError
+from grader.core.results import PartResult, SubmissionResult, Timing
 from grader.report import result_json
 from grader.report.classbook import Row
 from grader.report.html import Report
-from grader.run.zygote import Zygote
 from labs.attention import ladder, yardsticks
 from labs.attention.frontier import main
 from labs.attention.yardsticks import Yardsticks
@@ -33,7 +33,7 @@ SHAPE = {"B": 1, "H": 2, "N": 48, "d": 16, "Br": 16, "Bc": 16, "threads": 2}
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("grader.build.toolchain.cache_root", lambda: tmp_path)
+    monkeypatch.setattr("grader.backends.native.toolchain.cache_root", lambda: tmp_path)
     return tmp_path
 
 

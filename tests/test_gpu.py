@@ -13,9 +13,9 @@ from conftest import ROOT, write
 from gpu.attacks import ATTACKS
 
 from grader.assignment.loading import load
+from grader.backends.gpu.card import finding
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
-from grader.run.card import finding
 from grader.sandbox import OPEN, Sandbox, choose
 
 pytestmark = pytest.mark.skipif(not finding.is_here(), reason="this machine has no GPU")

@@ -16,11 +16,11 @@ from without_card import cardless, interpreted
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
-from grader.base.arrays import Array, np
-from grader.base.errors import KitError
-from grader.base.places import ROOT
-from grader.base.precision import rounded
-from grader.base.results import PartResult
+from grader.core.arrays import Array, np
+from grader.core.errors import KitError
+from grader.core.places import ROOT
+from grader.core.precision import rounded
+from grader.core.results import PartResult
 from grader.judge.comparison import Expected, compare
 from grader.judge.draws import Draws
 from labs.gpu import arithmetic, known

@@ -15,8 +15,8 @@ import without_card
 from without_card import ASSIGNMENT
 from without_card import words as told
 
-from grader.base.results import PartResult
-from grader.run import tensormemory
+from grader.backends.gpu import tensormemory
+from grader.core.results import PartResult
 
 HEAD = """
 import torch

@@ -11,9 +11,9 @@ import pytest
 from without_card import ASSIGNMENT, LAB, TRITON, cardless, interpreted, judged, unfit_triton, words
 
 from grader.assignment.mutations import Mutation
-from grader.build import kernelmarks
+from grader.backends.gpu import kernelmarks
 from grader.judge import faults
-from grader.run.calls import Call
+from grader.runner.calls import Call
 from labs.gpu import known
 
 T = TypeVar("T")

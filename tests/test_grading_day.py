@@ -14,7 +14,7 @@ from conftest import refused, write
 from forgery import tar_bytes
 from handing_in import SOURCE, put, zipped
 
-from grader.base.errors import KitError
+from grader.core.errors import KitError
 from grader.staff.classroom import ledger, manual
 from grader.submission import find, find_one
 from grader.submission.archive import opening

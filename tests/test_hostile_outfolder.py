@@ -21,8 +21,8 @@ from conftest import ASSIGNMENT, COURSE, refused, write
 from handing_in import put
 
 from grader.assignment.loading import load
-from grader.base import plainfile, removal
-from grader.base.errors import KitError, UsageError
+from grader.core import plainfile, removal
+from grader.core.errors import KitError, UsageError
 from grader.report import classbook, result_json
 from grader.sandbox.leftovers import Scratch
 from grader.sandbox.limits import Limits

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, python, write_files
 
-from grader.base import imports
+from grader.core import imports
 from grader.staff.classroom import fingerprints
 
 
@@ -91,13 +91,16 @@ def test_help_imports_neither_torch_nor_numpy(command: str, lists: str) -> None:
     assert not {"torch", "numpy", "rich.console", "yaml"} & set(imported)
 
 
+NATIVE = ("inside/runner.cpp", "inside/plain/plain_tensor.h", "shim/gpt149_abi.h")
+
+
 def test_sources_that_judge_decide_and_those_that_show_or_keep_verdicts_do_not() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in fingerprints.deciding()}
-    judging = "judge/timing/measure.py judge/integrity/symbols.py sandbox/seccomp.py run/inside/runner.cpp "
-    judging += "run/runner.py run/inside/plain/plain_tensor.h build/shim/gpt149_abi.h"
+    judging = "judge/timing/measure.py integrity/symbols.py sandbox/seccomp.py runner/runner.py "
+    judging += " ".join(f"backends/native/{name}" for name in NATIVE)
     assert {"labs/attention/suspects/blocks.py", "module_ref_stub/kernels.cpp"} <= names
     assert {f"grader/{name}" for name in judging.split()} <= names
-    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "grader" / "run").rglob("*.py")} <= names
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "grader" / "runner").rglob("*.py")} <= names
     folders = (f"grader/{k}/" for k in ("report", "study", "doctor", "submission"))
     assert not [name for name in names if name.startswith(("grader/score.py", "textgen/", *folders))]
     assert [name for name in names if "/staff/" in name] == ["grader/staff/classroom/worker.py"]

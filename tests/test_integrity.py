@@ -1,4 +1,4 @@
-"""Each witness of `grader.judge.integrity.flags` by itself: symbols, texts, loaded code, times."""
+"""Each witness of `grader.integrity.flags` by itself: symbols, texts, loaded code, times."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from building import built
 from conftest import refused
 from torch.autograd.profiler import profile
 
-from grader.base.arrays import Array, np
-from grader.base.results import ProfileRow, Timing
-from grader.judge.integrity import elf, inspection, symbols
-from grader.judge.integrity import flags as integrity
-from grader.judge.integrity.elf import UndefinedSymbol
-from grader.run.watch import Evidence
+from grader.core.arrays import Array, np
+from grader.core.results import ProfileRow, Timing
+from grader.integrity import elf, inspection, symbols
+from grader.integrity import flags as integrity
+from grader.integrity.elf import UndefinedSymbol
+from grader.runner.watch import Evidence
 
 #: Undefined symbols by category; with versions, those of the C library.
 UNVERSIONED = {

@@ -14,8 +14,8 @@ from conftest import tiers, write, write_files
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, VERSION, on_the_path
 
 from grader import sandbox
-from grader.build import ispc
-from grader.build.torchbuild import build
+from grader.backends.native import ispc
+from grader.backends.torch.torchbuild import build
 
 DOUBLES = HEAD + INCLUDE + "float f(float x) { ispc::scaled(&x, 1, 2.0f); return x; }\n" + BINDING
 

@@ -16,7 +16,7 @@ from conftest import python, refused, write, write_files
 from grader.__main__ import parser
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.base.places import ROOT
+from grader.core.places import ROOT
 from grader.staff import newlab, selftest
 from grader.staff.newlab import ends
 from grader.staff.newlab.ends import Ending

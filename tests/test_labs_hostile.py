@@ -14,7 +14,7 @@ from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment
-from grader.base.results import PartResult
+from grader.core.results import PartResult
 from labs.operators import kernels as operators
 from labs.softmax import kernels as softmax
 

@@ -18,7 +18,7 @@ from classes.ledgers import AT, HOLDS_LEDGER, HOLDS_MACHINE, holding, record, so
 from conftest import ASSIGNMENT, refused
 
 from grader.__main__ import to_resume
-from grader.base.errors import KitError, UsageError
+from grader.core.errors import KitError, UsageError
 from grader.report.progress import Progress, duration
 from grader.staff.classroom import ledger
 from grader.staff.classroom.ledger import Entry

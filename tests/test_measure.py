@@ -17,7 +17,7 @@ from conftest import refused
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from grader.base.results import Timing
+from grader.core.results import Timing
 from grader.judge.timing import intervals, measure
 from grader.judge.timing.intervals import coverage, false_fail_chance, interval_rank, median_estimate
 from grader.judge.timing.measure import Round, Sample, TimePolicy, compare, enough, judge, looks, sequential

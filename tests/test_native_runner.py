@@ -15,18 +15,18 @@ from building import binding, includes, one_function
 from conftest import ASSIGNMENT, ROOT, some, write
 from native_programs import Both, asked, floats, plain, program
 
-from grader.base import machine
-from grader.base.arrays import np
-from grader.base.errors import KitError
-from grader.build import nativebuild
-from grader.build.torchbuild import build
+from grader.backends.native import nativebuild
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.torch.torchbuild import build
+from grader.backends.torch.zygote import FORK_SERVER, Zygote
+from grader.core import machine
+from grader.core.arrays import np
+from grader.core.errors import KitError
 from grader.doctor import steady
 from grader.judge import binding as binding_of
-from grader.run import placement
-from grader.run.calls import Call, Request
-from grader.run.nativehost import NativeHost
-from grader.run.session import Session
-from grader.run.zygote import FORK_SERVER, Zygote
+from grader.runner import placement
+from grader.runner.calls import Call, Request
+from grader.runner.session import Session
 from labs.attention.cases import make_inputs
 from module_ref_stub import library
 
@@ -206,7 +206,7 @@ def test_static_initialisers_run_before_the_greeting(
 ) -> None:
     made = program(tmp_path, f"{STANDARD}static int begun = [] {{ {statement} return 1; }}();\n{binding()}")
     if expected == "timeout":
-        monkeypatch.setattr("grader.run.session.LOAD_TIMEOUT_S", 0.5)
+        monkeypatch.setattr("grader.runner.session.LOAD_TIMEOUT_S", 0.5)
     with host.spawn(made, threads=1, call_timeout_s=0.5 if expected == "timeout" else 20.0) as session:
         assert session.death is not None
         assert expected in (session.death.signal_name, session.death.message, session.death.status)
@@ -343,7 +343,7 @@ def other_fork_server(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, n
     text = FORK_SERVER.read_text()
     assert old in text
     (folder / "forkserver.py").write_text(text.replace(old, new, 1))
-    monkeypatch.setattr("grader.run.zygote.FORK_SERVER", folder / "forkserver.py")
+    monkeypatch.setattr("grader.backends.torch.zygote.FORK_SERVER", folder / "forkserver.py")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from conftest import ROOT, refused, tiers
 from native_programs import asked, program
 from process_tree import stat, wait_for
 
-from grader.base.errors import KitError
-from grader.run.calls import Request
-from grader.run.nativehost import NativeHost
+from grader.backends.native.nativehost import NativeHost
+from grader.core.errors import KitError
+from grader.runner.calls import Request
 from grader.sandbox import Limits, Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
@@ -206,7 +206,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = [{root!r}, {root!r} + "/tests"]
 from native_programs import asked
-from grader.run.nativehost import NativeHost
+from grader.backends.native.nativehost import NativeHost
 from grader.sandbox import choose
 host = NativeHost(choose({tier!r}, trust=True))
 session = host.spawn(Path({probe!r}), threads=2)

@@ -18,8 +18,8 @@ from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
-from grader.base import machine
-from grader.base.results import PartResult
+from grader.core import machine
+from grader.core.results import PartResult
 from grader.judge import looks
 from grader.judge.diagnosis.diagnose import SAME_OUTPUT
 from grader.report import student

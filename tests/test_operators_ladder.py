@@ -14,9 +14,9 @@ from conftest import ROOT, results_alone, write
 
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.base import prebuilt
-from grader.build.labreference import PREBUILT
-from grader.build.toolchain import ABSENT
+from grader.backends.native.toolchain import ABSENT
+from grader.backends.torch.labreference import PREBUILT
+from grader.core import prebuilt
 from grader.judge import correctness
 from grader.staff.release import contents, search
 from grader.study import facts

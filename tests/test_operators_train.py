@@ -17,10 +17,10 @@ from conftest import refused, write
 
 from grader.assignment import labs, loading
 from grader.assignment.mutations import variant
-from grader.base.arrays import Array, np
-from grader.base.errors import KitError
-from grader.run.calls import Call, Request
-from grader.run.session import Session
+from grader.core.arrays import Array, np
+from grader.core.errors import KitError
+from grader.runner.calls import Call, Request
+from grader.runner.session import Session
 from labs.operators import kernels
 from labs.operators.train import benches, command, digits, findings, idx, lockstep, scaling
 from labs.operators.train.networks import NETWORKS
@@ -286,7 +286,7 @@ def test_wrong_usage_is_told_in_one_line(tmp_path: Path, arguments: str, told: s
 
 
 def test_without_torch_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grader.build.toolchain.torch_version", lambda: "absent")
+    monkeypatch.setattr("grader.backends.native.toolchain.torch_version", lambda: "absent")
     refused("this Python has no torch", run, tmp_path, "--images", "120", of=KitError)
 
 

@@ -13,11 +13,11 @@ from conftest import ROOT, refused, some
 from torch import Tensor
 from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, rounded, scores
 
-from grader.base.arrays import array_bytes, as_array, item_bytes, np
+from grader.core.arrays import array_bytes, as_array, item_bytes, np
 from grader.judge import comparison
 from grader.judge.comparison import Expected
 from grader.judge.draws import Draws
-from grader.run.calls import DTYPE_NAMES
+from grader.runner.calls import DTYPE_NAMES
 from labs.attention.cases import DISTRIBUTIONS, MAX_ABS_SCORE, describe
 from labs.attention.offsets import flat_offsets
 from labs.attention.oracle import Attention
@@ -275,7 +275,7 @@ def test_the_types_of_the_protocol() -> None:
 
 def test_numpys_blas_starts_no_threads_and_leaves_the_environment() -> None:
     program = (
-        "import os, sys\nbefore = dict(os.environ)\nfrom grader.base.arrays import np\n"
+        "import os, sys\nbefore = dict(os.environ)\nfrom grader.core.arrays import np\n"
         "a = np.ones((700, 700)); a @ a\n"
         "assert dict(os.environ) == before\n"
         "assert not os.path.isdir('/proc/self/task') or len(os.listdir('/proc/self/task')) == 1\n"

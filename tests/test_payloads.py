@@ -16,12 +16,12 @@ import pytest
 from building import HEAD, binding
 from native_programs import asked, plain, program
 
-from grader.base import procfs
-from grader.base.arrays import np
-from grader.run.calls import Request
-from grader.run.nativehost import NativeHost
-from grader.run.payloads import IN_MEMORY, LARGEST_BYTES, Payloads
-from grader.run.session import Session
+from grader.backends.native.nativehost import NativeHost
+from grader.core import procfs
+from grader.core.arrays import np
+from grader.runner.calls import Request
+from grader.runner.payloads import IN_MEMORY, LARGEST_BYTES, Payloads
+from grader.runner.session import Session
 from grader.sandbox import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create is a call of Linux alone")

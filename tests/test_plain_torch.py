@@ -12,16 +12,16 @@ from building import HEAD, PLAIN, SANITIZED, cpu_growth
 from conftest import ROOT, python
 from torch.utils.cpp_extension import include_paths
 
-from grader.base.arrays import np
-from grader.build import sanitize, standin
-from grader.build.torchbuild import build
-from grader.run.calls import Request
+from grader.backends.native import sanitize, standin
+from grader.backends.torch.torchbuild import build
+from grader.core.arrays import np
+from grader.runner.calls import Request
 from grader.study.standalone import build_program, ran
 
 EXPRESSIONS = ROOT / "tests" / "sources" / "tensor_expressions.cpp"
 CALL = """
 import sys, torch
-from grader.run.loaded import StudentObject
+from grader.backends.torch.loaded import StudentObject
 StudentObject(sys.argv[1]).prepare("expressions", [torch.zeros(1)])()
 """
 Results = dict[tuple[str, str], str]

@@ -17,8 +17,8 @@ from conftest import refused, write
 
 from grader import score as rubric
 from grader.assignment.loading import load
-from grader.base.errors import UsageError
-from grader.base.places import PUBLIC_CONFIG
+from grader.core.errors import UsageError
+from grader.core.places import PUBLIC_CONFIG
 from grader.report import result_json
 from grader.staff.classroom import gradebook as classbook
 from grader.staff.classroom import ledger

@@ -20,9 +20,9 @@ from conftest import one_of_each, refused
 from platform_schemas import MOST_BYTES, SCHEMAS, faults, harmless, obeyed, require_valid
 
 from grader import score as rubric
-from grader.base.arrays import np
-from grader.base.errors import KitError
-from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, Score, SubmissionResult
+from grader.core.arrays import np
+from grader.core.errors import KitError
+from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, Score, SubmissionResult
 from grader.judge.comparison import error_map
 from grader.report import feedback, github, gradescope, prairielearn, student
 from grader.report.github import Sources

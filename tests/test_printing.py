@@ -11,10 +11,10 @@ import pytest
 from conftest import ROOT, python, refused
 from hypothesis import given, strategies
 
-from grader.base import harmless, imports
-from grader.base.commandline import whole_number
-from grader.base.quantities import MIB, size_text, whole
-from grader.base.results import PartResult
+from grader.core import harmless, imports
+from grader.core.commandline import whole_number
+from grader.core.quantities import MIB, size_text, whole
+from grader.core.results import PartResult
 from grader.report.progress import Progress
 from grader.report.terminal import Terminal
 from grader.study import laboratory
@@ -59,8 +59,8 @@ def test_whatever_a_command_line_prints_is_harmless() -> None:
     """stdout, stderr, an error's text, a traceback's, a warning's and argparse's."""
     program = f"""
 import sys, warnings
-from grader.base import commandline
-from grader.base.errors import UsageError
+from grader.core import commandline
+from grader.core.errors import UsageError
 HOSTILE = {HOSTILE!r}
 def run(arguments):
     print(HOSTILE); sys.stdout.write(HOSTILE); sys.stdout.writelines([HOSTILE]); print(HOSTILE, file=sys.stderr)
@@ -92,7 +92,7 @@ def test_nothing_is_printed_past_the_printer() -> None:
     escape = re.compile(r"\\(x1b|0?33|u001b|N\{esc)|\x1b", re.IGNORECASE)
     for name, path in imports.modules(ROOT).items():
         # The threats' texts are submissions, which are never printed.
-        if name == "grader.base.harmless" or RUNNERS.fullmatch(name) or ".threats." in name:
+        if name == "grader.core.harmless" or RUNNERS.fullmatch(name) or ".threats." in name:
             continue
         source = path.read_text()
         assert not behind.search(source), name

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from building import built
 
-from grader.base import procfs
-from grader.judge.integrity import flags as integrity
-from grader.run import forkserver, placement
-from grader.run.session import cpu_clock_s
-from grader.run.watch import Evidence, Watch
+from grader.backends.torch import forkserver
+from grader.core import procfs
+from grader.integrity import flags as integrity
+from grader.runner import placement
+from grader.runner.session import cpu_clock_s
+from grader.runner.watch import Evidence, Watch
 from grader.sandbox.leftovers import Scratch, nameless_files
 from grader.sandbox.limits import Limits
 from grader.staff.classroom.executor import Failed, Job, LocalExecutor
@@ -60,7 +61,7 @@ def ready(program: str, folder: Path, *arguments: str) -> Iterator[int]:
 
 @pytest.fixture
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all reads of `grader.base.procfs`, which the test's own thread makes."""
+    """The sizes of all reads of `grader.core.procfs`, which the test's own thread makes."""
     sizes: list[int] = []
     real, own = os.read, threading.get_ident()
 

@@ -22,9 +22,8 @@ from conftest import some, write
 from without_card import ASSIGNMENT, cardless, interpreted, judged
 
 from grader.assignment.records import Assignment
-from grader.base import filebundle
-from grader.build import readpython
-from grader.run import replay, tracing
+from grader.backends.gpu import readpython, replay, tracing
+from grader.core import filebundle
 
 HEAD = """
 import ctypes, gc, sys, threading

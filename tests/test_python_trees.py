@@ -16,9 +16,9 @@ from grader import submission
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, edited
 from grader.assignment.records import Part
-from grader.base import filebundle, pythontree
-from grader.base.results import PartResult
-from grader.build import devicebuild
+from grader.backends.gpu import devicebuild
+from grader.core import filebundle, pythontree
+from grader.core.results import PartResult
 from grader.staff.similarity import likeness
 from grader.study.watching.files import Content, Watcher
 

@@ -19,9 +19,9 @@ from hypothesis import given, settings, strategies
 
 import module_ref_stub as reference
 from grader.assignment.regions import strip_solution
-from grader.base.arrays import Array, np
-from grader.base.errors import KitError
-from grader.build import toolchain
+from grader.backends.native import toolchain
+from grader.core.arrays import Array, np
+from grader.core.errors import KitError
 from grader.judge import binding
 from grader.judge.comparison import compare
 from grader.study.standalone import ran
@@ -211,7 +211,7 @@ needs_emulator = pytest.mark.skipif(
 NATIVE_BUILD = """
 import platform, sys
 from pathlib import Path
-from grader.build import nativebuild
+from grader.backends.native import nativebuild
 platform.machine = lambda: "aarch64"
 nativebuild._works = lambda *_: True
 made = nativebuild.build(Path(sys.argv[1]), flags=("-O3", "-fopenmp"))

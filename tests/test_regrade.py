@@ -18,8 +18,8 @@ from grader import score
 from grader.assignment import prints
 from grader.assignment.loading import load
 from grader.assignment.prints import PartPrints
-from grader.base import typedjson
-from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
+from grader.core import typedjson
+from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.judge import again
 from grader.judge.again import Rest
 from grader.report import result_json

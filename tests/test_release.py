@@ -26,13 +26,13 @@ from grader import study
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
-from grader.base import imports, objectcache, prebuilt
-from grader.base.arrays import np
-from grader.base.errors import KitError
-from grader.build.toolchain import cache_root, toolchain
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.native.toolchain import cache_root, toolchain
+from grader.core import imports, objectcache, prebuilt
+from grader.core.arrays import np
+from grader.core.errors import KitError
 from grader.doctor import Host, tools
-from grader.run.calls import Request
-from grader.run.nativehost import NativeHost
+from grader.runner.calls import Request
 from grader.staff.release import contents, making, proofs, search, stripping
 from grader.staff.release.archive import File, Files, packed, unpack
 from module_ref_stub import library

@@ -17,13 +17,13 @@ from without_card import interpreted
 
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.base.errors import EXIT_KIT, KitError
-from grader.base.places import PUBLIC_CONFIG
-from grader.build import devicebuild
+from grader.backends.gpu import devicebuild
+from grader.backends.gpu.card import finding
+from grader.core.errors import EXIT_KIT, KitError
+from grader.core.places import PUBLIC_CONFIG
 from grader.doctor import Host, students, tools
 from grader.judge.bench import Options
 from grader.report import github, gradescope
-from grader.run.card import finding
 from grader.staff.release import contents, making, products, proofs, search
 from grader.staff.release.archive import File, packed, unpack
 from grader.study.watching import loop
@@ -72,8 +72,8 @@ def test_a_handout_has_both_starters_and_what_a_gpu_needs(two: Release) -> None:
     assert devicebuild.TRITON_PACKAGE in texts["requirements.txt"]
     tasks = re.sub(r"^ *//.*$", "", texts[contents.EDITOR_TASKS], flags=re.MULTILINE)
     assert [task["label"] for task in json.loads(tasks)["tasks"]] == ["judge", "watch"]
-    assert {"grader/run/card/kernels.ptx", "grader/run/card/kernels.cu"} <= {*texts}
-    assert "grader/run/card/kernels.ptx" in two.autograder
+    assert {"grader/backends/gpu/card/kernels.ptx", "grader/backends/gpu/card/kernels.cu"} <= {*texts}
+    assert "grader/backends/gpu/card/kernels.ptx" in two.autograder
 
 
 REGION = "// BEGIN SOLUTION\nx\n// END SOLUTION\n"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from conftest import refused
 
-from grader.base.arrays import np
-from grader.base.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
+from grader.core.arrays import np
+from grader.core.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
 from grader.report import result_json
-from grader.run import calls
-from grader.run.calls import MOST_TRACE, Call, Request
-from grader.run.frames import RunnerDied
+from grader.runner import calls
+from grader.runner.calls import MOST_TRACE, Call, Request
+from grader.runner.frames import RunnerDied
 
 REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 NO_SCORE = Score((), 0.0, 0, 0.0, 0.0, 0.0)

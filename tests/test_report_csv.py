@@ -21,13 +21,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.assignment.records import Case
-from grader.base.errors import UsageError
-from grader.base.results import Diagnosis, Memory, PartResult, Score, ScoreLine
+from grader.core.errors import UsageError
+from grader.core.results import Diagnosis, Memory, PartResult, Score, ScoreLine
 from grader.judge import faults
 from grader.report import classbook, feedback, html, profile, result_json, student, terminal, words
 from grader.report.classbook import Row
 from grader.report.grades_csv import safe_text
-from grader.run.calls import Call
+from grader.runner.calls import Call
 from grader.staff.writeups import sheet
 from grader.study import table
 

@@ -17,8 +17,8 @@ from conftest import COURSE, write_files
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
 from platform_schemas import FORGING, require_valid
 
-from grader.base.errors import UsageError
-from grader.base.results import Flag, Score, ScoreLine, SubmissionResult
+from grader.core.errors import UsageError
+from grader.core.results import Flag, Score, ScoreLine, SubmissionResult
 from grader.report import gradescope as report
 from grader.staff.platforms import container, gradescope
 

@@ -23,7 +23,7 @@ import pytest
 from classrows import absurd_rows, assignment, hidden_failure, part, result, score, student, the_class
 from rich.console import Console
 
-from grader.base.results import CaseResult, Diagnosis, PartResult
+from grader.core.results import CaseResult, Diagnosis, PartResult
 from grader.judge import grid
 from grader.judge.diagnosis.deviation import usual_axes
 from grader.judge.events import Deviated, PartStarted

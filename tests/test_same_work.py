@@ -14,12 +14,12 @@ from honest.styles import STYLES, Style
 from honest.styles import source as styled
 
 from grader.assignment import loading
-from grader.base.results import Memory, SubmissionResult
+from grader.backends.torch.zygote import Zygote
+from grader.core.results import Memory, SubmissionResult
 from grader.judge import again, same_work
 from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.marking import Marker
-from grader.run.zygote import Zygote
 from labs.attention.threats import same_work as part4
 from labs.attention.threats.same_work import CALL, NAIVE
 

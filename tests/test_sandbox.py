@@ -23,13 +23,13 @@ from _pytest.mark.structures import ParameterSet
 from conftest import COURSE, ROOT, refused, write_files
 from conftest import tiers as usable
 
-from grader.base.arrays import np
-from grader.base.errors import KitError
-from grader.build import stages
-from grader.build.toolchain import toolchain
-from grader.run.calls import Call, Request
-from grader.run.session import Session
-from grader.run.zygote import Zygote
+from grader.backends.native import stages
+from grader.backends.native.toolchain import toolchain
+from grader.backends.torch.zygote import Zygote
+from grader.core.arrays import np
+from grader.core.errors import KitError
+from grader.runner.calls import Call, Request
+from grader.runner.session import Session
 from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
 
 DEEDS = ROOT / "tests" / "confinement" / "deeds.cpp"

@@ -11,13 +11,13 @@ import pytest
 from building import binding, includes
 from conftest import python, refused, write, write_files
 
-from grader.base.arrays import np
-from grader.base.errors import KitError
-from grader.build import nativebuild, sanitize
-from grader.build.toolchain import toolchain
-from grader.build.torchbuild import build
-from grader.run.calls import Request
-from grader.run.nativehost import NativeHost
+from grader.backends.native import nativebuild, sanitize
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.native.toolchain import toolchain
+from grader.backends.torch.torchbuild import build
+from grader.core.arrays import np
+from grader.core.errors import KitError
+from grader.runner.calls import Request
 from grader.sandbox import OPEN, Limits, Sandbox, choose, lock
 
 FAULTY = """
@@ -52,7 +52,7 @@ NAMES = ("tensor_write", "input_read", "vector_read", "overflow", "fine")
 #: One process for all: each fault in a child of its own, so that torch is imported under the sanitizer only once.
 CALL_EACH = """
 import os, sys, torch
-from grader.run.loaded import CallFailed, StudentObject
+from grader.backends.torch.loaded import CallFailed, StudentObject
 loaded = StudentObject(sys.argv[1])
 for name in loaded.names:
     child = os.fork()

@@ -15,7 +15,7 @@ from conftest import ROOT, refused
 from grader.assignment.loading import load
 from grader.assignment.records import Case, Part
 from grader.assignment.rubric import LateRule, TimeBand
-from grader.base.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Timing
+from grader.core.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Timing
 from grader.score import late_days, lateness_s, part_points, score
 from grader.staff.classroom.manual import read_manual
 

@@ -13,8 +13,8 @@ from grader import sandbox
 from grader.assignment import labs
 from grader.assignment.mutations import Mutation
 from grader.assignment.regions import strip_solution
-from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
-from grader.run.zygote import Zygote
+from grader.backends.torch.zygote import Zygote
+from grader.core.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.staff import selftest
 from grader.staff.selftest import trials
 from grader.staff.selftest.trials import Trial

@@ -16,9 +16,9 @@ from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, place, without_starter
 from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
-from grader.base.arrays import Array, np
-from grader.base.places import ROOT
-from grader.base.results import PartResult, SubmissionResult
+from grader.core.arrays import Array, np
+from grader.core.places import ROOT
+from grader.core.results import PartResult, SubmissionResult
 from grader.judge.comparison import Expected, compare
 from grader.staff.release import contents
 from grader.staff.writeups import staff

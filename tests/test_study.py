@@ -18,8 +18,8 @@ import gpt149
 from grader import study
 from grader.assignment.options import chosen_lab
 from grader.assignment.records import Part
-from grader.base.errors import KitError
-from grader.base.results import Diagnosis
+from grader.core.errors import KitError
+from grader.core.results import Diagnosis
 from grader.judge.faults import Faulty
 from grader.judge.timing.measure import Sample
 from grader.study import figure, memory, options, plaintext, together

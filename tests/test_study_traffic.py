@@ -14,7 +14,7 @@ import pytest
 from conftest import refused, write_files
 
 import gpt149
-from grader.base import prebuilt
+from grader.core import prebuilt
 from grader.study import facts, helpers
 from labs.attention.studies import cache, cachegrind, traffic
 from labs.attention.studies.traffic import Model, Shape, Traffic

@@ -16,7 +16,7 @@ from conftest import refused
 from forgery import Entry, zip_bytes
 from handing_in import SOURCE, found, put, sources, zipped
 
-from grader.base.errors import KitError
+from grader.core.errors import KitError
 from grader.submission import MAX_SOURCE_BYTES, find, find_one, finding
 
 

@@ -14,7 +14,7 @@ from handing_in import SOURCE, found, put, sources, zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grader.base.harmless import one_line
+from grader.core.harmless import one_line
 from grader.submission import find
 from grader.submission.exports import canvas_name, gradescope_entries
 from grader.submission.ids import identify, safe_name
@@ -97,7 +97,7 @@ def test_yaml_that_names_itself_does_no_harm_and_its_scalars_are_texts() -> None
 
 #: Reads contents that have the shape of no export, each of which has to be refused.
 STRANGE = """
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 from grader.submission.exports import gradescope_entries
 for content in (
     b"[" * 100_000, b"{a: " * 100_000, b"- " * 100_000, b"? " * 100_000, b"s:\\n" + b" [" * 100_000,

@@ -13,9 +13,9 @@ from conftest import ASSIGNMENT, ROOT, one_of_each, refused
 from torch import Tensor
 
 import gpt149
-from grader.base.arrays import np
-from grader.run.calls import Request
-from grader.run.zygote import Zygote
+from grader.backends.torch.zygote import Zygote
+from grader.core.arrays import np
+from grader.runner.calls import Request
 from module_ref_stub import library_path
 from textgen import checkpoint, chunks
 from textgen.decode import Decoder

@@ -15,9 +15,9 @@ from conftest import ASSIGNMENT, ROOT, one_of_each, tiers, write
 from honest.styles import published
 from process_tree import descendants, wait_for
 
+from grader.backends.torch.zygote import Zygote
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
-from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
 from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
 

@@ -16,8 +16,8 @@ from classrows import PARTS, assignment, part, result
 from conftest import insert_at_start, keeping, python, write_files
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, USES_IT, on_the_path
 
-from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
-from grader.base.results import Diagnosis, PartResult, SubmissionResult, exit_code
+from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
+from grader.core.results import Diagnosis, PartResult, SubmissionResult, exit_code
 from grader.report import classbook, feedback, result_json, terminal
 from grader.report import gradescope as gradescope_report
 from grader.report.classbook import Row

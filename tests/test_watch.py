@@ -26,8 +26,8 @@ from conftest import COURSE, ROOT, insert_at_start, keeping, refused, write, wri
 from process_tree import descendants
 
 import gpt149
-from grader.base.errors import UsageError
-from grader.build.cpptext import without_layout
+from grader.core.errors import UsageError
+from grader.source.cpptext import without_layout
 from grader.study.watching import files
 from grader.study.watching.files import Content, Watcher
 from grader.study.watching.history import GoodTime, History, Judged, beside_last_good, changed, summary
@@ -346,7 +346,7 @@ class Interrupting:
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupting())
 try:
-    import grader.base.arrays
+    import grader.core.arrays
     print("not interrupted")
 except KeyboardInterrupt:
     print("interrupted", "numpy.random._generator" in sys.modules, signal.getsignal(signal.SIGINT).__name__)

@@ -57,7 +57,7 @@ from grader.assignment import loading
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.report import result_json
-from grader.run.zygote import Zygote
+from grader.backends.torch.zygote import Zygote
 from grader.score import score
 
 course = loading.load(Path("configs/gpt149.yaml"))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from grader import submission
 from grader.assignment.loading import load
-from grader.base.errors import KitError, UsageError
-from grader.base.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
+from grader.core.errors import KitError, UsageError
+from grader.core.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger, manual
 from grader.staff.writeups import sheet, staff

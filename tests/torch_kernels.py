@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from grader.base.arrays import Array
+from grader.core.arrays import Array
 from grader.judge import comparison
 from grader.judge.comparison import Comparison, Expected
 from labs.attention import cases

@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
-from grader.base.results import PartResult
-from grader.run.card import finding
+from grader.backends.gpu.card import finding
+from grader.core.results import PartResult
 
 LAB = ROOT / "labs" / "gpu"
 ASSIGNMENT = load(LAB / "assignment.yaml")

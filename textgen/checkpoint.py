@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 from textgen import tensorfile, tokenizer
 from textgen.model import GPT, Config
 from textgen.tokenizer import Tokenizer

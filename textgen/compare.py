@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from grader.assignment.records import Part
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.judge import faults
 from grader.judge.bench import Bench
 from textgen.decode import Decoder

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from textgen.textsetup import DEFAULT_WINDOW, TextOptions, TextSetup, fault_lines
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def run(
     `find_source` turns --module and the assignment's file name into the file to build. Raises UsageError, KitError.
     """
     options = read_options(given)
-    from grader.run.zygote import Zygote
+    from grader.backends.torch.zygote import Zygote
     from grader.sandbox import OPEN, choose
 
     sandbox = OPEN if given.module is None else choose(trust=True)

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from grader.assignment.records import Part
-from grader.base.arrays import Array
+from grader.core.arrays import Array
 from grader.judge import binding, faults
 from grader.judge.answers import RESULT, answers
-from grader.run.calls import Request
-from grader.run.session import Session
+from grader.runner.calls import Request
+from grader.runner.session import Session
 from textgen.chunks import Chunks
 
 AGREEMENT_LIMIT = 1e-4

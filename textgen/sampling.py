@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grader.base.seeds import derive
+from grader.core.seeds import derive
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grader.base import wholefile
-from grader.base.errors import UsageError
+from grader.core import wholefile
+from grader.core.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor

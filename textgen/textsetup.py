@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.base.errors import KitError, UsageError
+from grader.core.errors import KitError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from grader.assignment.records import Assignment, Part
+    from grader.backends.torch.zygote import Zygote
     from grader.judge.bench import Bench
-    from grader.run.zygote import Zygote
     from textgen.checkpoint import Loaded
     from textgen.generate import Tally
     from textgen.kernel import Prefill, StudentKernel
@@ -66,8 +66,8 @@ class TextSetup:
 
     def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
         """Compile; None, with the compiler's words on the screen, when the source does not. Raises KitError."""
-        from grader.base import machine
-        from grader.build.torchbuild import build
+        from grader.backends.torch.torchbuild import build
+        from grader.core import machine
         from grader.judge import events
         from grader.judge.bench import Bench, Options
         from grader.report.terminal import Terminal

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 
 #: Where words end, before bytes are paired within them; as GPT-2 has it (Radford et al. 2019), so that its ranks work.
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from grader.base.errors import EXIT_KIT, EXIT_USAGE, KitError, UsageError
+from grader.core.errors import EXIT_KIT, EXIT_USAGE, KitError, UsageError
 from textgen import corpus, tensorfile, tokenizer
 from textgen.corpus import Corpus
 from textgen.model import GPT, Config

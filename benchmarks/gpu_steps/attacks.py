@@ -13,8 +13,8 @@ def step_attacks() -> None:
 
     from gpu.attacks import ATTACKS
 
+    from grader.backends.gpu.card import clock
     from grader.judge.timing import measure
-    from grader.run.card import clock
 
     sandbox = working()
     side = 64 if sandbox.tier == "D" and not Path("/dev/nvidiactl").exists() else 2048

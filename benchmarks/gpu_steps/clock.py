@@ -34,8 +34,8 @@ CALLS = 12
 
 
 def step_clock() -> None:
-    from grader.run.card.arena import Arena, Card, Tensor
-    from grader.run.card.clock import sets_for
+    from grader.backends.gpu.card.arena import Arena, Card, Tensor
+    from grader.backends.gpu.card.clock import sets_for
 
     card = Card()
     path = WORK / "events.py"

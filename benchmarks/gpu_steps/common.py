@@ -38,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def zygote(sandbox=None, **more):
-    from grader.run.zygote import Zygote
+    from grader.backends.torch.zygote import Zygote
     from grader.sandbox import OPEN
 
     return Zygote(
@@ -67,7 +67,7 @@ def spawn(
 
 
 def product_tensors(side: int = 1024):
-    from grader.run.card.arena import Tensor
+    from grader.backends.gpu.card.arena import Tensor
 
     return [
         Tensor("a", (side, side), "float16"),
@@ -80,7 +80,7 @@ ARGUMENTS = [{"input": 0}, {"input": 1}, {"input": 2}]
 
 
 def timed(session, arena, function="product", arguments=ARGUMENTS, **how):
-    from grader.run.card.clock import TimedRunner
+    from grader.backends.gpu.card.clock import TimedRunner
 
     runner = TimedRunner(session, arena, arena.attach_request(arguments, function), **how)
     if runner.failure:
@@ -108,9 +108,9 @@ def found_locks() -> None:
 
 def working():
     """The strongest sandbox whose runners reach the card, chosen as a class would."""
+    from grader.backends.gpu.card import finding
+    from grader.backends.torch.zygote import Zygote
     from grader.judge.ondevice import host
-    from grader.run.card import finding
-    from grader.run.zygote import Zygote
     from grader.sandbox import OPEN, tiers
 
     found_locks()

@@ -71,7 +71,7 @@ def step_driver() -> None:
     import card_numbers as numbers
     import numpy as np
 
-    from grader.run.card.arena import Arena, Card, Tensor
+    from grader.backends.gpu.card.arena import Arena, Card, Tensor
 
     started = time.perf_counter()
     card = Card()

@@ -65,14 +65,14 @@ def file_of(language: str, function: str, what: str) -> Path:
 
 def recorded(name: str, what: str) -> None:
     """Print the ratios of some rounds and the ends of verdicts that are resampled from them."""
-    from grader.build import devicebuild
+    from grader.backends.gpu import devicebuild
+    from grader.backends.gpu.card.finding import architecture
     from grader.judge.bench import Bench, Options
     from grader.judge.correctness import Runners
     from grader.judge.marking import Marker
     from grader.judge.ondevice import host
     from grader.judge.ondevice.timing import DeviceRounds
     from grader.judge.timing import measure
-    from grader.run.card.finding import architecture
 
     sandbox, assignment = working(), lab()
     part = assignment.part(name)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from functools import lru_cache
 
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 
 LONGEST = 200
 """Characters of an expression: enough for any dimension, and too few to exhaust the parser's stack."""

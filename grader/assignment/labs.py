@@ -19,16 +19,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from grader.base import imports
-from grader.base.commandline import SizeOption
-from grader.base.errors import UsageError
-from grader.base.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
+from grader.core import imports
+from grader.core.commandline import SizeOption
+from grader.core.errors import UsageError
+from grader.core.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment, Part
-    from grader.base.arrays import Array
-    from grader.base.results import Standing, SubmissionResult
-    from grader.build.reference import Reference
+    from grader.backends.native.reference import Reference
+    from grader.core.arrays import Array
+    from grader.core.results import Standing, SubmissionResult
     from grader.judge.oracle import Oracle
     from grader.study.together import Step
 
@@ -120,7 +120,7 @@ class Lab(ABC):
 
     @abstractmethod
     def reference(self) -> Reference:
-        """The kernels that a student's are measured against: those of `grader.build.labreference`, or its own."""
+        """The kernels that a student's are measured against: those of `torch.labreference`, or its own."""
 
     def steps(self) -> Sequence[Step]:
         """What `study` makes in a row, in the write-up's order; () for the general studies."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from grader.assignment.yamlnode import MOST_BYTES, Node, compose
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 
 DEEPEST = 8
 STAFF_KEYS = ("seed", "hidden_cases")

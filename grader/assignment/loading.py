@@ -25,8 +25,8 @@ from grader.assignment.records import (
     TorchRunner,
 )
 from grader.assignment.yamlnode import Keys, Node
-from grader.base.errors import UsageError
-from grader.base.seeds import derive
+from grader.core.errors import UsageError
+from grader.core.seeds import derive
 
 LARGEST_SEED = (1 << 63) - 1
 THREADS = "threads"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment import labs
-from grader.base.commandline import Parser, SizeOption
-from grader.base.places import PUBLIC_CONFIG
+from grader.core.commandline import Parser, SizeOption
+from grader.core.places import PUBLIC_CONFIG
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment

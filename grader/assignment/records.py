@@ -14,8 +14,8 @@ from grader.assignment import labs
 from grader.assignment.rubric import LateRule, ManualItem, TimeBand
 
 if TYPE_CHECKING:
-    from grader.base.arrays import Array
-    from grader.base.commandline import SizeOption
+    from grader.core.arrays import Array
+    from grader.core.commandline import SizeOption
 
 Shape = dict[str, int]
 Returns = Literal["tensor", "number", "nothing", "outputs"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 
 _MARKER = re.compile(r"\s*(?://|#)\s*(BEGIN|END)\s+(SOLUTION|STARTER)\s*")
 _MARKER_LIKE = re.compile(r"(?://|#)\s*(BEGIN|END)[\s_-]+(SOLUTION|STARTER)", re.IGNORECASE)

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import yaml
 
-from grader.base.errors import UsageError
-from grader.base.quantities import size_text
+from grader.core.errors import UsageError
+from grader.core.quantities import size_text
 
 MOST_BYTES = 1 << 20
 MOST_INDENTED, MOST_OPENED = 200, 400

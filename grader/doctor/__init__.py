@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from grader.base.commandline import Parser
-from grader.base.errors import EXIT_KIT, EXIT_PASS
-from grader.base.places import PUBLIC_CONFIG
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_KIT, EXIT_PASS
+from grader.core.places import PUBLIC_CONFIG
 from grader.doctor.host import Finding, Host
 
 __all__ = ["Finding", "Host", "findings", "main"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 from grader.doctor.host import Finding, Host
 
 #: What a tier leaves open, in words.

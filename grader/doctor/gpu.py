@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grader.build import devicebuild
+from grader.backends.gpu import devicebuild
 from grader.doctor.host import Finding, Host
 
 TOOL = "nvidia-smi"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from grader.base import machine
-from grader.base.quantities import whole
-from grader.build.toolchain import cache_root
+from grader.backends.native.toolchain import cache_root
+from grader.core import machine
+from grader.core.quantities import whole
 
 Level = Literal["ok", "warn", "fail"]
 RUN_TIMEOUT_S = 60.0

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment, Part
-from grader.base import machine
-from grader.base.errors import KitError
-from grader.base.results import Timing
+from grader.backends.native.nativehost import NativeHost
+from grader.core import machine
+from grader.core.errors import KitError
+from grader.core.results import Timing
 from grader.doctor.host import Finding
 from grader.judge.timing import measure
-from grader.run import placement
-from grader.run.nativehost import NativeHost
-from grader.run.session import Session
+from grader.runner import placement
+from grader.runner.session import Session
 
 """Rows: a call takes tens of milliseconds, as in a graded run, and the whole check a few seconds."""
 BUDGET_S = 6.0

@@ -6,11 +6,12 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from grader.base import wholefile
-from grader.base.commandline import Parser, source_file
-from grader.base.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
-from grader.base.places import PUBLIC_CONFIG
-from grader.build import devicebuild, editing
+from grader.backends.gpu import devicebuild
+from grader.backends.native import editing
+from grader.core import wholefile
+from grader.core.commandline import Parser, source_file
+from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
+from grader.core.places import PUBLIC_CONFIG
 from grader.doctor import gpu, steady, timing, tools
 from grader.doctor.host import Finding, Host
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
-from grader.base.machine import timings_at_once
-from grader.base.quantities import GIB, size_text, whole
+from grader.core.machine import timings_at_once
+from grader.core.quantities import GIB, size_text, whole
 from grader.doctor.host import Finding, Host
 
 LOAD_PER_CORE = 0.25

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grader.assignment import labs
-from grader.base.errors import KitError
-from grader.base.quantities import whole
-from grader.build import devicebuild, ispc, toolchain
-from grader.build.kernelreference import KernelReference
+from grader.backends.gpu import devicebuild
+from grader.backends.gpu.kernelreference import KernelReference
+from grader.backends.native import ispc, toolchain
+from grader.core.errors import KitError
+from grader.core.quantities import whole
 from grader.doctor import gpu
 from grader.doctor.host import Finding, Host
 

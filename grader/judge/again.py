@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from grader.assignment.prints import PartPrints
 from grader.assignment.records import Assignment, Part
-from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult
+from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult
 
 Evaluate = Callable[[tuple[Part, ...]], SubmissionResult]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Part
-from grader.base.precision import unwritten, widened
-from grader.base.results import Diagnosis
+from grader.core.precision import unwritten, widened
+from grader.core.results import Diagnosis
 from grader.judge import binding
-from grader.run.calls import Call
+from grader.runner.calls import Call
 
 if TYPE_CHECKING:
     from grader.judge.comparison import Expected

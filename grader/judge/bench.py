@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from grader import sandbox
 from grader.assignment.records import Assignment, Part
-from grader.base.errors import KitError
-from grader.base.results import Flag
-from grader.build.nativebuild import NativeBuild
-from grader.build.records import Build
+from grader.backends.native.nativebuild import NativeBuild
+from grader.backends.native.nativehost import NativeHost, ProgramRefused
+from grader.backends.records import Build
+from grader.backends.torch.zygote import Zygote
+from grader.core.errors import KitError
+from grader.core.results import Flag
 from grader.judge import binding, faults
 from grader.judge.events import Listener
-from grader.run.nativehost import NativeHost, ProgramRefused
-from grader.run.session import Session
-from grader.run.zygote import Zygote
+from grader.runner.session import Session
 
 if TYPE_CHECKING:
-    from grader.base.arrays import Array
+    from grader.core.arrays import Array
     from grader.judge.ondevice.host import DeviceHost
 
 SANITIZER_SLOWDOWN = 20
@@ -77,7 +77,7 @@ class Bench:
     with_torch: Callable[[], Build] | None = None
     """Builds the object for a process with torch, where `build` is none; after the first time it is known."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
-    """What the built object gives away (`grader.judge.integrity.flags.inspect_object`), once that is known."""
+    """What the built object gives away (`grader.integrity.flags.inspect_object`), once that is known."""
     device: DeviceHost | None = None
     """Starts runners of the parts whose kernels run on a GPU."""
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)

@@ -9,10 +9,10 @@ from typing import Any
 
 from grader.assignment.expressions import call_of, evaluate_float, evaluate_int
 from grader.assignment.records import Part
-from grader.base import precision
-from grader.base.errors import UsageError
-from grader.base.results import Diagnosis
-from grader.run.calls import Request
+from grader.core import precision
+from grader.core.errors import UsageError
+from grader.core.results import Diagnosis
+from grader.runner.calls import Request
 
 #: What the bindings' signature codes (grader/shim) are called in C++.
 CODE_NAMES = {
@@ -29,7 +29,7 @@ CODE_NAMES = {
 }
 #: A column of whole numbers, and one of others.
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
-#: What a runner calls a file's subclass of torch.autograd.Function (`grader.run.devicerunner`).
+#: What a runner calls a file's subclass of torch.autograd.Function (`gpu.devicerunner`).
 AUTOGRAD = "apply"
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
@@ -250,7 +250,7 @@ def _device_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, A
 
 
 def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
-    from grader.base.arrays import np
+    from grader.core.arrays import np
 
     columns = [inputs[name].reshape(len(inputs[name]), -1) for name in part.table]
     rows = np.concatenate(columns, 1, dtype=np.float64)

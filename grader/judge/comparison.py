@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from grader.base.arrays import Array, np
-from grader.base.results import MAP_CELLS
+from grader.core.arrays import Array, np
+from grader.core.results import MAP_CELLS
 
 #: Unit roundoff of float32: the largest relative error of one correctly rounded operation.
 UNIT_ROUNDOFF = 2.0**-24

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
-from grader.base import machine
-from grader.base.results import CaseResult, Diagnosis, ProfileRow, Verdict
+from grader.core import machine
+from grader.core.results import CaseResult, Diagnosis, ProfileRow, Verdict
 from grader.judge import binding, faults, inquiring, looks, same_work
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
@@ -21,9 +21,9 @@ from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
 from grader.judge.sites import Sites
-from grader.run import placement
-from grader.run.calls import Call
-from grader.run.session import Session
+from grader.runner import placement
+from grader.runner.calls import Call
+from grader.runner.session import Session
 
 if TYPE_CHECKING:
     from grader.judge.diagnosis.deviation import Axis

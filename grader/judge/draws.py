@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 
 _WORDS = 1 << 32
 #: A float32 between 0 and 1 is made of so many of a word's low bits: as many as its mantissa holds.

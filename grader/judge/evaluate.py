@@ -23,12 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment, Part
-from grader.base import machine, pythontree
-from grader.base.results import Flag, PartResult, SubmissionResult
-from grader.build import ispc, sanitize
-from grader.build.records import BuildStep
-from grader.build.toolchain import cache_root
-from grader.build.toolchain import describe as describe_toolchain
+from grader.backends.native import ispc, sanitize
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.native.toolchain import cache_root
+from grader.backends.native.toolchain import describe as describe_toolchain
+from grader.backends.records import BuildStep
+from grader.backends.torch.zygote import Zygote
+from grader.core import machine, pythontree
+from grader.core.results import Flag, PartResult, SubmissionResult
+from grader.integrity import flags as integrity
 from grader.judge import binding
 from grader.judge.bench import Bench, Exclusive, Options, unshared
 from grader.judge.events import (
@@ -40,11 +43,8 @@ from grader.judge.events import (
     PartStarted,
     StepStarted,
 )
-from grader.judge.integrity import flags as integrity
 from grader.judge.making import Made, make, make_for_device
 from grader.judge.part import PartJudge
-from grader.run.nativehost import NativeHost
-from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox, of_file, view
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def _made(
 
     if not any(part.device for part in parts):
         return make(assignment, source, options, sandbox=sandbox, tell=tell), None
+    from grader.backends.gpu.card.finding import architecture
     from grader.judge.ondevice.host import DeviceHost
-    from grader.run.card.finding import architecture
 
     builds = make_for_device(
         assignment, source, parts, options, architecture=architecture(), sandbox=sandbox, tell=tell

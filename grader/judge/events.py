@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Part
-from grader.base.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
-from grader.build.nativebuild import NativeBuild
-from grader.build.records import Build, BuildStep
+from grader.backends.native.nativebuild import NativeBuild
+from grader.backends.records import Build, BuildStep
+from grader.core.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
 
 if TYPE_CHECKING:
-    from grader.base.arrays import Array
+    from grader.core.arrays import Array
     from grader.judge.diagnosis.deviation import Axis
 
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from grader.assignment.records import Part
-from grader.base.harmless import one_line
-from grader.base.results import CaseResult, Diagnosis, Verdict
-from grader.build.devicebuild import PythonBuild
-from grader.build.nativebuild import NativeBuild
-from grader.build.records import Build
-from grader.run import kernelfiles
-from grader.run.calls import Call
-from grader.run.card.finding import GPU
+from grader.backends.gpu import kernelfiles
+from grader.backends.gpu.card.finding import GPU
+from grader.backends.gpu.devicebuild import PythonBuild
+from grader.backends.native.nativebuild import NativeBuild
+from grader.backends.records import Build
+from grader.core.harmless import one_line
+from grader.core.results import CaseResult, Diagnosis, Verdict
+from grader.runner.calls import Call
 
 
 class Faulty(Exception):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from grader.build.cpptext import without_comments
+from grader.source.cpptext import without_comments
 
 if TYPE_CHECKING:
     from grader.judge.diagnosis.deviation import Axis

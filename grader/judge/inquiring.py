@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from grader.assignment.records import Case
-from grader.base.results import Diagnosis
+from grader.core.results import Diagnosis
 from grader.judge import binding
 from grader.judge.answers import answers
 from grader.judge.marking import Marker
-from grader.run.session import Session
+from grader.runner.session import Session
 
 #: Calls of one inquiry at most, and codes of diagnoses that no further call would add to.
 MOST_CALLS = 16
@@ -26,7 +26,7 @@ NEEDS_NONE = frozenset(
 def sentence(marker: Marker, case: Case, session: Session, told: Diagnosis) -> str:
     """What further calls say of the part's wrong result on this case, which is computed once more; "" for nothing, or
     where one of the calls gives no answer."""
-    from grader.base.arrays import np
+    from grader.core.arrays import np
 
     if told.code in NEEDS_NONE:
         return ""

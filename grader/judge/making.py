@@ -1,7 +1,7 @@
 """Builds of one source file: the program that is judged, and the object for a process with torch.
 
 A file is judged in a process that has nothing but the file and a stand-in for torch's tensors
-(`grader.build.nativebuild`). Torch itself is only asked for the familiar table, with an object that is built when it is
+(`native.nativebuild`). Torch itself is only asked for the familiar table, with an object that is built when it is
 wanted. A file that uses more of torch than tensors is not judged that way: whether it is judged by torch's runner, with
 a flag, or is at fault, the assignment says (`torch_runner`).
 """
@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment, Part, TorchRunner, file_of
-from grader.base.errors import UsageError
-from grader.base.results import Flag
-from grader.build import devicebuild, nativebuild
-from grader.build.nativebuild import NativeBuild
-from grader.build.records import Build, BuildStep
-from grader.build.standin import Refusal
-from grader.build.toolchain import ABSENT, TORCH, torch_version
-from grader.build.torchbuild import build
+from grader.backends.gpu import devicebuild
+from grader.backends.native import nativebuild
+from grader.backends.native.nativebuild import NativeBuild
+from grader.backends.native.standin import Refusal
+from grader.backends.native.toolchain import ABSENT, TORCH, torch_version
+from grader.backends.records import Build, BuildStep
+from grader.backends.torch.torchbuild import build
+from grader.core.errors import UsageError
+from grader.core.results import Flag
+from grader.integrity import flags as integrity
 from grader.judge.bench import Options
-from grader.judge.integrity import flags as integrity
 from grader.sandbox import Sandbox, of_file
 
 
@@ -50,7 +51,7 @@ def make(
 ) -> Made:
     """Build a source file as it is to be judged; `flags` stand behind the kit's own.
 
-    Raises UsageError and KitError as `grader.build.torchbuild.build`, and KitError where only torch's runner may judge
+    Raises UsageError and KitError as `torch.torchbuild.build`, and KitError where only torch's runner may judge
     the file and this Python has no torch.
     """
     if any(part.device for part in assignment.parts):
@@ -118,7 +119,7 @@ def make_for_device(
 
 
 def _entries(parts: Sequence[Part]) -> list[str]:
-    """Return the functions that the reader of a Python file looks for (`grader.build.readpython`)."""
+    """Return the functions that the reader of a Python file looks for (`gpu.readpython`)."""
     found = []
     for part in parts:
         form = part.device.autograd if part.device is not None else None

@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
-from grader.base.errors import KitError
-from grader.base.results import CaseResult, Diagnosis
+from grader.core.errors import KitError
+from grader.core.results import CaseResult, Diagnosis
+from grader.integrity import flags as integrity
 from grader.judge import binding, faults, grid
 from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench
 from grader.judge.events import Deviated
-from grader.judge.integrity import flags as integrity
-from grader.run.calls import Call
-from grader.run.session import Session
+from grader.runner.calls import Call
+from grader.runner.session import Session
 
 if TYPE_CHECKING:
-    from grader.base.arrays import Array
-    from grader.build.landmarks import Body
+    from grader.core.arrays import Array
     from grader.judge.comparison import Expected
     from grader.judge.diagnosis.deviation import Axis
     from grader.judge.oracle import Oracle
+    from grader.source.landmarks import Body
 
 
 class Marker:
@@ -75,7 +75,7 @@ class Marker:
         `shared` says whether several threads worked on it. `earlier` are the diagnoses of other inputs, which
         `diagnose.settled` is to compare with this one; None for an output by itself.
         """
-        from grader.base.arrays import np
+        from grader.core.arrays import np
         from grader.judge.comparison import compare, error_map
         from grader.judge.diagnosis import diagnose
 
@@ -135,7 +135,8 @@ class Marker:
     def body(self) -> Body | None:
         """The part's function in the student's text, None where it is not found there."""
         # Late: a right kernel is judged without it.
-        from grader.build import kernelmarks, landmarks
+        from grader.backends.gpu import kernelmarks
+        from grader.source import landmarks
 
         name = self.part.function or ""
         if self.bench.source.suffix != ".py":

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from grader.base.errors import KitError
-from grader.base.results import Flag, Memory
+from grader.core.errors import KitError
+from grader.core.results import Flag, Memory
 from grader.judge import binding, looks
 from grader.judge.answers import RESULT, answers
 from grader.judge.events import Profiled
 from grader.judge.looks import Shown
 from grader.judge.marking import Marker
-from grader.run.calls import Call
-from grader.run.session import Session
+from grader.runner.calls import Call
+from grader.runner.session import Session
 
 SAME_FACTOR = 2.0
 """A profiled output may be so many times as far from the judged one as another judged one is."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grader.base.arrays import Array
-from grader.base.results import Diagnosis
+from grader.core.arrays import Array
+from grader.core.results import Diagnosis
 from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis import fitting
 from grader.judge.diagnosis import relations as simple

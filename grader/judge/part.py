@@ -14,17 +14,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from grader.assignment.records import Part
-from grader.base import machine
-from grader.base.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
+from grader.core import machine
+from grader.core.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
+from grader.integrity import flags as integrity
 from grader.judge import faults, looks, memory, same_work
 from grader.judge.again import BROKEN_OFF
 from grader.judge.bench import Bench
 from grader.judge.correctness import Correctness, Runners, retold
 from grader.judge.events import Corrected, Timed
-from grader.judge.integrity import flags as integrity
 from grader.judge.looks import Shown
 from grader.judge.timing import rounds as pairs
-from grader.run.calls import Call
+from grader.runner.calls import Call
 
 
 class PartJudge:

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Assignment, Part
-from grader.base.quantities import size_text
-from grader.base.results import Flag, Memory
+from grader.core.quantities import size_text
+from grader.core.results import Flag, Memory
 from grader.judge import binding
 from grader.judge.marking import Marker
 
 if TYPE_CHECKING:
-    from grader.base.arrays import Array
-    from grader.build.landmarks import Body
+    from grader.core.arrays import Array
+    from grader.source.landmarks import Body
 
 SAME_SHARE = 0.6
 """Outputs that agree in so many elements are taken for the same work. Other orders of summation reached 0.38, one that

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grader.base.results import Diagnosis
-from grader.build import sanitize
-from grader.build.sanitize import Frame, SanitizerReport
-from grader.run.session import Session
+from grader.backends.native import sanitize
+from grader.backends.native.sanitize import Frame, SanitizerReport
+from grader.core.results import Diagnosis
+from grader.runner.session import Session
 
 MOST_SHOWN = 5
 

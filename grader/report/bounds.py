@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from grader.base.errors import KitError
-from grader.base.quantities import size_text
+from grader.core.errors import KitError
+from grader.core.quantities import size_text
 from grader.report import words
 
 #: Characters of each text, tried in turn.

@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import Path
 
 from grader.assignment.records import Assignment
-from grader.base import plainfile
-from grader.base.errors import UsageError
-from grader.base.results import Score, SubmissionResult
+from grader.core import plainfile
+from grader.core.errors import UsageError
+from grader.core.results import Score, SubmissionResult
 from grader.report.machines import MachineRow
 
 

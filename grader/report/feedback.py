@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
-from grader.base import plainfile
-from grader.base.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
+from grader.core import plainfile
+from grader.core.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
 from grader.report import profile, student, words
 from grader.report.student import StudentView
 from grader.report.terminal import OPEN, case_line, field, printed_text, time_text

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from grader.assignment.records import Assignment
-from grader.base.errors import UsageError
-from grader.base.results import Diagnosis, Score, SubmissionResult
+from grader.core.errors import UsageError
+from grader.core.results import Diagnosis, Score, SubmissionResult
 from grader.judge.closer.clues import HEADING
 from grader.judge.events import Event, HiddenStarted, PartDone, PartStarted
 from grader.report import bounds, feedback, student, words

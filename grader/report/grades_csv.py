@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Assignment
-from grader.base import wholefile
+from grader.core import wholefile
 from grader.report import words
 
 if TYPE_CHECKING:

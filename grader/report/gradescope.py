@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from grader.assignment.records import Assignment
-from grader.base.results import CaseResult, PartResult, Score, SubmissionResult
+from grader.core.results import CaseResult, PartResult, Score, SubmissionResult
 from grader.report import feedback, student, words
 from grader.report.student import StudentView
 from grader.report.tally import flags_of

@@ -21,8 +21,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Assignment
-from grader.base import wholefile
-from grader.base.results import PartResult
+from grader.core import wholefile
+from grader.core.results import PartResult
 from grader.report import charts, words
 from grader.report.machines import APART, MachineRow, compared
 from grader.report.tally import Link, Links, Tally, flags_of, sandbox_words

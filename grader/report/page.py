@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment
-from grader.base import wholefile
-from grader.base.results import PartResult, Score, SubmissionResult, Timing
+from grader.core import wholefile
+from grader.core.results import PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import Deviated, Event, PartStarted
 from grader.report import charts, picture, words
 from grader.report.html import TEMPLATES, environment, missing_library, policy

@@ -51,7 +51,7 @@ class Picture:
 
 def reduced(event: Deviated) -> Picture:
     """The picture of a wrong output; at most MOST_CELLS cells either way."""
-    from grader.base.arrays import np
+    from grader.core.arrays import np
 
     wrong = event.wrong if event.wrong.ndim >= 2 else event.wrong.reshape(1, -1)
     with np.errstate(all="ignore"):
@@ -90,7 +90,7 @@ def reduced(event: Deviated) -> Picture:
 
 def _cell(part: object) -> float:
     """The largest error of a cell over what is allowed."""
-    from grader.base.arrays import np
+    from grader.core.arrays import np
 
     largest = float(np.max(part))
     return largest if math.isfinite(largest) else NOT_FINITE

@@ -19,7 +19,7 @@ from html import escape
 from typing import Any
 
 from grader.assignment.records import Assignment
-from grader.base.results import MAP_CELLS, Score, SubmissionResult
+from grader.core.results import MAP_CELLS, Score, SubmissionResult
 from grader.report import bounds, feedback, student, words
 from grader.report.gradescope import KIT_FAULT
 from grader.report.student import StudentView

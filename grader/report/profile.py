@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grader.base.results import ProfileRow
+from grader.core.results import ProfileRow
 
 COLUMNS = (
     "Name",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from grader.base.harmless import guarded, harmless, unguarded
+from grader.core.harmless import guarded, harmless, unguarded
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

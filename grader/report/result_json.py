@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from grader.base import plainfile, typedjson
-from grader.base.errors import UsageError
-from grader.base.results import Score, SubmissionResult
+from grader.core import plainfile, typedjson
+from grader.core.errors import UsageError
+from grader.core.results import Score, SubmissionResult
 
 LARGEST_BYTES = 1 << 20
 """Of a file that is written."""

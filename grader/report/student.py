@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from grader.assignment.records import Assignment, Case
-from grader.base.results import CaseResult, Diagnosis, PartResult, SubmissionResult
+from grader.core.results import CaseResult, Diagnosis, PartResult, SubmissionResult
 from grader.report import words
 
 #: Verdicts that are known before the kernel has seen any input.

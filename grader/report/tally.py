@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
-from grader.base.results import Flag, PartResult, SubmissionResult
+from grader.core.results import Flag, PartResult, SubmissionResult
 from grader.report import student, words
 from grader.report.charts import Dot
 

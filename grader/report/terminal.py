@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from grader import score
 from grader.assignment.records import Part
-from grader.base import harmless
-from grader.base.results import CaseResult, Memory, PartResult, Score, SubmissionResult, Timing
+from grader.core import harmless
+from grader.core.results import CaseResult, Memory, PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import (
     BuildStarted,
     Built,

@@ -12,8 +12,8 @@ import re
 from datetime import datetime, tzinfo
 
 from grader.assignment.records import Assignment
-from grader.base.harmless import harmless, one_line
-from grader.base.results import Verdict
+from grader.core.harmless import harmless, one_line
+from grader.core.results import Verdict
 from grader.report import profile
 from grader.report.terminal import VERDICT_WORDS
 

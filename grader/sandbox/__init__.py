@@ -14,10 +14,10 @@ A compiler is started by the judge through `run_limited`: own session, output re
 whole process group killed at the end. In a sandbox it goes through `lock.py`, a script that locks itself and becomes
 the compiler; it then sees the submission's text, the headers and an empty folder for its object, never the cache.
 
-Native runners lock themselves before they become the student's program: `grader.run.nativehost` says what each tier
+Native runners lock themselves before they become the student's program: `native.nativehost` says what each tier
 adds there. They have a filter in tier D, too. What is said here of runners is about those with torch.
 
-These are forked by a zygote (`grader.run.forkserver`), which has imported torch and holds no student code. In tier A
+These are forked by a zygote (`torch.forkserver`), which has imported torch and holds no student code. In tier A
 all of it lives in namespaces from its start; the filter, the uid and Landlock are put on by each runner after the fork
 and before the student's object is loaded, by the same `lock.py`. That order is what makes a runner cheap: Python and
 torch start once and freely, and what is locked is a process that has nothing left to do but to compute. The zygote

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from grader.base.errors import KitError
+from grader.core.errors import KitError
 from grader.sandbox.limits import GIB, Limits, process_limit
 from grader.sandbox.lock import ENTERED, EXIT_FAILED
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox

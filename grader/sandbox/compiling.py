@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.base import objectcache
-from grader.base.errors import KitError
+from grader.core import objectcache
+from grader.core.errors import KitError
 from grader.sandbox.tiers import Sandbox
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.base import removal
-from grader.base.quantities import size_text
+from grader.core import removal
+from grader.core.quantities import size_text
 from grader.sandbox.limits import Limits
 
 #: Where any user may write on a usual system; what else such folders hold is one level down.

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 #: No timer_create: its timer could send SIGCONT, and a runner that the judge has stopped would wake itself. Only the
-#: timer that a runner makes before it is locked can be set (grader/run/delays.py).
+#: timer that a runner makes before it is locked can be set (grader/backends/torch/delays.py).
 #: Each entry is a name with its numbers on x86-64 and aarch64, '-' where there is none.
 ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,

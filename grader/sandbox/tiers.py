@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from grader.base.errors import KitError, UsageError
-from grader.base.places import ROOT
+from grader.core.errors import KitError, UsageError
+from grader.core.places import ROOT
 from grader.sandbox import bubblewrap, lock, seccomp, uids, view
 from grader.sandbox.limits import Limits
 

@@ -8,7 +8,7 @@ import random
 import socket
 from collections.abc import Iterator
 
-from grader.base.errors import KitError
+from grader.core.errors import KitError
 
 #: Between the people (below) and the services (above) of the usual systems; within what a container maps.
 FIRST_UID, BLOCKS, BLOCK = 50_000, 500, 16

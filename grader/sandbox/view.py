@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from grader.base.places import ROOT
+from grader.core.places import ROOT
 
 #: Packages of ours, wherever they are installed: how a submission is checked is none of its business.
 KIT_PACKAGES = ("grader", "labs", "module_ref_stub", "textgen")

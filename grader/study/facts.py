@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.base import machine
-from grader.base.quantities import whole
+from grader.core import machine
+from grader.core.quantities import whole
 from grader.study import helpers
 from grader.study.standalone import NATIVE
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from grader.base.errors import KitError
+from grader.core.errors import KitError
 from grader.study.table import shown
 
 if TYPE_CHECKING:

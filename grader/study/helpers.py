@@ -2,7 +2,7 @@
 include the headers of native/.
 
 One whose source shows loops of the solution a handout holds compiled, in `prebuilt` beside where the source was
-(`grader.base.prebuilt`).
+(`grader.core.prebuilt`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from grader.base import objectcache, prebuilt
-from grader.base.errors import KitError, UsageError
-from grader.build.toolchain import cache_root, toolchain
+from grader.backends.native.toolchain import cache_root, toolchain
+from grader.core import objectcache, prebuilt
+from grader.core.errors import KitError, UsageError
 from grader.sandbox import run_limited
 
 PREBUILT = "prebuilt"

@@ -22,16 +22,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from grader.assignment.records import Part
-from grader.base import harmless, machine
-from grader.base.errors import KitError
-from grader.base.results import Diagnosis
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.torch.zygote import Zygote
+from grader.core import harmless, machine
+from grader.core.errors import KitError
+from grader.core.results import Diagnosis
 from grader.judge import binding, faults
 from grader.judge.bench import Bench, Options
 from grader.judge.making import Made, make
 from grader.judge.timing.measure import Sample
-from grader.run.nativehost import NativeHost
-from grader.run.session import Session
-from grader.run.zygote import Zygote
+from grader.runner.session import Session
 from grader.sandbox import of_file
 from grader.study.options import Settings
 
@@ -175,7 +175,7 @@ class Laboratory:
         return [Outcome(one, tuple(calls.get(k, ())), troubles[k]) for k, one in enumerate(variants)]
 
     def _caller(self, variant: Variant, number: int) -> Callable[[], Sample]:
-        from grader.base.seeds import derive
+        from grader.core.seeds import derive
         from grader.judge.marking import Marker
         from grader.judge.timing.rounds import TimedInputs
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grader.base import machine as host
-from grader.base.errors import EXIT_PASS
+from grader.core import machine as host
+from grader.core.errors import EXIT_PASS
 from grader.study import facts, options, outcome
 from grader.study.facts import Machine, Speed
 from grader.study.figure import Figure, Plot, Series

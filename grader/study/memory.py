@@ -17,13 +17,13 @@ from statistics import median
 from grader.assignment.expressions import call_of, evaluate_int
 from grader.assignment.options import chosen_lab, chosen_options
 from grader.assignment.records import Part
-from grader.base.commandline import SizeOption
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION
-from grader.base.quantities import MIB
+from grader.core.commandline import SizeOption
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION
+from grader.core.quantities import MIB
 from grader.judge import binding, faults, looks
 from grader.judge.marking import Marker
-from grader.run.calls import Call
-from grader.run.session import Session
+from grader.runner.calls import Call
+from grader.runner.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.laboratory import BuildFlags, Laboratory, Variant, set_up, tell, words

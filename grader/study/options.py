@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.options import chosen_options
-from grader.base.commandline import Parser, sizes, source_file, whole_number
-from grader.base.errors import UsageError
-from grader.base.places import PUBLIC_CONFIG
+from grader.core.commandline import Parser, sizes, source_file, whole_number
+from grader.core.errors import UsageError
+from grader.core.places import PUBLIC_CONFIG
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment, Part
@@ -136,8 +136,8 @@ def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
 
 def about(shape: Mapping[str, int], *more: str) -> str:
     """The line below a figure's title: machine, date, sizes, compiler flags, and what else matters."""
-    from grader.base import machine
-    from grader.build.toolchain import default_flags, toolchain
+    from grader.backends.native.toolchain import default_flags, toolchain
+    from grader.core import machine
 
     facts = machine.describe()
     told = " ".join(f"{name}={size}" for name, size in shape.items())

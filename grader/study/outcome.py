@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from grader.base import wholefile
-from grader.base.errors import KitError, UsageError
+from grader.core import wholefile
+from grader.core.errors import KitError, UsageError
 from grader.study import figure as figures
 from grader.study.figure import Figure
 from grader.study.options import Settings

@@ -23,10 +23,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grader.assignment.records import Assignment, Part
-from grader.base.commandline import add_defines, macros
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
-from grader.base.quantities import whole
-from grader.build.toolchain import Toolchain, toolchain
+from grader.backends.native.toolchain import Toolchain, toolchain
+from grader.core.commandline import add_defines, macros
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
+from grader.core.quantities import whole
 from grader.judge import binding
 from grader.study import options, outcome, racereport, raceruns
 from grader.study.racereport import RaceResult

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.assignment.records import Part
-from grader.base.harmless import harmless
-from grader.build.sanitize import Frame
+from grader.backends.native.sanitize import Frame
+from grader.core.harmless import harmless
 from grader.study.figure import Figure
 from grader.study.table import Cell, Table
 

@@ -3,7 +3,7 @@
 A right kernel whose rows are shared out gives the same bits on any number of threads. One that sums over threads
 (`reduction`) adds in another order each time and may differ in the last bits: so a difference within the error budget
 of the oracle is told and not counted as a race. A race that did not happen is not seen; delays at random
-moments make it likelier to (`grader.run.delays`).
+moments make it likelier to (`torch.delays`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment, Part
-from grader.base.arrays import first_of
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.torch.zygote import Zygote
+from grader.core.arrays import first_of
 from grader.judge import binding, faults
 from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench, Options
 from grader.judge.comparison import Expected
 from grader.judge.comparison import compare as compare_arrays
 from grader.judge.making import make
-from grader.run.nativehost import NativeHost
-from grader.run.zygote import Zygote
 from grader.sandbox import of_file
 from grader.study.racereport import RaceResult
 

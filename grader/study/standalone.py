@@ -2,8 +2,8 @@
 
 Theory of operation. ThreadSanitizer must own a process from its start and valgrind runs everything fifty times slower:
 neither gets on with an interpreter that has loaded torch. So the unchanged module.cpp is compiled against a stand-in
-for torch's tensors (`grader.build.standin`) and linked with the native runner (inside/runner.cpp), whose requests and
-replies are files here. A file that uses more of torch than the stand-in knows does not compile; `grader.build.standin`
+for torch's tensors (`native.standin`) and linked with the native runner (inside/runner.cpp), whose requests and
+replies are files here. A file that uses more of torch than the stand-in knows does not compile; `native.standin`
 says which line of it does that, and the caller falls back to what works on the usual object.
 
 The program is untrusted: it runs as a process of its own in the strongest sandbox of this machine, with an empty
@@ -23,15 +23,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader.base import objectcache, plainfile
-from grader.base.errors import KitError, UsageError
-from grader.base.harmless import one_line
-from grader.build import nativebuild, standin
-from grader.build.compilers import (
+from grader.backends.native import nativebuild, standin
+from grader.backends.native.compilers import (
     SHIM,
     run_limited_compiler,
 )
-from grader.build.toolchain import (
+from grader.backends.native.toolchain import (
     Toolchain,
     cache_root,
     default_flags,
@@ -39,8 +36,11 @@ from grader.build.toolchain import (
     openmp_flags,
     toolchain,
 )
-from grader.run.calls import Call, Request, offered, understood
-from grader.run.frames import FRAME, Incoming, RunnerDied
+from grader.core import objectcache, plainfile
+from grader.core.errors import KitError, UsageError
+from grader.core.harmless import one_line
+from grader.runner.calls import Call, Request, offered, understood
+from grader.runner.frames import FRAME, Incoming, RunnerDied
 from grader.sandbox import GIB, Finished, run_limited
 from grader.sandbox.tiers import OPEN, Sandbox, choose
 from grader.sandbox.view import LIBRARIES

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from grader.assignment.records import Part
-from grader.base import machine
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
-from grader.base.quantities import whole
-from grader.build import toolchain
+from grader.backends.native import toolchain
+from grader.core import machine
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.core.quantities import whole
 from grader.judge import binding
 from grader.judge.timing.intervals import Estimate, median_estimate
 from grader.judge.timing.measure import CORE_SHARE_LIMIT

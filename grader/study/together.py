@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from grader import study
 from grader.assignment.options import chosen_options
-from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
+from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.study import options, outcome
 from grader.study.writeup import regions
 

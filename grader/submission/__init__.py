@@ -5,7 +5,7 @@ of any of these, one per student; a Gradescope export (`submission_metadata.yml`
 Canvas export (`doejane_LATE_12345_67890_module-1.cpp`); a Moodle download (`Ada Lovelace_123_assignsubmission_file_`
 folders); source files named for their students (`alice.cpp`).
 
-A Python source is copied as one file with all that it imports from its own folders (`grader.base.pythontree`); where no
+A Python source is copied as one file with all that it imports from its own folders (`grader.core.pythontree`); where no
 source is found, the course's adapters stand for it.
 
 Only the files that the assignment names are copied, under the assignment's names, into `<scratch>/<id>/` (folders

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 import yaml
 
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 from grader.submission.archive.records import shown
 from grader.submission.moments import moment
 

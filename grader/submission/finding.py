@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from grader.assignment.records import SUFFIXES, file_of
-from grader.base import removal
-from grader.base.errors import KitError, UsageError
+from grader.core import removal
+from grader.core.errors import KitError, UsageError
 from grader.submission.archive.opening import NoRoom, disk_error
 from grader.submission.archive.records import Unreadable, shown
 from grader.submission.ids import identify

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
-from grader.base.harmless import one_line
+from grader.core.harmless import one_line
 
 MAX_CHARS, MAX_BYTES = 48, 120
 #: How much alike (difflib's ratio) two names have to be for one to be a slip of the other.

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from grader.base.quantities import MIB, size_text
+from grader.core.quantities import MIB, size_text
 from grader.submission.archive.opening import open_archive, spool
 from grader.submission.archive.records import (
     PIECE_BYTES,

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 from grader.submission.archive.opening import archive_stem, is_archive_name
 from grader.submission.archive.records import Unreadable, shown
 from grader.submission.exports import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-from grader.base import pythontree
+from grader.core import pythontree
 from grader.submission.archive.opening import is_archive_name
 from grader.submission.archive.records import ArchiveLimits, Unreadable, shown
 from grader.submission.nodes import KIND_TEXTS, DiskNode, Node, bounded, unpacked

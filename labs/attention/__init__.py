@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from grader.assignment.labs import Lab, Ladder, OracleFacts
 
 if TYPE_CHECKING:
-    from grader.base.arrays import Array
-    from grader.build.reference import Reference
+    from grader.backends.native.reference import Reference
+    from grader.core.arrays import Array
     from grader.judge.oracle import Oracle
     from grader.study.together import Step
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from grader.base.arrays import Array, np
-from grader.base.errors import UsageError
+from grader.core.arrays import Array, np
+from grader.core.errors import UsageError
 from grader.judge.draws import Draws
 
 Shape = Mapping[str, int]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.draws import Draws
 from grader.judge.oracle import Ask, Dissected
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.diagnosis.deviation import Deviation
 from grader.judge.diagnosis.fitting import AGREEING, FEWEST_PARTIAL, KNOWN
 from grader.judge.diagnosis.suspect import Suspect

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from grader.assignment.options import chosen_options
-from grader.base import commandline
-from grader.base.commandline import Parser, source_file, whole_number
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
-from grader.base.places import PUBLIC_CONFIG
+from grader.core import commandline
+from grader.core.commandline import Parser, source_file, whole_number
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.core.places import PUBLIC_CONFIG
 
 TIME_BUDGET_S = 15.0
 MOST_ROUNDS = 1000
@@ -53,9 +53,9 @@ def main(arguments: list[str]) -> int:
     chosen = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
     source = source_file(given.module, assignment.source)
 
+    from grader.backends.torch.zygote import Zygote
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
-    from grader.run.zygote import Zygote
     from grader.sandbox import of_file
 
     from . import ladder

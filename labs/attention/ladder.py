@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from grader.base.results import Standing, SubmissionResult
+from grader.core.results import Standing, SubmissionResult
 
 from .yardsticks import RUNGS, Yardsticks, applies, kept, measurable
 

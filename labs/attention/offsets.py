@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from grader.base.arrays import Array, first_of, np
-from grader.base.results import Diagnosis
+from grader.core.arrays import Array, first_of, np
+from grader.core.results import Diagnosis
 
 #: (sizeX, sizeY, sizeZ, length of the first dimension) -> what x, y, z, b and 1 are multiplied by.
 Strides = Callable[[int, int, int, int], "tuple[int, ...]"]

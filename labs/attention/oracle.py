@@ -29,9 +29,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from grader.base import machine
-from grader.base.arrays import Array, np
-from grader.base.results import Diagnosis
+from grader.core import machine
+from grader.core.arrays import Array, np
+from grader.core.results import Diagnosis
 from grader.judge.comparison import UNIT_ROUNDOFF, Comparison, Expected
 from grader.judge.diagnosis import relations as simple
 from grader.judge.diagnosis.deviation import Axis, Deviation

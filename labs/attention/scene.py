@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 
 from .softmax import softmax
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 
 
 def softmax(scores: Array, axis: int) -> Array:

@@ -17,13 +17,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from grader.base.errors import KitError, UsageError
+from grader.core.errors import KitError, UsageError
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment, Part
+    from grader.backends.torch.zygote import Zygote
     from grader.judge.oracle import Oracle
-    from grader.run.session import Session
-    from grader.run.zygote import Zygote
+    from grader.runner.session import Session
 
 #: From the slowest on, as a rule. Each is a field of `Standing`.
 RUNGS = ("naive", "reference", "rows", "plain", "pytorch", "expert")
@@ -97,8 +97,8 @@ def keep(part: Part, shape: Mapping[str, int], known: Yardsticks) -> None:
 
 def _place(part: Part, shape: Mapping[str, int]) -> Path:
     """The file for a part's reference, a shape, this machine and these libraries."""
-    from grader.base import machine
-    from grader.build.toolchain import cache_root, torch_version
+    from grader.backends.native.toolchain import cache_root, torch_version
+    from grader.core import machine
     from module_ref_stub import library
 
     facts = machine.describe()
@@ -133,7 +133,7 @@ def measure(
     Raises UsageError when the shape is too small to time, and KitError when a library cannot be built, a kernel is
     wrong, or the machine too unsteady.
     """
-    from grader.base import machine
+    from grader.core import machine
     from grader.judge import binding
     from module_ref_stub import library
 
@@ -199,7 +199,7 @@ def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, in
 def _request(
     function: str, inputs: Mapping[str, Any], shape: Mapping[str, int], *workspace: Mapping[str, Any]
 ) -> Any:
-    from grader.run.calls import Request
+    from grader.runner.calls import Request
 
     sizes = tuple(shape[name] for name in ("B", "H", "N", "d"))
     arguments = [*({"input": k} for k in range(3)), *workspace, *({"value": size} for size in sizes)]
@@ -224,7 +224,7 @@ def _checker(oracle: Oracle, inputs: Mapping[str, Any], shape: Mapping[str, int]
 
 
 def _peak_flops(session: Session) -> float:
-    from grader.run.calls import Request
+    from grader.runner.calls import Request
 
     answer = _answer(session, Request("gpt149_expert_peak", [{"value": PEAK_THOUSANDS}], [], (1,)))
     return float(answer.output[0]) / answer.wall_s

@@ -13,7 +13,7 @@ from labs.gpu import ATTENTION, Gpu
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from grader.build.reference import Reference
+    from grader.backends.native.reference import Reference
 
 
 class _Cs336(Gpu):
@@ -24,7 +24,7 @@ class _Cs336(Gpu):
     studies: ClassVar = {}
 
     def reference(self) -> Reference:
-        from grader.build.kernelreference import KernelReference  # type: ignore[import-not-found]
+        from grader.backends.gpu.kernelreference import KernelReference  # type: ignore[import-not-found]
 
         found: Reference = KernelReference(self.folder.parent / "gpu")
         return found

@@ -14,8 +14,8 @@ from grader.assignment.labs import Lab, OracleFacts
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from grader.base.arrays import Array
-    from grader.build.reference import Reference
+    from grader.backends.native.reference import Reference
+    from grader.core.arrays import Array
     from grader.judge.oracle import Oracle
     from grader.study.together import Step
 
@@ -81,7 +81,7 @@ class Gpu(Lab):
         return make_inputs(distribution, shape, seed)
 
     def reference(self) -> Reference:
-        from grader.build.kernelreference import KernelReference  # type: ignore[import-not-found]
+        from grader.backends.gpu.kernelreference import KernelReference  # type: ignore[import-not-found]
 
         found: Reference = KernelReference(self.folder)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 
 CUBIC, ROOT = 0.044715, (2.0 / np.pi) ** 0.5
 SCORES_AT_ONCE = 1 << 20

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.comparison import Expected
 from grader.judge.diagnosis import fitting
 from grader.judge.diagnosis import relations as simple

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 from grader.assignment.labs import Lab, OracleFacts
 
 if TYPE_CHECKING:
-    from grader.base.arrays import Array
-    from grader.build.reference import Reference
+    from grader.backends.native.reference import Reference
+    from grader.core.arrays import Array
     from grader.judge.oracle import Oracle
     from grader.study.together import Step
 
@@ -112,7 +112,7 @@ class _Operators(Lab):
         return make_inputs(distribution, shape, seed)
 
     def reference(self) -> Reference:
-        from grader.build.labreference import SourceReference
+        from grader.backends.torch.labreference import SourceReference
 
         from .studies.fast import all_levels
 

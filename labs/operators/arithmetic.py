@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 
 Shape = Mapping[str, int]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grader.base.arrays import Array, np
-from grader.base.errors import UsageError
+from grader.core.arrays import Array, np
+from grader.core.errors import UsageError
 from grader.judge.draws import Draws
 
 from . import arithmetic

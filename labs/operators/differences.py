@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.comparison import Expected, compare
 from grader.judge.diagnosis.inquiry import Answers, Inquiry
 from grader.judge.oracle import Inputs

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.comparison import UNIT_ROUNDOFF, Expected
 from grader.judge.diagnosis import relations as simple
 from grader.judge.diagnosis.deviation import Axis, Deviation

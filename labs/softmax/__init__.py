@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from grader.assignment.labs import Lab, OracleFacts
 
 if TYPE_CHECKING:
-    from grader.base.arrays import Array
-    from grader.build.reference import Reference
+    from grader.backends.native.reference import Reference
+    from grader.core.arrays import Array
     from grader.judge.oracle import Oracle
     from grader.study.together import Step
 
@@ -60,7 +60,7 @@ class _Softmax(Lab):
         return make_inputs(distribution, shape, seed)
 
     def reference(self) -> Reference:
-        from grader.build.labreference import SourceReference
+        from grader.backends.torch.labreference import SourceReference
 
         return SourceReference(self.folder)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.draws import Draws
 
 Shape = Mapping[str, int]

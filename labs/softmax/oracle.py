@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.comparison import UNIT_ROUNDOFF, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation
 from grader.judge.diagnosis.relations import (

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.diagnosis.deviation import Deviation
 from grader.judge.diagnosis.fitting import AGREEING, FEWEST_PARTIAL
 from grader.judge.diagnosis.suspect import Suspect

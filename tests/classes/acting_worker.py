@@ -18,8 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from grader.base.errors import KitError
-from grader.base.results import CaseResult, PartResult, SubmissionResult, Timing
+from grader.core.errors import KitError
+from grader.core.results import CaseResult, PartResult, SubmissionResult, Timing
 from grader.judge.events import BuildStarted, PartStarted, StepStarted
 from grader.staff.classroom import worker
 

@@ -14,17 +14,18 @@ from conftest import ROOT
 from honest.styles import published
 
 from fuzz.mutating import Reader, repeats, report
-from grader.base.arrays import np
-from grader.base.harmless import harmless
-from grader.base.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
-from grader.build import cpptext, diagnostics, hints, lightpath, sanitize
-from grader.judge.integrity import elf, inspection, symbols
-from grader.judge.integrity.elf import UndefinedSymbol
+from grader.backends.native import lightpath, sanitize
+from grader.core.arrays import np
+from grader.core.harmless import harmless
+from grader.core.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
+from grader.integrity import elf, inspection, symbols
+from grader.integrity.elf import UndefinedSymbol
 from grader.report import result_json
-from grader.run import calls
-from grader.run.calls import Request
-from grader.run.frames import FRAME, Incoming, RunnerDied
+from grader.runner import calls
+from grader.runner.calls import Request
+from grader.runner.frames import FRAME, Incoming, RunnerDied
 from grader.sandbox import Finished, run_limited
+from grader.source import cpptext, diagnostics, hints
 
 SOURCE = published().encode()
 MASTER = ROOT / "module.cpp"

@@ -20,9 +20,9 @@ from handing_in import zipped
 from fuzz.mutating import PREFIX, Reader, in_file, repeats, report
 from grader import score
 from grader.assignment.loading import load
-from grader.base.errors import KitError, UsageError
-from grader.base.quantities import MIB
-from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing
+from grader.core.errors import KitError, UsageError
+from grader.core.quantities import MIB
+from grader.core.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing
 from grader.report import classbook, feedback, result_json
 from grader.report.classbook import Row
 from grader.staff.classroom import ledger, manual

@@ -14,8 +14,8 @@ from honest.styles import published
 
 from fuzz.mutating import Patterns, Reader, in_file, repeats, report
 from grader.assignment.regions import strip_solution
-from grader.base.errors import UsageError
-from grader.base.harmless import harmless
+from grader.core.errors import UsageError
+from grader.core.harmless import harmless
 from grader.report.grades_csv import csv_line, safe_text
 from grader.staff.classroom import manual
 from grader.staff.similarity import agreement, likeness, passages, similar_html

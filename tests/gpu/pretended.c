@@ -1,4 +1,4 @@
-// A libcuda whose "device" is this machine's memory: the calls of grader/run/card/driver.py, so that arenas and the clock are
+// A libcuda whose "device" is this machine's memory: the calls of grader/backends/gpu/card/driver.py, so that arenas and the clock are
 // tested where there is no card. Shared allocations are files in memory. Compiled by tests/test_card.py.
 #define _GNU_SOURCE
 #include <math.h>

@@ -15,7 +15,7 @@ from table import BUGS, MARK, Bug
 from grader.assignment import loading, mutations
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment
-from grader.build.toolchain import toolchain
+from grader.backends.native.toolchain import toolchain
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.study import race

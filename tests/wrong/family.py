@@ -21,9 +21,11 @@ from wrong_kernels import WRONG
 from grader.assignment import loading
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Part
-from grader.base.arrays import Array
-from grader.base.places import PUBLIC_CONFIG, ROOT
-from grader.base.results import PartResult
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.torch.zygote import Zygote
+from grader.core.arrays import Array
+from grader.core.places import PUBLIC_CONFIG, ROOT
+from grader.core.results import PartResult
 from grader.judge import binding
 from grader.judge.answers import RESULT
 from grader.judge.bench import Bench, Options
@@ -32,8 +34,6 @@ from grader.judge.diagnosis.diagnose import unexplained
 from grader.judge.evaluate import evaluate
 from grader.judge.making import make
 from grader.judge.marking import Marker
-from grader.run.nativehost import NativeHost
-from grader.run.zygote import Zygote
 from labs.attention.mutations import parts_of, side_by_side
 from labs.attention.oracle import ORACLES
 

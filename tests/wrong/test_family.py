@@ -13,11 +13,11 @@ from right_variants import RIGHT
 from wrong_kernels import WRONG
 
 from grader.assignment.mutations import Mutation
-from grader.base.results import Diagnosis
+from grader.backends.torch.zygote import Zygote
+from grader.core.results import Diagnosis
 from grader.judge.closer import clues
 from grader.judge.comparison import Comparison, Expected, compare
 from grader.judge.diagnosis import diagnose
-from grader.run.zygote import Zygote
 from labs.attention.clues import CLUES
 from labs.attention.mutations import apply
 from labs.attention.oracle import ORACLES

@@ -1,7 +1,7 @@
 """A second look at a student's file with other builds of it: one that watches memory, and the compiler's own warnings.
 
 Made in a student's own run alone. There the second build has the lock of every program with sanitizers
-(`grader.run.nativehost`); where the kernel lacks Landlock there is no second build.
+(`native.nativehost`); where the kernel lacks Landlock there is no second build.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from grader.assignment.records import Case, Part
-from grader.base.errors import KitError
-from grader.build import sanitize
+from grader.backends.native import sanitize
+from grader.backends.native.nativehost import NativeHost
+from grader.core.errors import KitError
 from grader.judge import binding, faults
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
@@ -22,7 +23,6 @@ from grader.judge.comparison import compare
 from grader.judge.making import make
 from grader.judge.marking import Marker
 from grader.judge.sites import Sites
-from grader.run.nativehost import NativeHost
 from grader.sandbox import of_file
 
 BUDGET_S, CALL_S = 6.0, 5.0

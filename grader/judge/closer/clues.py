@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
-from grader.build.landmarks import Body, Place
+from grader.source.landmarks import Body, Place
 
 MOST_PLACES, MOST_LINES = 4, 5
 HEADING = "Lines to look at in"

@@ -12,10 +12,10 @@ import re
 from dataclasses import replace
 
 from grader.assignment.records import Case
-from grader.base.commandline import size_options
-from grader.base.places import PUBLIC_CONFIG
-from grader.base.results import Diagnosis
-from grader.build import warnings
+from grader.backends.native import warnings
+from grader.core.commandline import size_options
+from grader.core.places import PUBLIC_CONFIG
+from grader.core.results import Diagnosis
 from grader.judge import binding, faults, looks, sites
 from grader.judge.answers import answers
 from grader.judge.closer import clues, probing

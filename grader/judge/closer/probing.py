@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case
-from grader.base.arrays import np
+from grader.core.arrays import np
 from grader.judge import binding
 from grader.judge.answers import answers
 from grader.judge.comparison import compare
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
-from grader.run.session import Session
+from grader.runner.session import Session
 
 if TYPE_CHECKING:
-    from grader.base.arrays import Array
+    from grader.core.arrays import Array
 
 BUDGET_S, MOST_CALLS = 0.6, 120
 #: Elements of an output that a call for a closer look may have.

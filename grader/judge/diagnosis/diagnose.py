@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from grader.base.arrays import Array, first_of, np
-from grader.base.precision import FLOATING, unwritten, widened
-from grader.base.results import Diagnosis
+from grader.core.arrays import Array, first_of, np
+from grader.core.precision import FLOATING, unwritten, widened
+from grader.core.results import Diagnosis
 from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place

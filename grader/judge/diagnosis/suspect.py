@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from grader.base.arrays import Array
+from grader.core.arrays import Array
 
 
 @dataclass(frozen=True)

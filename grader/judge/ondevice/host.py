@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Assignment, Part
-from grader.base.errors import KitError
-from grader.build import devicebuild
-from grader.build.kernelreference import KernelReference
-from grader.build.records import Build
+from grader.backends.gpu import devicebuild
+from grader.backends.gpu.card.finding import INTERPRETED, architecture, card
+from grader.backends.gpu.kernelreference import KernelReference
+from grader.backends.records import Build
+from grader.backends.torch.zygote import Zygote
+from grader.core.errors import KitError
 from grader.judge import binding
-from grader.run.calls import Request
-from grader.run.card.finding import INTERPRETED, architecture, card
-from grader.run.session import Session
-from grader.run.zygote import Zygote
+from grader.runner.calls import Request
+from grader.runner.session import Session
 from grader.sandbox import Limits, Sandbox
 
 if TYPE_CHECKING:
-    from grader.run.card.arena import Card
+    from grader.backends.gpu.card.arena import Card
 
 #: With torch's compiler, which observed backward passes and operators that a file defines ask whether it is at work:
 #: seconds in each runner, and files that a runner may not be able to read.
@@ -84,7 +84,7 @@ def place(sandbox: Sandbox) -> Place:
 
 def _try(made: Place, sandbox: Sandbox) -> None:
     """Raises KitError unless a runner of the kit's own reaches the card."""
-    from grader.base.arrays import np
+    from grader.core.arrays import np
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "probe.py")

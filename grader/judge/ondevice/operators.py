@@ -1,10 +1,10 @@
 """Flags for work of libraries in place of a kernel of one's own, by four signs that do not depend on each other.
 
 1. Whether the call's trace, its operators and launches, gives a right result on other inputs as well, in a process
-   without the student's Python (`grader.run.tracing`, `grader.run.replay`).
+   without the student's Python (`gpu.tracing`, `gpu.replay`).
 2. Which operators of torch each call goes through (a dispatch mode).
 3. Which kernels it launches on a GPU (torch's profiler).
-4. What the source calls and names (read by a child process: `grader.build.readpython`).
+4. What the source calls and names (read by a child process: `gpu.readpython`).
 
 All right calls count, public and hidden. The second and third come out of the runner. A flag is for people, and
 changes no points.
@@ -18,12 +18,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from grader.assignment.records import Case, Part
-from grader.base.results import Flag, ProfileRow
-from grader.build.devicebuild import PythonBuild
-from grader.build.records import Build
+from grader.backends.gpu.devicebuild import PythonBuild
+from grader.backends.records import Build
+from grader.core.results import Flag, ProfileRow
+from grader.integrity import symbols
+from grader.integrity.inspection import listed
 from grader.judge import binding
-from grader.judge.integrity import symbols
-from grader.judge.integrity.inspection import listed
 from grader.judge.marking import Marker
 
 #: What makes, moves and describes tensors, besides what `symbols.is_plain_operator` knows.

@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Part
-from grader.base.errors import KitError
-from grader.base.results import CardClock, Diagnosis, Timing
-from grader.base.seeds import derive
+from grader.backends.gpu.card import smclock
+from grader.backends.gpu.card.arena import Arena, Card, Tensor
+from grader.backends.gpu.card.clock import TimedRunner, judges_bytes, sets_for
+from grader.core.errors import KitError
+from grader.core.results import CardClock, Diagnosis, Timing
+from grader.core.seeds import derive
 from grader.judge import binding, faults
 from grader.judge.answers import expectations
 from grader.judge.marking import Marker
 from grader.judge.ondevice.host import DeviceHost
-from grader.run.calls import Call
-from grader.run.card import smclock
-from grader.run.card.arena import Arena, Card, Tensor
-from grader.run.card.clock import TimedRunner, judges_bytes, sets_for
-from grader.run.session import Session
+from grader.runner.calls import Call
+from grader.runner.session import Session
 from grader.sandbox import GIB
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class DeviceRounds:
         self.mine = self.arena(min(sets, self.most_sets or sets))
 
     def arena(self, sets: int) -> Arena:
-        from grader.run.card.driver import CudaError
+        from grader.backends.gpu.card.driver import CudaError
 
         try:
             made = Arena(self.card, self.tensors, sets)
@@ -346,7 +346,7 @@ class DeviceRounds:
     def check_rows(self, side: Side) -> dict[str, tuple[float, float]]:
         """Hold rows of one set against the oracle, chosen only now. Returns by output how far from the reference's it
         may be: (absolute, relative)."""
-        from grader.base.arrays import np
+        from grader.core.arrays import np
         from grader.judge.comparison import compare
         from grader.judge.draws import Draws
 

@@ -65,7 +65,7 @@ from math import ceil, sqrt
 from statistics import median
 from typing import Any, Literal
 
-from grader.base.results import Timing
+from grader.core.results import Timing
 from grader.judge.timing.intervals import (
     Estimate,
     confidence_of,

@@ -10,17 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import TimeRule
-from grader.base import machine
-from grader.base.errors import KitError
-from grader.base.results import Diagnosis, Timing
-from grader.base.seeds import derive
+from grader.core import machine
+from grader.core.errors import KitError
+from grader.core.results import Diagnosis, Timing
+from grader.core.seeds import derive
 from grader.judge import binding, faults, looks
 from grader.judge.answers import answers, expectations
 from grader.judge.events import RoundTimed
 from grader.judge.marking import Marker
-from grader.run import placement
-from grader.run.calls import Request
-from grader.run.session import Session
+from grader.runner import placement
+from grader.runner.calls import Request
+from grader.runner.session import Session
 
 if TYPE_CHECKING:
     from grader.judge.timing.measure import Sample
@@ -173,7 +173,7 @@ class TimedInputs:
 
     def is_right(self, inputs: Any, found: Mapping[str, Any], sampled_rows: int) -> bool:
         """Return True if the answers are finite, and right on about so many rows that are drawn only now."""
-        from grader.base.arrays import np
+        from grader.core.arrays import np
         from grader.judge.comparison import compare
         from grader.judge.draws import Draws
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from grader.base import wholefile
-from grader.base.commandline import Parser
-from grader.base.errors import UsageError
+from grader.core import wholefile
+from grader.core.commandline import Parser
+from grader.core.errors import UsageError
 from grader.staff.board import page
 from grader.staff.board.names import pseudonyms
 from grader.staff.board.standings import Board, board_of

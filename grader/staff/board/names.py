@@ -13,8 +13,8 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from grader.base import plainfile
-from grader.base.errors import UsageError
+from grader.core import plainfile
+from grader.core.errors import UsageError
 
 SECRET, TABLE = "board.key", "pseudonyms.csv"
 _QUALITIES = (

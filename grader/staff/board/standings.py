@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.assignment.records import Assignment
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 from grader.staff.classroom import ledger
 from grader.staff.classroom.recorded import Record
 

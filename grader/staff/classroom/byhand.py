@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader.assignment.records import Assignment
-from grader.base.errors import UsageError
+from grader.core.errors import UsageError
 from grader.staff.classroom import manual
 from grader.staff.classroom.ledger import History
 

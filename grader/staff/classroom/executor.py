@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from grader.base import orphans, procfs, removal
-from grader.base.errors import KitError
-from grader.base.places import ROOT
-from grader.base.quantities import size_text
+from grader.core import orphans, procfs, removal
+from grader.core.errors import KitError
+from grader.core.places import ROOT
+from grader.core.quantities import size_text
 from grader.judge.again import Rest
 from grader.staff.classroom.recorded import Machine
 from grader.staff.classroom.worker import END_WITHIN_S, Settings

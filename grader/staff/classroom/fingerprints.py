@@ -10,14 +10,19 @@ from functools import cache
 from pathlib import Path
 
 from grader.assignment import labs
-from grader.base import imports
-from grader.base.places import ROOT
-from grader.build import toolchain
+from grader.backends.native import toolchain
+from grader.core import imports
+from grader.core.places import ROOT
 
 #: Modules that a verdict begins with. All that they import decides it too; what shows or keeps verdicts does not.
 DECIDING = (
-    *("grader.judge.evaluate", "grader.judge.integrity.inspection", "grader.staff.classroom.worker"),
-    *("grader.run.forkserver", "grader.run.runner", "grader.run.loaded", "grader.run.delays"),
+    *("grader.judge.evaluate", "grader.integrity.inspection", "grader.staff.classroom.worker"),
+    *(
+        "grader.backends.torch.forkserver",
+        "grader.runner.runner",
+        "grader.backends.torch.loaded",
+        "grader.backends.torch.delays",
+    ),
     *("grader.sandbox.lock", "module_ref_stub.library"),
     # Loaded by name: each lab's own imports follow.
     *(f"{labs.PACKAGE}.{name}" for name in labs.known()),
@@ -30,7 +35,7 @@ TELLING = (
     *(f"{labs.PACKAGE}.{name}.studies" for name in labs.known()),
 )
 #: Folders of sources that are no Python: what is compiled beside a submission, and the reference.
-COMPILED = ("grader/build/shim", "grader/run/inside", "module_ref_stub")
+COMPILED = ("grader/backends/native/shim", "grader/backends/native/inside", "module_ref_stub")
 COMPILED_SUFFIXES = {".h", ".cpp", ".map"}
 
 

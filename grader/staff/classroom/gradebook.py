@@ -16,10 +16,10 @@ from grader import score
 from grader.assignment import layers, prints
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
-from grader.base import plainfile
-from grader.base.errors import UsageError
-from grader.base.harmless import one_line
-from grader.base.results import Score, SubmissionResult
+from grader.core import plainfile
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
+from grader.core.results import Score, SubmissionResult
 from grader.report import classbook, result_json
 from grader.report.classbook import Row
 from grader.report.machines import MachineRow

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from grader import score
 from grader.assignment.records import Assignment
-from grader.base import typedjson
-from grader.base.errors import KitError
-from grader.base.results import Diagnosis, PartResult, SubmissionResult
+from grader.core import typedjson
+from grader.core.errors import KitError
+from grader.core.results import Diagnosis, PartResult, SubmissionResult
 from grader.judge.again import Rest
 from grader.report import result_json
 from grader.report.progress import Progress

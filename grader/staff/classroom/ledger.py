@@ -30,9 +30,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from grader.base import plainfile, removal, typedjson
-from grader.base.errors import KitError, UsageError
-from grader.base.quantities import size_text
+from grader.core import plainfile, removal, typedjson
+from grader.core.errors import KitError, UsageError
+from grader.core.quantities import size_text
 from grader.staff.classroom.recorded import (
     SCHEMA_VERSION,
     Entry,

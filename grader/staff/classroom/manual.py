@@ -26,9 +26,9 @@ from pathlib import Path
 
 from grader.assignment.records import Assignment
 from grader.assignment.rubric import DESCRIPTIVE_COLUMNS
-from grader.base import textfile
-from grader.base.errors import UsageError
-from grader.base.harmless import one_line
+from grader.core import textfile
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
 from grader.submission.ids import no_such_submission
 from grader.submission.moments import moment
 

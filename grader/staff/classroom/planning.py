@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from grader import score
 from grader.assignment.records import Assignment
-from grader.base import plainfile
-from grader.base.errors import UsageError
-from grader.base.results import SubmissionResult
+from grader.core import plainfile
+from grader.core.errors import UsageError
+from grader.core.results import SubmissionResult
 from grader.judge import again
 from grader.judge.again import Rest
 from grader.report import result_json

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TextIO
 from grader import sandbox
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
-from grader.base.commandline import assignment_file
-from grader.base.errors import UsageError
+from grader.core.commandline import assignment_file
+from grader.core.errors import UsageError
 from grader.sandbox import Sandbox
 from grader.staff.classroom import gradebook
 from grader.staff.classroom.recorded import History, Run

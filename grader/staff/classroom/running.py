@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, TextIO
 from grader import submission
 from grader.assignment import labs, prints
 from grader.assignment.records import Assignment, RunLimits
-from grader.base import plainfile
-from grader.base.commandline import EXIT_INTERRUPTED
-from grader.base.errors import EXIT_KIT, EXIT_PASS, UsageError
-from grader.build.compilers import HEADER_TIMEOUT_S
-from grader.judge.integrity import inspection
+from grader.backends.native.compilers import HEADER_TIMEOUT_S
+from grader.core import plainfile
+from grader.core.commandline import EXIT_INTERRUPTED
+from grader.core.errors import EXIT_KIT, EXIT_PASS, UsageError
+from grader.integrity import inspection
 from grader.report.progress import Progress, counted, shortened
 from grader.sandbox import Sandbox
 from grader.staff.classroom import (

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.assignment.records import Part
-from grader.base import machine
+from grader.core import machine
 
 Need = Literal["core", "machine", "card"]
 LOOK_S = 0.02

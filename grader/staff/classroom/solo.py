@@ -9,9 +9,9 @@ from pathlib import Path
 from grader import sandbox, score, submission
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
-from grader.base import pythontree
-from grader.base.errors import EXIT_SUBMISSION, UsageError
-from grader.base.results import Score, SubmissionResult, exit_code
+from grader.core import pythontree
+from grader.core.errors import EXIT_SUBMISSION, UsageError
+from grader.core.results import Score, SubmissionResult, exit_code
 from grader.judge.evaluate import evaluate
 from grader.report import feedback, github, result_json
 from grader.report.classbook import Row

@@ -10,11 +10,12 @@ import importlib.util
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 
-from grader.build import devicebuild, ispc
-from grader.build.toolchain import ABSENT, TORCH, python_include_dir, torch_version
-from grader.build.torchbuild import PYTHON_HEADERS
+from grader.backends.gpu import devicebuild
+from grader.backends.gpu.card import finding, smclock
+from grader.backends.native import ispc
+from grader.backends.native.toolchain import ABSENT, TORCH, python_include_dir, torch_version
+from grader.backends.torch.torchbuild import PYTHON_HEADERS
 from grader.report.progress import shortened
-from grader.run.card import finding, smclock
 from grader.submission import Submission
 
 #: How to tell that a program is there, where being on the PATH is not enough.

@@ -8,8 +8,8 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from grader.base.errors import UsageError
-from grader.base.harmless import one_line
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
 
 if TYPE_CHECKING:
     from distributed import Client

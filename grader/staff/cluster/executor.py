@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grader.base.errors import KitError, UsageError
-from grader.base.harmless import one_line
+from grader.core.errors import KitError, UsageError
+from grader.core.harmless import one_line
 from grader.report.progress import shortened
 from grader.staff.classroom.executor import Done, Event, Failed, Job, MachineMet, Phase
 from grader.staff.classroom.grading import light

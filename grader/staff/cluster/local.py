@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grader.base import machine, orphans
-from grader.base.errors import KitError, UsageError
-from grader.base.places import ROOT
+from grader.core import machine, orphans
+from grader.core.errors import KitError, UsageError
+from grader.core.places import ROOT
 from grader.staff.cluster.address import connect
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from typing import Any
 
 from grader import sandbox
 from grader.assignment.loading import load
-from grader.base import machine, orphans, plainfile, removal
-from grader.base.errors import KitError, UsageError
+from grader.core import machine, orphans, plainfile, removal
+from grader.core.errors import KitError, UsageError
 from grader.judge.again import Rest
 from grader.staff.classroom.executor import Done, Event, Failed, Job, LocalExecutor, Phase
 from grader.staff.classroom.running import silence_limits

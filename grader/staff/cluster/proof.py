@@ -16,11 +16,11 @@ from typing import Any
 from grader import sandbox
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
-from grader.base import machine
-from grader.base.errors import KitError, UsageError
-from grader.base.harmless import one_line
-from grader.base.places import ROOT
-from grader.build import toolchain
+from grader.backends.native import toolchain
+from grader.core import machine
+from grader.core.errors import KitError, UsageError
+from grader.core.harmless import one_line
+from grader.core.places import ROOT
 from grader.staff.classroom import fingerprints
 
 PARTS_NAMED = 4

@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from grader.base.harmless import one_line
-from grader.base.places import ROOT
+from grader.core.harmless import one_line
+from grader.core.places import ROOT
 
 ALIVE_S = 2.0
 """How often a task says that it is there."""

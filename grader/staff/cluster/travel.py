@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from grader.base import plainfile
-from grader.base.harmless import one_line
+from grader.core import plainfile
+from grader.core.harmless import one_line
 from grader.staff.classroom.executor import Job
 
 FETCH_WITHIN_S = 30.0

@@ -6,8 +6,8 @@ import secrets
 from pathlib import Path
 
 from grader.assignment.labs import LABS, known
-from grader.base.commandline import Parser
-from grader.base.errors import EXIT_PASS, KitError, UsageError
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_PASS, KitError, UsageError
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
 MARK, SUFFIX = "@LAB@", ".txt"

@@ -9,7 +9,7 @@ from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, edited
 from grader.assignment.regions import strip_solution
-from grader.base.results import PartResult
+from grader.core.results import PartResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 

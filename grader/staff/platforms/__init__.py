@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grader.base.commandline import Parser
-from grader.base.errors import EXIT_PASS, UsageError
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_PASS, UsageError
 
 
 def main(arguments: Sequence[str]) -> int:

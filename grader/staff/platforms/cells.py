@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.base import textfile
-from grader.base.errors import UsageError
-from grader.base.harmless import one_line
+from grader.core import textfile
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS, MOST_CELLS = 16 << 20, 100_000, 5000, 2_000_000
 LONGEST_CELL = 100_000

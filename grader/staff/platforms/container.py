@@ -32,11 +32,11 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment
-from grader.base import removal, wholefile
-from grader.base.commandline import Parser
-from grader.base.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
-from grader.base.places import ROOT
-from grader.base.results import SubmissionResult
+from grader.core import removal, wholefile
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
+from grader.core.places import ROOT
+from grader.core.results import SubmissionResult
 from grader.staff.platforms.records import Container
 
 CONFIG = Path("configs") / "gpt149.yaml"

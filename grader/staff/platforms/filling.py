@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from grader.assignment.records import Assignment
-from grader.base import plainfile
-from grader.base.errors import UsageError
+from grader.core import plainfile
+from grader.core.errors import UsageError
 from grader.report.classbook import Row
 from grader.staff.classroom.ledger import Entry
 from grader.staff.platforms import gradebook, matching

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from grader.base import plainfile
-from grader.base.errors import UsageError
-from grader.base.harmless import one_line
+from grader.core import plainfile
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
 from grader.staff.platforms import cells, gradebook, matching
 from grader.submission import Submission
 from grader.submission.moments import FIRST_YEAR, LAST_YEAR

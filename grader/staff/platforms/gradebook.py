@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.base.errors import UsageError
-from grader.base.harmless import one_line
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
 from grader.staff.platforms import cells, matching
 from grader.staff.platforms.cells import Cell, Row, Table
 from grader.staff.platforms.matching import Listed, Student

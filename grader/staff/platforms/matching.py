@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from grader.base.errors import UsageError
-from grader.base.harmless import one_line
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
 from grader.submission.ids import safe_name
 
 FOLDER = "folder"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from grader.base.errors import UsageError
-from grader.base.harmless import one_line
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
 from grader.staff.platforms import gradebook
 from grader.staff.platforms.cells import Row, Table
 from grader.staff.platforms.gradebook import Asked, Gradebook, Target

@@ -8,13 +8,14 @@ builds the reference of the kit's own assignment, whichever lab that is of, and 
 
 from __future__ import annotations
 
-from grader.base import commandline
-from grader.base.commandline import Parser
-from grader.base.errors import EXIT_PASS
+from grader.core import commandline
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_PASS
 
 
 def run(arguments: list[str]) -> int:
-    from grader.build import nativebuild, torchbuild
+    from grader.backends.native import nativebuild
+    from grader.backends.torch import torchbuild
     from grader.staff.platforms.container import kits_assignment
 
     parse = Parser(

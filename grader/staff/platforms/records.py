@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from grader.assignment.records import Assignment
-from grader.base.results import Score, SubmissionResult
+from grader.core.results import Score, SubmissionResult
 from grader.staff.platforms.gradebook import Gradebook
 
 Results = dict[str, Any]

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from grader.base.errors import EXIT_PASS, UsageError
-from grader.base.places import ROOT
+from grader.core.errors import EXIT_PASS, UsageError
+from grader.core.places import ROOT
 
 HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
 
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m grader release --out DIR`. Raises UsageError for what is wrong with the master or its release."""
-    from grader.base.commandline import Parser
+    from grader.core.commandline import Parser
 
     parse = Parser(prog="python -m grader release", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the archives go")

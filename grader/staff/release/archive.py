@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from grader.base.errors import KitError
+from grader.core.errors import KitError
 
 #: The earliest moment that a zip can name.
 _MOMENT = (1980, 1, 1, 0, 0, 0)

@@ -17,9 +17,9 @@ from grader.assignment import labs, layers
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.assignment.regions import strip_solution
-from grader.base import imports, textfile
-from grader.base.errors import UsageError
-from grader.build.reference import SOURCE_SUFFIXES
+from grader.backends.native.reference import SOURCE_SUFFIXES
+from grader.core import imports, textfile
+from grader.core.errors import UsageError
 from grader.report import gradescope
 from grader.staff.release import stripping, wording
 from grader.staff.release.archive import File, Files
@@ -34,11 +34,11 @@ STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "
 STAFF_ROOMS = ("grader.staff", "grader.submission")
 #: Files that are no Python, by the module that reads them.
 DATA = {
-    "grader.build.torchbuild": ("grader/build/shim/**/*",),
-    "grader.build.nativebuild": ("grader/run/inside/*",),
-    "grader.build.standin": ("grader/run/inside/plain/*",),
+    "grader.backends.torch.torchbuild": ("grader/backends/native/shim/**/*",),
+    "grader.backends.native.nativebuild": ("grader/backends/native/inside/*",),
+    "grader.backends.native.standin": ("grader/backends/native/inside/plain/*",),
     "grader.report.html": ("grader/report/templates/*",),
-    "grader.run.card.arena": ("grader/run/card/kernels.*",),
+    "grader.backends.gpu.card.arena": ("grader/backends/gpu/card/kernels.*",),
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),
 }

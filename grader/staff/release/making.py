@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from grader.assignment import labs
-from grader.base import wholefile
-from grader.base.errors import KitError, UsageError
+from grader.core import wholefile
+from grader.core.errors import KitError, UsageError
 from grader.staff.release import contents, products, proofs, search
 from grader.staff.release.archive import Files, packed
 from grader.staff.release.contents import Kit
@@ -60,7 +60,7 @@ def release(
 
 def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
     """What a handout holds compiled, by path: for this platform, for others that a cross compiler serves, and given."""
-    from grader.build.toolchain import toolchain
+    from grader.backends.native.toolchain import toolchain
 
     tools = toolchain()
     compilers = {

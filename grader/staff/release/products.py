@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
+from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.report import prairielearn as renderer
 from grader.report.gradescope import KIT_FAULT
 from grader.staff.platforms.prairielearn import TIMEOUT_S

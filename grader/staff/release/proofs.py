@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment
-from grader.base import imports, objectcache
-from grader.base.commandline import size_options
-from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
-from grader.build.toolchain import cache_root
+from grader.backends.native.toolchain import cache_root
+from grader.core import imports, objectcache
+from grader.core.commandline import size_options
+from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.report import gradescope
 from grader.staff.release.archive import unpack
 from grader.staff.release.contents import STAFF_ROOMS, within

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.base.errors import UsageError
-from grader.build.reference import SOURCE_SUFFIXES
+from grader.backends.native.reference import SOURCE_SUFFIXES
+from grader.core.errors import UsageError
 from grader.staff.release import stripping
 from grader.staff.release.archive import Files
 from grader.staff.release.contents import Kit

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import PurePosixPath
 
 from grader.assignment.records import Assignment
-from grader.build import devicebuild
+from grader.backends.gpu import devicebuild
 
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 TORCH = "torch==2.13.0"

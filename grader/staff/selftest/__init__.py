@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from grader.base.commandline import Parser
-from grader.base.errors import EXIT_KIT, EXIT_PASS
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_KIT, EXIT_PASS
 from grader.staff.selftest.trials import Trial
 
 #: Each group, and what depends on it.
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
     from grader import sandbox
     from grader.assignment.loading import load
-    from grader.base import commandline
+    from grader.core import commandline
     from grader.staff.selftest import trials
 
     assignment = load(commandline.assignment_file(given.config))

@@ -14,11 +14,11 @@ from grader.assignment import labs
 from grader.assignment.mutations import Mutation, edited
 from grader.assignment.records import Assignment, Part
 from grader.assignment.regions import strip_solution
-from grader.base.errors import UsageError
-from grader.base.results import PartResult, SubmissionResult
+from grader.backends.torch.zygote import Zygote
+from grader.core.errors import UsageError
+from grader.core.results import PartResult, SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
-from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
 
 TIME_BUDGET_S = 10.0

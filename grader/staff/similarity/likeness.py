@@ -25,11 +25,11 @@ from tempfile import TemporaryDirectory
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
-from grader.base.commandline import Parser
-from grader.base.errors import EXIT_PASS, UsageError
-from grader.base.harmless import one_line
-from grader.base.places import MASTER
-from grader.base.quantities import size_text
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_PASS, UsageError
+from grader.core.harmless import one_line
+from grader.core.places import MASTER
+from grader.core.quantities import size_text
 from grader.staff.similarity import agreement
 from grader.staff.similarity.pairs import Pair, Similarity
 from grader.staff.similarity.passages import GRAM, WINDOW, grams, own_tokens, winnow

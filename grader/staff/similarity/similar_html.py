@@ -10,9 +10,9 @@ import html
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from grader.base import wholefile
-from grader.base.errors import UsageError
-from grader.base.harmless import harmless
+from grader.core import wholefile
+from grader.core.errors import UsageError
+from grader.core.harmless import harmless
 from grader.staff.similarity.agreement import Group
 from grader.staff.similarity.pairs import Pair, Similarity
 from grader.staff.similarity.passages import SharedRegion

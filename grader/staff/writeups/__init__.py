@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from grader.base.commandline import Parser
+from grader.core.commandline import Parser
 from grader.study import writeup
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from grader.base import wholefile
-from grader.base.errors import UsageError
+from grader.core import wholefile
+from grader.core.errors import UsageError
 from grader.report.grades_csv import csv_line, safe_text
 from grader.report.progress import shortened
 from grader.staff.classroom import ledger, manual

@@ -12,10 +12,10 @@ from grader import submission
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.yamlnode import Keys, Node, compose
-from grader.base import wholefile
-from grader.base.errors import EXIT_PASS, KitError, UsageError
-from grader.base.harmless import harmless, one_line
-from grader.base.places import PUBLIC_CONFIG, WRITEUP_KEY
+from grader.core import wholefile
+from grader.core.errors import EXIT_PASS, KitError, UsageError
+from grader.core.harmless import harmless, one_line
+from grader.core.places import PUBLIC_CONFIG, WRITEUP_KEY
 from grader.staff.classroom import gradebook
 from grader.staff.writeups import sheet
 from grader.study.writeup import NAME, checking, exporting, template_of

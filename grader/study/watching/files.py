@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.base import pythontree
-from grader.base.errors import UsageError
-from grader.build.toolchain import cache_root
+from grader.backends.native.toolchain import cache_root
+from grader.core import pythontree
+from grader.core.errors import UsageError
 
 LIBRARY = "watchfiles"
 #: How long a file has to be left alone before it is read: editors write in pieces.

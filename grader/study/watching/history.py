@@ -10,11 +10,11 @@ from difflib import SequenceMatcher
 from typing import TextIO
 
 from grader.assignment.labs import Ladder
-from grader.base.harmless import one_line
-from grader.base.results import PartResult, Score, SubmissionResult, Timing
-from grader.build.cpptext import without_layout
+from grader.core.harmless import one_line
+from grader.core.results import PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import Event, RoundTimed, Timed
 from grader.report.terminal import VERDICT_WORDS, Terminal, points_text
+from grader.source.cpptext import without_layout
 
 KEPT = 32
 """Verdicts that are remembered, each with its source."""

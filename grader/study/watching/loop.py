@@ -17,16 +17,16 @@ from types import FrameType
 
 from grader import score
 from grader.assignment.records import Assignment, Part
-from grader.base import orphans
-from grader.base.commandline import EXIT_INTERRUPTED
-from grader.base.errors import EXIT_USAGE, KitError, UsageError
-from grader.base.results import Score, SubmissionResult, exit_code
-from grader.build import ispc
+from grader.backends.native import ispc
+from grader.backends.torch.zygote import Zygote
+from grader.core import orphans
+from grader.core.commandline import EXIT_INTERRUPTED
+from grader.core.errors import EXIT_USAGE, KitError, UsageError
+from grader.core.results import Score, SubmissionResult, exit_code
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
 from grader.judge.events import Built, Event
 from grader.report.words import plural
-from grader.run.zygote import Zygote
 from grader.sandbox import of_file
 from grader.study.watching import files
 from grader.study.watching.files import Content

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from grader.base.commandline import Parser
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
-from grader.base.places import WRITEUP_TEMPLATE
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.core.places import WRITEUP_TEMPLATE
 
 NAME = "writeup.md"
 FORMATS = ("html", "pdf")

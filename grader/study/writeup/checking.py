@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.base.errors import UsageError
-from grader.base.quantities import size_text
+from grader.core.errors import UsageError
+from grader.core.quantities import size_text
 from grader.study.writeup.regions import Region, regions
 
 MOST_BYTES = 4 << 20

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from grader.base.errors import KitError
-from grader.base.harmless import one_line
+from grader.core.errors import KitError
+from grader.core.harmless import one_line
 
 TIMEOUT_S = 120.0
 #: GitHub's Markdown, less raw HTML: what a stranger wrote runs nothing in its reader's browser.

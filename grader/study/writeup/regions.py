@@ -21,8 +21,8 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from grader.base.errors import UsageError
-from grader.base.harmless import one_line
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
 
 MOST_REGIONS = 200
 """The course's template has about thirty."""

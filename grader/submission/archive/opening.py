@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol
 
-from grader.base.errors import KitError
-from grader.base.quantities import size_text
+from grader.core.errors import KitError
+from grader.core.quantities import size_text
 from grader.submission.archive.records import PIECE_BYTES, Archive, ArchiveLimits, Unreadable
 from grader.submission.archive.tar import BLOCK_BYTES, TarArchive, is_tar_header
 from grader.submission.archive.zip import ZipArchive, is_zip

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from grader.base.harmless import harmless
-from grader.base.quantities import MIB, size_text
+from grader.core.harmless import harmless
+from grader.core.quantities import MIB, size_text
 
 Kind = Literal["file", "folder", "link", "special"]
 

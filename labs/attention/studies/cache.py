@@ -10,8 +10,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from grader.base.commandline import whole_number
-from grader.base.errors import EXIT_PASS, UsageError
+from grader.core.commandline import whole_number
+from grader.core.errors import EXIT_PASS, UsageError
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Part
-from grader.base.errors import KitError, UsageError
-from grader.build import nativebuild
+from grader.backends.native import nativebuild
+from grader.core.errors import KitError, UsageError
 from grader.judge import binding
 from grader.study.laboratory import tell
 from grader.study.options import Settings

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge.timing.intervals import Estimate
 from grader.judge.timing.measure import Clock
 from grader.study import facts, helpers, options, outcome

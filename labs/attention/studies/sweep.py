@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.assignment.records import Part
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.study import options, outcome
 from grader.study.comparison import TIME_COLUMNS, Comparison, clock_label, compared, curve, time_cells
 from grader.study.figure import Figure, HeatMap, Plot, Series

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.base import machine
+from grader.core import machine
 from grader.study import helpers
 
 SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.diagnosis.patterns import USUAL_TILES, likely_tiles
 from grader.judge.diagnosis.suspect import Suspect
 

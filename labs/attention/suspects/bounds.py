@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
 from ..scene import Scene

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
 from ..scene import Scene

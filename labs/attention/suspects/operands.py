@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.base.arrays import Array
+from grader.core.arrays import Array
 from grader.judge.diagnosis.suspect import Suspect, registering
 
 from ..scene import Scene

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from grader import score
-from grader.base.results import PartResult, SubmissionResult
+from grader.core.results import PartResult, SubmissionResult
 
 from .judging import asked
 from .threat import Threat

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from grader.assignment import loading
 from grader.assignment.records import Assignment, Part
-from grader.base.places import PUBLIC_CONFIG
-from grader.base.results import SubmissionResult
+from grader.backends.torch.zygote import Zygote
+from grader.core.places import PUBLIC_CONFIG
+from grader.core.results import SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
-from grader.run.zygote import Zygote
 
 from .sources import Submission, function
 from .threat import Threat

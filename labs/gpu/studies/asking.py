@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from grader.base.errors import KitError, UsageError
+from grader.core.errors import KitError, UsageError
 
 #: Isolated: else the child's folder comes before Python's library, and `profile` is a module of both.
 PYTHON = [sys.executable, "-I"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log2
 
-from grader.base.results import EXIT_PASS
+from grader.core.results import EXIT_PASS
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Table

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grader.base.errors import UsageError
-from grader.base.results import EXIT_PASS
+from grader.core.errors import UsageError
+from grader.core.results import EXIT_PASS
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.core.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from grader.base.errors import UsageError
-from grader.base.results import EXIT_PASS
+from grader.core.errors import UsageError
+from grader.core.results import EXIT_PASS
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Table

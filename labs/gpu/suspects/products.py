@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.diagnosis.deviation import Deviation
 from grader.judge.diagnosis.fitting import Situation
 from grader.judge.diagnosis.relations import Found

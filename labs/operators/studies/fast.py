@@ -6,8 +6,8 @@ import platform
 from collections.abc import Iterable
 from pathlib import Path
 
-from grader.build.labreference import SourceReference
-from grader.build.toolchain import X86
+from grader.backends.native.toolchain import X86
+from grader.backends.torch.labreference import SourceReference
 
 SOURCE = "fast.cpp"
 _AVX2 = ("-mavx2", "-mfma")

@@ -25,19 +25,20 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from grader.assignment.records import Part
-from grader.base import machine
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
-from grader.base.seeds import derive
-from grader.build import nativebuild, torchbuild
-from grader.build.nativebuild import NativeBuild
-from grader.build.toolchain import ABSENT, torch_version
+from grader.backends.native import nativebuild
+from grader.backends.native.nativebuild import NativeBuild
+from grader.backends.native.toolchain import ABSENT, torch_version
+from grader.backends.torch import torchbuild
+from grader.core import machine
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
+from grader.core.seeds import derive
 from grader.judge import binding
 from grader.judge.bench import Bench
 from grader.judge.marking import Marker
 from grader.judge.timing.measure import SHORTEST_S, Clock, Sample
 from grader.judge.timing.rounds import TimedInputs
-from grader.run.calls import Request
-from grader.run.session import Session
+from grader.runner.calls import Request
+from grader.runner.session import Session
 from grader.study import facts, options, outcome
 from grader.study.facts import Speed
 from grader.study.figure import Figure, Plot, Series
@@ -451,7 +452,7 @@ def judged_by(part: Part, settings: Settings) -> tuple[Clock, int]:
 
 def _calls(session: Session, asked: Request, times: int) -> Sample:
     """So many calls with the same tensors: those of a table, one for each row, of which nothing is read."""
-    from grader.base.arrays import np
+    from grader.core.arrays import np
 
     rows = np.zeros((times, 1))
     answer = session.call(replace(asked, op="table", inputs=[*asked.inputs, rows], output_shape=(times,)))

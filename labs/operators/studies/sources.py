@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from grader.base import wholefile
-from grader.build.toolchain import cache_root
+from grader.backends.native.toolchain import cache_root
+from grader.core import wholefile
 
 #: Called with what `PYTORCH` and `MACHINE` both bind: nothing is computed, so its time is that of a call.
 NOTHING = "nothing"

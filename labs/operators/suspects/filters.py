@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 
 from .. import arithmetic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from grader.base.arrays import Array
+from grader.core.arrays import Array
 from grader.judge.diagnosis.fitting import Situation
 from grader.judge.diagnosis.suspect import Suspect
 

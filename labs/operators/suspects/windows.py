@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 
 from .. import arithmetic

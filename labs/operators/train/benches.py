@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
-from grader.base.errors import KitError
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.torch.zygote import Zygote
+from grader.core.errors import KitError
 from grader.judge import faults
 from grader.judge.bench import Bench, Options
 from grader.judge.making import make
-from grader.run.nativehost import NativeHost
-from grader.run.zygote import Zygote
 from grader.sandbox import of_file
 
 from .operations import Operation, StudentOperators, unfit

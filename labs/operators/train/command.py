@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.base import machine
-from grader.base.commandline import Parser, whole_number
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
-from grader.base.places import PUBLIC_CONFIG
+from grader.core import machine
+from grader.core.commandline import Parser, whole_number
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
+from grader.core.places import PUBLIC_CONFIG
 from grader.study import options, outcome
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _data(folder: Path | None, images: int, seed: int) -> Data:
 
 
 def _require_torch() -> None:
-    from grader.build.toolchain import ABSENT, torch_version
+    from grader.backends.native.toolchain import ABSENT, torch_version
 
     if torch_version() == ABSENT:
         raise KitError(

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 
 SIDE = 28
 """Pixels of an image's side."""

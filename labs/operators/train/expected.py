@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 
 from .operations import RESULT, Made
 

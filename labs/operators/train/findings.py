@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.study import figure
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Table

@@ -13,8 +13,8 @@ import zlib
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from grader.base.arrays import Array, np
-from grader.base.errors import UsageError
+from grader.core.arrays import Array, np
+from grader.core.errors import UsageError
 
 from .digits import CLASSES, SIDE, Digits
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 
 from .networks import LOSS, UPDATE, Layer, Network
 from .operations import RESULT, Place, StudentOperators

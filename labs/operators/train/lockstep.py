@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grader.base.arrays import Array, first_of, np
+from grader.core.arrays import Array, first_of, np
 
 from .expected import Expected, expected
 from .networks import LOSS, Network

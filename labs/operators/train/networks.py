@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 
 from .digits import CLASSES, SIDE
 from .operations import OPERATIONS, Operation, Place

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from grader.base.arrays import Array
+from grader.core.arrays import Array
 from grader.judge.binding import CODE_NAMES
 from grader.judge.faults import SIGNAL_HINTS
-from grader.run.calls import Call, Request
-from grader.run.session import Session
+from grader.runner.calls import Call, Request
+from grader.runner.session import Session
 
 RESULT = ""
 """The name of what a function returns, among its answers."""

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from grader.base import machine
-from grader.base.arrays import np
+from grader.core import machine
+from grader.core.arrays import np
 from grader.judge.timing.intervals import Estimate, median_estimate
 from grader.judge.timing.measure import CORE_SHARE_LIMIT, Sample
-from grader.run import placement
+from grader.runner import placement
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table, shown
 from grader.study.threads import amdahl, serial_share

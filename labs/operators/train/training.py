@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from grader.base.arrays import Array, np
-from grader.base.errors import UsageError
+from grader.core.arrays import Array, np
+from grader.core.errors import UsageError
 
 from .digits import Digits
 from .layers import StudentNetwork, TorchNetwork

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
-from grader.base.arrays import Array, np
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.core.arrays import Array, np
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.judge import binding, faults
 from grader.judge.answers import RESULT, answers
 from grader.judge.draws import Draws
-from grader.run.session import Session
+from grader.runner.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.laboratory import BuildFlags, Laboratory, Variant, first_line, set_up, tell, words

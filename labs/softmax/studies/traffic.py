@@ -24,9 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.base import machine
-from grader.base.commandline import whole_number
-from grader.base.errors import EXIT_PASS, UsageError
+from grader.core import machine
+from grader.core.commandline import whole_number
+from grader.core.errors import EXIT_PASS, UsageError
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table

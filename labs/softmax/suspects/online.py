@@ -6,7 +6,7 @@ wrong recurrence gives is written down as a sum over j: exp(m_j - m_last) is wha
 
 from __future__ import annotations
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
 from ..scene import Scene, normalised, total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from grader.base.arrays import Array, np
+from grader.core.arrays import Array, np
 from grader.judge.comparison import UNIT_ROUNDOFF, Expected
 from grader.judge.diagnosis.fitting import Situation
 from grader.judge.diagnosis.suspect import Suspect, registering

@@ -1,0 +1,306 @@
+"""Device memory for the timed calls of one runner: sets of inputs and outputs that the judge fills, poisons and copies.
+
+Theory of operation. The memory belongs to the judge and is mapped into one runner by a file descriptor. Before each
+call the judge fills every set with fresh numbers and poisons the outputs, while the runner stands still. The runner is
+told to go, calls its function once for each set and answers; then the judge copies the outputs into memory that the
+runner cannot see, and its clock stops when that copy is done. So an answer that comes early is a copy of poison. What
+is looked at afterwards is the copy.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from grader.backends.gpu.card.driver import MULTIPROCESSORS, Driver, differing_arguments, filling_arguments
+from grader.backends.gpu.card.looking import OnCard
+from grader.core.arrays import Array, np
+from grader.core.precision import ITEM_BYTES, POISON
+
+#: Types that the card's own kernels know, by their numbers there.
+KINDS = {"float32": 0, "float16": 1, "bfloat16": 2}
+ALIGNMENT_BYTES = 512
+THREADS, BLOCKS_EACH = 256, 32
+SEED_STEP = 0x85EBCA77
+"""From the seed of one set to that of the next."""
+FEW_SETS = 32
+"""So many are copied and set one by one: large ones need no other way."""
+MOST_PITCH = (1 << 31) - 1
+"""Bytes between the rows of what the driver copies or sets in two dimensions."""
+MODULE = Path(__file__).with_name("kernels.ptx")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of a set. `low` and `high` bound an input's uniform numbers; an output has none."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    low: float = -1.0
+    high: float = 1.0
+    is_output: bool = False
+
+    @property
+    def count(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.count * ITEM_BYTES[self.dtype]
+
+    @property
+    def room(self) -> int:
+        """Bytes up to where the next tensor may begin."""
+        return -(-self.size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+class Card:
+    """The judge's context on one device, with its own small kernels. Raises OSError or CudaError without a device."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.driver = Driver(ordinal)
+        module = self.driver.load(MODULE.read_bytes() + b"\0")
+        self._fill = self.driver.function(module, "fill_sets")
+        self._count_changed = self.driver.function(module, "count_changed")
+        self._count = self.driver.function(module, "count_differing")
+        self._blocks = BLOCKS_EACH * self.driver.attribute(MULTIPROCESSORS)
+        self._counter = self.driver.allocate(8)
+
+    def _grid(self, count: int, sets: int) -> tuple[int, int]:
+        """Blocks along the elements of a tensor, and along sets."""
+        across = max(1, min(self._blocks, -(-count // THREADS)))
+        return across, max(1, min(sets, 65_535, -(-self._blocks // across)))
+
+    def fill(self, address: int, tensor: Tensor, seed: int, sets: int = 1, stride: int = 0) -> None:
+        """Uniform numbers that `tests/card_numbers.py` can tell, in sets that lie `stride` bytes apart; returns
+        before it is done."""
+        arguments = filling_arguments(
+            *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
+            *(tensor.low, tensor.high - tensor.low, KINDS[tensor.dtype]),
+        )
+        self.driver.launch(self._fill, self._grid(tensor.count, sets), THREADS, *arguments)
+
+    def changed(self, address: int, tensor: Tensor, seed: int, sets: int, stride: int) -> int:
+        """Return the number of elements that are not as `fill` with the same arguments left them."""
+        self.driver.set_words(self._counter, 0, 4, 2)
+        arguments = filling_arguments(
+            *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
+            *(tensor.low, tensor.high - tensor.low, KINDS[tensor.dtype]),
+            self._counter,
+        )
+        self.driver.launch(self._count_changed, self._grid(tensor.count, sets), THREADS, *arguments)
+        return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
+
+    def poison(self, address: int, tensor: Tensor, sets: int = 1, stride: int = 0) -> None:
+        """Make the elements of a tensor in sets that lie `stride` bytes apart what nobody has written."""
+        pattern, width = POISON[tensor.dtype], ITEM_BYTES[tensor.dtype]
+        if sets <= FEW_SETS or stride > MOST_PITCH:
+            for number in range(sets):
+                self.driver.set_words(address + number * stride, pattern, width, tensor.count)
+            return
+        self.driver.set_rows(address, stride, pattern, width, tensor.count, sets)
+
+    def copy(self, to: int, to_stride: int, source: int, stride: int, size: int, sets: int) -> None:
+        """`size` bytes of each set; returns before it is done."""
+        if sets <= FEW_SETS or max(to_stride, stride) > MOST_PITCH:
+            for number in range(sets):
+                self.driver.copy(to + number * to_stride, source + number * stride, size)
+            return
+        self.driver.copy_rows(to, to_stride, source, stride, size, sets)
+
+    def differing(
+        self,
+        a: tuple[int, int],
+        b: tuple[int, int],
+        tensor: Tensor,
+        sets: int,
+        absolute: float,
+        relative: float,
+    ) -> int:
+        """Return the number of elements of `a` that are further from `b` than absolute + relative |b|, or not
+        finite; either is the address of the first set and the bytes from one to the next."""
+        self.driver.set_words(self._counter, 0, 4, 2)
+        arguments = differing_arguments(
+            *(*a, *b, sets, tensor.count, absolute, relative, KINDS[tensor.dtype], self._counter)
+        )
+        self.driver.launch(self._count, self._grid(tensor.count, sets), THREADS, *arguments)
+        return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
+
+    def read(self, address: int, tensor: Tensor) -> Array:
+        """A tensor's numbers in the judge's own memory, 16-bit types as float32."""
+        return np.asarray(self.seen(address, tensor))
+
+    def seen(self, address: int, tensor: Tensor) -> OnCard:
+        """A tensor's numbers where they are."""
+
+        def read(offset: int, size: int) -> bytearray:
+            return self.driver.copy_out(address + offset, size)
+
+        return OnCard(read, tensor.shape, tensor.dtype)
+
+    def close(self) -> None:
+        self.driver.close()
+
+
+class Arena:
+    """So many sets of these tensors in memory that is shared with one runner, and a private copy of the outputs."""
+
+    def __init__(self, card: Card, tensors: Sequence[Tensor], sets: int) -> None:
+        """Raises CudaError where the device has not so much memory left."""
+        self.card, self.tensors, self.sets = card, tuple(tensors), sets
+        self.outputs = [tensor for tensor in tensors if tensor.is_output]
+        self.inputs = [tensor for tensor in tensors if not tensor.is_output]
+        self._offsets, at = {}, 0
+        for tensor in tensors:
+            self._offsets[tensor.name] = at
+            at += tensor.room
+        self._set_bytes = at
+        self._kept_bytes = sum(tensor.room for tensor in self.outputs)
+        driver = card.driver
+        self.address, self.size, self._handle, self.fd = driver.create_shared(at * sets)
+        os.set_inheritable(self.fd, False)
+        try:
+            self._kept = driver.allocate(max(1, self._kept_bytes * sets))
+            self._scratch = driver.allocate(max(1, sum(tensor.room for tensor in self.inputs)))
+        except BaseException:
+            self._release()
+            raise
+
+    @staticmethod
+    def bytes_for(tensors: Sequence[Tensor]) -> int:
+        """Device memory that one set takes, shared and private."""
+        return sum(tensor.room * (2 if tensor.is_output else 1) for tensor in tensors)
+
+    def place(self, number: int, tensor: Tensor) -> int:
+        """The address of a tensor in the shared memory."""
+        return self.address + number * self._set_bytes + self._offsets[tensor.name]
+
+    def kept(self, number: int, tensor: Tensor) -> int:
+        """The address of the private copy of an output."""
+        at = self._kept + number * self._kept_bytes
+        for other in self.outputs:
+            if other is tensor:
+                return at
+            at += other.room
+        raise KeyError(tensor.name)
+
+    def seed_of(self, seed: int, number: int, tensor: Tensor) -> int:
+        """Of one input's numbers in one set."""
+        k = self.inputs.index(tensor)
+        return (seed * 0x9E3779B1 + number * SEED_STEP + k * 0xC2B2AE3D) & 0xFFFFFFFF
+
+    def attach_request(
+        self, arguments: Sequence[Mapping[str, Any]], function: str, **more: Any
+    ) -> dict[str, Any]:
+        """What the runner is told of its memory; `arguments` as in `grader.runner.calls.Request`, with inputs by their
+        place in `tensors`."""
+        return {
+            "op": "attach",
+            "inputs": [],
+            "bytes": self.size,
+            "function": function,
+            "names": [tensor.name for tensor in self.tensors],
+            "arguments": list(arguments),
+            "outputs": [tensor.name for tensor in self.outputs],
+            "sets": [
+                {
+                    tensor.name: [
+                        number * self._set_bytes + self._offsets[tensor.name],
+                        list(tensor.shape),
+                        tensor.dtype,
+                    ]
+                    for tensor in self.tensors
+                }
+                for number in range(self.sets)
+            ],
+            **more,
+        }
+
+    def poison(self) -> None:
+        """Make all outputs, and the copies of the call before, what nobody has written, and give the whole of the L2
+        cache back to everybody; done when it returns."""
+        for tensor in self.outputs:
+            self.card.poison(self.place(0, tensor), tensor, self.sets, self._set_bytes)
+            self.card.poison(self.kept(0, tensor), tensor, self.sets, self._kept_bytes)
+        self.card.driver.reset_l2()
+        self.card.driver.synchronize()
+
+    def fill(self, seed: int, sets: int | None = None) -> None:
+        """Draw all inputs afresh, or those of the first so many sets; done when it returns."""
+        for tensor in self.inputs:
+            self.card.fill(
+                *(self.place(0, tensor), tensor, self.seed_of(seed, 0, tensor)),
+                *(self.sets if sets is None else sets, self._set_bytes),
+            )
+        self.card.driver.synchronize()
+
+    def warm_up(self, seconds: float) -> None:
+        """Keep the card at work for so long: one that was idle has a slow clock."""
+        ends = time.perf_counter() + seconds
+        while time.perf_counter() < ends:
+            self.fill(0)
+
+    def take(self, sets: int | None = None) -> None:
+        """Copy all outputs, or those of the first so many sets, to where only the judge can write; done when it
+        returns."""
+        for tensor in self.outputs:
+            self.card.copy(
+                *(self.kept(0, tensor), self._kept_bytes, self.place(0, tensor), self._set_bytes),
+                *(tensor.size, self.sets if sets is None else sets),
+            )
+        self.card.driver.synchronize()
+
+    # ---- after a call
+
+    def inputs_changed(self, seed: int) -> list[str]:
+        """Names of inputs that are not as they were filled, in any set."""
+        return [
+            tensor.name
+            for tensor in self.inputs
+            if self.card.changed(
+                *(self.place(0, tensor), tensor, self.seed_of(seed, 0, tensor), self.sets, self._set_bytes)
+            )
+        ]
+
+    def input_values(self, seed: int, number: int) -> dict[str, OnCard]:
+        """The inputs of one set as they were filled, whatever has become of them; until this is asked again."""
+        found, at = {}, self._scratch
+        for tensor in self.inputs:
+            self.card.fill(at, tensor, self.seed_of(seed, number, tensor))
+            found[tensor.name] = self.card.seen(at, tensor)
+            at += tensor.room
+        self.card.driver.synchronize()
+        return found
+
+    def output_values(self, number: int) -> dict[str, OnCard]:
+        """The judge's copy of one set's outputs, until the next call."""
+        return {tensor.name: self.card.seen(self.kept(number, tensor), tensor) for tensor in self.outputs}
+
+    def differing(self, other: Arena, tolerances: Mapping[str, tuple[float, float]]) -> dict[str, int]:
+        """By output, elements of all sets that are further from another arena's of the same inputs than (absolute,
+        relative)."""
+        return {
+            tensor.name: self.card.differing(
+                (self.kept(0, tensor), self._kept_bytes),
+                (other.kept(0, other.outputs[k]), other._kept_bytes),
+                *(tensor, min(self.sets, other.sets), *tolerances[tensor.name]),
+            )
+            for k, tensor in enumerate(self.outputs)
+        }
+
+    def _release(self) -> None:
+        os.close(self.fd)
+        self.card.driver.free_shared(self.address, self.size, self._handle)
+
+    def close(self) -> None:
+        self.card.driver.synchronize()
+        self.card.driver.free(self._kept)
+        self.card.driver.free(self._scratch)
+        self._release()

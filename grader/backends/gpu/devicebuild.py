@@ -1,0 +1,233 @@
+"""Files of kernels for a GPU: whether Python can read one, and CUDA's compiler.
+
+A Python file is compiled when its kernels are first called, by Triton itself (`grader.judge.ondevice.host`). What is
+looked at here is whether it is Python at all, by a child process: nobody knows what a parser does with a stranger's
+text. CUDA's sources are compiled by nvcc to a library with a C ABI, without torch's headers.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.backends.gpu import readpython
+from grader.backends.native.compilers import (
+    COMPILER_MEMORY_BYTES,
+    COMPILER_OUTPUT_BYTES,
+    ENVIRONMENT,
+    define_flags,
+    digest,
+    read_source,
+)
+from grader.backends.native.toolchain import cache_root
+from grader.backends.records import Build, BuildOptions
+from grader.core import filebundle, objectcache, pythontree
+from grader.core.harmless import harmless
+from grader.sandbox import compiling
+from grader.sandbox.command import run_limited
+
+TRITON, NVCC = "triton", "nvcc"
+LIBRARY, BUNDLE = "kernels.so", "kernels.py"
+#: What pip is asked for.
+TRITON_PACKAGE = "triton>=3.7,<3.8"
+LACKING_TRITON = (
+    "This Python has no triton that runs, which judges kernels also where there is no GPU: nothing is judged, and no "
+    f'points are lost. Install it (pip install "{TRITON_PACKAGE}", the extra gpu), and judge again.'
+)
+LACKING_NVCC = (
+    "This machine has no nvcc that runs, which compiles CUDA: nothing is judged, and no points are lost. Install "
+    "NVIDIA's CUDA toolkit, put nvcc on the PATH, and judge again."
+)
+#: What cards of before are not asked for; a machine without a card compiles for this one, to see whether it compiles.
+USUAL_ARCHITECTURE = "sm_80"
+MOST_ERRORS = 8
+CHECK_MEMORY_BYTES = 2 << 30
+MOST_CALLS = 1000
+"""Names that the reader prints for one function. The allowed ones are among them: no cut may hide the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonBuild(Build):
+    """What the code of each judged function uses (`gpu.readpython`): (function, "torch.matmul (line 7)")."""
+
+    calls: tuple[tuple[str, str], ...] = ()
+    """Computing functions and methods of torch."""
+    reaches: tuple[tuple[str, str], ...] = ()
+    """Names that kernels do not need, such as ctypes and torch's internals."""
+    files: tuple[str, ...] = ()
+    """Names of the files in a hand-in of several, the main one first."""
+
+
+@functools.cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@functools.cache
+def nvcc() -> str:
+    """The compiler's path if it runs, else ""."""
+    found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin:/opt/cuda/bin")
+    if not found:
+        return ""
+    try:
+        ran = subprocess.run([found, "--version"], capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return found if ran.returncode == 0 else ""
+
+
+def _made(started: float, message: str, path: Path | None, key: str, **more: object) -> Build:
+    how = {"cached": False, "cpu_s": 0.0, "waits_for": "", **more}
+    return Build(
+        ok=not message,
+        object_path=None if message else path,
+        diagnostics=message,
+        notes=(),
+        wall_s=time.monotonic() - started,
+        key=key,
+        **how,  # type: ignore[arg-type]
+    )
+
+
+def python(source: Path, entries: Iterable[str] = (), **options: object) -> Build:
+    """Return True if a file is Python, and this Python has what runs its kernels. `entries` are the functions that are
+    judged, `options` fields of BuildOptions.
+
+    Raises UsageError when the source cannot be read.
+    """
+    started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
+    text = pythontree.whole(source)
+    files = filebundle.split(text)
+    key = digest(b"python", text)
+    if not has_triton():
+        return _made(started, LACKING_TRITON, None, key, waits_for=TRITON)
+    if len(text) > wanted.largest_bytes:
+        return _made(
+            started, f"{harmless(source.name)} has more than {wanted.largest_bytes} bytes", None, key
+        )
+    programs = (Path(readpython.__file__), Path(filebundle.__file__))
+    name, cache = source.name, wanted.cache or cache_root()
+    with objectcache.workplace(cache) as place, compiling.room(wanted.sandbox, place, None) as room:
+        if files:
+            source = _kept(text, place, cache / "objects" / f"{key}.py")
+        copy = room.put("kernels.py", text)
+        finished = run_limited(
+            [*(sys.executable, "-I", "-S"), *map(str, (*programs, copy, MOST_CALLS)), *entries],
+            cwd=room.folder,
+            timeout_s=wanted.timeout_s,
+            memory_bytes=CHECK_MEMORY_BYTES,
+            output_bytes=COMPILER_OUTPUT_BYTES,
+            sandbox=wanted.sandbox,
+            read=programs,
+            uid=room.uid,
+        )
+    said = finished.output.decode(errors="replace").strip().splitlines()
+    if finished.returncode != 0 or finished.timed_out:
+        return _made(started, f"{harmless(name)} cannot be read by Python", None, key)
+    if said and said[0].startswith("error "):
+        file, line, column, message = (*said[0].removeprefix("error ").split(":", 3), "", "", "")[:4]
+        lines = files.get(file, text).decode(errors="replace").splitlines()
+        shown = (
+            f"\n    {lines[int(line) - 1].rstrip()}" if line.isdigit() and 0 < int(line) <= len(lines) else ""
+        )
+        name = file or name
+        # Of a file with a null byte, or nested too deep, Python names no line.
+        named = f"{name}:{line}:{column}" if line != "0" else name
+        return _made(started, harmless(f"{named}: error: {message}{shown}"), None, key)
+    used: dict[str, list[tuple[str, str]]] = {"calls": [], "reaches": []}
+    for each in said:
+        words = each.split()
+        if len(words) >= 4 and words[0] in used:
+            kind, entry, *parts, where = words
+            where = f"line {where}" if where.isdigit() else where
+            used[kind].append((entry, harmless(f"{' '.join(parts)} ({where})")))
+    made = vars(_made(started, "", source.resolve(), key))
+    return PythonBuild(**made, calls=tuple(used["calls"]), reaches=tuple(used["reaches"]), files=tuple(files))
+
+
+def _kept(text: bytes, place: Path, entry: Path) -> Path:
+    """Put a hand-in of several files where runners find it as one, in the cache."""
+    if not objectcache.touch(entry):
+        held = place / "made"
+        held.mkdir(mode=0o755)
+        (held / BUNDLE).write_bytes(text)
+        (held / BUNDLE).chmod(0o644)
+        objectcache.publish(held, entry)
+    return entry / BUNDLE
+
+
+def cuda(source: Path, architecture: str = "", **options: object) -> Build:
+    """Compile a CUDA source to a library, or find it in the cache. `architecture` is the card's ("sm_90"); `options`
+    are fields of BuildOptions. Raises UsageError when the source cannot be read."""
+    started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
+    text, program = read_source(source), nvcc()
+    architecture = architecture or USUAL_ARCHITECTURE
+    command = [
+        *(
+            program,
+            "-O3",
+            f"-arch={architecture}",
+            "-shared",
+            "-Xcompiler",
+            "-fPIC",
+            "-Wno-deprecated-gpu-targets",
+        ),
+        *(*define_flags(wanted.defines or {}), "-o", LIBRARY, "kernels.cu"),
+    ]
+    cache = wanted.cache or cache_root()
+    key = digest(b"cuda", text, " ".join(command).encode())
+    entry = cache / "objects" / f"{key}.cuda"
+    if not program:
+        return _made(started, LACKING_NVCC, None, key, waits_for=NVCC)
+    if objectcache.touch(entry):
+        return _made(started, "", entry / LIBRARY, key, cached=True)
+    with objectcache.workplace(cache) as place, compiling.room(wanted.sandbox, place, None) as room:
+        room.put("kernels.cu", text)
+        wanted.tell("building")
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        finished = run_limited(
+            command,
+            cwd=room.folder,
+            timeout_s=wanted.timeout_s,
+            memory_bytes=4 * COMPILER_MEMORY_BYTES,
+            output_bytes=COMPILER_OUTPUT_BYTES,
+            env={**environment, "LC_ALL": "C", "TMPDIR": str(room.folder)},
+            sandbox=wanted.sandbox,
+            read=(Path(program).resolve().parent.parent,),
+            uid=room.uid,
+        )
+        if finished.timed_out:
+            message = f"nvcc was stopped after {wanted.timeout_s:.0f} s"
+        else:
+            message = "" if finished.returncode == 0 else errors_of(finished.output, source.name)
+        made = room.folder / LIBRARY
+        if not message and made.is_file() and made.stat().st_size > wanted.largest_bytes:
+            size, most = made.stat().st_size >> 20, wanted.largest_bytes >> 20
+            message = f"the library has {size} MiB, more than the {most} allowed"
+        if message:
+            return _made(started, message, None, key, cpu_s=finished.cpu_s)
+        held = place / "made"
+        held.mkdir()
+        held.chmod(0o755)
+        library = compiling.taken(made, place)
+        library.rename(held / LIBRARY)
+        (held / LIBRARY).chmod(0o644)
+        objectcache.publish(held, entry)
+    return _made(started, "", entry / LIBRARY, key, cpu_s=finished.cpu_s)
+
+
+def errors_of(output: bytes, name: str) -> str:
+    """The first errors that nvcc or what it starts has told, with the student's name of the file."""
+    lines = harmless(output.decode(errors="replace")).splitlines()
+    told = [line for line in lines if re.search(r"\berror\b|undefined reference|fatal", line)]
+    kept = [re.sub(r"^kernels\.cu\((\d+)\):", rf"{name}:\1:", line) for line in told[:MOST_ERRORS]]
+    return "\n".join(kept or lines[-MOST_ERRORS:] or ["nvcc failed without a word"])

@@ -1,0 +1,387 @@
+"""The runner of a GPU assignment: it loads a Python file with Triton kernels, or a CUDA library.
+
+Each offers `functions` as what `torch.loaded` has, and operations of its own:
+
+    call     one call on tensors that came as bytes and go back as bytes
+    offers   whether there is a function of that name
+    warm     calls the function once on numbers of the runner's own, so that it is compiled, and does not wait for it
+    settle   waits for what the device still does
+    attach   maps the judge's device memory and lays tensors in it: sets of inputs and outputs
+    go       calls the function once for each set and answers when the device has finished; it has no payload
+
+Tensors come as bytes (op `call`) and are put where the kernel is to find them: on the card if there is one, else on the
+CPU for Triton's interpreter, with the strides that the request asks for. What the function returns is copied into the
+outputs. Imports nothing of the kit, as all that stands beside a stranger's code; nothing it says is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import mmap
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+#: The languages that it loads. A kind is one of them, with "-cpu" behind it where there is no card.
+KINDS = ("triton", "cuda", "replay")
+KIND_VOID = 0
+ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
+GAP_ELEMENTS = 8
+LONGEST_NAME = 56
+#: Compute capabilities of cards, as Triton numbers them.
+ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
+#: Modules beside this one in `grader.backends.gpu`: who loads this file gives them.
+kernelfiles: Any = None
+tensormemory: Any = None
+tracing: Any = None
+replay: Any = None
+cardlike: Any = None
+#: A `tensormemory.Memory` where the interpreter runs the kernels.
+memory: Any = None
+#: A `tracing.Trace`, made in the process that runners are forked from.
+trace: Any = None
+tunes_itself = False
+"""True where autotuners measure in this process, whatever the builder found: in timed calls, alone on the card."""
+blind = False
+"""True if this Triton is built in another way, so that launches of its kernels cannot be seen."""
+
+
+def prepare() -> None:
+    """In the process that runners are forked from: what Triton asks other programs, which it remembers. A runner may
+    start none. Launches of kernels are followed from then on."""
+    global trace, blind
+    trace = tracing.Trace()
+    # Its compilers are programs, which a runner may not start, and take longer than a call may.
+    importlib.import_module("torch").compile = cardlike.uncompiled  # type: ignore[attr-defined]
+    try:
+        tracing.watch_launches(trace)
+    except (ImportError, AttributeError):
+        blind = True
+    # By name: most copies of the kit need no Triton.
+    compiler, driver, build = (
+        importlib.import_module(f"triton.{name}")
+        for name in ("backends.nvidia.compiler", "backends.nvidia.driver", "runtime.build")
+    )
+    for ask in (
+        driver.libcuda_dirs,
+        driver.library_dirs,
+        getattr(build, "platform_key", driver.libcuda_dirs),
+    ):
+        with contextlib.suppress(Exception):
+            ask()
+    for architecture in ARCHITECTURES:
+        with contextlib.suppress(Exception):
+            compiler.get_ptxas_version(architecture)
+    with contextlib.suppress(ImportError, AttributeError):  # Triton before 3.3 keeps nothing
+        keep_tuned()
+
+
+def keep_tuned() -> None:
+    """Let autotuners keep what they measure in the builder, beside its kernels: with many configurations, measuring
+    takes longer than a call may, and each runner would begin anew.
+
+    Raises ImportError or AttributeError where this Triton keeps nothing.
+    """
+    tuner = importlib.import_module("triton.runtime.autotuner").Autotuner
+    known = tuner.check_disk_cache
+    importlib.import_module("triton.knobs").autotuning.cache = True
+
+    def check(self: Any, key: Any, configs: Any, measure: Callable[[], None]) -> bool:
+        if not tunes_itself:
+            with contextlib.suppress(OSError):  # a runner only reads
+                return bool(known(self, key, configs, measure))
+        if key not in self.cache:
+            measure()
+        return False
+
+    tuner.check_disk_cache = check
+
+
+def prepare_interpreter() -> None:
+    """In the process that runners are forked from, where there is no card: what a file finds on one, and a guard
+    between kernels and memory."""
+    global memory, trace, blind
+    cardlike.prepare()
+    memory, trace = tensormemory.guard(kernelfiles.OWN), tracing.Trace()
+    blind = memory is None
+    if memory is not None:
+        memory.trace = trace
+
+
+# ---- tensors
+
+
+def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
+    """The same numbers on `device`: contiguous (0), with the two axes before the last swapped in memory (1; of a matrix
+    both axes, of a vector every second element), or with gaps behind its rows and before it (2). Gaps hold NaN.
+
+    `place` is the tensor's among the call's: each has strides of its own, so that no other's will do."""
+    import torch
+
+    if layout == 0 or tensor.dim() == 0:
+        return tensor.to(device)
+    sizes, gap = list(tensor.shape), float("nan") if tensor.is_floating_point() else 0
+    if layout == 1 and tensor.dim() >= 2:
+        a, b = (-3, -2) if tensor.dim() >= 3 else (-2, -1)
+        swapped = tensor.to(device).transpose(a, b)
+        wider = list(swapped.shape)
+        wider[b] += place
+        wide = torch.full(wider, gap, dtype=tensor.dtype, device=device).narrow(b, 0, swapped.shape[b])
+        wide.copy_(swapped)
+        return wide.transpose(a, b)
+    if layout == 1:
+        wide = torch.full((sizes[0], 2), gap, dtype=tensor.dtype, device=device)
+        wide[:, 0] = tensor.to(device)
+        return wide[:, 0]
+    width = sizes[-1] + (2 + place) * GAP_ELEMENTS
+    wide = torch.full((*sizes[:-1], width), gap, dtype=tensor.dtype, device=device)
+    view = wide[..., GAP_ELEMENTS : GAP_ELEMENTS + sizes[-1]]
+    view.copy_(tensor)
+    return view
+
+
+def put_changed(tensor: Any, before: Any, after: Any) -> None:
+    """Round what has changed of a wider copy back into its tensor: a rounded NaN would not be the one that was sent."""
+    import torch
+
+    changed = after.contiguous().view(torch.int32) != before.view(torch.int32)
+    tensor[changed] = after.contiguous()[changed].to(tensor.dtype)
+
+
+def played(player: Any, packed: str, tensors: list[Any]) -> None:
+    try:
+        player.play(packed, tensors)
+    except BaseException as error:
+        raise kernelfiles.Failed(replay.described(error)) from error
+
+
+def rows(counts: Mapping[str, int]) -> list[list[Any]]:
+    """Counts as rows of a profile."""
+    return [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
+
+
+# ---- serving
+
+Operation = Callable[[dict[str, Any], list[Any]], dict[str, Any]]
+
+
+def told(operation: Operation, *, has_card: bool) -> Operation:
+    """The operation with all that it raises as Failed: the student's code also runs where a function is looked up or
+    what it returned is asked for its type, and an exception that nobody takes would end the runner without a word.
+    sys.exit() and KeyboardInterrupt are among them: the judge ends a runner by a signal."""
+
+    def served(request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
+        try:
+            return operation(request, tensors)
+        except kernelfiles.Failed:
+            raise
+        except BaseException as error:
+            raise kernelfiles.Failed(kernelfiles.described(error, has_card=has_card)) from error
+
+    return served
+
+
+class Kernels:
+    """One loaded file with the tensors that it works on."""
+
+    def __init__(self, loaded: Any, device: str, shared_fd: int | None = None) -> None:
+        self.failures = (kernelfiles.Failed,)
+        self.loaded, self.device, self.shared_fd = loaded, device, shared_fd
+        self.is_python = isinstance(loaded, kernelfiles.PythonFile)
+        self.functions = loaded.functions
+        self.sets: list[Callable[[], None]] = []
+        served = (self.call, self.offers, self.warm, self.settle, self.attach, self.go)
+        has_card = device != "cpu"
+        self.operations = {operation.__name__: told(operation, has_card=has_card) for operation in served}
+        self._memory: Any = None
+
+    def call(self, request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
+        """One call on tensors that came as bytes. `names` are theirs, `layouts` those of inputs that are not
+        contiguous, `outputs` are written: these tensors hold afterwards what the kernel left in its own."""
+        names, layouts, written = request["names"], request.get("layouts", {}), request["outputs"]
+        # The interpreter has no bfloat16: float32 holds its numbers, and what is written is rounded to it.
+        wide = {k for k, t in enumerate(tensors) if self.device == "cpu" and str(t.dtype) == "torch.bfloat16"}
+        given = [t.float() if k in wide else t for k, t in enumerate(tensors)]
+        before = {k: given[k].clone() for k in wide}
+        placed = {
+            name: laid_out(tensor, layouts.get(name, 0), self.device, place)
+            for place, (name, tensor) in enumerate(zip(names, given, strict=True))
+        }
+
+        def work() -> None:
+            self.prepared(request, placed, written)()
+            self.synchronize()
+
+        seen: dict[str, Any] = {}
+        # A class in PyTorch needs no kernel.
+        trace.names_only = (request.get("autograd") or {}).get("language") == "pytorch"
+        with self.observed(seen, placed) if self.is_python else contextlib.nullcontext():
+            kernelfiles.attempted(work)
+        if isinstance(self.loaded, replay.Player):
+            seen["profile"] = rows(self.loaded.seen)
+        for k, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+            if k in wide:
+                put_changed(tensor, before[k], placed[name].cpu())
+            elif placed[name] is not tensor:
+                tensor.copy_(placed[name])
+        outside = memory.lines_outside() if memory is not None else []
+        return {**ANSWERED, **seen, "outside": outside}
+
+    @contextlib.contextmanager
+    def observed(self, seen: dict[str, Any], placed: dict[str, Any]) -> Iterator[None]:
+        """Note which operators of torch are called meanwhile ("op mm"), which kernels are launched on a card, and the
+        trace. Every call is observed: a file that behaves otherwise when it is, does so in all of them."""
+        launched: list[str] = []
+        with kernelfiles.profiled_kernels(launched, self.device), trace.follow(placed.values()):
+            yield
+        counts = {**trace.seen, **{f"kernel {name}": 1 for name in launched}}
+        if self.loaded.judged_class:
+            counts[f"class {self.loaded.judged_class}"] = 1 + self.loaded.judged_file
+        seen["profile"] = rows(counts)
+        if not blind and not trace.names_only:
+            seen["trace"] = trace.packed()
+
+    def prepared(
+        self, request: dict[str, Any], placed: dict[str, Any], written: list[str]
+    ) -> Callable[[], None]:
+        """Return a function that calls the student's once with these tensors, or plays a trace with them."""
+        if isinstance(self.loaded, replay.Player):
+            return functools.partial(played, self.loaded, request["trace"], list(placed.values()))
+        names = request["names"]
+        arguments = [placed[names[a["input"]]] if "input" in a else a["value"] for a in request["arguments"]]
+        call: Callable[[], None] = self.loaded.bound(request, arguments, [placed[name] for name in written])
+        return call
+
+    def offers(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        """Raises Failed where there is no such function."""
+        self.loaded.find(request["function"])
+        return ANSWERED
+
+    def warm(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        """`tensors` are {name: [shape, dtype, low, high]}."""
+        import torch
+
+        def made(shape: list[int], dtype: str, low: float, high: float) -> Any:
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=self.device)
+            return tensor.uniform_(low, high) if tensor.is_floating_point() else tensor.zero_()
+
+        layouts = request["layouts"]
+        placed = {
+            name: laid_out(made(*described), layouts.get(name, 0), self.device, place)
+            for place, (name, described) in enumerate(request["tensors"].items())
+        }
+        run = self.prepared(request, placed, request["outputs"])
+        kernelfiles.attempted(run)
+        return ANSWERED
+
+    def settle(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        kernelfiles.attempted(self.synchronize)
+        return ANSWERED
+
+    def attach(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        """Lay the tensors of each set in the judge's memory: {"bytes", "sets": [{name: [offset, shape, dtype]}]}."""
+        import torch
+
+        global tunes_itself
+        tunes_itself = True
+        if self._memory is None:
+            assert self.shared_fd is not None
+            size = request["bytes"]
+            if self.device == "cpu":
+                self._memory = torch.frombuffer(mmap.mmap(self.shared_fd, size), dtype=torch.uint8)
+            else:
+                self._memory = mapped_memory(self.shared_fd, size)
+        self.sets = []
+        for one in request["sets"]:
+            placed = {}
+            for name, (offset, shape, dtype) in one.items():
+                kind = getattr(torch, dtype)
+                count = 1
+                for size in shape:
+                    count *= size
+                width = torch.empty((), dtype=kind).element_size()
+                placed[name] = self._memory[offset : offset + count * width].view(kind).view(shape)
+            self.sets.append(self.prepared(request, placed, request["outputs"]))
+        self.synchronize()
+        return ANSWERED
+
+    def go(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        """Call the function on the first so many sets; 0 calls it on none."""
+
+        def work() -> None:
+            for call in self.sets[: request["sets"]]:
+                call()
+            self.synchronize()
+
+        kernelfiles.attempted(work)
+        return ANSWERED
+
+    def synchronize(self) -> None:
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.synchronize()
+
+
+# ---- the judge's device memory
+
+
+class _Location(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
+
+
+class _Access(ctypes.Structure):
+    _fields_ = (("location", _Location), ("flags", ctypes.c_int))
+
+
+def mapped_memory(fd: int, size: int) -> Any:
+    """A tensor of bytes over device memory that another process shares by this descriptor."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    cuda = ctypes.CDLL("libcuda.so.1")
+    device = torch.cuda.current_device()
+
+    def check(code: int, what: str) -> None:
+        if code:
+            raise OSError(f"{what}: CUDA error {code}")
+
+    handle, address = ctypes.c_uint64(), ctypes.c_uint64()
+    wide, zero = ctypes.c_size_t(size), ctypes.c_size_t(0)
+    none = ctypes.c_uint64(0)
+    check(
+        cuda.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(fd), 1),
+        "cuMemImportFromShareableHandle",
+    )
+    check(cuda.cuMemAddressReserve(ctypes.byref(address), wide, zero, none, none), "cuMemAddressReserve")
+    check(cuda.cuMemMap(address, wide, zero, handle, none), "cuMemMap")
+    access = _Access(_Location(1, device), 3)
+    check(cuda.cuMemSetAccess(address, wide, ctypes.byref(access), ctypes.c_size_t(1)), "cuMemSetAccess")
+    described = {
+        "shape": (size,),
+        "typestr": "|u1",
+        "data": (address.value, False),
+        "version": 3,
+        "strides": None,
+    }
+    return torch.as_tensor(type("Memory", (), {"__cuda_array_interface__": described})(), device="cuda")
+
+
+def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
+    """The file of this kind ("triton", "cuda", with "-cpu" behind it for the interpreter). Raises OSError or
+    AttributeError when it cannot be loaded, whatever it raised."""
+    language, _, device = kind.partition("-")
+    try:
+        if language == "cuda":
+            loaded = kernelfiles.CudaLibrary(path)
+        elif language == "replay":
+            loaded = replay.Player(path, device or "cuda")
+        else:
+            loaded = kernelfiles.PythonFile(path)
+    except (OSError, AttributeError):
+        raise
+    except BaseException as error:
+        raise OSError(kernelfiles.described(error, has_card=device != "cpu")) from error
+    return Kernels(loaded, device or "cuda", shared_fd)

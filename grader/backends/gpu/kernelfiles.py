@@ -1,0 +1,501 @@
+"""A file of kernels for a GPU as a runner loads it: Python with Triton's, or a library of CUDA's.
+
+Imports nothing of the kit, as all that stands beside a stranger's code. `gpu.devicerunner` serves what is here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dis
+import importlib.machinery
+import importlib.util
+import inspect
+import linecache
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+LONGEST_MESSAGE = 1000
+MOST_KERNELS = 90
+LONGEST_CHAIN = 50
+"""Of exceptions, each the cause of the one before."""
+MODULE = "kernels"
+"""Module name of a student's file."""
+FILE_BITS = 20
+"""The line of a file of several is sent as one number, with the file's own above so many bits."""
+OWN = {MODULE: 0}
+"""Modules of the student's, with the number of each one's file above FILE_BITS."""
+#: `grader.core.filebundle`: who loads this file gives it.
+filebundle: Any = None
+#: What is raised where there is no card and a file asks for one, and what to do then.
+ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
+#: Modules that raise such exceptions in words of their own, and how such of torch's code in C++ begin.
+OF_CARD = ("torch.cuda", "triton.runtime.driver", "triton.backends")
+FROM_C = re.compile(
+    r"CUDA |Found no NVIDIA|No CUDA GPUs|PyTorch was compiled without CUDA|The NVIDIA driver"
+    r"|Cannot (access accelerator|get CUDA)"
+)
+NO_CARD = " (this machine has no GPU, and its interpreter cannot answer that)"
+
+
+class Failed(Exception):
+    """The file has no such function, or what it gave is no answer; the text is for the student."""
+
+    is_missing = False
+    """True for what is not written yet."""
+
+
+class NotWritten(Failed):
+    is_missing = True
+
+
+# ---- tensors
+
+
+def flattened(value: Any) -> Any:
+    """A tensor with all axes before its last two as one, which the autograd form expects."""
+    import torch
+
+    if isinstance(value, torch.Tensor) and value.dim() > 3:
+        return value.reshape(-1, *value.shape[-2:])
+    return value
+
+
+def copied(value: Any, output: Any, name: str) -> None:
+    """Put what a function returned where its output belongs. Raises Failed for what does not fit."""
+    import torch
+
+    if value is output:
+        return
+    if not isinstance(value, torch.Tensor):
+        raise Failed(f"{name} should be a tensor and is {type(value).__name__}")
+    if value.numel() != output.numel() or list(value.shape)[-1:] != list(output.shape)[-1:]:
+        raise Failed(f"{name} should have the shape {list(output.shape)} and has {list(value.shape)}")
+    if value.dtype != output.dtype:
+        raise Failed(f"{name} should be {output.dtype} and is {value.dtype}")
+    output.copy_(value.detach().reshape(output.shape))
+
+
+# ---- what is loaded
+
+
+class PythonFile:
+    """A student's Python file: plain functions, or a subclass of torch.autograd.Function."""
+
+    def __init__(self, path: str) -> None:
+        import torch
+
+        if hasattr(sys.stdout, "reconfigure"):
+            # What is printed before a crash is what its student looks for, and a runner ends without a last flush.
+            sys.stdout.reconfigure(line_buffering=True)
+        # A hand-in's folder is the student's: nothing is to appear in it.
+        sys.dont_write_bytecode = True
+        with open(path, "rb") as file:
+            content = file.read()
+        files = filebundle.split(content)
+        self.bundle = filebundle.Bundle(files) if files else None
+        self.adapters: Any = None
+        """The module of the course's adapters, where it was handed in as a file of its own."""
+        if self.bundle is None:
+            remember_text(path, content)
+            spec = importlib.util.spec_from_file_location(MODULE, path)
+            assert spec is not None and spec.loader is not None
+            self.module = importlib.util.module_from_spec(spec)
+            sys.modules[MODULE] = self.module
+            spec.loader.exec_module(self.module)
+        else:
+            finder = Finder(self.bundle)
+            sys.meta_path.insert(0, finder)
+            self.module = finder.loaded(self.bundle.main)
+            adapters = self.bundle.adapters()
+            self.adapters = finder.loaded(adapters) if adapters else None
+        self.classes = autograd_classes([self.module, self.adapters], torch.autograd.Function)
+        self.base: Any = torch.autograd.Function
+        self.judged_class = ""
+        """The class that was called, and how many fitted as well as it; "" for the only one of a single file."""
+        self.judged_file = 0
+        names = [
+            name
+            for name, value in vars(self.module).items()
+            if callable(value) and not inspect.isclass(value)
+        ]
+        self.functions = [[name, "function"] for name in names if len(name) < 200][:900]
+        if self.classes or self.adapter("triton") or self.adapter("pytorch"):
+            self.functions.append(["apply", "autograd"])
+
+    def find(self, name: str) -> Any:
+        function = getattr(self.module, name, None)
+        if not callable(function):
+            raise Failed(f"there is no function {name} in the file")
+        return function
+
+    def adapter(self, language: str) -> Any:
+        """The course's own way to name a class: a function that returns it; None where there is none."""
+        name = f"get_flashattention_autograd_function_{language}"
+        return getattr(self.adapters, name, None) or getattr(self.module, name, None)
+
+    def chosen(self, form: dict[str, Any]) -> Any:
+        """The class to call, by its name if one is asked for, else by the file's adapter, else by the language of its
+        forward pass: the last one that fits. Raises Failed where there is none."""
+        name, language = form.get("class", ""), form.get("language", "")
+        self.judged_class = ""
+        if name:
+            own = [self.module, self.adapters, *map(sys.modules.get, OWN)]
+            found = next((getattr(each, name) for each in own if hasattr(each, name)), None)
+            if not (inspect.isclass(found) and issubclass(found, self.base)):
+                raise NotWritten(f"there is no autograd.Function {name} in the file")
+            return self.judged(found)
+        if language and (adapter := self.adapter(language)) is not None:
+            try:
+                return self.judged(adapter())
+            except NotImplementedError as error:
+                if not _is_students(error):
+                    raise
+        in_triton = language != "pytorch"
+        # The language first, then the name, which is all that a class that is not written yet has.
+        signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in self.classes]
+        best = max(signs, default=(False, False))
+        if not signs or (language and not any(best)):
+            kind = "launches a Triton kernel" if in_triton else "launches no Triton kernel"
+            raise NotWritten(f"there is no autograd.Function in the file whose forward {kind}")
+        fitting = [each for each, sign in zip(self.classes, signs, strict=True) if sign == best]
+        return self.judged(fitting[-1], len(fitting))
+
+    def judged(self, cls: Any, fitting: int = 1) -> Any:
+        """Note the class that is called, for a person: out of several that fit, and out of several files."""
+        several = f" of {fitting}" if fitting > 1 else ""
+        name = getattr(cls, "__name__", "?")
+        self.judged_class = f"{name}{several}" if several or self.bundle is not None else ""
+        self.judged_file = OWN.get(getattr(cls, "__module__", ""), 0) >> FILE_BITS
+        return cls
+
+    def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
+        """Return a function that calls the student's once with these values, and copies its results to the outputs."""
+        names, form = request["outputs"], request.get("autograd")
+        known = callable(getattr(self.module, request["function"], None))
+        has_class = ["apply", "autograd"] in self.functions
+        if form and has_class and (request.get("as_autograd") or not known):
+            return self.by_autograd(form, values, outputs, names)
+        function = self.find(request["function"])
+        returned = request.get("returned", [])
+        if not returned:
+            return lambda: function(*values)
+
+        wanted = " and ".join(names[k] for k in returned)
+        in_place = any(value is output for value in values for output in outputs)
+
+        def call() -> None:
+            found = function(*values)
+            several = list(found) if isinstance(found, (tuple, list)) else [found]
+            if found is None and in_place:
+                return
+            if found is None:
+                raise Failed(f"it should return {wanted}, and returns nothing")
+            if len(several) != len(returned):
+                many = f"{len(several)} tensor{'s' * (len(several) != 1)}"
+                raise Failed(f"it should return {wanted}, and returns {many}")
+            for value, k in zip(several, returned, strict=False):
+                copied(value, outputs[k], names[k])
+
+        return call
+
+    def by_autograd(
+        self, form: dict[str, Any], values: list[Any], outputs: list[Any], names: list[str]
+    ) -> Callable[[], None]:
+        import torch
+
+        function = self.chosen(form)
+        apply = function.apply
+        if function.forward is self.base.forward:
+            raise NotWritten(f"{function.__name__} has no forward: it is not implemented")
+        if form.get("gradient") is not None and function.backward is self.base.backward:
+            raise NotWritten(f"{function.__name__} has no backward: it is not implemented")
+        given = [flattened(values[k]) for k in form["arguments"]]
+        tensors = [k for k, value in enumerate(given) if isinstance(value, torch.Tensor)]
+        gradient = flattened(values[form["gradient"]]) if form.get("gradient") is not None else None
+
+        def call() -> None:
+            taken = [v.detach().requires_grad_(True) if k in tensors else v for k, v in enumerate(given)]
+            found = apply(*taken)
+            first = found[0] if isinstance(found, (tuple, list)) else found
+            if gradient is not None:
+                try:
+                    first.backward(gradient)
+                except NotImplementedError as error:
+                    if _is_students(error):
+                        raise NotWritten("backward is not implemented") from error
+                    raise
+                for k, output, name in zip(tensors, outputs, names, strict=False):
+                    copied(taken[k].grad, output, name)
+                return
+            # Before anything is copied: all sets lie in one tensor, and torch would see it as changed.
+            saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
+            copied(first, outputs[0], names[0])
+            for output, name in zip(outputs[1:], names[1:], strict=False):
+                fitting = [
+                    t
+                    for t in saved
+                    if t is not None and t.numel() == output.numel() and t.dtype == output.dtype
+                ]
+                if not fitting:
+                    raise Failed(f"no saved tensor has as many elements as {name}")
+                copied(fitting[-1].reshape(output.shape), output, name)
+
+        return call
+
+
+class Finder:
+    """Imports between the files of a hand-in, whose modules are found before installed ones.
+
+    Python's own modules and what a runner has imported are found as ever: no file of a student's takes their place.
+    """
+
+    def __init__(self, bundle: Any) -> None:
+        self.bundle = bundle
+        self.kept = {name.partition(".")[0] for name in sys.modules}
+        self.numbers = {file: number for number, file in enumerate(bundle.files)}
+        for file, content in bundle.files.items():
+            remember_text(file, content)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        place = "" if name.partition(".")[0] in self.kept else self.bundle.place(name)
+        if not place.endswith("/"):
+            return self.spec(name, place) if place else None
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [place]
+        return spec
+
+    def spec(self, name: str, file: str) -> Any:
+        OWN[name] = self.numbers[file] << FILE_BITS
+        # Not from a location, which would put the runner's folder before the name.
+        spec = importlib.machinery.ModuleSpec(name, cast("Any", self), origin=file)
+        spec.has_location = True
+        if file.endswith("/__init__.py"):
+            spec.submodule_search_locations = [file.rpartition("/")[0]]
+        return spec
+
+    def create_module(self, spec: Any) -> Any:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        file = module.__spec__.origin
+        exec(compile(self.bundle.files[file], file, "exec", dont_inherit=True), vars(module))
+
+    def loaded(self, file: str) -> Any:
+        """Import one of the files, also where no import finds it."""
+        name = self.bundle.module_of(file)
+        if name and name.partition(".")[0] not in self.kept:
+            return importlib.import_module(name)
+        spec = self.spec(MODULE, file)
+        module = sys.modules[MODULE] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+
+def remember_text(path: str, content: bytes) -> None:
+    """Keep a file's lines for `inspect`: the file is out of reach when Triton asks for a kernel's text at a call."""
+    try:
+        text = importlib.util.decode_source(content)
+    except (SyntaxError, UnicodeDecodeError):
+        return  # whoever imports it hears of that
+    # Without a time of change an entry is kept as it is.
+    linecache.cache[path] = (len(content), None, text.splitlines(keepends=True), path)
+
+
+def autograd_classes(modules: list[Any], base: type) -> list[Any]:
+    """The hand-in's subclasses of torch.autograd.Function that these modules name, in order."""
+    named = [value for module in modules if module is not None for value in vars(module).values()]
+    return [
+        value
+        for value in dict.fromkeys(value for value in named if inspect.isclass(value))
+        if issubclass(value, base) and value.__module__ in OWN
+    ]
+
+
+def launches(cls: Any) -> bool:
+    """Return True if a class's forward pass names a Triton kernel, or a function of its module that does."""
+    pending = [getattr(cls, "forward", None)]
+    done: set[int] = set()
+    while pending:
+        function = pending.pop()
+        function = inspect.unwrap(function) if callable(function) else function
+        if id(function) in done or not inspect.isfunction(function):
+            continue
+        done.add(id(function))
+        names = set(names_in(function.__code__))
+        spaces = [function.__globals__]
+        spaces += [
+            vars(each)
+            for each in function.__globals__.values()
+            if inspect.ismodule(each) and each.__name__ in OWN
+        ]
+        for name, value in (item for space in spaces for item in list(space.items())):
+            if name in names and is_kernel(value):
+                return True
+            pending += [value] if name in names and inspect.isfunction(value) else []
+        pending += [getattr(cls, name) for name in names if inspect.isfunction(getattr(cls, name, None))]
+    return False
+
+
+def says_triton(cls: Any) -> bool:
+    return "triton" in cls.__name__.lower()
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """Names that a function's code uses, in functions inside of it too."""
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from names_in(each)
+
+
+def is_kernel(value: Any) -> bool:
+    """Return True for what `triton.jit` and an autotuner make of a function, on a card or in the interpreter."""
+    kind = type(value)
+    return (
+        kind.__module__.partition(".")[0] == "triton"
+        and hasattr(kind, "__getitem__")
+        and hasattr(kind, "run")
+    )
+
+
+class CudaLibrary:
+    """A library of C functions: pointers, ints, floats, and the stream last; each returns 0 or CUDA's error."""
+
+    def __init__(self, path: str) -> None:
+        self.library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        self.functions: list[list[str]] = []
+
+    def find(self, name: str) -> Any:
+        try:
+            return getattr(self.library, name)
+        except AttributeError:
+            raise Failed(f'there is no function {name} in the library: is it extern "C"?') from None
+
+    def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
+        import torch
+
+        function = self.find(request["function"])
+        function.restype = ctypes.c_int
+        cells = [_cell(value) for value in values]
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+        def call() -> None:
+            if code := function(*cells, stream):
+                raise Failed(f"it returned CUDA's error {code}")
+
+        return call
+
+
+def _cell(value: Any) -> Any:
+    if hasattr(value, "data_ptr"):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(int(value))
+
+
+# ---- what is raised
+
+
+def attempted(work: Callable[[], None]) -> None:
+    """Run a student's function. An unfinished starter raises NotImplementedError and writes nothing, which the judge
+    says; what else is raised, torch's and Triton's own NotImplementedError too, is told where operations are served
+    (`gpu.devicerunner.told`)."""
+    try:
+        work()
+    except NotImplementedError as error:
+        if not _is_students(error):
+            raise
+
+
+def _is_students(error: BaseException) -> bool:
+    """Return True if a raise of the student's file itself is its origin, and nothing that the file called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or error.__cause__ is not None or trace.tb_frame.f_globals.get("__name__") not in OWN:
+        return False
+    # What is raised in C, as torch does, has no frame of its own: the instruction is a call then.
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def described(error: BaseException, *, has_card: bool = True) -> str:
+    """The innermost line of the student's file and what was raised, whatever the student's own class of exception does
+    when it is asked for its text."""
+    try:
+        text = _described(error)
+        if not has_card and ASKS_FOR_CARD.search(text) and _is_of_card(_root(error)):
+            return text + NO_CARD
+        # The judge knows the machine's lack by these words, which a file could raise itself.
+        return f"{text}." if text.endswith(NO_CARD) else text
+    except BaseException:
+        return "it raised an exception that fails when it is asked for its text"
+
+
+def _is_of_card(error: BaseException) -> bool:
+    """Return True if code of torch's or Triton's that works for a card raised this exception, and not the file."""
+    trace, link = [], error.__traceback__
+    while link is not None:
+        trace.append(link)
+        link = link.tb_next
+    if not trace:
+        return False
+    frames = [each.tb_frame for each in trace]
+    own = [k for k, frame in enumerate(frames) if frame.f_globals.get("__name__") in OWN]
+    for frame in frames[own[-1] + 1 if own else 0 :]:
+        name = str(frame.f_globals.get("__name__"))
+        # A file can call itself anything, but not be the module of that name.
+        if name.startswith(OF_CARD) and getattr(sys.modules.get(name), "__dict__", None) is frame.f_globals:
+            return True
+    # An exception that torch raises in C has no frame of its own.
+    last = trace[-1]
+    is_call = last.tb_frame.f_code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"]
+    return is_call and type(error) is RuntimeError and FROM_C.match(str(error)) is not None
+
+
+def _root(error: BaseException) -> BaseException:
+    for _ in range(LONGEST_CHAIN):  # An exception can be its own cause.
+        if error.__cause__ is None:
+            break
+        error = error.__cause__
+    return error
+
+
+def _described(error: BaseException) -> str:
+    root = _root(error)
+    places = []
+    for link in (error, root):
+        trace = link.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_globals.get("__name__") in OWN:
+                file = trace.tb_frame.f_code.co_filename
+                # One of several files is called by its name, which has no root.
+                places.append(f"{file}:" * (not file.startswith("/")) + str(trace.tb_lineno))
+            trace = trace.tb_next
+    where = "it"
+    if places:
+        where = places[-1] if ":" in places[-1] else f"line {places[-1]}"
+    text = str(root)
+    return f"{where} raised {type(root).__name__}{': ' if text else ''}{text}"[:LONGEST_MESSAGE]
+
+
+# ---- what a call launches
+
+
+@contextlib.contextmanager
+def profiled_kernels(names: list[str], device: str) -> Iterator[None]:
+    """Note the kernels that are launched on a GPU meanwhile, libraries' too, each once; nothing without a GPU."""
+    if device == "cpu":
+        yield
+        return
+    import torch
+
+    with torch.autograd.profiler.profile(use_device="cuda") as profiler:
+        yield
+    for event in profiler.key_averages():
+        is_new = event.key not in names and len(names) < MOST_KERNELS
+        if is_new and event.device_type == torch._C._autograd.DeviceType.CUDA:
+            names.append(event.key)

@@ -1,0 +1,95 @@
+"""Lines of a student's Python function, and of the kernels and helpers below it, that a finding is about.
+
+As grader/source/landmarks.py does for C++: read as text, by regular expressions in linear time, since a stranger wrote
+it and Python's own parser can be made to fail by what it reads.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from grader.source.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body, without_hidden
+
+MOST_FUNCTIONS, MOST_CLASSES = 40, 20
+"""That are looked at: a stranger's file may define any number."""
+_HIDDEN = re.compile(r"#[^\n]*|'''|\"\"\"|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
+_CLOSING = {quotes: quotes for quotes in ("'''", '"""')}
+_DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")
+_LAUNCH = re.compile(r"\w\s{0,9}\[[^\n]{0,200}\]\s{0,9}\(")
+
+
+@dataclass(frozen=True)
+class _Span:
+    """A definition: the lines from `first` to the one before `end`, counted from 0, and how far it is indented."""
+
+    name: str
+    kind: str
+    first: int
+    end: int
+    indent: int
+
+
+def function(source: str, name: str) -> Body | None:
+    """The definition of `name` with all functions of the file that it reaches by name; lines of others are empty. None
+    where the text has no such function."""
+    text = _Text(source)
+    found = [span for span in text.spans if span.kind == "def" and span.name == name and span.indent == 0]
+    return text.body(found[-1]) if found else None
+
+
+def method(source: str, name: str, class_name: str, launches: bool | None) -> Body | None:
+    """As `function`, of the method of a class: the named one, else the only one that has the method and whose text
+    launches kernels or, as is asked for, launches none."""
+    text = _Text(source)
+    classes = [span for span in text.spans if span.kind == "class" and class_name in ("", span.name)]
+    methods = [span for span in text.spans if span.kind == "def" and span.name == name]
+    found = []
+    for cls in classes[:MOST_CLASSES]:
+        inside = [span for span in methods if cls.first < span.first and span.end <= cls.end]
+        if inside and (class_name or launches in (None, text.launches(cls))):
+            found.append(inside[0])
+    return text.body(found[0]) if len(found) == 1 else None
+
+
+class _Text:
+    def __init__(self, source: str) -> None:
+        text = source[:LARGEST_SOURCE]
+        self.rows, self.lines = text.split("\n"), without_hidden(text, _HIDDEN, _CLOSING).split("\n")
+        self.spans = _spans(self.lines)
+
+    def launches(self, span: _Span) -> bool:
+        return any(_LAUNCH.search(line) for k in self._reached(span) for line in self.lines[k.first : k.end])
+
+    def body(self, start: _Span) -> Body:
+        kept = {line for span in self._reached(start) for line in range(span.first, span.end)}
+        code = tuple(line[:LONGEST_LINE] if k in kept else "" for k, line in enumerate(self.lines))
+        rows = tuple(row[:LONGEST_LINE] for row in self.rows)
+        # All lines are looked at: kernels stand before the function or after it.
+        return Body(start.name, start.first + 1, 0, len(rows), (), rows, code)
+
+    def _reached(self, start: _Span) -> list[_Span]:
+        """This definition and those at the file's outermost level that it names, directly or by others."""
+        outer = {span.name: span for span in self.spans if span.indent == 0 and span.kind == "def"}
+        reached = [start]
+        for span in reached:  # grows on the way
+            for word in re.findall(r"[A-Za-z_]\w*", "\n".join(self.lines[span.first : span.end])):
+                if len(reached) < MOST_FUNCTIONS and word in outer and outer[word] not in reached:
+                    reached.append(outer[word])
+        return reached
+
+
+def _spans(lines: list[str]) -> list[_Span]:
+    found: list[_Span] = []
+    pending: list[tuple[int, str, str, int]] = []
+    for k, line in enumerate([*lines, "end"]):
+        text = line.lstrip()
+        if not text or text[0] in ")]}":
+            continue
+        indent = len(line) - len(text)
+        while pending and pending[-1][0] >= indent:
+            column, kind, name, first = pending.pop()
+            found.append(_Span(name, kind, first, k, column))
+        if defined := _DEFINED.match(text):
+            pending.append((indent, defined[1], defined[2], k))
+    return found

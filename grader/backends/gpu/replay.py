@@ -1,0 +1,436 @@
+"""Plays a call's trace (`gpu.tracing`) again on other inputs, in a process without the student's Python.
+
+Of the student's file the text of its kernels is used alone: a `Player` reads the file, and where the trace launches a
+kernel, it compiles that function's text with the names that the trace gives. Names may stand for Triton's own
+functions, for other kernels of the file and for plain constants; statements and attributes are those of Triton's
+language. So whatever the trace says, what is computed here is computed by torch's operators, which are reported by
+name, and by kernels that are in the file.
+
+Imports nothing of the kit. Runs on a GPU, where it compiles kernels, or in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import builtins
+import copy
+import functools
+import importlib
+import json
+import linecache
+import types
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+filebundle: Any = None
+"""`grader.core.filebundle`: who loads this file gives it."""
+MOST_TEXT, MOST_STEPS = 256 << 20, 50_000
+LANGUAGE = "triton.language"
+POISON = 0xFF
+"""Each byte of an empty tensor: a NaN, so that what was not written shows."""
+#: Of `triton` itself; the rest of it is for the host.
+OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2", "constexpr_function", "jit"))
+#: Options of a launch for the compiler.
+OPTIONS = frozenset(("num_warps", "num_stages", "num_ctas", "maxnreg"))
+#: Python's own functions that Triton's compiler takes.
+BUILTINS = (
+    "abs bool enumerate float hasattr int isinstance len list max min pow print range reversed round str sum tuple zip "
+    "AssertionError Exception ValueError"
+)
+_NODES = """
+Add And AnnAssign Assert Assign Attribute AugAssign BinOp BitAnd BitOr BitXor BoolOp Break Call Compare Constant
+Continue Div Eq Expr FloorDiv For FormattedValue FunctionDef Gt GtE If IfExp In Invert Is IsNot JoinedStr
+LShift List ListComp Load Lt LtE MatMult Mod Mult Name Not NotEq NotIn Or Pass Pow RShift Raise Return Slice Starred
+Store Sub Subscript Tuple UAdd USub UnaryOp While arg arguments comprehension keyword
+"""
+NODES = tuple(getattr(ast, name) for name in _NODES.split())
+#: Public attributes of the interpreter's values that lead out of Triton's language.
+HIDDEN = frozenset(("handle", "data", "base", "fn", "run"))
+#: No field of a tuple has these beginnings: frames, generators and code have.
+OF_FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
+#: Classes of the language that kernels call.
+CLASSES = frozenset(("constexpr", "range", "static_range", "tuple", "dtype", "pointer_type", "block_type"))
+HAND_IN = "hand-in"
+"""The name of a module that stands for one of the file's own, with what a kernel uses of it."""
+
+
+class Unplayable(Exception):
+    """The trace cannot be played; the text says why, to follow "its trace ..."."""
+
+
+class Player:
+    """The kernels of one file, as text. `seen` counts operators and launches of the last trace."""
+
+    judged_class, judged_file, functions = "", 0, ()
+
+    def __init__(self, path: str, device: str) -> None:
+        self.device = device
+        with open(path, "rb") as file:
+            content = file.read()
+        texts = filebundle.split(content)
+        self.trees = {name: ast.parse(text) for name, text in texts.items()}
+        #: A single file lies at another place for each runner.
+        self.other = ast.Module([], []) if texts else ast.parse(content)
+        self.seen: Counter[str] = Counter()
+        self.kernels: list[Any] = []
+        self.made: dict[int, Any] = {}
+        self.storages: dict[int, Any] = {}
+        self.fields: set[str] = set()
+        """Names of the fields of tuples in the trace."""
+
+    def play(self, packed: str, tensors: list[Any]) -> None:
+        """Do what the trace says with the call's tensors, in the order that the trace was made with.
+
+        Raises Unplayable, and whatever operators and kernels raise.
+        """
+        trace = unpacked(packed)
+        self.kernels, self.made, self.seen = trace["kernels"], {}, Counter()
+        self.fields = set(fields_in([trace["kernels"], trace["steps"]]))
+        self.storages = {number: tensor.untyped_storage() for number, tensor in enumerate(tensors)}
+        do: dict[str, Any] = {"constant": self.constant, "operator": self.operator, "launch": self.launch}
+        for kind, *step in trace["steps"][:MOST_STEPS]:
+            do[kind](*step)
+
+    # ---- steps
+
+    def constant(self, number: int, size: int, packed: str) -> None:
+        import torch
+
+        content = bytearray(zlib.decompressobj().decompress(base64.b64decode(packed), size))
+        if len(content) != size:
+            raise Unplayable("holds a constant of another size")
+        made = torch.frombuffer(content, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+        self.storages[number] = made.to(self.device).untyped_storage()
+
+    def operator(
+        self, name: str, overload: str, given: list[Any], named: dict[str, Any], made: list[Any]
+    ) -> None:
+        import torch
+
+        function = getattr(getattr(torch.ops.aten, name), overload or "default")
+        arguments = {
+            argument.name: each for argument, each in zip(function._schema.arguments, given, strict=False)
+        }
+        sums = {**arguments, **named}.get("accumulate") or {**arguments, **named}.get("reduce")
+        keywords = {key: self.value(each) for key, each in named.items()}
+        results = tensors_in(function(*map(self.value, given), **keywords))
+        self.seen[f"op accumulating {name}" if sums else f"op {name}"] += 1
+        self.seen[f"numbers {name}"] += sum(each.numel() for each in results)
+        for place, number in made:
+            self.storages[number] = storage = results[place].untyped_storage()
+            if name.startswith(("empty", "new_empty")):
+                torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage).fill_(POISON)
+
+    def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
+        kernel = self.kernel(number)
+        constants = self.kernels[number][4]
+        for name, told in given.items():
+            refuse_tensors(told, is_constant=name in constants)
+        self.seen[f"launch {kernel.__name__}"] += 1
+        arguments = {key: self.value(each) for key, each in given.items()}
+        kernel[tuple(map(int, grid))](**arguments, **{k: options[k] for k in OPTIONS.intersection(options)})
+
+    # ---- values
+
+    def value(self, told: Any) -> Any:
+        import torch
+
+        if isinstance(told, list):
+            return [*map(self.value, told)]
+        if not isinstance(told, dict):
+            return told
+        (kind, inner), *more = told.items()
+        if kind == "tensor":
+            return self.tensor(*inner)
+        if kind == "tuple":
+            return tuple(map(self.value, inner))
+        if kind == "fields":
+            return _named(tuple(inner))(*map(self.value, told["tuple"]))
+        if kind == "torch":
+            found = public(torch, inner)
+            if not isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
+                raise Unplayable(f"holds torch.{inner}")
+            return found
+        if kind == "device":
+            return torch.device(self.device)
+        core = importlib.import_module(f"{LANGUAGE}.core")
+        if kind == "constexpr":
+            return core.constexpr(self.value(inner))
+        if kind == "type":
+            return core.dtype(inner)
+        if kind == "descriptor":
+            make = importlib.import_module("triton.tools.tensor_descriptor").TensorDescriptor
+            return make(*map(self.value, inner), *(padding for _, padding in more))
+        if kind == "wrapper":
+            return importlib.import_module("triton").reinterpret(*map(self.value, inner))
+        if kind == "from":
+            return from_triton(*inner)
+        if kind == "kernel":
+            return self.kernel(inner, told.get("kind", ""))
+        raise Unplayable(f"holds a value of an unknown kind ({kind})")
+
+    def tensor(self, number: int, kind: str, sizes: list[int], strides: list[int], offset: int) -> Any:
+        import torch
+
+        storage = self.storages[number]
+        tensor = torch.empty(0, dtype=public(torch, kind), device=self.device)
+        last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+        if 0 not in sizes and (last + 1) * tensor.element_size() > storage.nbytes():
+            raise Unplayable("reaches beyond a tensor")
+        return tensor.set_(storage, offset, sizes, strides)
+
+    # ---- kernels
+
+    def kernel(self, number: int, kind: str = "") -> Any:
+        """Compile a kernel of the trace out of the file's text."""
+        if number not in self.made:
+            self.made[number] = None
+            file, name, line, names, constants = self.kernels[number]
+            node = bare(self.found(file, name, line), constants)
+            space = {known: self.named(told) for known, told in names.items()}
+            # The interpreter looks for the language among a kernel's names.
+            space |= {LANGUAGE: importlib.import_module(LANGUAGE), "__name__": "replayed"}
+            space["__builtins__"] = {each: getattr(builtins, each) for each in BUILTINS.split()}
+            triton: Any = importlib.import_module("triton")
+            make = triton.constexpr_function if kind == "ConstexprFunction" else triton.jit
+            self.made[number] = self.compiled(node, space, f"<kernel {number}>", make)
+        if self.made[number] is None:
+            raise Unplayable("holds a kernel that needs itself")
+        return self.made[number]
+
+    def compiled(
+        self, node: ast.FunctionDef, space: dict[str, Any], place: str, make: Callable[[Any], Any]
+    ) -> Any:
+        """Make a kernel of a function. Raises Unplayable where it is none of Triton's language."""
+        text = ast.unparse(node) + "\n"
+        # The tree of this text is compiled, so it is the one to check.
+        tree: Any = ast.parse(text)
+        check(tree.body[0], space, methods() | self.fields)
+        linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
+        if self.device == "cpu":
+            # The interpreter would find the function in its text, and give it names of its own.
+            interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+            if make is not importlib.import_module("triton").constexpr_function:
+                tree = ast.fix_missing_locations(interpreter.FunctionRewriter.ast_transformer.visit(tree))
+            space["interpreter_semantic"] = interpreter.interpreter_semantic
+        exec(compile(tree, place, "exec", dont_inherit=True), space)
+        function = space[node.name]
+        made = make(function)
+        if self.device == "cpu":
+            interpreter.InterpretedFunction.rewritten_fn[function] = function
+        return made
+
+    def named(self, told: Any) -> Any:
+        """Return what a name of a kernel stands for: a module, a function, a kernel or a constant."""
+        if isinstance(told, dict) and "module" in told:
+            return from_module(told["module"])
+        if isinstance(told, dict) and "namespace" in told:
+            module = types.ModuleType(HAND_IN)
+            vars(module).update({name: self.named(each) for name, each in told["namespace"].items()})
+            return module
+        refuse_tensors(told, is_constant=True)
+        return self.value(told)
+
+    def found(self, file: str, name: str, line: int) -> ast.FunctionDef:
+        """The function of this name around this line."""
+        for node in ast.walk(self.trees.get(file, self.other)):
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                if first <= line <= node.lineno:
+                    return node
+        raise Unplayable(f"launches a kernel {name} that is not in the file's text")
+
+
+def unpacked(packed: str) -> dict[str, Any]:
+    """The trace as `Trace.packed` made it. Raises Unplayable."""
+    if packed.startswith("lost: "):
+        raise Unplayable(f"was lost ({packed.removeprefix('lost: ')})")
+    try:
+        content = zlib.decompressobj().decompress(base64.b64decode(packed), MOST_TEXT)
+        trace: dict[str, Any] = json.loads(content)
+    except (ValueError, zlib.error, RecursionError) as error:
+        raise Unplayable(f"cannot be read: {error}") from error
+    return trace
+
+
+def fields_in(told: Any) -> Iterator[str]:
+    """Yield the names of fields in a trace that kernels may use."""
+    if isinstance(told, dict):
+        for name in told.get("fields", ()):
+            if not name.isidentifier() or name.startswith(("_", *OF_FRAMES)) or name in HIDDEN:
+                raise Unplayable(f"holds a tuple with a field {name}")
+            yield name
+    for each in told.values() if isinstance(told, dict) else told if isinstance(told, list) else ():
+        yield from fields_in(each)
+
+
+def refuse_tensors(told: Any, *, is_constant: bool) -> None:
+    """Raises Unplayable for a tensor among constants, or in a list: no compiled kernel has one there, and the
+    interpreter would give it as it is, with all of torch's operators."""
+    if isinstance(told, list):
+        for each in told:
+            refuse_tensors(each, is_constant=True)
+    elif isinstance(told, dict):
+        if is_constant and set(told) & {"tensor", "descriptor", "wrapper"}:
+            raise Unplayable("gives a kernel a tensor as a constant")
+        for each in told.get("tuple", ()):
+            refuse_tensors(each, is_constant=is_constant)
+        refuse_tensors(told.get("constexpr"), is_constant=True)
+
+
+@functools.cache
+def methods() -> frozenset[str]:
+    """Attributes of what kernels compute with."""
+    core: Any = importlib.import_module(f"{LANGUAGE}.core")
+    kinds = (
+        core.tensor,
+        core.dtype,
+        core.block_type,
+        core.pointer_type,
+        core.constexpr,
+        core.tensor_descriptor,
+    )
+    number = core.float32
+    made = (number, core.pointer_type(number), core.block_type(number, [1]))
+    names = {name for kind in kinds for name in dir(kind)} | {name for one in made for name in vars(one)}
+    names |= {"T", "value", "dtype", "type", "shape", "numel", "strides", "block_shape"}
+    return frozenset(name for name in names if not name.startswith("_")) - HIDDEN
+
+
+def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> None:
+    """Raises Unplayable for a kernel that does what Triton's language has not, with the line.
+
+    `space` are the names that it finds around itself, `methods` the attributes of values that it may use.
+    """
+    assert isinstance(node, ast.FunctionDef)
+    inner = list(ast.walk(node))
+    names = [each for each in inner if isinstance(each, ast.Name)]
+    own = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
+    own |= {each.arg for each in inner if isinstance(each, ast.arg)}
+    own |= {each.name for each in inner if isinstance(each, ast.FunctionDef)}
+    known = {*own, *space, *BUILTINS.split()}
+    parts = {id(each.value) for each in inner if isinstance(each, ast.Attribute)}
+    for each in inner:
+        place = f"launches {node.name} (line {getattr(each, 'lineno', node.lineno)}), which uses"
+        if not isinstance(each, NODES):
+            raise Unplayable(f"{place} what kernels have not: {type(each).__name__}")
+        if isinstance(each, ast.Name):
+            if each.id not in known:
+                raise Unplayable(f"{place} {each.id}: neither Triton's, nor a kernel, nor a constant")
+            is_module = each.id not in own and isinstance(space.get(each.id), types.ModuleType)
+            if is_module and id(each) not in parts:
+                raise Unplayable(f"{place} the module {each.id} as a value")
+        if (
+            isinstance(each, ast.Attribute)
+            and not resolve(each, own, space, place)
+            and each.attr not in methods
+        ):
+            raise Unplayable(f"{place} .{each.attr}")
+
+
+def resolve(node: ast.Attribute, own: set[str], space: Mapping[str, Any], place: str) -> list[Any]:
+    """Follow a chain of attributes that begins at a module, which stays within Triton's language. Returns what it leads
+    to, nothing for other chains."""
+    base: Any = None
+    if isinstance(node.value, ast.Name) and node.value.id not in own:
+        base = space.get(node.value.id)
+    elif isinstance(node.value, ast.Attribute):
+        base = next(iter(resolve(node.value, own, space, place)), None)
+    if not isinstance(base, types.ModuleType):
+        return []
+    if node.attr.startswith("_") or not hasattr(base, node.attr):
+        raise Unplayable(f"{place} {base.__name__}.{node.attr}")
+    found = getattr(base, node.attr)
+    if isinstance(found, types.ModuleType) and found.__name__ != HAND_IN:
+        found = from_module(found.__name__)
+    elif base.__name__ != HAND_IN and not is_language(found, base.__name__, node.attr):
+        raise Unplayable(f"{place} {base.__name__}.{node.attr}")
+    return [found]
+
+
+def is_language(found: Any, module: str, name: str) -> bool:
+    """Return True for a function, a type or a constant of Triton's language, a public one of a module."""
+    core: Any = importlib.import_module(f"{LANGUAGE}.core")
+    if module == "triton":
+        return name in OF_TRITON
+    if type(found) in (bool, int, float, str) or isinstance(found, (core.dtype, core.constexpr)):
+        return True
+    function = getattr(found, "fn", found)
+    home = str(getattr(function, "__module__", ""))
+    if isinstance(found, type):
+        return home.startswith(LANGUAGE) and name in CLASSES
+    # The interpreter's functions of libdevice are the kit's.
+    is_known = home.startswith(LANGUAGE) or module == "math" or module.startswith(f"{LANGUAGE}.extra.")
+    return is_known and isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
+
+
+def from_module(name: str) -> Any:
+    """A module that kernels may name. Raises Unplayable for any other."""
+    if name not in ("triton", "math") and name != LANGUAGE and not name.startswith(f"{LANGUAGE}."):
+        raise Unplayable(f"launches a kernel that uses the module {name}")
+    return importlib.import_module(name)
+
+
+def from_triton(module: str, name: str) -> Any:
+    found = public(from_module(module), name)
+    if isinstance(found, types.ModuleType) or not is_language(found, module, name):
+        raise Unplayable(f"uses {module}.{name}")
+    return found
+
+
+def public(place: Any, name: str) -> Any:
+    if name.startswith("_") or not name.isidentifier():
+        raise Unplayable(f"uses a name that is not public ({name})")
+    return getattr(place, name)
+
+
+@functools.cache
+def _named(fields: tuple[str, ...]) -> Any:
+    from collections import namedtuple
+
+    return namedtuple("Fields", fields)
+
+
+def bare(node: ast.FunctionDef, constants: Collection[str]) -> ast.FunctionDef:
+    """The function without decorators, defaults and texts that stand for themselves. `constants` are its arguments that
+    are marked as such."""
+    copied: ast.FunctionDef = copy.deepcopy(node)
+    copied.decorator_list, copied.returns = [], None
+    given = copied.args
+    given.defaults, given.kw_defaults = [], [None] * len(given.kwonlyargs)
+    for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
+        if each is not None:
+            each.annotation = ast.Constant("constexpr") if each.arg in constants else None
+    for part in ast.walk(copied):
+        for name in ("body", "orelse"):
+            if isinstance(lines := getattr(part, name, None), list):
+                kept = [
+                    each
+                    for each in lines
+                    if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+                ]
+                setattr(part, name, kept if kept or name == "orelse" else [ast.Pass()])
+        if isinstance(part, ast.AnnAssign):
+            part.annotation = ast.Constant("")
+    return ast.fix_missing_locations(copied)
+
+
+def tensors_in(value: Any) -> list[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return (
+        [tensor for each in value for tensor in tensors_in(each)] if isinstance(value, (list, tuple)) else []
+    )
+
+
+def described(error: BaseException) -> str:
+    """Return in one line why a trace could not be played."""
+    if isinstance(error, Unplayable):
+        return f"its trace {error}"
+    cause = error.__cause__ or error
+    return f"its trace ends with {type(cause).__name__}: {' '.join(str(cause).split())[:150]}"

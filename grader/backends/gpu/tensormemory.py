@@ -1,0 +1,355 @@
+"""Loads, stores and atomic operations of Triton's interpreter, held to the memory of tensors.
+
+The interpreter reads and writes whatever an address leads to. What lies there differs from run to run, and so did the
+verdict on a kernel without a mask. Here each storage that a kernel is given has addresses of its own, far from any
+other's and from all that a process has: an access beyond its end is outside, whatever lies there in the process. Just
+before memory is reached they are turned into the real ones.
+
+    a store outside         raises IndexError, and nothing is written
+    a load outside          gives NaN, or the largest number of an integer's type, which is odd: what depends on it is
+                            wrong every time, and what does not is as right as on a card
+
+An address that came in no argument (but out of a tensor of pointers) is a real one, and has to lie in a tensor that is
+alive.
+
+Imports nothing of the kit, as all that stands beside a stranger's code. NumPy is there where the interpreter is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import sys
+import types
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+#: Addresses from here on are those of arguments: 2^44 for each storage, which begins in the middle of them.
+FIRST, SPAN_BITS = 1 << 62, 44
+PAGE = 4096
+MOST_STORAGES = 10_000
+MOST_LINES = 20
+HINT = "check the mask, the strides and the number of programs"
+
+
+class Region:
+    """A storage with addresses of its own, `start` and `size` in the process's memory."""
+
+    def __init__(self, number: int, start: int, size: int) -> None:
+        self.start, self.size = start, size
+        # Alignment is as it was.
+        self.first = FIRST + (number << SPAN_BITS) + (1 << (SPAN_BITS - 1)) + start % PAGE
+        self.end = self.first + size
+        self.away = self.first - start
+        self.launch, self.named, self.name = 0, 0, ""
+        """The last launch that was given it, the last one that names it so, and what the kernel calls it."""
+
+
+class Memory:
+    """All storages that kernels were given, and what the interpreter asks of its native module for accesses."""
+
+    def __init__(self, native: Any, builder: Any, students: Mapping[str, int]) -> None:
+        self.native, self.builder, self.students = native, builder, students
+        self.np: Any = importlib.import_module("numpy")
+        self.regions: list[Region] = []
+        self.known: dict[tuple[int, int], Region] = {}
+        self.launches, self.depth = 0, 0
+        self.trace: Any = None
+        """Records launches: a `gpu.tracing.Trace`."""
+        self.alive: tuple[list[int], list[int]] | None = None
+        """Where the storages of all tensors that are alive begin and end, once a launch has asked."""
+        self.lines: set[int] = set()
+        """Lines of the student's files that loaded from outside, with the file's number in the upper bits."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.native, name)
+
+    # ---- what a launch may reach
+
+    @contextlib.contextmanager
+    def launch(self) -> Iterator[None]:
+        if self.depth == 0 and len(self.regions) > MOST_STORAGES:
+            self.regions, self.known = [], {}
+        self.launches, self.alive = self.launches + 1, None
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    def region_of(self, tensor: Any) -> Region:
+        storage = tensor.untyped_storage()
+        start, size = storage.data_ptr(), storage.nbytes()
+        region = self.known.get((start, size))
+        if region is None:
+            region = self.known[start, size] = Region(len(self.regions), start, size)
+            self.regions.append(region)
+        return region
+
+    def placed(self, tensor: Any) -> int:
+        """The address by which the kernels of this launch know a tensor."""
+        region = self.region_of(tensor)
+        region.launch = self.launches
+        return int(tensor.data_ptr()) + region.away
+
+    def named(self, name: str, argument: Any) -> None:
+        """Remember what the kernel calls an argument, for messages."""
+        base = getattr(argument, "base", None)  # of a descriptor, or of a tensor that is read as another type
+        tensor = argument if hasattr(argument, "untyped_storage") else base
+        if hasattr(tensor, "untyped_storage"):
+            region = self.region_of(tensor)
+            region.name = f"{region.name} and {name}" if region.named == self.launches else name
+            region.named = self.launches
+
+    def at(self, address: int) -> Region | None:
+        """The storage whose addresses are around this one, if this launch may reach it."""
+        number = (address - FIRST) >> SPAN_BITS
+        if not 0 <= number < len(self.regions):
+            return None
+        region = self.regions[number]
+        if region.launch != self.launches:
+            # A launch before has stored this pointer: is its storage still there?
+            starts, ends = self.living()
+            k = bisect_right(starts, region.start) - 1
+            if k < 0 or region.start + region.size > ends[k]:
+                return None
+            region.launch = self.launches
+        return region
+
+    def living(self) -> tuple[list[int], list[int]]:
+        if self.alive is None:
+            self.alive = storages()
+        return self.alive
+
+    def distance(self, low: int, high: int, size: int) -> int | None:
+        """How far these addresses are from the real ones where all of them lie in one storage."""
+        if low >= FIRST:
+            region = self.at(low)
+            inside = region is not None and region.first <= low and high + size <= region.end
+            return region.away if region is not None and inside else None
+        if high >= FIRST:
+            return None
+        starts, ends = self.living()
+        k = bisect_right(starts, low) - 1
+        return 0 if k >= 0 and high + size <= ends[k] else None
+
+    def reached(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
+        """The real addresses, and where active lanes are outside: None where none is."""
+        away = self.distance(int(addresses.min()), int(addresses.max()), size)
+        if away is None:
+            active = addresses[mask]
+            if active.size == 0:
+                return addresses, None
+            away = self.distance(int(active.min()), int(active.max()), size)
+        if away is not None:
+            return addresses - self.np.uint64(away) if away else addresses, None
+        return self.reached_apart(addresses, mask, size)
+
+    def reached_apart(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
+        """The same where lanes lie in several storages or outside of all."""
+        np = self.np
+        real, outside = addresses.copy(), mask.copy()
+        own = addresses >= np.uint64(FIRST)
+        for number in np.unique(addresses[mask & own] >> np.uint64(SPAN_BITS)).tolist():
+            region = self.at(number << SPAN_BITS)
+            if region is not None and region.size >= size:
+                inside = outside & (addresses >= np.uint64(region.first))
+                inside &= addresses <= np.uint64(region.end - size)
+                real[inside] -= np.uint64(region.away)
+                outside &= ~inside
+        if (outside & ~own).any():
+            starts, ends = (np.array(each, dtype=np.uint64) for each in self.living())
+            k = np.searchsorted(starts, addresses, "right")
+            behind = np.concatenate([np.zeros(1, np.uint64), ends])[k]
+            # Before the first storage `behind` is 0.
+            outside &= own | (addresses > behind) | (behind - addresses < np.uint64(size))
+        return real, outside if outside.any() else None
+
+    # ---- what the interpreter asks for
+
+    def load(self, addresses: Any, mask: Any, other: Any, kind: Any) -> Any:
+        addresses, mask = self.shaped(addresses, mask)
+        real, outside = self.reached(addresses, mask, kind.itemsize)
+        inside = mask if outside is None else mask & ~outside
+        loaded = self.native.load(real, inside, other, kind)
+        if outside is not None:
+            self.note()
+            loaded[outside] = self.junk(kind)
+        return loaded
+
+    def store(self, addresses: Any, value: Any, mask: Any) -> Any:
+        addresses, mask = self.shaped(addresses, mask)
+        size = self.np.asarray(value).itemsize
+        real = self.checked("a store", addresses, mask, size)
+        self.native.store(real, value, mask)
+
+    def atomic_rmw(self, operation: Any, addresses: Any, value: Any, mask: Any, order: Any) -> Any:
+        addresses, mask = self.shaped(addresses, mask)
+        size = self.np.asarray(value).itemsize
+        real = self.checked("an atomic operation", addresses, mask, size)
+        return self.native.atomic_rmw(operation, real, value, mask, order)
+
+    def atomic_cas(self, addresses: Any, compared: Any, value: Any, order: Any) -> Any:
+        addresses, mask = self.shaped(addresses, True)
+        size = max(self.np.asarray(each).itemsize for each in (compared, value))
+        real = self.checked("an atomic operation", addresses, mask, size)
+        return self.native.atomic_cas(real, compared, value, order)
+
+    def shaped(self, addresses: Any, mask: Any) -> tuple[Any, Any]:
+        np = self.np
+        addresses, mask = np.asarray(addresses, dtype=np.uint64), np.asarray(mask, dtype=bool)
+        if mask.shape != addresses.shape:
+            mask = np.broadcast_to(mask, addresses.shape)
+        return addresses, mask
+
+    def junk(self, kind: Any) -> Any:
+        """Wrong wherever it is used: NaN too in bfloat16 and in 8 bits, which the interpreter has in whole numbers."""
+        if kind.kind == "f":
+            return float("nan")
+        return True if kind.kind == "b" else (1 << (8 * kind.itemsize - 1)) - 1
+
+    def checked(self, what: str, addresses: Any, mask: Any, size: int) -> Any:
+        real, outside = self.reached(addresses, mask, size)
+        if outside is not None:
+            raise IndexError(self.told(what, addresses[outside], size))
+        return real
+
+    def told(self, what: str, addresses: Any, size: int) -> str:
+        """The fault of these lanes, which are outside: of those around the same tensor as the first one."""
+        program = ", ".join(map(str, self.builder.grid_idx))
+        begun, first = f"{what} outside of every tensor, by program ({program})", int(addresses[0])
+        region = self.at(first) if first >= FIRST else None
+        if region is None:
+            return f"{begun}, through a pointer into none: check where the pointer comes from"
+        around = addresses[addresses >> self.np.uint64(SPAN_BITS) == first >> SPAN_BITS]
+        behind, before = int(around.max()) + size - region.end, region.first - int(around.min())
+        far = f"{behind} bytes beyond the end" if behind > 0 else f"{before} bytes before the beginning"
+        return f"{begun}: up to {far} of {region.name or 'a tensor'} ({region.size} bytes): {HINT}"
+
+    def note(self) -> None:
+        """Remember the student's line that is loading."""
+        frame = sys._getframe(1).f_back
+        while frame is not None and frame.f_globals.get("__name__") not in self.students:
+            frame = frame.f_back
+        if frame is not None and len(self.lines) < MOST_LINES:
+            self.lines.add(self.students[frame.f_globals["__name__"]] + frame.f_lineno)
+
+    def lines_outside(self) -> list[int]:
+        """The lines that have loaded from outside since this was last asked."""
+        lines, self.lines = sorted(self.lines), set()
+        return lines
+
+
+class ByName:
+    """Triton's functions that a file has imported by name, which its interpreter finds by way of modules alone.
+
+    While a kernel runs, the file's names stand for what the interpreter has put into these modules.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self.names: dict[str, Any] = kernel.__globals__
+        self.before: dict[str, Any] = {}
+        self.language: Any = importlib.import_module("triton.language")
+
+    def __enter__(self) -> ByName:
+        # The interpreter asks for this module among the file's names.
+        if not any(value is self.language for value in self.names.values()):
+            self.names["triton.language"] = self.language
+        return self
+
+    def patch(self) -> None:
+        for name, value in [*self.names.items()]:
+            module = str(getattr(value, "__module__", None))
+            if isinstance(value, (types.FunctionType, type)) and module.startswith("triton.language"):
+                for place in (self.language, sys.modules.get(module)):
+                    now = getattr(place, value.__name__, value)
+                    if now is not value:
+                        self.before[name], self.names[name] = value, now
+                        break
+
+    def __exit__(self, *_: object) -> None:
+        self.names.pop("triton.language", None)
+        self.names.update(self.before)
+
+
+def storages() -> tuple[list[int], list[int]]:
+    """Where the storages of all tensors that are alive begin and end, in order, overlapping ones as one."""
+    import torch
+
+    found = set()
+    for each in gc.get_objects():
+        if not issubclass(type(each), torch.Tensor):
+            continue
+        with contextlib.suppress(RuntimeError):  # sparse ones and those without memory
+            storage = each.untyped_storage()
+            if storage.device.type == "cpu":
+                found.add((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end in sorted(found):
+        if starts and start < ends[-1]:
+            ends[-1] = max(ends[-1], end)
+        elif end > start:
+            starts.append(start)
+            ends.append(end)
+    return starts, ends
+
+
+def guard(students: Mapping[str, int]) -> Memory | None:
+    """Put it between Triton's interpreter and memory in this process, for modules of these names. None, and all is as
+    it was, where this Triton's interpreter is built in another way."""
+    import torch
+
+    with contextlib.suppress(ImportError, AttributeError):
+        interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+        native, executor = interpreter._interpreter, interpreter.GridExecutor
+        memory = Memory(native, interpreter.interpreter_builder, students)
+        convert: Callable[[Any], Any] = interpreter._implicit_cvt
+        run: Callable[..., Any] = executor.__call__
+        for name in ("load", "store", "atomic_rmw", "atomic_cas"):
+            getattr(native, name)
+        # What is changed below has to be there.
+        convert(torch.zeros(1)).handle.data.dtype  # noqa: B018
+
+        def converted(argument: Any) -> Any:
+            value = convert(argument)
+            # A tensor; of tuples and descriptors each that they hold comes here, too.
+            if hasattr(argument, "data_ptr"):
+                tensor = argument if hasattr(argument, "untyped_storage") else argument.base
+                value.handle.data = memory.np.array([memory.placed(tensor)], dtype=memory.np.uint64)
+            return value
+
+        def launched(self: Any, *arguments: Any, **named: Any) -> Any:
+            grid = self.grid
+            if memory.trace:
+                # The interpreter looks for `tl.constexpr` alone.
+                self.constexprs = [*memory.trace.constants(self.fn)]
+            traced = (
+                memory.trace.launch(self.fn, arguments, named) if memory.trace else contextlib.nullcontext()
+            )
+
+            def last(given: Any) -> tuple[int, ...]:
+                """Return the grid: nothing of the file runs between this and the kernel."""
+                # Of what the kernel will be given the file gets its own values, and no table to change.
+                raw = {**given, **dict(zip(self.arg_names, arguments, strict=False)), **named}
+                chosen = tuple(map(int, grid(raw) if callable(grid) else grid))
+                names.patch()
+                if take_grid is not None:
+                    take_grid(chosen)
+                return chosen
+
+            with traced as take_grid, memory.launch(), ByName(self.fn) as names:
+                for name, argument in (*zip(self.arg_names, arguments, strict=False), *named.items()):
+                    memory.named(name, argument)
+                self.grid = last
+                try:
+                    return run(self, *arguments, **named)
+                finally:
+                    self.grid = grid
+
+        interpreter._implicit_cvt, interpreter._interpreter = converted, memory
+        executor.__call__ = launched
+        return memory
+    return None

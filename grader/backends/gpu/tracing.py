@@ -1,0 +1,385 @@
+"""A call's trace: which operators of torch and which launches of kernels make its outputs out of its inputs.
+
+Theory of operation. `Trace.follow` records, during one call of a student's function, each of torch's operators that
+makes or changes a tensor and each launch of a Triton kernel, with all arguments. A tensor is a part of a storage; what
+is in a storage that nobody recorded (made by NumPy, kept from an earlier call) becomes a constant of the trace.
+
+The process belongs to the student, so the trace may be forged, and nobody believes it. It is played again
+(`gpu.replay`) in a process without the student's Python, on other inputs: numbers that came by any other way
+than the recorded one are those of the inputs before, and the result is wrong. Whoever writes a trace that is right on
+inputs that he has not seen has written the kernel.
+
+Imports nothing of the kit, as all files beside untrusted code.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import dis
+import functools
+import importlib
+import inspect
+import json
+import sys
+import types
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+MOST_NAMES = 900
+MOST_BYTES, MOST_PACKED, MOST_STEPS = 64 << 20, 700_000, 50_000
+"""Of all constants of a trace, of the whole trace as it is sent, and of its length."""
+DEEPEST = 8
+PLAIN = (bool, int, float, str, type(None))
+LANGUAGE = "triton.language"
+
+
+class NoTrace(Exception):
+    """The call does what no trace holds; the text says what."""
+
+
+class Trace:
+    """The record of one process, a call at a time. Between two calls it is idle."""
+
+    def __init__(self) -> None:
+        self.following, self.depth = False, 0
+        self.names_only = False
+        """True for calls of which only the operators' names are asked for."""
+        self.seen: dict[str, int] = {}
+        """Calls of each operator ("op mm")."""
+        self.steps: list[list[Any]] = []
+        self.kernels: dict[str, int] = {}
+        self.storages: dict[int, tuple[int, Any]] = {}
+        self.lost = ""
+        self.bytes = 0
+        self.mode: Any = None
+
+    # ---- storages and values
+
+    def number_of(self, storage: Any) -> int | None:
+        known = self.storages.get(storage._cdata)
+        return None if known is None else known[0]
+
+    def add(self, storage: Any) -> int:
+        """Give a storage its number, and keep it alive, so that no other has its address."""
+        number = len(self.storages)
+        self.storages[storage._cdata] = number, storage
+        return number
+
+    def part(self, tensor: Any) -> list[Any]:
+        """A tensor as [storage, type, sizes, strides, offset]; an unknown storage becomes a constant first."""
+        import torch
+
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            raise NoTrace(f"a tensor of layout {tensor.layout}")
+        storage = tensor.untyped_storage()
+        number = self.number_of(storage)
+        if number is None:
+            content = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().numpy()
+            self.bytes += content.nbytes
+            if self.bytes > MOST_BYTES:
+                raise NoTrace("tensors of earlier calls and of NumPy's, too large to be sent")
+            number = self.add(storage)
+            packed = base64.b64encode(zlib.compress(content.tobytes(), 1)).decode()
+            self.steps.append(["constant", number, content.nbytes, packed])
+        kind = str(tensor.dtype).removeprefix("torch.")
+        return [number, kind, list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """An argument, as JSON holds it."""
+        import torch
+
+        kind = type(value)
+        if kind in PLAIN:
+            return value
+        for plain in (bool, int, float, str):
+            if isinstance(value, plain):  # a member of an enumeration
+                return plain(value)
+        if depth > DEEPEST:
+            raise NoTrace("an argument that is nested too deeply")
+        inner = functools.partial(self.value, depth=depth + 1)
+        if isinstance(value, torch.Tensor):
+            return {"tensor": self.part(value)}
+        if kind is list:
+            return [*map(inner, value)]
+        if (
+            kind is tuple
+            or kind is torch.Size
+            or f"{kind.__module__}.{kind.__name__}" == f"{LANGUAGE}.core.tuple"
+        ):
+            return {"tuple": [*map(inner, value)]}
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return {"fields": list(kind._fields), "tuple": [*map(inner, value)]}
+        if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+            return {"torch": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {"device": 0}
+        told = self.of_triton(value, inner)
+        if told is None and hasattr(value, "item") and kind.__module__ == "numpy":
+            told = inner(value.item())
+        if told is None and dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = [field.name for field in dataclasses.fields(value)]
+            told = {"fields": fields, "tuple": [inner(getattr(value, name)) for name in fields]}
+        if told is None:
+            raise NoTrace(f"an argument of type {kind.__name__}")
+        return told
+
+    def of_triton(self, value: Any, inner: Callable[[Any], Any]) -> Any:
+        """The same for what is Triton's; None for what is not."""
+        core = sys.modules.get(f"{LANGUAGE}.core")
+        if core is None:
+            return None
+        if isinstance(value, core.constexpr):
+            return {"constexpr": inner(value.value)}
+        if type(value) is core.dtype:
+            return {"type": value.name}
+        if hasattr(value, "block_shape") and hasattr(value, "base"):
+            fields = (value.base, [*value.shape], [*value.strides], [*value.block_shape])
+            return {"descriptor": [*map(inner, fields)], "padding": getattr(value, "padding", "zero")}
+        if type(value).__name__ == "TensorWrapper":
+            return {"wrapper": [inner(value.base), inner(value.dtype)]}
+        return self.callable(value, DEEPEST)
+
+    def callable(self, value: Any, depth: int, name: str = "") -> Any:
+        """Describe what a kernel calls: a function of Triton's, or a kernel of the file; None for anything else."""
+        function = getattr(value, "fn", value)
+        while not isinstance(function, types.FunctionType) and hasattr(function, "fn"):
+            function = function.fn
+        for place in (
+            getattr(value, "__module__", ""),
+            getattr(function, "__module__", ""),
+            LANGUAGE,
+            "triton",
+        ):
+            for known in (getattr(value, "__name__", ""), name):
+                module = sys.modules.get(str(place))
+                if str(place).partition(".")[0] == "triton" and getattr(module, str(known), None) is value:
+                    return {"from": [place, known]}
+        is_kernel = type(value).__name__ in ("JITFunction", "InterpretedFunction", "ConstexprFunction")
+        if is_kernel and isinstance(function, types.FunctionType):
+            return {"kernel": self.kernel(function, depth - 1), "kind": type(value).__name__}
+        return None
+
+    def kernel(self, function: types.FunctionType, depth: int = DEEPEST) -> int:
+        """The number of a kernel of the file: where its text is, and what the names in it stand for."""
+        names, code = {}, function.__code__
+        if depth > 0:
+            for name in sorted(global_names(code)):
+                found = function.__globals__.get(name)
+                with contextlib.suppress(NoTrace):
+                    if isinstance(found, types.ModuleType):
+                        names[name] = self.module(found, code, depth)
+                    elif found is not None:
+                        names[name] = self.meaning(found, depth, name)
+            cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+            for name, cell in cells:
+                with contextlib.suppress(NoTrace, ValueError):
+                    names[name] = self.meaning(cell.cell_contents, depth, name)
+        constants = sorted(self.constants(function))
+        entry = json.dumps([code.co_filename, function.__name__, code.co_firstlineno, names, constants])
+        return self.kernels.setdefault(entry, len(self.kernels))
+
+    def module(self, module: types.ModuleType, code: types.CodeType, depth: int) -> dict[str, Any]:
+        """Describe a module that a kernel names; of one of the file's own, what the kernel uses of it."""
+        if module.__name__.partition(".")[0] in ("triton", "math"):
+            return {"module": module.__name__}
+        own = {}
+        for name in code.co_names:
+            if (found := getattr(module, name, None)) is not None:
+                with contextlib.suppress(NoTrace):
+                    own[name] = self.meaning(found, depth, name)
+        return {"namespace": own}
+
+    def meaning(self, value: Any, depth: int, name: str) -> Any:
+        """Describe what a name of a kernel stands for."""
+        told = self.callable(value, depth, name)
+        return self.value(value) if told is None else told
+
+    def constants(self, function: types.FunctionType) -> set[str]:
+        """The arguments of a kernel that are marked as constants, under whatever name the mark was imported."""
+        mark = getattr(sys.modules.get(f"{LANGUAGE}.core"), "constexpr", None)
+        return {
+            name
+            for name, text in function.__annotations__.items()
+            if text is mark or "constexpr" in str(text) or function.__globals__.get(str(text)) is mark
+        }
+
+    # ---- steps
+
+    def append(self, step: list[Any]) -> None:
+        if len(self.steps) >= MOST_STEPS:
+            raise NoTrace(f"more than {MOST_STEPS} operators and launches")
+        self.steps.append(step)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Keep what goes wrong in here from the student's code: the trace is lost."""
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        try:
+            with _disable_current_modes():
+                yield
+        except NoTrace as error:
+            self.lost = str(error)
+        except Exception as error:
+            self.lost = f"{type(error).__name__}: {error}"[:200]
+
+    def run(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call an operator and record it, if it makes or changes a storage."""
+        if self.depth:
+            # Within a launch the interpreter arranges its arguments.
+            return function(*arguments, **keywords)
+        space, _, name = function._schema.name.partition("::")
+        if space != "aten":
+            return self.run_own(function, arguments, keywords)
+        self.count(f"op {name}")
+        if self.names_only:
+            return function(*arguments, **keywords)
+        told: Any = None
+        if not self.lost:
+            with self.recording():
+                told = self.value(list(arguments)), {key: self.value(each) for key, each in keywords.items()}
+        result = function(*arguments, **keywords)
+        if self.lost or told is None:
+            return result
+        with self.recording():
+            made = []
+            for place, tensor in enumerate(tensors_in(result)):
+                storage = tensor.untyped_storage()
+                if self.number_of(storage) is None:
+                    made.append([place, self.add(storage)])
+            if made or function._schema.is_mutable:
+                self.append(["operator", name, function._overloadname, *told, made])
+        return result
+
+    def run_own(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call an operator that the file defines: what it launches and the operators within are recorded."""
+        import torch
+
+        held = tensors_in([*arguments, *keywords.values()])
+        # The storage says so: a tensor without a card answers as one on it.
+        place = next((tensor.untyped_storage().device.type for tensor in held), "cpu")
+        below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, place.upper()))
+        with self.mode():
+            # Not from the top: that would lead here again.
+            return function.redispatch(below, *arguments, **keywords)
+
+    @contextlib.contextmanager
+    def launch(
+        self, function: types.FunctionType, arguments: Sequence[Any], named: dict[str, Any]
+    ) -> Iterator[Any]:
+        """Record one launch of a kernel; yields what takes its grid. Operators within are the interpreter's own."""
+        grid: list[int] = []
+        place = len(self.steps)
+        if self.following and not (self.depth or self.names_only or self.lost):
+            with self.recording():
+                signature = inspect.signature(function)
+                taken = {key: each for key, each in named.items() if key in signature.parameters}
+                options = {
+                    key: each for key, each in named.items() if key not in taken and type(each) in PLAIN
+                }
+                given = signature.bind(*arguments, **taken)
+                given.apply_defaults()
+                values = {key: self.value(each) for key, each in given.arguments.items()}
+                self.append(["launch", self.kernel(function), grid, values, options])
+        self.depth += 1
+        try:
+            yield grid.extend
+        finally:
+            self.depth -= 1
+            if not grid and len(self.steps) > place:
+                self.lost = self.lost or "a launch without a grid"
+
+    # ---- a call
+
+    def count(self, name: str) -> None:
+        if name in self.seen or len(self.seen) < MOST_NAMES:
+            self.seen[name] = self.seen.get(name, 0) + 1
+        else:
+            self.seen["op more"] = 1
+
+    @contextlib.contextmanager
+    def follow(self, tensors: Iterable[Any] = ()) -> Iterator[None]:
+        """Record meanwhile. `tensors` are the call's own, in their order."""
+        from torch.overrides import TorchFunctionMode
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        run, count = self.run, self.count
+
+        class Following(TorchDispatchMode):
+            @classmethod
+            def _should_skip_dynamo(cls) -> bool:
+                """Torch would import its compiler for this, which takes seconds in each runner."""
+                return False
+
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return run(func, args, kwargs or {})
+
+        class Naming(TorchFunctionMode):
+            """Counts attention, which comes apart into other operators before it is dispatched."""
+
+            def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                name = getattr(func, "__name__", "")
+                if "attention" in name:
+                    count(f"op {name}")
+                return func(*args, **(kwargs or {}))
+
+        self.mode = Following
+        self.seen, self.steps, self.kernels, self.storages = {}, [], {}, {}
+        self.lost, self.bytes, self.depth = "", 0, 0
+        for tensor in tensors:
+            self.add(tensor.untyped_storage())
+        self.following = True
+        try:
+            with Following(), Naming():
+                yield
+        finally:
+            self.following = False
+
+    def packed(self) -> str:
+        """The trace of the last call as a text, or "lost: " and why there is none."""
+        if not self.lost:
+            whole = {"kernels": [*map(json.loads, self.kernels)], "steps": self.steps}
+            text = base64.b64encode(zlib.compress(json.dumps(whole).encode(), 1)).decode()
+            if len(text) <= MOST_PACKED:
+                return text
+            self.lost = "more operators, launches and constants than can be sent"
+        return f"lost: {self.lost}"[:300]
+
+
+def tensors_in(value: Any) -> list[Any]:
+    """Tensors among an operator's results, in order."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return (
+        [tensor for each in value for tensor in tensors_in(each)] if isinstance(value, (list, tuple)) else []
+    )
+
+
+def global_names(code: types.CodeType) -> frozenset[str]:
+    """Names that a function looks up outside of itself, functions within it included."""
+    own = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    inner = [global_names(each) for each in code.co_consts if isinstance(each, types.CodeType)]
+    return frozenset(own).union(*inner)
+
+
+def watch_launches(trace: Trace) -> None:
+    """Record launches of Triton's compiled kernels in this process, on a GPU. Raises ImportError or AttributeError
+    where this Triton is built in another way."""
+    kernel: Any = importlib.import_module("triton.runtime.jit").JITFunction
+    run: Callable[..., Any] = kernel.run
+
+    def followed(self: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
+        if warmup or not trace.following:
+            return run(self, *arguments, grid=grid, warmup=warmup, **named)
+        with trace.launch(self.fn, arguments, named) as take_grid:
+            given = {**dict(zip(self.arg_names, arguments, strict=False)), **named}
+            chosen = tuple(grid(given)) if callable(grid) else tuple(grid)
+            take_grid(map(int, chosen))
+            return run(self, *arguments, grid=chosen, warmup=warmup, **named)
+
+    kernel.run = followed

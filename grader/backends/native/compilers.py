@@ -1,0 +1,283 @@
+"""What the builds of a source have in common: compilers under limits, in the sandbox, and what is said of a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from grader.backends.native import ispc
+from grader.backends.native.toolchain import Toolchain, cache_root
+from grader.backends.records import BuildOptions
+from grader.core import objectcache
+from grader.core.errors import KitError, UsageError
+from grader.core.harmless import one_line
+from grader.core.quantities import size_text
+from grader.sandbox import GIB, OPEN, Finished, compiling, run_limited
+from grader.sandbox.view import programs_folders, system_paths
+from grader.source import diagnostics, placemark
+
+SHIM = Path(__file__).resolve().parent / "shim"
+COMPILER_MEMORY_BYTES = 4 * GIB
+COMPILER_OUTPUT_BYTES = 256 << 10
+#: The precompiled header is the kit's own work and is not charged to the student's limit.
+HEADER_TIMEOUT_S = 600.0
+#: Errors after the first few are its echoes, and each one costs time and pages once torch's templates are in it.
+MAX_ERRORS = 5
+#: The compiler sees no other environment: CPATH or GCC_EXEC_PREFIX would change objects behind the cache's back.
+ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
+#: Words of the driver. A source can make the assembler or the front end print them too, so a build of PROBE decides.
+BROKEN = re.compile(r"^[\w./+-]+: fatal error: (cannot (?:read spec file|execute) [^\n]*)", re.MULTILINE)
+PROBE = b"int gpt149_probe = 1;\n"
+"""A source of the kit's own, which fails to build for the compiler's reasons alone."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A submission's source and its compiler flags. `ispc_file` is the module.ispc beside the source."""
+
+    tools: Toolchain
+    text: bytes
+    ispc_file: ispc.IspcFile | None
+    flags: tuple[str, ...]
+    defines: tuple[str, ...]
+
+    def notes(self) -> tuple[str, ...]:
+        """What a student is told whatever becomes of the build."""
+        notes = []
+        if self.ispc_file is not None and self.ispc_file.cannot_be_compiled:
+            notes.append(ispc.LEFT_OUT)
+        if b"PYBIND11_MODULE" not in self.text:
+            notes.append("the file has no PYBIND11_MODULE, so it offers no function")
+        return tuple(notes)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a build: paths of the machine and of the kit that it sees, and whether it sees the folder of the
+    precompiled header."""
+
+    system: tuple[Path, ...]
+    read: tuple[Path, ...] = ()
+    sees_header: bool = True
+
+
+@dataclass
+class Compilers:
+    """Compilers at work on one source. `cpu_s` adds up their CPU time; `waits_for` as in
+    `grader.backends.records.Build`.
+
+    `visible` is what they see in the sandbox besides the system and what their room lets them.
+    """
+
+    source: Source
+    options: BuildOptions
+    visible: tuple[Path, ...] = (SHIM,)
+    cpu_s: float = field(default=0.0, init=False)
+    waits_for: str = field(default="", init=False)
+
+    @cached_property
+    def cache(self) -> Path:
+        return self.options.cache or cache_root()
+
+    def run(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        timeout_s: float,
+        room: compiling.Room | None = None,
+        stage: Stage | None = None,
+    ) -> Finished:
+        """Run a compiler; in a `room` (and so in the sandbox) if it reads what a student wrote. It sees what its
+        `stage` needs; without one the system, and what `visible` names."""
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        mark = ""
+        if self.source.tools.family == "gcc" and any(placemark.PLAIN in word for word in command):
+            mark = placemark.drawn()
+            command = [word.replace(placemark.PLAIN, placemark.MARKED) for word in command]
+            environment["GCC_COLORS"] = placemark.colors(mark)
+        finished = run_limited(
+            command,
+            cwd=cwd,
+            timeout_s=max(0.0, timeout_s),
+            memory_bytes=COMPILER_MEMORY_BYTES,
+            output_bytes=COMPILER_OUTPUT_BYTES,
+            env={**environment, "LC_ALL": "C", "TMPDIR": str(cwd)},
+            sandbox=OPEN if room is None else self.options.sandbox,
+            read=() if room is None else self._read(command[0], room, stage),
+            system=system_paths() if stage is None else stage.system,
+            uid=None if room is None else room.uid,
+        )
+        self.cpu_s += finished.cpu_s
+        return replace(finished, output=placemark.plain(finished.output, mark)) if mark else finished
+
+    def _read(self, program: str, room: compiling.Room, stage: Stage | None) -> tuple[Path, ...]:
+        own = (*self.visible, *self.compilers_files(program)) if stage is None else stage.read
+        return (*own, *(room.read if stage is None or stage.sees_header else ()))
+
+    def compilers_files(self, program: str) -> tuple[Path, ...]:
+        known = self.source.ispc_file.compiler if self.source.ispc_file else None
+        return known.files() if known and program == known.path else programs_folders(program)
+
+    def must_wait(self) -> bool:
+        """Return True if the source cannot be compiled here for want of ispc; `waits_for` says so then."""
+        if not ispc.must_wait(self.source.text, self.source.ispc_file):
+            return False
+        self.waits_for = ispc.TOOL
+        return True
+
+    def may_lack_ispc(self, message: str) -> str:
+        """The message of a failure. Without ispc, functions of module.ispc may be what the source lacks, and nobody can
+        tell here."""
+        if not message or self.source.ispc_file is None or not self.source.ispc_file.cannot_be_compiled:
+            return message
+        self.waits_for = ispc.TOOL
+        return f"{ispc.LACKING}\nWithout it the compiler says:\n{message}"
+
+    def too_large(self, made: Path) -> str:
+        """Return the reason that an object is refused for its size, or "". What is not there is another's affair."""
+        with contextlib.suppress(FileNotFoundError):
+            if (size := made.lstat().st_size) > self.options.largest_bytes:
+                return (
+                    f"the compiled file has {size_text(size)}; it may have {size_text(self.options.largest_bytes)}\n"
+                    "hint: look for huge arrays with values in the source, and fill them while the program runs"
+                )
+        return ""
+
+    def explain(self, failure: Finished, probed: Callable[[], Iterable[Finished]] | None = None) -> str:
+        """Describe what is wrong with the source. Raises KitError where the compiler misses a file of its own.
+
+        `probed` builds PROBE in the same sandbox and gives how its stages ended. It is called only where the output
+        says that the compiler is broken, and None where the compiler is known to work.
+        """
+        if probed is not None and BROKEN.search(failure.output.decode(errors="replace")):
+            for finished in probed():
+                if broken := BROKEN.search(finished.output.decode(errors="replace")):
+                    raise KitError(
+                        f"the compiler cannot be used in this sandbox: it {one_line(broken[1], 200)}"
+                    )
+        self.options.tell("inspection")
+        texts = {
+            "module.cpp": self.source.text,
+            ispc.SOURCE: self.source.ispc_file.text if self.source.ispc_file else b"",
+        }
+        sources = {name: text.decode(errors="replace") for name, text in texts.items()}
+        return diagnostics.explain(failure, sources, timeout_s=self.options.timeout_s)
+
+    def compile_ispc(self, room: compiling.Room, deadline: float) -> str:
+        """Make the header and the object of module.ispc, if there is one that can be compiled; a message or ""."""
+        handed_in = self.source.ispc_file
+        if handed_in is not None and handed_in.is_empty:
+            room.put(ispc.HEADER, ispc.EMPTY_HEADER)
+            return ""
+        if handed_in is None or handed_in.compiler is None:
+            return ""
+        timeout_s = deadline - time.monotonic()
+        finished = self.run_ispc(handed_in.compiler, handed_in.text, room, timeout_s)
+        if finished is not None and finished.returncode == 0 and not finished.timed_out:
+            return ""
+        if finished is None or (not finished.timed_out and not self.ispc_runs(handed_in.compiler)):
+            self.waits_for = ispc.TOOL
+            return ispc.DOES_NOT_RUN
+        return self.explain(finished)
+
+    def run_ispc(
+        self, compiler: ispc.Compiler, text: bytes, room: compiling.Room, timeout_s: float
+    ) -> Finished | None:
+        """Have it compile this text in a room; None when the sandbox does not let it start."""
+        room.put(ispc.SOURCE, text)
+        try:
+            command = compiler.command(ispc.SOURCE, self.source.defines)
+            return self.run(command, room.folder, timeout_s, room)
+        except KitError:
+            return None
+
+    def ispc_runs(self, compiler: ispc.Compiler) -> bool:
+        """Return True if it compiles a file of the kit's own in this sandbox."""
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, None) as room,
+        ):
+            finished = self.run_ispc(compiler, ispc.PROBE, room, ispc.PROBE_TIMEOUT_S)
+            return finished is not None and finished.returncode == 0 and not finished.timed_out
+
+
+def run_limited_compiler(command: Sequence[str], place: Path, timeout_s: float) -> Finished:
+    """Run a compiler in `place` under the limits of all of them, in no sandbox: for the kit's own sources."""
+    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    return run_limited(
+        command,
+        cwd=place,
+        timeout_s=max(0.0, timeout_s),
+        memory_bytes=COMPILER_MEMORY_BYTES,
+        output_bytes=COMPILER_OUTPUT_BYTES,
+        env={**environment, "LC_ALL": "C", "TMPDIR": str(place)},
+    )
+
+
+# ---- flags and words
+
+
+def read_source(source: Path) -> bytes:
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {source}: {error.strerror}") from error
+
+
+def define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:
+    for name in defines:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise UsageError(f"-D {name}: a macro's name is letters, digits and underscores")
+    return tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
+
+
+def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
+    """Plain text with byte columns, whatever the terminal; `grader.source.diagnostics` reads it."""
+    limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
+    columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()
+    return (placemark.PLAIN, limit, *columns)
+
+
+def clock_flags() -> tuple[str, ...]:
+    """The compiler's clock stands still: a source whose text is a matter of the second would be another file each time,
+    and an object in the cache one of them. Without `-w` compilers warn of it."""
+    fixed = {"DATE": "Jan  1 1970", "TIME": "00:00:00", "TIMESTAMP": "Thu Jan  1 00:00:00 1970"}
+    return ("-Wno-builtin-macro-redefined", *(f'-D__{name}__="{value}"' for name, value in fixed.items()))
+
+
+def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
+    """Flags that put a header in front of the source, precompiled in `folder` as NAME.gch."""
+    if tools.family == "clang":
+        return ("-include-pch", str(folder / f"{name}.gch"))
+    # gcc looks for NAME.gch in each directory of the include path before it looks for NAME: should the entry have been
+    # pruned a moment ago, it finds the header itself.
+    return (f"-I{folder}", "-include", name)
+
+
+def named(message: str, source: Path) -> str:
+    """A compiler's message with the student's name of the file: compilers know it by one name, so that equal sources
+    share an object."""
+    return re.sub(r"\Amodule\.cpp(?=:)", lambda _: one_line(source.name), message)
+
+
+def contents_of(*folders: Path) -> list[bytes]:
+    """Names and contents of all files below these folders, for a key."""
+    found = []
+    for folder in folders:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            found += [str(path.relative_to(folder)).encode(), path.read_bytes()]
+    return found
+
+
+def digest(*parts: bytes) -> str:
+    made = hashlib.sha256()
+    for part in parts:
+        made.update(len(part).to_bytes(8, "little") + part)
+    return made.hexdigest()[:32]

@@ -1,0 +1,103 @@
+"""Facts that an editor needs to understand a student's file: the compile command, as `compile_commands.json` holds it.
+
+clangd reads a compiler's command, and not a precompiled header of gcc's. So the header stands in the command as text,
+and the folders that it includes from lie in the cache, where no build removes them. `omp.h` is the compiler's own:
+clangd knows the C++ library of gcc, but not the folder of that header.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from grader.backends.native import standin
+from grader.backends.native.compilers import SHIM, contents_of, define_flags, digest
+from grader.backends.native.toolchain import (
+    Toolchain,
+    cache_root,
+    default_flags,
+    libomp_prefix,
+    openmp_flags,
+    toolchain,
+    torch_files,
+)
+from grader.core.errors import KitError
+
+#: Which headers stand in for torch's, or are torch's own.
+Headers = Literal["light", "full"]
+FILE = "compile_commands.json"
+#: An editor may say more than a judged build, which is silent about all but errors.
+GCC_OMP = "gcc_omp.h"
+#: An attribute of gcc's with arguments, which clang does not know in this form.
+OMP = f'#pragma once\n#define __malloc__(...)\n#include "{GCC_OMP}"\n#undef __malloc__\n'
+WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
+
+
+def commands(source: Path, headers: Headers, defines: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The entries of `compile_commands.json` for a source: with the kit's tensors, as it is judged ("light"), or with
+    torch's own headers ("full").
+
+    Raises UsageError for a macro's name that is none, KitError where there is no compiler, or no torch for "full".
+    """
+    tools = toolchain()
+    path = source.resolve()
+    words = [
+        str(tools.compiler),
+        f"-std={tools.cxx_standard}",
+        *default_flags(tools.machine),
+        *openmp_flags(tools.system, tools.family, libomp_prefix())[0],
+        "-DTORCH_EXTENSION_NAME=gpt149_module",
+        *define_flags(defines),
+        *WARNINGS,
+        *(_light(tools) if headers == "light" else _full(tools)),
+        "-c",
+        str(path),
+    ]
+    return [{"directory": str(path.parent), "file": str(path), "arguments": words}]
+
+
+def _light(tools: Toolchain) -> list[str]:
+    # As headers of the system: what an editor would say of them is nothing to the student.
+    folders = (_included(tools, standin.write_headers), standin.PLAIN, SHIM)
+    return ["-include", standin.HEADER, *(word for folder in folders for word in ("-isystem", str(folder)))]
+
+
+def _full(tools: Toolchain) -> list[str]:
+    torch = torch_files()
+    folders = [*torch.include_dirs, *filter(None, [torch.python_include_dir])]
+    words = [word for folder in folders for word in ("-isystem", str(folder))]
+    abi = () if torch.cxx11_abi is None else (f"-D_GLIBCXX_USE_CXX11_ABI={torch.cxx11_abi}",)
+    return ["-isystem", str(_included(tools, _nothing)), *words, *abi]
+
+
+def _nothing(folder: Path) -> None:
+    """Torch's own headers lie where torch is."""
+
+
+def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
+    """A folder of the cache with what `fill` puts there, and the compiler's omp.h."""
+    made = digest(
+        repr(tools).encode(), repr(standin.HEADERS).encode(), fill.__name__.encode(), *contents_of(SHIM)
+    )
+    folder = cache_root() / "editor" / made
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fill(folder)
+        if tools.family == "gcc":
+            named = subprocess.run(
+                [str(tools.compiler), "-print-file-name=include/omp.h"],
+                capture_output=True,
+                text=True,
+                timeout=20,
+            ).stdout.strip()
+            if Path(named).is_file():
+                shutil.copyfile(named, folder / GCC_OMP)
+                (folder / "omp.h").write_text(OMP)
+    except OSError as error:
+        raise KitError(
+            f"cannot write the cache {folder}: {error.strerror}; point GPT149_CACHE elsewhere"
+        ) from error
+    return folder

@@ -1,0 +1,85 @@
+// Frames over the judge's two pipes: header length (u32) and payload length (u64), little endian, a JSON header, the
+// payload. As in grader/runner/runner.py; but the judge may have put a request's payload into memory that it holds open too,
+// and then that of the answer is expected there (grader/runner/payloads.py).
+#ifndef GPT149_INSIDE_PIPES_H
+#define GPT149_INSIDE_PIPES_H
+
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <vector>
+
+namespace gpt149_inside {
+
+constexpr int kRequests = 3, kReplies = 4, kPayloads = 5;
+constexpr size_t kFrame = 12;
+constexpr uint64_t kInMemory = uint64_t{1} << 63;
+
+inline void drop(std::vector<iovec> &parts, size_t count) {
+  size_t whole = 0;
+  while (whole < parts.size() && count >= parts[whole].iov_len) count -= parts[whole++].iov_len;
+  parts.erase(parts.begin(), parts.begin() + static_cast<long>(whole));
+  if (count > 0) {
+    parts[0].iov_base = static_cast<char *>(parts[0].iov_base) + count;
+    parts[0].iov_len -= count;
+  }
+}
+
+template <class Move>
+bool move_all(std::vector<iovec> parts, Move move) {
+  drop(parts, 0);
+  while (!parts.empty()) {
+    const ssize_t count = move(parts.data(), static_cast<int>(parts.size() < IOV_MAX ? parts.size() : IOV_MAX));
+    if (count == 0 || (count < 0 && errno != EINTR)) return false;
+    if (count > 0) drop(parts, static_cast<size_t>(count));
+  }
+  return true;
+}
+
+// False when the judge closed the pipe first.
+inline bool read_exactly(std::vector<iovec> parts) {
+  return move_all(std::move(parts), [](iovec *first, int count) { return readv(kRequests, first, count); });
+}
+
+// All parts to or from the beginning of the memory: `move` is pread or pwrite.
+template <class Move>
+bool move_in_memory(const std::vector<iovec> &parts, Move move) {
+  off_t at = 0;
+  for (auto &part : parts) {
+    auto *data = static_cast<char *>(part.iov_base);
+    for (size_t done = 0; done < part.iov_len;) {
+      const ssize_t count = move(kPayloads, data + done, part.iov_len - done, at);
+      if (count == 0 || (count < 0 && errno != EINTR)) return false;
+      if (count < 0) continue;
+      done += static_cast<size_t>(count);
+      at += count;
+    }
+  }
+  return true;
+}
+
+inline bool read_payload(const std::vector<iovec> &parts, bool in_memory) {
+  return in_memory ? move_in_memory(parts, pread) : read_exactly(parts);
+}
+
+// At once where the pipe has room: the reader wakes up for each write.
+inline void reply(const std::string &header, const std::vector<iovec> &payload, bool in_memory) {
+  uint64_t bytes = 0;
+  for (auto &part : payload) bytes += part.iov_len;
+  const auto length = static_cast<uint32_t>(header.size());
+  char frame[kFrame];
+  std::memcpy(frame, &length, 4);
+  std::memcpy(frame + 4, &bytes, 8);
+  std::vector<iovec> parts = {{frame, kFrame}, {const_cast<char *>(header.data()), header.size()}};
+  if (!in_memory) parts.insert(parts.end(), payload.begin(), payload.end());
+  else if (!move_in_memory(payload, pwrite)) _exit(0);
+  if (!move_all(std::move(parts), [](iovec *first, int count) { return writev(kReplies, first, count); })) _exit(0);
+}
+
+}  // namespace gpt149_inside
+
+#endif

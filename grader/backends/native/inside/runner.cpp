@@ -1,0 +1,371 @@
+// The untrusted side without Python and torch: the student's object (or the reference) and this main are one program,
+// which answers calls over a pipe until it closes. grader/runner/runner.py describes the messages; this is the same protocol,
+// less what only torch can do. Nothing that this program says is believed beyond the bytes of its output.
+//
+// Static initialisers of the student's object run before main, and so under the lock that was put on before this
+// program was started (launch.cpp). Everything of ours has the name of a namespace that no student uses: all of it is
+// linked into one program.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+#include "plain/plain_aligned.h"
+#include "delays.h"
+#include "json.h"
+#include "pipes.h"
+#include "program.h"
+
+namespace gpt149_inside {
+
+// The function threw, or was asked for in a way that it cannot be called.
+struct Failed {
+  std::string message;
+};
+
+// ---- memory
+
+size_t width_of(int64_t dtype) { return dtype == 6 || dtype == 3 ? 4 : dtype == 4 || dtype == 7 ? 8 : 0; }
+
+int32_t number_of(const std::string &dtype) {
+  return dtype == "float64" ? 7 : dtype == "int64" ? 4 : dtype == "int32" ? 3 : 6;
+}
+
+// What has been freed stays for the next call. A process with torch in it comes to do the same after some calls, as the
+// C library learns from what is freed and the heap's end is never free; here it would give back and fetch 2,000 pages at
+// each call of part 1 (measured). Memory of 32 MiB and more is mapped and given back there, too.
+void keep_memory() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
+
+// A tensor's memory: begins on a cache line, as torch's own, and is no longer than asked, so that a sanitizer sees what
+// lies beyond.
+class Array {
+ public:
+  Array(std::vector<int64_t> shape, int32_t dtype) : shape_(std::move(shape)), dtype_(dtype) {
+    for (int64_t size : shape_) elements_ *= size;
+    if (bytes() > 0) data_ = aligned(bytes(), &base_);
+  }
+  Array(const Array &) = delete;
+  Array &operator=(const Array &) = delete;
+  ~Array() { std::free(base_); }
+  void clear() {
+    if (bytes() > 0) std::memset(data_, 0, bytes());
+  }
+  size_t bytes() const { return static_cast<size_t>(elements_) * width_of(dtype_); }
+  iovec part() const { return {data_, bytes()}; }
+  template <class T>
+  T *of() const { return static_cast<T *>(data_); }
+  Gpt149Tensor tensor() const { return {data_, static_cast<int64_t>(shape_.size()), shape_.data(), dtype_}; }
+  Gpt149Vector vector() const { return {static_cast<float *>(data_), elements_}; }
+  const std::vector<int64_t> &shape() const { return shape_; }
+  int64_t elements() const { return elements_; }
+
+ private:
+  std::vector<int64_t> shape_;
+  int32_t dtype_;
+  int64_t elements_ = 1;
+  void *data_ = nullptr, *base_ = nullptr;
+};
+
+using Arrays = std::vector<std::shared_ptr<Array>>;
+
+std::vector<iovec> parts_of(const Arrays &arrays) {
+  std::vector<iovec> parts;
+  for (auto &array : arrays) parts.push_back(array->part());
+  return parts;
+}
+
+// ---- calls
+
+// One argument, laid out for C: `cell()` is what the function gets a pointer to.
+struct Argument {
+  std::shared_ptr<Array> array;
+  bool is_workspace = false;
+  int column = -1;
+  char code = '?';
+  int64_t whole = 0;
+  double real = 0;
+  Gpt149Tensor tensor = {};
+  Gpt149Vector vector = {};
+
+  void set(double value) {
+    real = value;
+    whole = static_cast<int64_t>(value);
+  }
+  void *cell() {
+    if (code == 'T') return &tensor;
+    if (code == 'V' || code == 'W') return &vector;
+    if (code == 'f' || code == 'd') return &real;
+    return &whole;
+  }
+};
+
+// One function with its arguments, ready to be called once or row by row.
+class Invocation {
+ public:
+  Invocation(const Json &request, const Arrays &inputs) {
+    const std::string &name = request.find("function")->text;
+    while (index_ < gpt149_count() && name != gpt149_name(index_)) index_++;
+    if (index_ == gpt149_count()) throw Failed{"there is no function " + name};
+    const char *signature = gpt149_signature(index_);
+    const std::string codes(std::strchr(signature, '(') + 1, std::strchr(signature, ')'));
+    writes_output_ = signature[0] == 'O';
+    output_shape_ = request.find("output_shape")->whole_numbers();
+    const auto &items = request.find("arguments")->items;
+    if (codes.size() != items.size())
+      throw Failed{name + " takes " + std::to_string(codes.size()) + " arguments, not " + std::to_string(items.size())};
+    for (size_t k = 0; k < items.size(); k++) arguments_.push_back(argument(items[k], codes[k], inputs));
+    for (auto &each : arguments_) cells_.push_back(each.cell());
+    if (writes_output_) cells_.push_back(&output_);
+  }
+  Invocation(const Invocation &) = delete;
+  Invocation &operator=(const Invocation &) = delete;
+
+  const Gpt149Result &call() {
+    if (writes_output_) {
+      written_ = std::make_unique<Array>(output_shape_, 6);
+      written_->clear();
+      output_ = written_->tensor();
+    }
+    if (gpt149_call(index_, cells_.data(), &result_) != 0) throw Failed{result_.error};
+    if (writes_output_) {
+      result_.kind = kTensor;
+      result_.dtype = output_.dtype;
+      result_.data = output_.data;
+      result_.ndim = output_.ndim;
+      for (size_t k = 0; k < output_shape_.size() && k < 8; k++) result_.sizes[k] = output_shape_[k];
+    }
+    return result_;
+  }
+  void release() {
+    if (!writes_output_) gpt149_release(&result_);
+    written_.reset();
+  }
+  void set_columns(const double *row) {
+    for (auto &each : arguments_)
+      if (each.column >= 0) each.set(row[each.column]);
+  }
+  void clear_workspace() {
+    for (auto &each : arguments_)
+      if (each.is_workspace) each.array->clear();
+  }
+
+ private:
+  static Argument argument(const Json &item, char code, const Arrays &inputs) {
+    Argument made;
+    made.code = code;
+    if (const Json *input = item.find("input")) {
+      made.array = inputs.at(static_cast<size_t>(input->whole));
+    } else if (const Json *zeros = item.find("zeros")) {
+      made.array = std::make_shared<Array>(zeros->whole_numbers(), 6);
+      made.array->clear();
+      made.is_workspace = true;
+    } else if (const Json *column = item.find("column")) {
+      made.column = static_cast<int>(column->whole);
+    } else if (const Json *value = item.find("value")) {
+      made.set(value->number);
+      made.whole = value->whole;
+    }
+    const bool takes_array = code == 'T' || code == 'V' || code == 'W';
+    if (code != '?' && takes_array != (made.array != nullptr))
+      throw Failed{std::string("a parameter of type ") + code + (takes_array ? " is given a number" : " is given a tensor")};
+    if (made.array != nullptr) {
+      made.tensor = made.array->tensor();
+      made.vector = made.array->vector();
+    }
+    return made;
+  }
+
+  int32_t index_ = 0;
+  bool writes_output_ = false;
+  std::vector<int64_t> output_shape_;
+  std::vector<Argument> arguments_;
+  std::vector<void *> cells_;
+  std::unique_ptr<Array> written_;
+  Gpt149Tensor output_ = {};
+  Gpt149Result result_ = {};
+};
+
+// ---- replies
+
+std::string answered(int64_t kind, int64_t dtype, const std::vector<int64_t> &shape, const std::string &more = "") {
+  return "{\"status\": \"ok\", \"kind\": " + std::to_string(kind) + ", \"dtype\": " + std::to_string(dtype) +
+         ", \"shape\": " + written(shape) + more + "}";
+}
+
+// Header and bytes of what a function returned. More bytes than `most` are withheld.
+std::string described(const Gpt149Result &result, uint64_t most, iovec *payload) {
+  const int64_t dimensions = result.ndim < 0 ? 0 : result.ndim > 8 ? 8 : result.ndim;
+  std::vector<int64_t> shape(result.sizes, result.sizes + dimensions);
+  *payload = {nullptr, 0};
+  if (result.kind == kVector) shape = {result.sizes[0]};
+  if (result.kind == kVector || result.kind == kTensor) {
+    uint64_t bytes = result.kind == kVector ? 4 : width_of(result.dtype);
+    for (int64_t size : shape) bytes *= static_cast<uint64_t>(size);
+    *payload = {result.data, bytes};
+  }
+  std::string more = ", \"number\": " + written(result.number);
+  if (payload->iov_len > most) {
+    more += ", \"withheld\": true";
+    *payload = {nullptr, 0};
+  }
+  return answered(result.kind, result.dtype, shape, more);
+}
+
+// ---- serving requests
+
+class Served {
+ public:
+  void greet() {
+    std::string functions;
+    for (int32_t k = 0; k < gpt149_count(); k++)
+      functions += (k > 0 ? ", [" : "[") + quoted(gpt149_name(k)) + ", " + quoted(gpt149_signature(k)) + "]";
+    reply("{\"status\": \"loaded\", \"functions\": [" + functions + "]}", {}, false);
+  }
+
+  void serve() {
+    char frame[kFrame];
+    while (read_exactly({{frame, kFrame}})) {
+      uint32_t length = 0;
+      uint64_t payload = 0;
+      std::memcpy(&length, frame, 4);
+      std::memcpy(&payload, frame + 4, 8);
+      in_memory_ = (payload & kInMemory) != 0;
+      std::string text(length, '\0');
+      if (!read_exactly({{&text[0], length}})) return;
+      try {
+        // Without a header: the last call once more, with other bytes in its inputs. That call had to say "keep".
+        if (length == 0) {
+          call_again();
+        } else {
+          const Json request = Reader(text).value();
+          keep_ = nullptr;
+          auto inputs = read_inputs(*request.find("inputs"));
+          const std::string &op = request.find("op")->text;
+          if (op == "table") table(request, std::move(inputs));
+          else if (op == "reserve") reserve(static_cast<size_t>(request.find("reserved_bytes")->whole));
+          else call(request, std::move(inputs));
+        }
+      } catch (const Failed &failure) {
+        reply("{\"status\": \"exception\", \"message\": " + quoted(failure.message.c_str()) + "}", {}, in_memory_);
+      }
+      // The student's printf must be in the capture even if the runner is killed at its next call.
+      std::fflush(nullptr);
+    }
+  }
+
+ private:
+  struct Call {
+    Arrays inputs;
+    std::unique_ptr<Invocation> invocation;
+    uint64_t most_bytes;
+    bool echoes, delays;
+  };
+
+  Arrays read_inputs(const Json &specs) {
+    Arrays inputs;
+    for (auto &spec : specs.items)
+      inputs.push_back(
+          std::make_shared<Array>(spec.find("shape")->whole_numbers(), number_of(spec.find("dtype")->text)));
+    if (!read_payload(parts_of(inputs), in_memory_)) _exit(0);
+    return inputs;
+  }
+
+  void call(const Json &request, Arrays inputs) {
+    auto made = std::make_unique<Call>();
+    made->inputs = std::move(inputs);
+    made->invocation = std::make_unique<Invocation>(request, made->inputs);
+    made->most_bytes = static_cast<uint64_t>(request.find("max_output_bytes")->whole);
+    made->echoes = request.is_true("echo_inputs");
+    made->delays = request.is_true("delays");
+    Call &kept = *made;
+    // For who wants to know what all but the call costs (labs/attention/studies/cachegrind.py).
+    if (request.is_true("without_the_call")) return reply(answered(kVoid, 0, {}), {}, in_memory_);
+    if (request.is_true("keep")) keep_ = std::move(made);
+    answer(kept);
+  }
+
+  void call_again() {
+    if (keep_ == nullptr) throw Failed{"there is no call to repeat"};
+    if (!read_payload(parts_of(keep_->inputs), in_memory_)) _exit(0);
+    keep_->invocation->clear_workspace();
+    answer(*keep_);
+  }
+
+  void answer(Call &call) {
+    const Gpt149Result *result = nullptr;
+    {
+      Delays delays(call.delays);
+      result = &call.invocation->call();
+    }
+    iovec output;
+    const std::string header = described(*result, call.most_bytes, &output);
+    std::vector<iovec> payload = {output};
+    if (call.echoes)
+      for (auto &part : parts_of(call.inputs)) payload.push_back(part);
+    reply(header, payload, in_memory_);
+    call.invocation->release();
+  }
+
+  // An accessor, called for each row of the last input, a float64 table whose columns are scalar arguments. The vector
+  // argument is one buffer throughout, so what one row writes the next may read; it is returned after the numbers.
+  void table(const Json &request, Arrays inputs) {
+    const std::shared_ptr<Array> rows = inputs.back();
+    inputs.pop_back();
+    Invocation invocation(request, inputs);
+    const int64_t count = rows->shape().at(0), columns = count > 0 ? rows->elements() / count : 0;
+    Array numbers({count}, 7);
+    for (int64_t r = 0; r < count; r++) {
+      invocation.set_columns(rows->of<double>() + r * columns);
+      numbers.of<double>()[r] = invocation.call().number;
+      invocation.release();
+    }
+    std::vector<iovec> payload = {numbers.part()};
+    for (auto &part : parts_of(inputs)) payload.push_back(part);
+    reply(answered(kNumber, 7, {count}), payload, in_memory_);
+  }
+
+  // Touches so much memory and frees it: what is called next finds pages that have been written before, wherever the C
+  // library keeps what is freed. In pieces, since a large one would be mapped and given back.
+  void reserve(size_t bytes) {
+    constexpr size_t kPiece = 8 << 20;
+    std::vector<void *> pieces;
+    for (size_t from = 0; from < bytes; from += kPiece) {
+      void *piece = std::malloc(kPiece);
+      if (piece == nullptr) break;
+      pieces.push_back(std::memset(piece, 1, kPiece));
+    }
+    for (void *piece : pieces) std::free(piece);
+    reply(answered(kVoid, 0, {}), {}, in_memory_);
+  }
+
+  std::unique_ptr<Call> keep_;
+  bool in_memory_ = false;
+};
+
+}  // namespace gpt149_inside
+
+// A student's file may have a main of its own, which nobody calls: the linker gives the start files this one instead.
+#if defined(__APPLE__)
+int main() {
+#else
+extern "C" int __wrap_main() {
+#endif
+  gpt149_inside::keep_memory();
+  gpt149_inside::Served served;
+  served.greet();
+  served.serve();
+  // Nothing at the end of a student's objects is anybody's business.
+  _exit(0);
+}

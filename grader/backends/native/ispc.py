@@ -1,0 +1,215 @@
+"""module.ispc, a second file that a submission may hold: when it has to be compiled, and by which command.
+
+`torch.torchbuild` compiles it in the same sandbox as module.cpp, before it: `ispc` makes the header
+module_ispc.h, which module.cpp includes, and an object that is linked to it. Nothing here parses a student's file: the
+judge only looks whether it holds anything but white space and comments. One that does not gets an empty header from the
+kit, since ispc refuses an empty file.
+
+A machine without `ispc` cannot judge such a submission. That is not its author's fault: the verdict is `unjudged`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.backends.native.toolchain import X86
+from grader.core.errors import UsageError
+
+TOOL = "ispc"
+SOURCE, HEADER, OBJECT = "module.ispc", "module_ispc.h", "module_ispc.o"
+WHERE_FROM = "https://ispc.github.io"
+#: Longer than any submission may be: what is longer is not looked at, and counts as not empty.
+LONGEST_EMPTY_BYTES = 1 << 20
+VERSION_TIMEOUT_S, PROBE_TIMEOUT_S = 20.0, 60.0
+NOT_SPACE = re.compile(rb"\S")
+
+#: Files that use ispc's functions say `using namespace ispc`, which a header has to declare.
+EMPTY_HEADER = b"#pragma once\nnamespace ispc {}\n"
+#: A program that every ispc compiles. When this fails too, it is not the student's file that is at fault.
+PROBE = b"export void gpt149_probe(uniform float values[]) { values[programIndex] = 0; }\n"
+
+LACKING = (
+    f"This machine has no {TOOL} that runs, and {SOURCE} has to be compiled by it: nothing is judged, and no points "
+    f"are lost. Install it ({WHERE_FROM}), put it on the PATH, and judge again."
+)
+DOES_NOT_RUN = (
+    f"The {TOOL} of this machine compiles not even a file of the kit's own in the sandbox: nothing is judged, and no "
+    f"points are lost. Install one that every user can read and run ({WHERE_FROM}), and judge again."
+)
+LEFT_OUT = f"{SOURCE} was left out: there is no {TOOL} on this machine that runs ({WHERE_FROM})"
+
+#: What ispc's avx2 targets use besides AVX2 itself, as /proc/cpuinfo names it.
+AVX2_FLAGS = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """An `ispc` that runs. `version` is what it says of itself; `target` is the instruction set and gang size."""
+
+    path: str
+    modified_ns: int
+    size_bytes: int
+    version: str
+    arch: str
+    target: str
+
+    def command(self, source: str, macros: Sequence[str] = ()) -> list[str]:
+        """The command line, to be run in the folder of `source`; it leaves HEADER and OBJECT there."""
+        flags = ("-O3", "--pic", f"--arch={self.arch}", f"--target={self.target}", *macros)
+        return [self.path, *flags, source, "-h", HEADER, "-o", OBJECT]
+
+    def files(self) -> tuple[Path, ...]:
+        """What it needs to see of the machine besides the system's folders: itself, its libraries and its own files.
+
+        Not all of the folder that its bin lies in, which may be somebody's home.
+        """
+        program = Path(self.path)
+        prefix = program.parent.parent
+        parts = [prefix / "lib", prefix / "lib64", prefix / "share" / TOOL]
+        return (program, *(part for part in parts if prefix != Path("/") and part.is_dir()))
+
+
+@dataclass(frozen=True)
+class IspcFile:
+    """A module.ispc that was handed in. `compiler` is None where this machine has none that runs."""
+
+    text: bytes
+    compiler: Compiler | None
+
+    @property
+    def is_empty(self) -> bool:
+        return is_empty(self.text)
+
+    @property
+    def cannot_be_compiled(self) -> bool:
+        return self.compiler is None and not self.is_empty
+
+
+def beside(source: Path) -> IspcFile | None:
+    """The module.ispc in the folder of `source`, with this machine's compiler for it; None where there is none.
+
+    Raises UsageError when it cannot be read.
+    """
+    path = source.parent / SOURCE
+    if not path.is_file():
+        return None
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    return IspcFile(text, compiler())
+
+
+def is_empty(text: bytes) -> bool:
+    """Return True if a file holds nothing but white space and whole comments. Linear in its length, and bounded."""
+    if len(text) > LONGEST_EMPTY_BYTES:
+        return False
+    at = 3 if text.startswith(b"\xef\xbb\xbf") else 0
+    while found := NOT_SPACE.search(text, at):
+        opening, closing = text[found.start() : found.start() + 2], -1
+        if opening == b"//":
+            closing = text.find(b"\n", found.end())
+            if closing < 0:
+                return True
+        elif opening == b"/*":
+            closing = text.find(b"*/", found.start() + 2) + 1
+        if closing <= 0:
+            return False
+        at = closing + 1
+    return True
+
+
+def must_wait(text: bytes, handed_in: IspcFile | None) -> bool:
+    """Return True if a module.cpp with this text cannot be compiled here, for want of `ispc` alone.
+
+    One that nowhere names the header may do without: module.ispc may be a leftover.
+    """
+    return handed_in is not None and handed_in.cannot_be_compiled and HEADER.encode() in text
+
+
+def waits_for(source: Path) -> str:
+    """The tool that a submission will have to wait for, as far as can be told before it is built; "" for none.
+
+    Reads both of its files. What cannot be read waits for nothing: building it will say why.
+    """
+    try:
+        handed_in = beside(source)
+        return TOOL if handed_in is not None and must_wait(source.read_bytes(), handed_in) else ""
+    except (OSError, UsageError):
+        return ""
+
+
+def describe(source: Path) -> dict[str, object]:
+    """What a result file records of the toolchain: `ispc`, for a submission that it compiled a file of."""
+    handed_in = beside(source)
+    if handed_in is None or handed_in.is_empty or handed_in.compiler is None:
+        return {}
+    return {"ispc": f"{handed_in.compiler.version}, target {handed_in.compiler.target}"}
+
+
+# ---- the compiler of this machine
+
+
+def compiler() -> Compiler | None:
+    """The `ispc` on the PATH, if it runs."""
+    found = shutil.which(TOOL)
+    if found is None:
+        return None
+    path = os.path.realpath(found)
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return _compiler_at(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=4)
+def _compiler_at(path: str, modified_ns: int, size_bytes: int) -> Compiler | None:
+    try:
+        ended = subprocess.run(
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = version_of(ended.stdout) if ended.returncode == 0 else ""
+    if not version:
+        return None
+    arch, target = target_of(platform.machine(), _processor_flags())
+    return Compiler(path, modified_ns, size_bytes, version, arch, target)
+
+
+def version_of(said: str) -> str:
+    """The line of `ispc --version` that names it; "" for what no ispc says."""
+    return next((line.strip() for line in said.splitlines() if TOOL in line.lower()), "")[:200]
+
+
+def target_of(machine: str, flags: frozenset[str]) -> tuple[str, str]:
+    """`--arch` and `--target` for a processor. The published command has avx2-i32x8: gangs of eight, everywhere."""
+    if machine.lower() not in X86:
+        return "aarch64", "neon-i32x8"
+    return "x86-64", "avx2-i32x8" if flags >= AVX2_FLAGS else "sse4-i32x8"
+
+
+def _processor_flags() -> frozenset[str]:
+    """The instruction sets of this processor as Linux names them; empty where it does not say."""
+    try:
+        with open("/proc/cpuinfo") as facts:
+            for line in facts:
+                if line.startswith("flags"):
+                    return frozenset(line.partition(":")[2].split())
+    except OSError:
+        pass
+    return frozenset()

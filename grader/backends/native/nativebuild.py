@@ -1,0 +1,433 @@
+"""From a student's module.cpp to a program without Python and torch: the native runner around the student's object.
+
+Theory of operation. The unchanged file is compiled with the published flags against the stand-in for torch's tensors
+(`native.standin`), which is precompiled once for each set of flags. The object is linked with the stand-in's own,
+the runner (inside/runner.cpp), the C++ library and OpenMP into one static program, or one with those libraries alone
+beside it where the machine's compiler cannot make it static. Front end, assembler and linker are processes of their
+own, each with its own view of the machine (`native.stages`). The kit's own objects, and what kind of program this
+compiler can make, are found out once and kept in the cache.
+
+The reference is a program of the same kind around its own kernels (inside/reference.cpp): the same runner, the same
+libraries and flags of the linker.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from grader.backends.native import ispc, sanitize, stages, standin
+from grader.backends.native.compilers import (
+    PROBE,
+    SHIM,
+    Compilers,
+    Source,
+    Stage,
+    clock_flags,
+    contents_of,
+    define_flags,
+    digest,
+    named,
+    read_source,
+    run_limited_compiler,
+)
+from grader.backends.native.standin import Prepared, Refusal, refusal
+from grader.backends.native.toolchain import (
+    NO_COMPILER_AT_LINK,
+    Toolchain,
+    cache_root,
+    libomp_prefix,
+    no_compiler_at_link,
+    openmp_flags,
+    toolchain,
+)
+from grader.backends.records import Build, BuildOptions
+from grader.core import objectcache
+from grader.core.errors import KitError
+from grader.sandbox import Finished, compiling
+
+INSIDE = Path(__file__).resolve().parent / "inside"
+OBJECT, PROGRAM, RUNNER, LAUNCH, TRIAL = "module.o", "program", "runner.o", "launch", "trial"
+VIEWS = "views.json"
+#: Folders of the kit whose headers a student's file may read.
+KITS_HEADERS = (SHIM, standin.PLAIN, INSIDE)
+#: Ways to link a program, the best one first. None of the libraries is found by name once it is static.
+LINKAGES = {
+    "static-pie": ("-static-pie",),
+    "static": ("-static",),
+    "dynamic": ("-pie", "-static-libstdc++", "-static-libgcc"),
+}
+#: A program that watches its own accesses needs the sanitizers' libraries, which are shared with gcc.
+SANITIZED = "sanitized"
+SANITIZED_LINK = ("-fsanitize=address,undefined",)
+KIT_TIMEOUT_S = 120.0
+#: Flags of everything that is linked into a program, besides those that decide what code is made
+#: (`native.standin`).
+OWN_FLAGS = ("-fPIE", "-fvisibility=hidden")
+#: One object out of many. The names that only its parts know are left out: they would tell how a source is laid out.
+JOIN_FLAGS = ("-r", "-nostdlib", "-Wl,-x")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeBuild(Build):
+    """`program` is None unless `ok`. `linkage` is one of LINKAGES, or SANITIZED.
+
+    `refused` is about a file that compiles with torch and not without, as far as one can tell: what it uses of torch
+    that the stand-in lacks.
+    """
+
+    program: Path | None
+    linkage: str
+    refused: Refusal | None
+
+
+def build(source: Path, **options: Any) -> NativeBuild:
+    """Compile and link `source` (and a module.ispc beside it) without torch, or find the program in the cache.
+
+    `options` are fields of BuildOptions. A faulty source, or one that needs more of torch than there is, gives a build
+    with `ok` False, never an exception. Raises UsageError when `source` cannot be read or a macro's name is none,
+    KitError when the machine has no compiler.
+    """
+    started = time.monotonic()
+    wanted = BuildOptions(**options)
+    tools = toolchain()
+    recipe = NativeRecipe(
+        tools,
+        read_source(source),
+        ispc.beside(source),
+        (*(sanitize.FLAGS if wanted.sanitize else ()), *wanted.flags),
+        define_flags(wanted.defines or {}),
+    )
+    work = _Work(recipe, wanted)
+    cached = objectcache.touch(work.entry)
+    message, refused = ("", None) if cached else work.compile(source.name)
+    message = message or work.too_large(work.entry / OBJECT)
+    return NativeBuild(
+        ok=not message,
+        program=None if message else work.entry / PROGRAM,
+        object_path=None if message else work.entry / OBJECT,
+        linkage=work.linkage(kit(work.cache)),
+        cached=cached,
+        diagnostics=named(message, source),
+        refused=refused,
+        notes=recipe.notes(),
+        wall_s=time.monotonic() - started,
+        cpu_s=work.cpu_s,
+        key=work.key,
+        waits_for=work.waits_for,
+    )
+
+
+def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float:
+    """Make the stand-in and the kit's objects for these flags ahead of the first build.
+
+    Returns the CPU seconds that the stand-in took, 0.0 when it was there. Raises KitError when the kit's own sources
+    cannot be compiled.
+    """
+    return _made_ahead((*OWN_FLAGS, *flags), (), cache)[1].cpu_s
+
+
+def _made_ahead(flags: tuple[str, ...], macros: tuple[str, ...], cache: Path | None) -> tuple[Kit, Prepared]:
+    """All that no student's file decides, from the cache or made side by side: one after the other takes a fifth
+    longer."""
+    with ThreadPoolExecutor(1) as beside:
+        known = beside.submit(kit, cache)
+        prepared = standin.prepare(flags, macros, cache)
+        return known.result(), prepared
+
+
+# ---- what is compiled, and how
+
+
+def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return openmp_flags(tools.system, tools.family, libomp_prefix())
+
+
+def main_flags(tools: Toolchain) -> tuple[str, ...]:
+    """Of the linker: a main in the student's file is none that anybody calls (inside/runner.cpp)."""
+    return () if tools.system == "Darwin" else ("-Wl,--wrap=main",)
+
+
+def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) -> list[str]:
+    how = SANITIZED_LINK if linkage == SANITIZED else () if tools.system == "Darwin" else LINKAGES[linkage]
+    return [
+        str(tools.compiler),
+        *how,
+        *no_compiler_at_link(tools),
+        *main_flags(tools),
+        *objects,
+        *_openmp(tools)[1],
+        "-pthread",
+        "-o",
+        program,
+    ]
+
+
+@dataclass(frozen=True)
+class NativeRecipe(Source):
+    """Everything that decides what a program is."""
+
+    def key(self) -> str:
+        return digest(repr(self).encode(), *_kits_text())
+
+
+def _kits_text() -> list[bytes]:
+    return [
+        *contents_of(SHIM, standin.PLAIN, INSIDE),
+        repr((standin.HEADERS, LINKAGES, NO_COMPILER_AT_LINK, clock_flags())).encode(),
+    ]
+
+
+# ---- the kit's own objects
+
+
+@dataclass(frozen=True)
+class Kit:
+    """The kit's share of every program: the runner's object, the way of linking, and the launcher.
+    `views` are what each stage of a build sees of the machine."""
+
+    folder: Path
+    linkage: str
+    views: stages.Views
+
+    @property
+    def runner(self) -> Path:
+        return self.folder / RUNNER
+
+    @property
+    def launch(self) -> Path:
+        """The program that locks itself and becomes a runner (inside/launch.cpp)."""
+        return self.folder / LAUNCH
+
+
+def kit(cache: Path | None = None) -> Kit:
+    """The kit's objects, made once for each compiler. Raises KitError when that fails."""
+    cache, tools = cache or cache_root(), toolchain()
+    entry = cache / "objects" / f"{digest(repr(tools).encode(), *contents_of(INSIDE, SHIM))}.kit"
+    if not objectcache.touch(entry):
+        with objectcache.workplace(cache) as place:
+            _make_kit(tools, place)
+            objectcache.publish(place, entry)
+    return Kit(entry, (entry / "linkage").read_text(), _views(tools, cache))
+
+
+def _views(tools: Toolchain, cache: Path) -> stages.Views:
+    """Return the files that each stage sees, from the cache while they exist: the compiler takes 0.4 s."""
+    entry = cache / "objects" / f"{digest(repr(tools).encode(), stages.__doc__.encode())}.views"
+    if objectcache.touch(entry):
+        known = stages.Views.from_json(entry.read_text())
+        if known.are_there():
+            return known
+        entry.unlink(missing_ok=True)
+    made = stages.views(tools)
+    with objectcache.workplace(cache) as place:
+        (place / VIEWS).write_text(made.to_json())
+        objectcache.publish(place / VIEWS, entry)
+    return made
+
+
+def _make_kit(tools: Toolchain, place: Path) -> None:
+    compiler, openmp = str(tools.compiler), _openmp(tools)[0]
+    ours = (f"-std={tools.cxx_standard}", "-O2", "-fPIE", f"-I{INSIDE}", f"-I{SHIM}", "-c")
+    for name, flags in ((RUNNER, ()), ("trial.o", openmp)):
+        source = INSIDE / f"{Path(name).stem}.cpp"
+        _make([compiler, *ours, *flags, str(source), "-o", name], place)
+    linkage = next((each for each in LINKAGES if _works(tools, each, place)), None)
+    if linkage is None:
+        _make(_link(tools, "dynamic", [RUNNER, "trial.o"], TRIAL), place)
+        raise KitError("programs that this compiler makes do not start; try `python -m grader doctor`")
+    _open_to_runners(place / TRIAL)
+    (place / "linkage").write_text(linkage)
+    static = ("-static",) if linkage.startswith("static") else ()
+    launch = [str(INSIDE / "launch.cpp"), "-o", LAUNCH]
+    _make([compiler, f"-std={tools.cxx_standard}", "-O2", *static, *launch], place)
+
+
+def _works(tools: Toolchain, linkage: str, place: Path) -> bool:
+    """Return True if a program of this kind can be linked and does what inside/trial.cpp asks of it."""
+    if tools.system == "Darwin" and linkage != "dynamic":
+        return False
+    linked = _limited(_link(tools, linkage, [RUNNER, "trial.o"], TRIAL), place)
+    if linked.returncode != 0:
+        return False
+    # Its replies go where its errors go; requests there are none.
+    ran = _limited(["/bin/sh", "-c", "exec ./trial 3</dev/null 4>&1"], place)
+    return ran.returncode == 0 and b'"functions": []' in ran.output
+
+
+def _limited(command: Sequence[str], place: Path) -> Finished:
+    return run_limited_compiler(command, place, KIT_TIMEOUT_S)
+
+
+def _make(command: Sequence[str], place: Path) -> None:
+    """Compile or link something of the kit's. Raises KitError with the first error."""
+    finished = _limited(command, place)
+    if finished.returncode != 0 or finished.timed_out:
+        lines = finished.output.decode(errors="replace").splitlines() or ["no message"]
+        first = next((line for line in lines if "error" in line or "undefined" in line), lines[-1])
+        raise KitError(f"{command[0]} cannot build the native runner: {first.strip()[:300]}")
+
+
+def _open_to_runners(program: Path) -> None:
+    """Let every user id start the program. Copies lose that right, and a umask such as 077 never gives it."""
+    program.chmod(0o755)
+
+
+def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None = None) -> Path:
+    """The reference as a program of its own, from the cache where it is known.
+
+    `kernels` gives the object of its kernels, `key` names all that this object depends on. Raises KitError when the
+    program cannot be compiled or linked, and what `kernels` raises.
+    """
+    cache, tools = cache or cache_root(), toolchain()
+    known = kit(cache)
+    entry = cache / "objects" / f"{digest(b'reference', key.encode(), known.folder.name.encode())}.program"
+    if objectcache.touch(entry):
+        return entry
+    with objectcache.workplace(cache) as place:
+        adapter = [
+            str(tools.compiler),
+            f"-std={tools.cxx_standard}",
+            "-O2",
+            "-fPIE",
+            f"-I{INSIDE}",
+            f"-I{SHIM}",
+        ]
+        _make([*adapter, "-c", str(INSIDE / "reference.cpp"), "-o", "reference.o"], place)
+        objects = ["reference.o", str(kernels()), str(known.runner)]
+        _make(_link(tools, known.linkage, objects, PROGRAM), place)
+        _open_to_runners(place / PROGRAM)
+        objectcache.publish(place / PROGRAM, entry)
+    return entry
+
+
+def joined(kernels: Path, made: Path) -> None:
+    """An object without the names that only it knows. Raises KitError when the compiler cannot do it."""
+    tools = toolchain()
+    with objectcache.workplace(cache_root()) as place:
+        _make([str(tools.compiler), *JOIN_FLAGS, str(kernels), "-o", "joined.o"], place)
+        made.write_bytes((place / "joined.o").read_bytes())
+
+
+def linked(kernels: Path, cache: Path | None = None) -> Path:
+    """A program of an object that was compiled as a student's file is, from the cache where it is known.
+
+    Raises KitError when it cannot be linked.
+    """
+    cache, tools = cache or cache_root(), toolchain()
+    known = kit(cache)
+    prepared = standin.prepare(OWN_FLAGS, (), cache)
+    entry = cache / "objects" / f"{digest(kernels.read_bytes(), known.folder.name.encode())}.program"
+    if not objectcache.touch(entry):
+        with objectcache.workplace(cache) as place:
+            objects = [str(kernels), *map(str, prepared.objects), str(known.runner)]
+            _make(_link(tools, known.linkage, objects, PROGRAM), place)
+            _open_to_runners(place / PROGRAM)
+            objectcache.publish(place / PROGRAM, entry)
+    return entry
+
+
+# ---- doing it
+
+
+class _Work(Compilers):
+    """One build on its way."""
+
+    source: NativeRecipe
+
+    @cached_property
+    def key(self) -> str:
+        return self.source.key()
+
+    @property
+    def entry(self) -> Path:
+        return self.cache / "objects" / f"{self.key}.native"
+
+    def linkage(self, known: Kit) -> str:
+        return SANITIZED if self.options.sanitize else known.linkage
+
+    def compile(self, name: str) -> tuple[str, Refusal | None]:
+        """What the compilers say of the file, "" for success, and what it asks of torch in vain; `name` is its name for
+        the student."""
+        if self.must_wait():
+            return ispc.LACKING, None
+        self.options.tell("headers")
+        flags = (*OWN_FLAGS, *self.source.flags)
+        known, prepared = _made_ahead(flags, self.source.defines, self.cache)
+        self.cpu_s += prepared.cpu_s
+        deadline = time.monotonic() + self.options.timeout_s
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, prepared.folder) as room,
+        ):
+            room.put("module.cpp", self.source.text)
+            room.put(RUNNER, known.runner.read_bytes())
+            if message := self.compile_ispc(room, deadline):
+                return self.may_lack_ispc(message), None
+            self.options.tell("building")
+            headers = (*known.views.headers, *KITS_HEADERS, room.header or prepared.folder)
+            for finished, listed in self.stages(known, prepared, room, deadline):
+                if finished.returncode != 0 or finished.timed_out:
+                    self.options.tell("inspection")
+                    text = self.source.text.decode(errors="replace")
+                    refused = refusal(finished.output.decode(errors="replace"), name, text)
+                    message = self.explain(finished, lambda: self.probed(known, prepared))
+                    return self.may_lack_ispc(message), refused
+                if listed and (message := stages.refused(self.source.tools, room.folder, listed, headers)):
+                    return message, None
+            if message := self.too_large(room.folder / OBJECT):
+                return message, None
+            made = place / "made"
+            made.mkdir()
+            for file in (OBJECT, PROGRAM):
+                os.rename(compiling.taken(room.folder / file, place), made / file)
+            _open_to_runners(made / PROGRAM)
+            objectcache.publish(made, self.entry)
+            objectcache.prune(self.cache)
+        return "", None
+
+    def probed(self, known: Kit, prepared: Prepared) -> Iterator[Finished]:
+        """Build PROBE in a room of its own. Yield how its stages ended, up to the first that fails."""
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, prepared.folder) as room,
+        ):
+            room.put(stages.SOURCE, PROBE)
+            room.put(RUNNER, known.runner.read_bytes())
+            for finished, _ in self.stages(known, prepared, room, time.monotonic() + KIT_TIMEOUT_S):
+                yield finished
+                if finished.returncode != 0 or finished.timed_out:
+                    return
+
+    def stages(
+        self, known: Kit, prepared: Prepared, room: compiling.Room, deadline: float
+    ) -> Iterator[tuple[Finished, str]]:
+        """Run front end, assembler and linker, each in its view. Yield how each ended, and the list of what it read."""
+        assert room.header is not None
+        seen, views, compiler = replace(prepared, folder=room.header), known.views, self.source.tools.compiler
+
+        def run(command: Sequence[str], stage: Stage) -> Finished:
+            return self.run(command, room.folder, deadline - time.monotonic(), room, stage)
+
+        front_end = [*seen.command(), *self.source.defines, *stages.FRONT_END_FLAGS]
+        yield run(front_end, Stage(views.front_end, KITS_HEADERS)), stages.INCLUDED
+
+        assembler = [
+            str(compiler),
+            *stages.listing_flags(self.source.tools),
+            "-c",
+            stages.ASSEMBLY,
+            "-o",
+            OBJECT,
+        ]
+        yield run(assembler, Stage(views.assembler, sees_header=False)), stages.ASSEMBLED
+
+        others = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
+        objects = [OBJECT, *others, *map(str, seen.objects), RUNNER]
+        yield run(_link(self.source.tools, self.linkage(known), objects, PROGRAM), Stage(views.linker)), ""

@@ -1,0 +1,353 @@
+"""The judge's end of native runners: each is a program (`native.nativebuild`) started under limits and a lock.
+
+Theory of operation. A small launcher (inside/launch.cpp) does to itself what the judge has decided, and then becomes
+the program by its open file: static initialisers of the student's object run under the whole lock. It needs no
+interpreter, so a runner is up in milliseconds, and there is nothing beside the student's code but the C and C++
+libraries and OpenMP. What a tier adds:
+
+    limits      memory, CPU and wall time, file sizes, processes                                          A B C D
+    filter      some forty system calls; no file by name, no process, no network, no signal to others     A B C D
+    uid         a user id that nobody else has, if the judge is root                                      A B C
+    root        an empty folder, where the judge may give one                                             A B C
+    files       Landlock: none                                                                            A B
+    namespaces  an empty file system, no /proc, no other process, no network                              A
+
+The filter needs no privileges, so tier D has it too wherever the kernel does. A program that needs shared libraries
+(`nativebuild.LINKAGES`) must open them: its filter allows that (`opens_libraries`), and it sees the system's folders.
+
+A program with sanitizers opens files as well: libraries at its start, and for a report its own debug information and
+/proc/self/maps. Landlock therefore lets it open these and no others, in every tier. On a Linux without Landlock no such
+program is started.
+
+The runner is the judge's own child, in a process namespace of its own as well, so the judge sees how it ended. It dies
+with the *thread* that started it (PR_SET_PDEATHSIG): whoever starts runners from a thread must let it live as long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import platform
+import selectors
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.backends.native import nativebuild, sanitize
+from grader.core.errors import KitError
+from grader.core.harmless import one_line
+from grader.runner.calls import Call
+from grader.runner.ends import Pipes, how_it_ended
+from grader.runner.payloads import LARGEST_BYTES, Payloads
+from grader.runner.session import Session, cpu_clock_s
+from grader.runner.watch import Watch
+from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit, seccomp
+from grader.sandbox.view import LIBRARIES
+
+START_TIMEOUT_S = 20.0
+#: How the launcher's reason begins where it is the program that the system refuses.
+PROGRAM = "program: "
+#: Refusals that a program's own bytes may cause. All others (no memory, a busy file, too many processes) are the
+#: machine's.
+REFUSALS = tuple(
+    os.strerror(getattr(errno, name, errno.ENOEXEC))
+    for name in (
+        "ENOEXEC",
+        "ENOENT",
+        "EACCES",
+        "EINVAL",
+        "ENOTDIR",
+        "EISDIR",
+        "ELOOP",
+        "ENAMETOOLONG",
+        "ELIBBAD",
+    )
+)
+#: Addresses of the program itself, its libraries and its first stack.
+PROGRAM_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Started:
+    """One runner's processes: `init` is the first one of its process namespace, 0 where it has none."""
+
+    pid: int
+    init: int
+
+
+class NotStarted(Exception):
+    """The launcher's reason why there is no program."""
+
+
+class ProgramRefused(Exception):
+    """The system does not start a program that is there; the text is its reason. What was linked into it decides that,
+    for instance the name of a loader."""
+
+
+class NativeHost:
+    """Starts native runners in one sandbox, and ends them."""
+
+    def __init__(
+        self, sandbox: Sandbox = OPEN, cache: Path | None = None, *, checks: Mapping[str, str] | None = None
+    ) -> None:
+        """`checks` is the environment of programs that are linked with sanitizers.
+
+        Raises KitError when the kit's own programs cannot be compiled, or the sandbox cannot be had for them. Programs
+        with sanitizers need Landlock on Linux, whatever the sandbox.
+        """
+        self.sandbox, self._checks = sandbox, checks
+        self._landlock = sandbox.landlock
+        if checks is not None and sys.platform == "linux":
+            self._landlock = lock.landlock_version()
+            if not self._landlock:
+                raise KitError(
+                    "checks of memory need Landlock (Linux 5.13 or newer, switched on), which keeps other files from a "
+                    "program with sanitizers: run without --sanitize here"
+                )
+        self._kit = nativebuild.kit(cache)
+        self._is_static = checks is None and self._kit.linkage.startswith("static")
+        if sandbox.bwrap and not (self._is_static or self._landlock):
+            raise KitError("without static libraries, tier A needs Landlock for native runners: try tier C")
+        self._living: dict[int, Started] = {}
+        self._numbers = itertools.count()
+        self._stack = contextlib.ExitStack()
+        self._uids = self._stack.enter_context(sandbox.claimed_uids())
+        self._root = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gpt149-root-"))
+        os.chmod(self._root, 0o555)
+        self._processes = process_limit(sandbox.own_uid)
+        self._filter = self._chosen_filter()
+        if not self._is_static and checks is None:
+            self._try()
+
+    def __enter__(self) -> NativeHost:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def applied(self) -> tuple[str, ...]:
+        """Return the limits that are really in force, in words for a result file."""
+        words = {
+            "namespaces": self.sandbox.bwrap is not None,
+            "empty root": bool(self._roots()),
+            "no files": self._is_static and (self._filter is not None or self.sandbox.hides_files),
+            "landlock": self._landlock > 0,
+            "seccomp": self._filter is not None,
+            "no network": self._filter is not None,
+            "own uid": self.sandbox.own_uid,
+            "rlimits": True,
+            "wall limit": True,
+        }
+        return tuple(word for word, holds in words.items() if holds)
+
+    def spawn(
+        self,
+        program: Path,
+        *,
+        threads: int,
+        cpus: Sequence[int] | None = None,
+        limits: Limits | None = None,
+        call_timeout_s: float = 20.0,
+        freeze: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> Session:
+        """Start a program of `native.nativebuild` and wait for its greeting. The session may be dead on arrival:
+        see `Session.death`. `freeze` stops it between calls, which whatever judges time needs; its only environment is
+        the number of OpenMP threads and what `environment` adds.
+
+        Raises ProgramRefused when the system does not take the program, KitError when there is no process to be had.
+        """
+        limits = limits or Limits()
+        if not program.exists():
+            raise KitError(f"no native runner could be started: program: No such file: {program}")
+        pipes = Pipes.made()
+        # No larger than a file may be: the runner's end would be SIGXFSZ.
+        memory = Payloads.made(min(LARGEST_BYTES, limits.file_bytes or LARGEST_BYTES))
+        try:
+            words = self._words(
+                program, limits, threads, cpus, {**(self._checks or {}), **(environment or {})}
+            )
+            started = self._started(words, pipes, memory)
+        except BaseException:
+            pipes.close_ours()
+            if memory is not None:
+                memory.close()
+            raise
+        finally:
+            pipes.close_theirs()
+        self._living[started.pid] = started
+        # There is no folder that it could write to, and so none to look at.
+        scratch = leftovers.Scratch(Path(self._root), limits)
+        own_code = [os.path.realpath(program)] if self._is_static else None
+        watch = Watch(started.pid, cpus, cpu_clock_s, own_code)
+        return Session(self.reap, started.pid, pipes.ours, call_timeout_s, watch, scratch, freeze, memory)
+
+    def reap(self, pid: int) -> Call:
+        """End a runner and say how it had ended."""
+        started = self._living.pop(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        return how_it_ended(_end(started))
+
+    def close(self) -> None:
+        """End all runners that are left."""
+        for pid in list(self._living):
+            self.reap(pid)
+        self._stack.close()
+
+    # ---- starting one
+
+    def _try(self) -> None:
+        """Shared libraries may need more than a runner may have, as some OpenMP libraries need shared memory files: the
+        kit's own program finds that out, so that no student's is blamed. Raises KitError."""
+        with self.spawn(self._kit.folder / nativebuild.TRIAL, threads=2) as session:
+            if session.death is None and not session.functions:
+                return
+            said = one_line(session.printed.strip() or str(session.death and session.death.status), 200)
+        self.close()
+        raise KitError(f"what this compiler makes does not run under a runner's lock ({said}): try CXX=g++")
+
+    def _chosen_filter(self) -> seccomp.Filter | None:
+        if sys.platform != "linux" or (self.sandbox.locks and not self.sandbox.seccomp):
+            return None
+        return seccomp.native_filter(platform.machine(), opens_libraries=not self._is_static)
+
+    def _roots(self) -> list[str]:
+        """The empty root, where there can be one."""
+        may = self.sandbox.bwrap is not None or (self.sandbox.locks and os.geteuid() == 0)
+        return [f"root={self._root}"] if may and self._is_static else []
+
+    def _readable(self) -> list[str]:
+        """Files and folders that a runner may open besides its program."""
+        if self._is_static:
+            return []
+        return [*LIBRARIES, *(sanitize.readable() if self._checks is not None else ())]
+
+    def _words(
+        self,
+        program: Path,
+        limits: Limits,
+        threads: int,
+        cpus: Sequence[int] | None,
+        environment: Mapping[str, str],
+    ) -> list[str]:
+        """Return the launcher's arguments (inside/launch.cpp) without its descriptors."""
+        memory_bytes = limits.memory_bytes + PROGRAM_BYTES if limits.memory_bytes is not None else 0
+        words = [
+            f"program={program}",
+            f"memory={memory_bytes}",
+            f"file={limits.file_bytes}",
+            f"files={limits.open_files}",
+            f"cpu_s={limits.cpu_s}",
+            f"processes={self._processes or 0}",
+            *(f"environment={name}={value}" for name, value in environment.items()),
+            f"environment=OMP_NUM_THREADS={threads}",
+            *self._roots(),
+        ]
+        if cpus:
+            words.append("cpus=" + ",".join(map(str, cpus)))
+        if self.sandbox.bwrap:
+            words.append(f"namespaces={2 if self.sandbox.own_user_namespace else 1}")
+        if self._uids is not None:
+            words.append(f"uid={self._uids[next(self._numbers) % len(self._uids)]}")
+        if self._landlock:
+            words.append("landlock=1")
+            words += [f"read={path}" for path in self._readable()]
+        if self._filter is not None:
+            words.append(f"filter={self._filter.program.hex()}")
+            words.append("pids=" + ",".join(map(str, self._filter.pid_places)))
+            words.append("token=" + ",".join(map(str, self._filter.token_places)))
+        return words
+
+    def _started(self, words: list[str], pipes: Pipes, memory: Payloads | None) -> Started:
+        try:
+            return _launch(self._kit.launch, words, pipes, memory)
+        except NotStarted as reason:
+            if str(reason).startswith(PROGRAM) and str(reason).endswith(REFUSALS):
+                raise ProgramRefused(str(reason).removeprefix(PROGRAM)) from reason
+            if self.sandbox.locks or "seccomp" not in str(reason):
+                raise KitError(f"no native runner could be started: {reason}") from reason
+        # Tier D does not promise a filter: a kernel without one is what it is for.
+        self._filter = None
+        try:
+            words = [word for word in words if not word.startswith("filter=")]
+            return _launch(self._kit.launch, words, pipes, memory)
+        except NotStarted as reason:
+            raise KitError(f"no native runner could be started: {reason}") from reason
+
+
+def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads | None) -> Started:
+    """Start the launcher and wait until it has become the program. Raises NotStarted."""
+    status_read, status_write = os.pipe()
+    try:
+        null = os.open(os.devnull, os.O_RDONLY)
+        try:
+            request, reply, output = pipes.theirs
+            fds = {
+                "request": request,
+                "reply": reply,
+                "output": output,
+                "input": null,
+                "status": status_write,
+            }
+            if memory is not None:
+                fds["payloads"] = memory.fd
+            pid = os.posix_spawn(
+                str(launcher),
+                [str(launcher), *words, *(f"{name}={fd}" for name, fd in fds.items())],
+                {},
+                # To itself: that makes it one that the new process keeps.
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in fds.values()],
+            )
+        except OSError as error:
+            raise NotStarted(str(error)) from error
+        finally:
+            os.close(null)
+            os.close(status_write)
+        said = _read_all(status_read, time.monotonic() + START_TIMEOUT_S)
+    finally:
+        os.close(status_read)
+    started = Started(pid, 0)
+    for line in ("E it does not answer" if said is None else said).splitlines():
+        kind, *rest = line.split()
+        if kind == "P":
+            # It has ended, having made these two.
+            os.waitpid(pid, 0)
+            started = Started(int(rest[1]), int(rest[0]))
+        elif kind == "E":
+            _end(started)
+            raise NotStarted(" ".join(rest))
+    return started
+
+
+def _end(started: Started) -> int:
+    """Kill a runner and the first process of its namespace; returns the runner's status. The runner is waited for
+    first: a namespace's first process does not end before all others in it have been reaped."""
+    for left in (started.pid, started.init):
+        if left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+    _, status = os.waitpid(started.pid, 0)
+    if started.init:
+        os.waitpid(started.init, 0)
+    return status
+
+
+def _read_all(fd: int, deadline: float) -> str | None:
+    """To the end of the pipe; None when that does not come in time."""
+    said = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            chunk = os.read(fd, 4096)
+            if not chunk:
+                return said.decode(errors="replace")
+            said += chunk
+    return None

@@ -1,0 +1,331 @@
+"""Building and running a student's file with sanitizers, and reading what they report.
+
+A native runner is linked with them (`native.nativebuild`) and reads `options` from its environment. In a process
+with torch AddressSanitizer must be loaded before everything else: that is started with `environment`. Tensors' memory
+comes from posix_memalign in both, which AddressSanitizer then serves with red zones on both sides: an access beyond a
+tensor's last element is found as long as the tensor owns its memory alone and is no view into a larger one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.backends.native.toolchain import Toolchain, toolchain
+from grader.core.errors import KitError
+
+FLAGS = (
+    "-O1",
+    # Lines and inlined calls. To say where each variable lies takes as long as all the rest, and nobody asks.
+    "-g1",
+    "-fno-omit-frame-pointer",
+    "-fno-optimize-sibling-calls",
+    "-fsanitize=address,undefined",
+    # torch hides its type information, so a check of dynamic types would accuse the innocent.
+    "-fno-sanitize=vptr",
+    # One run names every place: none ends it but what the machine itself refuses.
+    "-fsanitize-recover=address,undefined",
+    "-D_GLIBCXX_ASSERTIONS",
+    # Subscripts tell index and size and go on (inside/plain/plain_checked.h).
+    "-DGPT149_CHECKED",
+)
+#: handle_abort: the checked containers of libstdc++ end in abort(). Python never frees what it holds at exit: no leaks.
+#: New memory is zeros: where that makes a wrong result right, the kernel reads what it never wrote.
+ASAN_OPTIONS = {
+    "detect_leaks": "0",
+    "handle_abort": "1",
+    "halt_on_error": "0",
+    "max_malloc_fill_size": str(1 << 30),
+    "malloc_fill_byte": "0",
+    "print_legend": "0",
+    "abort_on_error": "0",
+    "allocator_may_return_null": "1",
+    "detect_odr_violation": "0",
+    "color": "never",
+    "exitcode": "99",
+}
+UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "0", "color": "never"}
+MAX_FRAMES, MOST_REPORTS = 8, 64
+LONGEST_LINE, LONGEST_ROW = 2000, 160
+"""Characters of a line of a report that are looked at, which the kernel may have printed itself, and of a line of the
+source that are shown."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of the student's file on the way to the fault."""
+
+    line: int
+    text: str
+    function: str
+
+
+@dataclass(frozen=True)
+class SanitizerReport:
+    """One fault. `kind` is AddressSanitizer's name and the access ("heap-buffer-overflow write"), "vector index",
+    or "undefined behaviour"; `message` says it in words; `frames` are innermost first; `made` is the line that
+    allocated the array, where it is one of the student's."""
+
+    kind: str
+    message: str
+    frames: tuple[Frame, ...]
+    made: Frame | None = None
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """What tells it from others: the student's lines on the way to it, without those of pragmas."""
+        return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
+
+
+def options() -> dict[str, str]:
+    """The environment of a program that is linked with sanitizers."""
+    return {
+        "ASAN_OPTIONS": ":".join(f"{name}={value}" for name, value in ASAN_OPTIONS.items()),
+        "UBSAN_OPTIONS": ":".join(f"{name}={value}" for name, value in UBSAN_OPTIONS.items()),
+    }
+
+
+def environment() -> dict[str, str]:
+    """What to add to the environment of a Python process that will load an object built with `sanitize`.
+
+    Raises KitError when the compiler brings no AddressSanitizer.
+    """
+    tools = toolchain()
+    preload = "DYLD_INSERT_LIBRARIES" if tools.system == "Darwin" else "LD_PRELOAD"
+    return {preload: str(_runtime(tools)), **options()}
+
+
+def readable() -> list[str]:
+    """Return what a program with sanitizers opens besides the system's libraries and its own file.
+
+    The runtime asks for the process's own map of memory. A compiler that was not installed by the system may have its
+    libraries anywhere.
+    """
+    return ["/proc/self/maps", *_libraries(toolchain())]
+
+
+#: Shared libraries of a program with sanitizers that come with the compiler.
+LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libomp.so")
+
+
+@functools.lru_cache(maxsize=4)
+def _libraries(tools: Toolchain) -> tuple[str, ...]:
+    """Return the compiler's files of LIBRARIES."""
+    found = (_file_of(tools, name) for name in LIBRARIES)
+    return tuple(str(path) for path in found if path is not None)
+
+
+def _file_of(tools: Toolchain, name: str) -> Path | None:
+    """Return the file of this name that the compiler links, None where it has none."""
+    command = [str(tools.compiler), f"-print-file-name={name}"]
+    answer = Path(subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip())
+    # A compiler that does not have the file answers with its bare name.
+    return answer.resolve() if answer.is_absolute() and answer.exists() else None
+
+
+@functools.lru_cache(maxsize=4)
+def _runtime(tools: Toolchain) -> Path:
+    """The shared library of AddressSanitizer that belongs to the compiler."""
+    names = ["libasan.so"]
+    if tools.family == "clang":
+        suffix = "osx_dynamic.dylib" if tools.system == "Darwin" else f"{tools.machine}.so"
+        names = [f"libclang_rt.asan_{suffix}", f"libclang_rt.asan-{suffix}", "libclang_rt.asan.so"]
+    for name in names:
+        if (found := _file_of(tools, name)) is not None:
+            return found
+    raise KitError(
+        "this compiler has no AddressSanitizer: on Debian and Ubuntu install g++ with its libasan package"
+    )
+
+
+# ---- reading a report
+
+FRAME = re.compile(
+    r"^[ \t]*#\d+ 0x[0-9a-f]+ (?:in (?P<function>.+?) )?(?P<file>[^\s()]+):(?P<line>\d+)(?::\d+)?\s*$",
+    re.MULTILINE,
+)
+ASAN = re.compile(r"ERROR: AddressSanitizer: (?P<kind>[\w-]+)")
+ACCESS = re.compile(r"^(?P<access>READ|WRITE) of size (?P<size>\d+)", re.MULTILINE)
+REGION = re.compile(
+    r"is located (?P<offset>\d+) bytes (?P<side>to the right of|to the left of|after|before|inside(?: of)?) "
+    r"(?P<size>\d+)-byte region"
+)
+ALLOCATED = re.compile(r"^(?:previously )?allocated by thread .*$", re.MULTILINE)
+CAUSE = re.compile(r"caused by a (?P<access>READ|WRITE) memory access")
+UBSAN = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):\d+: runtime error: (?P<text>.*)$", re.MULTILINE)
+CHECKED = re.compile(
+    r"^.*?/(?P<header>[\w.]+):\d+: (?P<function>.*): Assertion '(?P<assertion>.*)' failed\.$", re.MULTILINE
+)
+CHECKS = {
+    "__n < this->size()": "an index is out of range of its std::vector: operator[] was called with an index below 0 or "
+    "not below its size",
+    "!this->empty()": "an element of an empty container was taken",
+}
+FAULTS = {
+    "heap-buffer-overflow": "memory beyond the end (or before the start) of an array was {access}",
+    "heap-use-after-free": "memory was {access} after it was freed: a pointer into a tensor or vector that is gone",
+    "stack-buffer-overflow": "memory beyond a local array was {access}",
+    "stack-use-after-return": "a local variable was {access} after its function had returned",
+    "stack-use-after-scope": "a local variable was {access} after the end of its block",
+    "global-buffer-overflow": "memory beyond a global array was {access}",
+    "stack-overflow": "the stack overflowed: an endless recursion, or a local array that is too large",
+    "attempting": "memory was freed that is not the kernel's to free, or freed twice",
+    "double-free": "memory was freed twice",
+    "SEGV": "an address that belongs to nothing was {access}: a null or wild pointer, or an index far out of range",
+    "FPE": "an integer was divided by zero",
+    "ABRT": "the program called abort (an exception that nobody caught, or a failed assertion)",
+    "allocation-size-too-big": "an absurd amount of memory was asked for: look for a negative size",
+    "container-overflow": "an element between a vector's size and its capacity was {access}",
+}
+
+
+#: Where a report begins: a subscript of plain_checked.h, AddressSanitizer's, UBSan's.
+SUBSCRIPT = re.compile(
+    r"^gpt149: subscript (?P<index>-?\d+) of a container of (?P<size>\d+) elements", re.MULTILINE
+)
+BEGINS = re.compile(
+    r"^gpt149: subscript -?\d|ERROR: AddressSanitizer: |^[^\s:]+:\d+:\d+: runtime error: ", re.MULTILINE
+)
+
+
+def report(output: str, source: Path) -> SanitizerReport | None:
+    """The first fault that the sanitizers describe in a process's `output`, or None when there is none."""
+    return next(iter(reports(output, source)), None)
+
+
+#: A frame without a line, of a function that is not the kit's own. The path may hold the kit's name, and blanks.
+UNNAMED = re.compile(
+    r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?:(?!gpt149)[^\n])*?) "
+    r"\((?P<file>/[^\n]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
+    re.MULTILINE,
+)
+MOST_ADDRESSES, LOOKUP_S = 100, 20.0
+
+
+def with_lines(output: str, program: Path) -> str:
+    """The report of a program with the lines that the sanitizers' own look-up misses, those of inline functions that
+    are called as functions, as binutils' addr2line knows them; as it is where that is not to be had."""
+    wanted = list(dict.fromkeys(m["offset"] for m in UNNAMED.finditer(output) if m["file"] == str(program)))
+    if not wanted:
+        return output
+    # Of a call the address after it is known.
+    addresses = [hex(int(offset, 16) - 1) for offset in wanted[:MOST_ADDRESSES]]
+    try:
+        told = subprocess.run(
+            ["addr2line", "-a", "-i", "-e", str(program), *addresses],
+            capture_output=True,
+            text=True,
+            timeout=LOOKUP_S,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return output
+    groups = [group.split("\n")[1:] for group in re.split(r"^0x", told, flags=re.MULTILINE)[1:]]
+    places = {
+        offset: [line.partition(" (discriminator")[0] for line in lines if "module.cpp:" in line]
+        for offset, lines in zip(wanted, groups, strict=False)
+    }
+
+    def named(match: re.Match[str]) -> str:
+        lines = places.get(match["offset"], []) if match["file"] == str(program) else []
+        return "\n".join(f"{match['lead']} {line}" for line in lines) or match[0]
+
+    return UNNAMED.sub(named, output)
+
+
+def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
+    """The faults that the sanitizers describe in a process's `output`, each place once, in the order of the run.
+
+    `source` is the student's file, whose lines the frames quote; it was compiled under the name module.cpp. An access
+    that two of the checks have seen counts once.
+    """
+    output = "\n".join(line[:LONGEST_LINE] for line in output.split("\n"))
+    rows = source.read_text(errors="replace").split("\n")
+    starts = [match.start() for match in BEGINS.finditer(output)][:MOST_REPORTS]
+    found: dict[tuple[int, ...], SanitizerReport] = {}
+    for start, end, before in zip(starts, [*starts, len(output)][1:], [0, *starts], strict=False):
+        described = _described(output[start:end], output[before:start], rows)
+        if described is None:
+            continue
+        known = found.setdefault(described.place, described)
+        # Of two that saw one access, the one that tells index and size.
+        if described.kind == "vector index" and known.kind != described.kind:
+            found[described.place] = described
+    return tuple(found.values())
+
+
+def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | None:
+    """One report; `before` is what was printed between the one before and it."""
+    subscript, undefined, asan = SUBSCRIPT.match(text), UBSAN.match(text), ASAN.match(text)
+    # The stack of the fault comes first, before those of the allocation and of the threads.
+    stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
+    frames = _frames(stack, rows)
+    if subscript is not None:
+        index, size = int(subscript["index"]), int(subscript["size"])
+        where = "below 0" if index < 0 else "not below the size"
+        message = f"an index of a std::vector is out of range, {where}: index {index}, size {size}."
+        return SanitizerReport("vector index", message, frames)
+    if undefined is not None:
+        if not frames and _is_student_file(undefined["file"]):
+            frames = (_frame(int(undefined["line"]), "", rows),)
+        return SanitizerReport(
+            "undefined behaviour", f"undefined behaviour: {undefined['text'][:200]}", frames
+        )
+    if asan is None:
+        return None
+    checked = CHECKED.search(before)
+    if checked is not None and asan["kind"] == "ABRT":
+        said = CHECKS.get(
+            checked["assertion"], f"a check of the standard library failed: {checked['assertion'][:120]}"
+        )
+        return SanitizerReport(
+            "vector index" if "__n <" in checked["assertion"] else "failed check", f"{said}.", frames
+        )
+    access = ACCESS.search(text) or CAUSE.search(text)
+    word = access["access"].lower() if access else ""
+    message = FAULTS.get(asan["kind"], f"{asan['kind']}: memory was {{access}} that must not be")
+    message = message.format(access={"read": "read", "write": "written"}.get(word, "touched"))
+    return SanitizerReport(
+        f"{asan['kind']} {word}".strip(), f"{message}{_extent(text)}.", frames, _made(text, rows)
+    )
+
+
+def _made(text: str, rows: list[str]) -> Frame | None:
+    """The student's line that allocated the memory of AddressSanitizer's report."""
+    found = ALLOCATED.search(text)
+    if found is None:
+        return None
+    own = _frames(re.split(r"\n\s*\n", text[found.end() :], maxsplit=1)[0], rows)
+    return own[-1] if own else None
+
+
+def _extent(text: str) -> str:
+    """Return the distance of an access from its array and the array's length, counted in floats where possible."""
+    region = REGION.search(text)
+    if region is None:
+        return ""
+    offset, size = int(region["offset"]), int(region["size"])
+    unit, per = ("floats", 4) if size % 4 == 0 and offset % 4 == 0 else ("bytes", 1)
+    if region["side"].startswith("inside"):
+        return f" (at {unit[:-1]} {offset // per} of an array of {size // per})"
+    if region["side"] in ("to the left of", "before"):
+        return f" ({offset // per} {unit if offset > per else unit[:-1]} before an array of {size // per})"
+    return f" (index {(size + offset) // per} of an array of {size // per} {unit})"
+
+
+def _is_student_file(name: str) -> bool:
+    return name.rpartition("/")[2] == "module.cpp"
+
+
+def _frame(line: int, function: str, rows: list[str]) -> Frame:
+    text = rows[line - 1].strip()[:LONGEST_ROW] if 1 <= line <= len(rows) else ""
+    return Frame(line, text, re.sub(r"\(.*|\._omp_fn.*", "", function))
+
+
+def _frames(stack: str, rows: list[str]) -> tuple[Frame, ...]:
+    """The student's own lines of a stack, without the registration that called the kernel."""
+    own = [match for match in FRAME.finditer(stack) if _is_student_file(match["file"])]
+    frames = [_frame(int(match["line"]), match["function"] or "", rows) for match in own]
+    return tuple(dict.fromkeys(frames))[:MAX_FRAMES]

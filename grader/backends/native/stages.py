@@ -1,0 +1,226 @@
+"""The three stages of a native build, and what each may read: front end, assembler, linker.
+
+Theory of operation. A student's text can name files while it is compiled: `#include` and `#embed` in the front end,
+`.incbin` and `.include` in the assembler. Machine code of a library must not enter the object that way. Two boundaries
+keep it out:
+
+    views     each stage is a process of its own in the sandbox and sees its own programs and what it needs: the front
+              end header folders, the assembler its input, the linker the kit's objects and the compiler's libraries
+    reports   front end and assembler list every file that they read (`-MD`, `--MD`), and `refused` finds what is
+              neither a header nor the student's text. This holds in tiers that hide no files as well. (The assembler
+              also lists files that line markers name: the source and headers.)
+
+clang assembles in its front end and does not list what the assembler reads: there the views alone hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.backends.native.toolchain import Toolchain
+from grader.core.harmless import one_line
+
+SOURCE, ASSEMBLY = "module.cpp", "module.s"
+INCLUDED, ASSEMBLED = "included.d", "assembled.d"
+#: A list of what was read is the compiler's text about a student's: no honest one is nearly as long.
+LARGEST_LIST_BYTES = 4 << 20
+ASK_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Views:
+    """Files and folders of the machine that each stage sees, and where headers lie."""
+
+    front_end: tuple[Path, ...]
+    assembler: tuple[Path, ...]
+    linker: tuple[Path, ...]
+    headers: tuple[Path, ...]
+
+    def to_json(self) -> str:
+        return json.dumps({name: [str(path) for path in paths] for name, paths in vars(self).items()})
+
+    @classmethod
+    def from_json(cls, text: str) -> Views:
+        return cls(**{name: tuple(map(Path, paths)) for name, paths in json.loads(text).items()})
+
+    def are_there(self) -> bool:
+        """Return False once a library or program was replaced by another file: an upgrade of the system."""
+        return all(path.exists() for paths in vars(self).values() for path in paths)
+
+
+def views(tools: Toolchain) -> Views:
+    """Return what the stages of this compiler need of the machine, by asking it. Empty where no sandbox needs it."""
+    driver = str(tools.compiler)
+    headers = tuple(_existing(_header_folders(driver)))
+    if sys.platform != "linux":
+        return Views((), (), (), headers)
+    front_end = _programs(driver, ["cc1plus"])
+    assembler = _programs(driver, ["as"])
+    linker = _programs(driver, ["ld", "collect2"])
+    loader = tuple(_existing(["/etc/ld.so.cache"]))
+    return Views(
+        front_end=(*front_end, *loader, *headers),
+        assembler=(*assembler, *loader),
+        linker=(*linker, *loader, *_existing([*_library_folders(driver), *_own_folders(driver)])),
+        headers=headers,
+    )
+
+
+#: Flags that stop after the front end and list what it read.
+FRONT_END_FLAGS = ("-MD", "-MF", INCLUDED, "-S", SOURCE, "-o", ASSEMBLY)
+
+
+def listing_flags(tools: Toolchain) -> tuple[str, ...]:
+    """Flags by which the assembler lists what it read."""
+    return (f"-Wa,--MD,{ASSEMBLED}",) if tools.family == "gcc" else ()
+
+
+def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Path]) -> str:
+    """Return why the text of a build is refused, "" if it is not: it made a stage read a file that lies neither in the
+    build's own `folder` nor below `headers`. A list that is absent, or longer than any honest one, is refused too.
+    """
+    if list_name == ASSEMBLED and not listing_flags(tools):
+        return ""
+    try:
+        with (folder / list_name).open("rb") as file:
+            text = file.read(LARGEST_LIST_BYTES + 1)
+    except OSError:
+        text = b""
+    known = tuple(f"{os.path.realpath(root)}{os.sep}" for root in (folder, *headers))
+    read = list(_listed(text.decode(errors="replace"))) if len(text) <= LARGEST_LIST_BYTES else []
+    if not read:
+        return f"{SOURCE}: the compiler does not say which files it read"
+    for name in read:
+        if not os.path.realpath(os.path.join(folder, name)).startswith(known):
+            return (
+                f"{SOURCE}: compiling it reads '{one_line(name, 200)}' (by #embed, .incbin or .include)\n"
+                "hint: only your own text and headers may enter the program: write the kernel in C++"
+            )
+    return ""
+
+
+def _listed(text: str) -> Iterator[str]:
+    """Names of a make rule's prerequisites, in which spaces and line ends are escaped."""
+    _, _, names = text.replace("\\\n", " ").partition(": ")
+    for name in re.findall(r"(?:\\.|\S)+", names):
+        yield re.sub(r"\\([ #:\\])", r"\1", name).replace("$$", "$")
+
+
+# ---- asking the compiler
+
+
+def _asked(command: Sequence[str]) -> str:
+    """Return the compiler's answer to a query option, "" where it fails."""
+    try:
+        asked = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return asked.stdout + asked.stderr
+
+
+def _header_folders(driver: str) -> list[str]:
+    said = _asked([driver, "-E", "-v", "-x", "c++", os.devnull])
+    return [
+        line.strip()
+        for line in said.partition("<...> search starts here:")[2].splitlines()
+        if line[:1] == " "
+    ]
+
+
+def _library_folders(driver: str) -> list[str]:
+    """Where the linker looks, without folders such as /usr/lib that only hold the others and much besides."""
+    found = re.search(r"^libraries: =(.*)$", _asked([driver, "-print-search-dirs"]), re.MULTILINE)
+    folders = {os.path.realpath(folder) for folder in found.group(1).split(":")} if found else set()
+    there = sorted(filter(os.path.isdir, folders))
+    # The compiler knows them by every name that leads there: /lib/... as well as /usr/lib/....
+    outer = {folder for folder in there if any(other.startswith(f"{folder}{os.sep}") for other in there)}
+    return [
+        name
+        for name in (os.path.normpath(folder) for folder in (found.group(1).split(":") if found else []))
+        if os.path.realpath(name) not in outer
+    ]
+
+
+#: What a compiler adds to a link by itself, from folders of its own.
+OWN_FILES = (
+    "libgomp.spec",
+    "libsanitizer.spec",
+    "libgomp.so",
+    "libstdc++.so",
+    "libgcc.a",
+    "crtbegin.o",
+    "crt1.o",
+)
+
+
+def _own_folders(driver: str) -> list[str]:
+    """Where the compiler finds these: a script in its place may name other folders than it lists."""
+    found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
+    # A file that it finds may be a link to one of another compiler.
+    named = [name for path in found if os.path.isabs(path) for name in (path, os.path.realpath(path))]
+    return [os.path.dirname(name) for name in named]
+
+
+def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
+    """The driver, its programs of these names, every link on the way to them, and the libraries that they load."""
+    programs = [driver, *_behind_script(driver)]
+    for name in names:
+        said = _asked([driver, f"-print-prog-name={name}"]).strip()
+        if found := shutil.which(said):
+            programs.append(found)
+    paths: dict[Path, None] = {}
+    for program in programs:
+        for step in _steps(Path(program)):
+            paths[step] = None
+        for library in re.findall(r"(/[^\s()]+)", _asked(["ldd", program])):
+            for step in _steps(Path(library)):
+                paths[step] = None
+    return tuple(_existing(paths))
+
+
+#: What the scripts that stand in a compiler's place use, besides their shell and what they name by its path.
+SCRIPTS_TOOLS = ("sh", "bash", "env", "dirname", "basename", "readlink", "realpath", "uname", "cat")
+LONGEST_SCRIPT_BYTES, MOST_SCRIPTS = 64 << 10, 100
+
+
+def _behind_script(driver: str) -> list[str]:
+    """Return the programs that a driver which is a script runs: its interpreter, small tools, what it and the scripts
+    that it calls name by their paths, and the compiler, which names itself. Empty for a program."""
+    scripts, found = [driver], dict[str, None]()
+    for script in scripts:
+        with open(script, "rb") as file:
+            text = file.read(LONGEST_SCRIPT_BYTES).decode(errors="replace")
+        if not text.startswith("#!"):
+            continue
+        named = filter(None, map(shutil.which, [*re.findall(r"/[\w./+-]+", text), *SCRIPTS_TOOLS]))
+        called = [name for name in named if name not in found]
+        found.update(dict.fromkeys(called))
+        scripts += called if len(scripts) < MOST_SCRIPTS else []
+    if found and (own := re.search(r"^COLLECT_GCC=(.+)$", _asked([driver, "-v"]), re.MULTILINE)):
+        found.update(dict.fromkeys(filter(None, [shutil.which(own.group(1))])))
+    return [*found]
+
+
+def _steps(path: Path) -> Iterator[Path]:
+    """A path and each path that links on the way to its file name."""
+    for _ in range(40):
+        yield path
+        if not path.is_symlink():
+            return
+        path = Path(os.path.normpath(path.parent / os.readlink(path)))
+
+
+def _existing(paths: Iterable[str | Path]) -> Iterator[Path]:
+    for path in dict.fromkeys(map(Path, paths)):
+        if path.exists():
+            yield path

@@ -1,0 +1,350 @@
+"""The stand-in for torch's tensors (inside/plain): what a student's file is compiled with where no torch is, and what
+to say of a file that needs more of torch than it has.
+
+Theory of operation. A student's file waits for headers and for the code that it brings along: so inside/plain has
+headers that hold what a loop may call, which are precompiled, and sources with the rest, which are compiled once. Both
+are made for one set of flags (`prepare`) and kept in the cache; compiling a student's file then costs about what the
+file itself costs. What would be the assignment's own work (products, sums, exponentials of tensors) is absent on
+purpose: nothing that a file could call does it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from grader.backends.native.compilers import (
+    HEADER_TIMEOUT_S,
+    SHIM,
+    clock_flags,
+    diagnostic_flags,
+    run_limited_compiler,
+)
+from grader.backends.native.toolchain import (
+    Toolchain,
+    cache_root,
+    default_flags,
+    libomp_prefix,
+    openmp_flags,
+    toolchain,
+)
+from grader.core import objectcache
+from grader.core.errors import KitError
+from grader.core.harmless import harmless, one_line
+
+PLAIN = Path(__file__).resolve().parent / "inside" / "plain"
+INCLUDES = (f"-I{PLAIN}", f"-I{SHIM}")
+HEADER, PRECOMPILED = "plain_torch.h", "plain_torch.h.gch"
+SOURCE, OBJECT = PLAIN / "plain.cpp", "plain.o"
+"""Source and object of the stand-in: compiled once, linked with every student's object."""
+#: Headers that a kernel file may include. They are empty: the stand-in is included in front of everything.
+HEADERS = (
+    *(f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch", "types", "utils")),
+    *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),
+    *(f"ATen/{name}.h" for name in ("ATen", "Context", "Device", "DeviceGuard", "Dispatch", "Functions")),
+    *(f"ATen/{name}.h" for name in ("Parallel", "ParallelOpenMP", "Scalar", "ScalarType", "Tensor")),
+    *(f"ATen/{name}.h" for name in ("TensorAccessor", "TensorIndexing", "TensorOperators", "TensorUtils")),
+    *(f"ATen/core/{name}.h" for name in ("Formatting", "Scalar", "Tensor", "TensorAccessor", "TensorBody")),
+    *(
+        f"ATen/ops/{name}.h"
+        for name in ("arange", "empty", "empty_like", "empty_strided", "from_blob", "full")
+    ),
+    *(
+        f"ATen/ops/{name}.h"
+        for name in (
+            "full_like",
+            "ones",
+            "ones_like",
+            "rand",
+            "randn",
+            "scalar_tensor",
+            "tensor",
+            "zeros",
+            "zeros_like",
+        )
+    ),
+    *(
+        f"c10/core/{name}.h"
+        for name in ("Device", "DeviceType", "Layout", "Scalar", "ScalarType", "TensorOptions")
+    ),
+    *(f"c10/util/{name}.h" for name in ("ArrayRef", "Exception")),
+)
+EMPTY = "// Empty on purpose: plain_torch.h has already been included in front of everything.\n"
+
+#: Flags that decide how fast code is and what a debugger knows of it, and nothing that two objects have to agree on.
+TUNING = re.compile(r"-O\w*|-g\d?|-m(?:avx\w*|fma|prefer-vector-width=\w+)")
+
+#: What computes on whole tensors, so that nothing would be left to the kernel, and what holds such functions.
+WORK = re.compile(
+    r"operator.*|(?:(?:at|torch|c10)::)+(?:nn|linalg|special|_ops|native|cpu|redispatch|compositeexplicitautograd)\b.*"
+    r"|(?:(?:at|torch|c10|Tensor)::)*_{0,2}(?:(?:native|special|linalg|foreach|fused)_)?(?:"
+    r"matmul|mm|bmm|mv|dot|vdot|inner|outer|ger|addr|einsum|tensordot|kron|addmm|addmv|baddbmm|addbmm|chain_matmul"
+    r"|multi_dot|linear|bilinear|conv[123]d|convolution|softmax|log_softmax|softmin|sigmoid|logsigmoid|tanh|relu|gelu|silu"
+    r"|leaky_relu|logsumexp|logaddexp|scaled_dot_product\w*|flash_attention\w*|efficient_attention\w*"
+    r"|multi_head_attention\w*|layer_norm|batch_norm|group_norm|rms_norm|normalize|dropout|embedding"
+    r"|exp2?|expm1|log|log2|log10|log1p|r?sqrt|reciprocal|pow|square|abs|neg|negative|sign|floor|ceil|round|trunc|clamp"
+    r"|clamp_min|clamp_max|sin|cos|tan|erf|lerp|fmod|remainder"
+    r"|sum|nansum|mean|prod|norm|std|var|std_mean|var_mean|cumsum|cumprod|max|min|amax|amin|aminmax|argmax|argmin"
+    r"|maximum|minimum|fmax|fmin|median|sort|argsort|topk|all|any|equal|allclose|isclose|count_nonzero|nonzero"
+    r"|add|sub|mul|div|multiply|divide|true_divide|subtract|addcmul|addcdiv|cat|concat|stack|hstack|vstack|where"
+    r"|masked_fill|masked_select|gather|scatter|scatter_add|index_select|index_add|take|tril|triu|cdist|cross"
+    r")(?:_?|_out|_outf|_backward)"
+)
+#: A member, a name of torch's, an operator or a function of a tensor that is not there: gcc's words, then clang's. What
+#: they are searched in has at most MOST_TEXT characters.
+ABSENT = re.compile(
+    r"\b(?P<gcc_class>at::Tensor|TensorOptions|gpt149::Module)'(?: \{aka [^}]*\})?"
+    r" has no member named '(?P<gcc_member>\w+)'"
+    r"|'(?P<gcc_name>\w+)' is not a member of '(?P<gcc_namespace>(?:at|torch|c10|pybind11|py)(?:::\w+)*)'"
+    r"|'(?P<gcc_used>\w+)' has not been declared in '(?P<gcc_using>(?:at|torch|c10|pybind11|py)(?:::\w+)*)'"
+    r"|'(?P<gcc_type>\w+)' in namespace '(?P<gcc_within>(?:at|torch|c10|pybind11|py)(?:::\w+)*)' does not name"
+    r"|'(?P<gcc_space>(?:at|torch|c10|pybind11|py)::[\w:]+)' has not been declared"
+    r"|'(?P<gcc_whole>\w+)' is not a namespace-name"
+    r"|no match for '(?P<gcc_operator>operator[^']+)' \(operand types? (?:are|is) [^\n]*\bat::Tensor"
+    r"|no matching function for call to '(?P<gcc_function>\w+)\([^\n]*\bat::Tensor"
+    r"|no member named '(?P<clang_member>\w+)' in (?:namespace )?"
+    r"'(?P<clang_space>at|torch|c10|pybind11|py|gpt149::Module)\b(?P<clang_class>::Tensor)?"
+    r"|invalid operands to binary expression \([^\n]*(?P<clang_operator>)\bat::Tensor"
+)
+UNDECLARED = re.compile(
+    r"'(?P<gcc>\w+)' (?:was not declared|does not name a type|has not been declared)"
+    r"|(?:undeclared identifier|unknown type name) '(?P<clang>\w+)'"
+)
+#: Which undeclared names are Python's, whatever the file says.
+PYTHON = re.compile(r"_?Py[A-Z_]\w*|PYBIND11_\w+|pybind11|npy_\w+|THP\w+|THPVariable_\w+")
+PYTHON_HEADER = re.compile(r"Python\.h|(?:pybind11|numpy)/.*|torch/csrc/.*[Pp]y.*")
+USING = re.compile(r"\busing\s+namespace\s+(?:at|torch)\b")
+TENSOR_INDEX = re.compile(r"deleted (?:function|constructor)[^\n]*TensorIndex")
+OTHER_ELEMENTS = "kernels are given no tensors of this type"
+MISSING_HEADER = re.compile(r"fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such file| file not found)")
+#: A line number with more digits is none of a file's.
+ERROR = re.compile(
+    r"^(?P<file>[^\s:]+):(?P<line>\d{1,9}):(?:\d+:)? (?P<text>(?:fatal )?error: .*)$", re.MULTILINE
+)
+#: What is read of a compiler's words, and of an error's first line: the rest is types.
+MOST_OUTPUT, MOST_TEXT = 1 << 18, 2000
+STUDENT_LINE = re.compile(r"\bmodule\.cpp:(?P<line>\d{1,9})\b")
+MOST_NAME = 60
+
+Kind = Literal["work", "absent", "python"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a student's file asks for in vain. `kind` is "work" for what computes on whole tensors, "python" for
+    pybind11 and Python itself, "absent" for the rest of torch; `line` counts from 1; `text` is one line with all of it,
+    the file's name first."""
+
+    line: int
+    name: str
+    kind: Kind
+    text: str
+
+
+# ---- building with it
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a student's file is compiled with and linked to. `folder` (in the cache) holds all of it but the kit's own
+    headers, which lie in PLAIN and SHIM: a compiler in a sandbox needs these three. `cpu_s` was spent on making it, 0.0
+    where it was there."""
+
+    tools: Toolchain
+    flags: tuple[str, ...]
+    folder: Path
+    cpu_s: float
+
+    @property
+    def objects(self) -> tuple[Path, ...]:
+        """The stand-in's own code, to be linked with the student's object."""
+        return (self.folder / OBJECT,)
+
+    def command(self) -> tuple[str, ...]:
+        """The compiler with all flags, up to but without the source and what is to become of it (`-c`,
+        `-fsyntax-only`). Macros may follow for gcc; clang wants the same ones as `prepare` was told."""
+        if self.tools.family == "clang":
+            forced: tuple[str, ...] = ("-include-pch", str(self.folder / PRECOMPILED))
+        else:
+            # gcc takes the precompiled header if it lies where it looks first, and else the header from PLAIN.
+            forced = (f"-I{self.folder}", "-include", HEADER)
+        return (str(self.tools.compiler), *forced, *self.flags, f"-I{self.folder / 'include'}")
+
+
+def write_headers(folder: Path) -> None:
+    """Put the empty HEADERS below this folder."""
+    for name in HEADERS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(EMPTY)
+
+
+def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...]:
+    """Flags of the compiler proper for everything that is linked into one program; `flags` come after the published
+    ones and so override them."""
+    openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
+    return (
+        f"-std={tools.cxx_standard}",
+        *default_flags(tools.machine),
+        *openmp,
+        "-w",
+        *diagnostic_flags(tools),
+        *clock_flags(),
+        "-DTORCH_EXTENSION_NAME=gpt149_module",
+        *flags,
+        *INCLUDES,
+    )
+
+
+def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path | None = None) -> Prepared:
+    """The precompiled header and the objects for these flags, from the cache where they are there. Of flags that only
+    tune code (TUNING) the header is made anew, and the objects are those without them.
+
+    `macros` are those of the student's file, as `-DNAME=VALUE`: only clang's precompiled header depends on them. Raises
+    KitError where there is no compiler, the cache cannot be written, or the kit's own sources do not compile.
+    """
+    tools, root = toolchain(), cache or cache_root()
+    wanted = (*compile_flags(tools, flags), *(macros if tools.family == "clang" else ()))
+    # What is in the kit's folders counts, not where they lie: a second clone or handout has it made already.
+    counting = [flag for flag in wanted if flag not in INCLUDES]
+    digest = hashlib.sha256(repr((tools, counting, HEADERS)).encode())
+    for path in (Path(__file__), *sorted(PLAIN.iterdir()), *sorted(SHIM.glob("*.h"))):
+        digest.update(b"\0" + path.name.encode() + b"\0" + path.read_bytes())
+    entry, cpu_s = root / "headers" / f"{digest.hexdigest()[:32]}.plain", 0.0
+    if not objectcache.touch(entry):
+        untuned = _untuned(flags)
+        lent = None if untuned == tuple(flags) else prepare(untuned, macros, root)
+        with objectcache.workplace(root) as place:
+            made = place / "plain"
+            write_headers(made / "include")
+            deadline = time.monotonic() + HEADER_TIMEOUT_S
+            compiler = (str(tools.compiler), *wanted)
+            commands = [(*compiler, "-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))]
+            # Without that header, which also holds the student's side of the C interface.
+            if lent is None:
+                commands.append((*compiler, "-c", str(SOURCE), "-o", str(made / OBJECT)))
+            for known in lent.objects if lent else ():
+                objectcache.second_name(str(known), str(made / known.name))
+            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                cpu_s = sum(pool.map(lambda command: _compile(command, place, deadline), commands))
+            cpu_s += lent.cpu_s if lent else 0.0
+            objectcache.publish(made, entry)
+            objectcache.prune(root)
+    return Prepared(tools, wanted, entry, cpu_s)
+
+
+def _untuned(flags: Sequence[str]) -> tuple[str, ...]:
+    """The flags that the stand-in's own objects are compiled with: a part of these, so that those for other instruction
+    sets, say, are not compiled again. What sanitizers tell of an object depends on all of them."""
+    if any(flag.startswith("-fsanitize") for flag in flags):
+        return tuple(flags)
+    return tuple(flag for flag in flags if not TUNING.fullmatch(flag))
+
+
+def _compile(command: Sequence[str], place: Path, deadline: float) -> float:
+    """Have the kit's own source compiled; returns the CPU seconds."""
+    finished = run_limited_compiler(command, place, deadline - time.monotonic())
+    if finished.returncode != 0 or finished.timed_out:
+        said = one_line(finished.output.decode(errors="replace"), 300)
+        raise KitError(f"{command[0]} cannot compile the kit's stand-in for torch's tensors: {said}")
+    return finished.cpu_s
+
+
+# ---- what it does not have
+
+
+def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
+    """What a student's file uses that the stand-in does not have; None where the compiler's first error is of another
+    kind. `output` is what it says of the file, which it knows as module.cpp; `source` is the file's text, without which
+    a name that nothing qualifies counts as one that the student forgot to declare.
+
+    Time is linear in the two texts, of which the student may have written every character.
+    """
+    output = output[:MOST_OUTPUT]
+    error = ERROR.search(output)
+    if error is None:
+        return None
+    line = error["line"]
+    if error["file"].rpartition("/")[2] != "module.cpp":
+        # An error inside of the stand-in's own templates: the student's line is the one that asked for them.
+        asked = STUDENT_LINE.search(output)
+        line = asked["line"] if asked else line
+    found = _refused(error["text"][:MOST_TEXT], int(line), source)
+    if found is None:
+        return None
+    name, kind, reason = found
+    return Refusal(int(line), name, kind, f"{harmless(file_name)}:{int(line)} {reason}")
+
+
+def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None:
+    """The name, the kind and what to say of it; None for an error of another kind."""
+    if header := MISSING_HEADER.search(error):
+        name = header["name"][:MOST_NAME]
+        if PYTHON_HEADER.fullmatch(name):
+            return name, "python", f"includes {name}: there is no Python where kernels run"
+        operator = name.removeprefix("ATen/ops/").removesuffix(".h")
+        if operator != name and WORK.fullmatch(operator):
+            return (
+                name,
+                "work",
+                f"includes {name}: that is torch's own work, and the assignment gives you tensors",
+            )
+        is_torchs = name.startswith(("torch/", "ATen/", "c10/", "caffe2/"))
+        return (name, "absent", f"includes {name}, which kernels are not given") if is_torchs else None
+    if TENSOR_INDEX.search(error):
+        return "index", "absent", "indexes by a tensor or a bool, which kernels are not given"
+    if OTHER_ELEMENTS in error:
+        return "tensors of this type", "absent", "uses tensors of a type that kernels are not given"
+    name = _absent(error) or _undeclared(error, line, source)
+    if name is None:
+        return None
+    name = name[:MOST_NAME]
+    if PYTHON.fullmatch(name) or name.startswith(("pybind11::", "py::", "Module::")):
+        return name, "python", f"uses {name}: there is no Python where kernels run"
+    if WORK.fullmatch(name):
+        told = "that is torch's own work; the assignment gives you tensors, not operators"
+        return name, "work", f"calls {'torch operators' if name == 'operators' else name}: {told}"
+    return name, "absent", f"uses torch's {name}, which kernels are not given"
+
+
+def _absent(error: str) -> str | None:
+    """The qualified name of what is not in torch's namespaces and classes, as C++ writes it."""
+    found = ABSENT.search(error)
+    if found is None:
+        return None
+    if member := found["gcc_member"]:
+        return f"{found['gcc_class'].rpartition('::')[2]}::{member}"
+    for what, where in (("gcc_name", "gcc_namespace"), ("gcc_used", "gcc_using"), ("gcc_type", "gcc_within")):
+        if found[what]:
+            return f"{found[where]}::{found[what]}"
+    if member := found["clang_member"]:
+        where = found["clang_space"].rpartition("::")[2]
+        return f"{'Tensor' if found['clang_class'] else where}::{member}"
+    return (
+        found["gcc_space"]
+        or found["gcc_operator"]
+        or found["gcc_function"]
+        or found["gcc_whole"]
+        or "operators"
+    )
+
+
+def _undeclared(error: str, line: int, source: str) -> str | None:
+    """A name without a qualifier that is Python's, or torch's: called in a file that takes in torch's names."""
+    found = UNDECLARED.search(error)
+    if found is None:
+        return None
+    name = found["gcc"] or found["clang"]
+    if PYTHON.fullmatch(name):
+        return name
+    if WORK.fullmatch(name) is None or USING.search(source) is None:
+        return None
+    lines = source.split("\n")
+    is_called = line <= len(lines) and re.search(rf"\b{name}\s*\(", lines[line - 1]) is not None
+    return name if is_called else None

@@ -1,0 +1,253 @@
+"""The compiler of all builds, and the torch of those that need one: found without importing torch, and without any.
+
+Everything that differs between platforms is decided by pure functions (`default_flags`, `openmp_flags`,
+`linker_flags`) of a system and a machine name, so that each platform is tested on any other.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.core.errors import KitError
+
+X86 = frozenset({"x86_64", "amd64"})
+#: What is compiled for where no torch says which standard its headers need.
+DEFAULT_STANDARD = "c++17"
+#: What is recorded as the version of a torch that is not there.
+ABSENT = "absent"
+TORCH = "torch"
+"""The missing tool of a submission that only a process with torch can judge."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C++ compiler and how it is asked to compile.
+
+    `family` is "gcc" or "clang"; `cxx_standard` is the one that the extension builder of this Python's torch asks for,
+    so that a file means the same with torch and without, and DEFAULT_STANDARD where there is no torch.
+    """
+
+    compiler: Path
+    compiler_version: str
+    family: str
+    major: int
+    cxx_standard: str
+    system: str
+    machine: str
+    linker: str | None
+
+
+@dataclass(frozen=True)
+class TorchFiles:
+    """Headers and libraries of an object for a process with torch.
+
+    `cxx11_abi` is torch's `_GLIBCXX_USE_CXX11_ABI`, None where its packaging does not say. `python_include_dir` is None
+    when Python's development headers are absent: the real torch/extension.h then cannot be compiled.
+    """
+
+    version: str
+    include_dirs: tuple[Path, ...]
+    library_dir: Path
+    cxx11_abi: int | None
+    python_include_dir: Path | None
+
+
+def default_flags(machine: str | None = None) -> tuple[str, ...]:
+    """The published flags: `-O3 -mavx -fopenmp`, without `-mavx` where the processor is no x86-64.
+
+    OpenMP's flag depends on the platform and is added by `openmp_flags`.
+    """
+    avx = ("-mavx",) if (machine or platform.machine()).lower() in X86 else ()
+    return ("-O3", *avx)
+
+
+def openmp_flags(
+    system: str, family: str, libomp: Path | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Compile flags and link flags for OpenMP.
+
+    Apple's clang has OpenMP in its front end only: the runtime is Homebrew's libomp, whose prefix is `libomp`.
+    """
+    if system != "Darwin" or family == "gcc":
+        return ("-fopenmp",), ("-fopenmp",)
+    compile_flags: tuple[str, ...] = ("-Xpreprocessor", "-fopenmp")
+    link_flags: tuple[str, ...] = ("-lomp",)
+    if libomp is not None:
+        compile_flags += (f"-I{libomp / 'include'}",)
+        link_flags = (f"-L{libomp / 'lib'}", *link_flags)
+    return compile_flags, link_flags
+
+
+def openmp_off_flags() -> tuple[str, ...] | None:
+    """Compile flags that undo those of `openmp_flags`: pragmas are ignored, and omp.h's functions still link.
+
+    None for Apple's clang, whose front end is told of OpenMP behind the driver's back and cannot be told otherwise.
+    """
+    tools = toolchain()
+    return None if tools.system == "Darwin" and tools.family == "clang" else ("-fno-openmp",)
+
+
+NO_COMPILER_AT_LINK = ("-fno-use-linker-plugin", "-fno-lto")
+"""Of gcc: an object's sections of bytecode are not compiled while it is linked. Both are needed: without the plug-in,
+collect2 looks for such sections itself."""
+
+
+def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
+    """Flags that keep a link from compiling bytecode, whose assembler would read files that no list names."""
+    return NO_COMPILER_AT_LINK if tools.family == "gcc" and tools.system != "Darwin" else ()
+
+
+def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
+    """Flags of the link step. An undefined function must fail here, where its name can still be explained.
+
+    `allow_undefined` is for the full path alone, whose pybind11 leaves Python's own symbols to the interpreter: they
+    are reported as warnings and told apart by name. Only the runner's interface, listed in `shim`, leaves the object.
+    """
+    if system == "Darwin":
+        undefined = ("-undefined", "dynamic_lookup") if allow_undefined else ()
+        return (*undefined, "-Wl,-exported_symbol,_gpt149_*")
+    chosen = (f"-fuse-ld={linker}",) if linker else ()
+    tolerant = ("-Wl,--warn-unresolved-symbols",) if allow_undefined else ()
+    return (*chosen, f"-Wl,--version-script={shim / 'exports.map'}", "-Wl,-z,defs", *tolerant)
+
+
+def cache_root() -> Path:
+    """Return the folder for objects and precompiled headers: $GPT149_CACHE, $XDG_CACHE_HOME/gpt149, ~/.cache/gpt149."""
+    if explicit := os.environ.get("GPT149_CACHE"):
+        return Path(explicit).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "gpt149"
+
+
+@functools.lru_cache(maxsize=4)
+def _toolchain_for(compiler_name: str, search_path: str | None) -> Toolchain:
+    compiler = shutil.which(compiler_name, path=search_path)
+    if compiler is None:
+        raise KitError(
+            f"no C++ compiler ({compiler_name} is not on the PATH): install one, on Debian and Ubuntu with "
+            "'apt install g++', on macOS with 'xcode-select --install'"
+        )
+    version = _compiler_version(compiler)
+    family = "clang" if "clang" in version else "gcc"
+    major = re.search(r"(\d+)\.\d+", version)
+    gold = shutil.which("ld.gold", path=search_path)
+    return Toolchain(
+        compiler=Path(compiler),
+        compiler_version=version,
+        family=family,
+        major=int(major.group(1)) if major else 0,
+        cxx_standard=_cxx_standard(_torch_root()),
+        system=platform.system(),
+        machine=platform.machine(),
+        # GNU's gold reads libtorch_cpu's symbols in a quarter of the time of GNU's default linker.
+        linker="gold" if family == "gcc" and gold and platform.system() == "Linux" else None,
+    )
+
+
+def toolchain() -> Toolchain:
+    """The compiler named by $CXX (else g++, on macOS c++). Raises KitError when there is none that runs."""
+    fallback = "c++" if platform.system() == "Darwin" else "g++"
+    return _toolchain_for(os.environ.get("CXX") or fallback, os.environ.get("PATH"))
+
+
+@functools.cache
+def torch_files() -> TorchFiles:
+    """The torch of this interpreter. Raises KitError when there is none, or one without C++ headers."""
+    root = _torch_root()
+    if root is None:
+        raise KitError("this Python has no torch: run 'make setup', or 'pip install torch'")
+    return TorchFiles(
+        version=_torch_version(root),
+        include_dirs=_torch_include_dirs(root),
+        library_dir=root / "lib",
+        cxx11_abi=_cxx11_abi(root),
+        python_include_dir=python_include_dir(),
+    )
+
+
+def torch_version() -> str:
+    """The version of this interpreter's torch, ABSENT where there is none."""
+    root = _torch_root()
+    return ABSENT if root is None else _torch_version(root)
+
+
+def describe() -> dict[str, object]:
+    """Return the facts of the toolchain for a result file."""
+    found = toolchain()
+    return {
+        "compiler": found.compiler_version,
+        "torch": torch_version(),
+        "python": platform.python_version(),
+        "cxx_standard": found.cxx_standard,
+        "flags": [*default_flags(found.machine), "-fopenmp"],
+        "system": found.system,
+        "machine": found.machine,
+    }
+
+
+def libomp_prefix() -> Path | None:
+    """Homebrew's libomp on macOS, None elsewhere or when it is not installed."""
+    if platform.system() != "Darwin":
+        return None
+    prefixes = (Path("/opt/homebrew/opt/libomp"), Path("/usr/local/opt/libomp"))
+    return next((prefix for prefix in prefixes if prefix.is_dir()), None)
+
+
+def _compiler_version(compiler: str) -> str:
+    try:
+        finished = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KitError(f"the C++ compiler {compiler} does not run: {error}") from error
+    lines = finished.stdout.splitlines()
+    if finished.returncode != 0 or not lines:
+        raise KitError(f"the C++ compiler {compiler} does not answer --version: set CXX to one that works")
+    return lines[0].strip()
+
+
+def _torch_root() -> Path | None:
+    """The folder of this interpreter's torch, None without one."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _cxx_standard(torch_root: Path | None) -> str:
+    builder = torch_root / "utils" / "cpp_extension.py" if torch_root is not None else None
+    if builder is None or not builder.is_file():
+        return DEFAULT_STANDARD
+    standards = re.findall(r"-std=c\+\+(\d\d)\b", builder.read_text(errors="replace"))
+    return f"c++{max(standards, key=int)}" if standards else DEFAULT_STANDARD
+
+
+def _torch_version(torch_root: Path) -> str:
+    found = re.search(r"__version__ = '([^']+)'", (torch_root / "version.py").read_text())
+    return found.group(1) if found else "unknown"
+
+
+def _torch_include_dirs(torch_root: Path) -> tuple[Path, ...]:
+    include = torch_root / "include"
+    if not (include / "ATen" / "core" / "Tensor.h").is_file():
+        raise KitError("this torch was installed without its C++ headers: install the wheel from pytorch.org")
+    return (include, include / "torch" / "csrc" / "api" / "include")
+
+
+def _cxx11_abi(torch_root: Path) -> int | None:
+    config = torch_root / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
+    found = re.search(r"_GLIBCXX_USE_CXX11_ABI=(\d)", config.read_text()) if config.is_file() else None
+    return int(found.group(1)) if found else None
+
+
+def python_include_dir() -> Path | None:
+    include = Path(sysconfig.get_paths(vars={"base": sys.base_prefix})["include"])
+    return include if (include / "Python.h").is_file() else None

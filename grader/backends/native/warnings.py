@@ -1,0 +1,77 @@
+"""Compiler warnings for a student's file whose wrong result has no known cause.
+
+Judged builds are silent, as warnings of a style would bury the errors. These few are about what makes results wrong,
+and are asked for once a result is wrong: a variable that is read before it has a value, a fraction that is cut to a
+whole number, an index beyond a local array.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.backends.native import standin
+from grader.backends.native.compilers import define_flags, run_limited_compiler
+from grader.backends.native.nativebuild import OWN_FLAGS
+from grader.backends.native.toolchain import cache_root
+from grader.core import objectcache
+from grader.core.errors import KitError
+from grader.core.harmless import harmless, one_line
+
+FLAGS = (
+    "-Wuninitialized",
+    "-Wmaybe-uninitialized",
+    "-Wfloat-conversion",
+    "-Wempty-body",
+    "-Wdiv-by-zero",
+    "-Wsequence-point",
+    "-Warray-bounds",
+)
+#: Enough to follow values through a function.
+OPTIMISED = ("-O1",)
+TIMEOUT_S = 20.0
+MOST_SHOWN, MOST_OUTPUT = 3, 1 << 18
+WARNING = re.compile(
+    r"^module\.cpp:(?P<line>\d{1,9}):\d+: warning: (?P<text>.*?) \[-W(?P<flag>[\w-]+)=?\]?$", re.MULTILINE
+)
+#: A fraction that stays one: a double as a float, as after exp() of <math.h>.
+ROUNDED = re.compile(r"to '(?:float|double|long double)'")
+
+
+@dataclass(frozen=True)
+class Warned:
+    """One warning: the line in the student's file, the compiler's words, the name of the warning."""
+
+    line: int
+    text: str
+    flag: str
+
+
+def warned(source: Path, defines: Mapping[str, str], first: int, last: int) -> tuple[Warned, ...]:
+    """The compiler's warnings of lines `first` to `last` of a file that compiles; () where it cannot be asked."""
+    try:
+        found = _all(source.read_bytes(), define_flags(defines))
+    except (KitError, OSError):
+        return ()
+    return tuple(each for each in found if first <= each.line <= last)[:MOST_SHOWN]
+
+
+@functools.lru_cache(maxsize=4)
+def _all(text: bytes, macros: tuple[str, ...]) -> tuple[Warned, ...]:
+    """Those of the whole file, which several parts ask for."""
+    prepared = standin.prepare(OWN_FLAGS, macros)
+    with objectcache.workplace(cache_root()) as place:
+        (place / "module.cpp").write_bytes(text)
+        command = [word for word in prepared.command() if word != "-w"]
+        finished = run_limited_compiler(
+            [*command, *macros, *FLAGS, *OPTIMISED, "-c", "module.cpp", "-o", "module.o"], place, TIMEOUT_S
+        )
+    output = finished.output.decode(errors="replace")[:MOST_OUTPUT]
+    found = [
+        Warned(int(match["line"]), one_line(harmless(match["text"]), 120), match["flag"])
+        for match in WARNING.finditer(output)
+    ]
+    return tuple(dict.fromkeys(each for each in found if not ROUNDED.search(each.text)))

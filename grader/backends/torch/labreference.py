@@ -1,0 +1,89 @@
+"""A reference that is written as a student's file is: `reference.cpp` in a lab's folder, built as the student's is.
+
+A handout holds its object in place of its source. A lab may have further kernels of that form, which its studies
+measure beside the student's: what holds for the reference holds for them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from grader.backends.native import nativebuild
+from grader.backends.native.reference import Platform
+from grader.backends.native.toolchain import toolchain
+from grader.backends.torch import torchbuild
+from grader.core import prebuilt
+from grader.core.errors import KitError
+from grader.core.places import ROOT
+
+SOURCE, PREBUILT = "reference.cpp", "prebuilt"
+
+
+class SourceReference:
+    """The reference of a lab in `folder`. `native.reference.Reference` describes its methods.
+
+    `source` is compiled with `flags` behind the kit's own; `level` tells its object in a handout from those of the same
+    source with other flags. `others` are kept from students, and handed out to them compiled, together with it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        source: str = SOURCE,
+        *,
+        level: str = "",
+        flags: Sequence[str] = (),
+        others: Sequence[SourceReference] = (),
+    ) -> None:
+        self.folder, self.source, self.flags, self.others = folder, folder / source, tuple(flags), others
+        self.stem = f"lib{self.source.stem}{f'_{level}' if level else ''}"
+
+    @functools.cached_property
+    def _native(self) -> nativebuild.NativeBuild:
+        made = nativebuild.build(self.source, flags=self.flags)
+        if not made.ok:
+            raise KitError(f"the staff's {self.source} does not compile: {made.diagnostics.splitlines()[0]}")
+        return made
+
+    def program(self) -> Path:
+        if self.source.is_file():
+            made = self._native.program
+            assert made is not None
+            return made
+        return nativebuild.linked(
+            prebuilt.path(self.folder / PREBUILT, self.stem, f"compiled {self.source.stem}")
+        )
+
+    def for_torch(self) -> tuple[Literal["student"], Path] | None:
+        if not self.source.is_file():
+            return None
+        made = torchbuild.build(self.source, flags=self.flags)
+        if made.object_path is None:
+            raise KitError(
+                f"the staff's {self.source} does not compile with torch: {made.diagnostics.splitlines()[0]}"
+            )
+        return "student", made.object_path
+
+    def sources(self) -> list[Path]:
+        own = [self.source] if self.source.is_file() else []
+        return list(dict.fromkeys([*own, *(path for other in self.others for path in other.sources())]))
+
+    def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
+        """For this platform alone: an object of another one is made there."""
+        tools, found = toolchain(), self._native.object_path
+        assert found is not None
+        made = folder / prebuilt.name(self.stem, tools.system, tools.machine)
+        # Its own names would tell how the source is laid out.
+        nativebuild.joined(found, made)
+        place = (
+            self.folder.relative_to(ROOT)
+            if self.folder.is_relative_to(ROOT)
+            else Path("labs", self.folder.name)
+        )
+        objects = {(place / PREBUILT / made.name).as_posix(): made}
+        for other in self.others:
+            objects |= other.compiled(folder, compilers)
+        return objects

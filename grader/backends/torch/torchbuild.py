@@ -1,0 +1,399 @@
+"""From a student's module.cpp to a shared object that the runner can load.
+
+Theory of operation. A build has two paths to the same object. The *light* path compiles the unchanged file against a
+small precompiled subset of torch's headers (shim/gpt149_light.h); the *full* path compiles it against the real ones,
+and is taken without a word whenever the light one fails, unless the failure is one that no header could mend
+(`native.lightpath`). It has two rungs, because torch/extension.h costs four times as much as the tensors in it:
+torch/types.h first, then torch/extension.h. What a student is shown comes from the last rung that was needed.
+
+The cache holds finished objects and precompiled headers under the hash of all that went into them. An entry is made
+in a directory of its own and renamed into place: a killed build leaves nothing that another would wait for, and two
+builds of the same source do the work twice and agree. There are no locks.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grader.backends.native import ispc, lightpath, sanitize, stages
+from grader.backends.native.compilers import (
+    HEADER_TIMEOUT_S,
+    PROBE,
+    SHIM,
+    Compilers,
+    Source,
+    clock_flags,
+    contents_of,
+    define_flags,
+    diagnostic_flags,
+    digest,
+    named,
+    read_source,
+    use_header,
+)
+from grader.backends.native.toolchain import (
+    TorchFiles,
+    default_flags,
+    libomp_prefix,
+    linker_flags,
+    no_compiler_at_link,
+    openmp_flags,
+    toolchain,
+    torch_files,
+)
+from grader.backends.records import Build, BuildOptions
+from grader.core import objectcache
+from grader.sandbox import Finished, compiling
+from grader.sandbox.view import python_paths
+from grader.source import diagnostics
+
+LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
+LINKER_PROBE = """
+#include <iostream>
+#include <stdexcept>
+#include <string>
+extern "C" void probe(int n) {
+    std::cout << n << std::endl;
+    throw std::runtime_error(std::to_string(n));
+}
+"""
+#: What a part waits for where torch's headers miss a file, as a rule Python.h. The kit asks for it by this name.
+PYTHON_HEADERS = "Python.h"
+#: A header that a header misses, or Python's own: no file that a student forgot to hand in.
+MISSES_A_HEADER = re.compile(
+    r"^(?P<where>[^\n:]+):\d+:\d+: (?:fatal )?error: '?(?P<name>[^:'\n]+)'?(?:: (?:No such|Perm)| file not found)",
+    re.MULTILINE,
+)
+LACKING_HEADERS = (
+    "This machine has no Python.h that compilers in the sandbox can read, and this file needs Python's headers: "
+    "nothing is judged, and no points are lost. Install them (apt install python3-dev) where every user can read them, "
+    "and judge again."
+)
+#: From the quickest to the one that knows every header; the middle one also belongs to the full path.
+RUNGS = ("light", "tensors", "full")
+RUNG_MACROS = {"light": ("-DAT_PER_OPERATOR_HEADERS",), "tensors": ("-DGPT149_TENSORS_ONLY",), "full": ()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchBuild(Build):
+    """`path` is "light" or "full"."""
+
+    path: str
+
+
+def build(source: Path, **options: Any) -> TorchBuild:
+    """Compile and link `source` (and a module.ispc beside it), or find the finished object in the cache.
+
+    `options` are fields of BuildOptions. A faulty source gives a build with `ok` False, never an exception. Raises
+    UsageError when `source` cannot be read or a macro's name is none, KitError when the machine has no compiler, no
+    torch, or a torch without headers.
+    """
+    started = time.monotonic()
+    wanted = BuildOptions(**options)
+    recipe = _recipe(source, wanted.flags, wanted.defines or {}, wanted.sanitize)
+    work = _Work(recipe, wanted, (SHIM, *python_paths()))
+    path = work.find()
+    cached = path is not None
+    if path is None:
+        path, message = work.compile()
+    else:
+        message = work.too_large(work.entry(path))
+    return TorchBuild(
+        ok=not message,
+        object_path=None if message else work.entry(path),
+        path=path,
+        cached=cached,
+        diagnostics=named(message, source),
+        notes=recipe.notes(),
+        wall_s=time.monotonic() - started,
+        cpu_s=work.cpu_s,
+        key=work.key,
+        waits_for=work.waits_for,
+    )
+
+
+def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path | None = None) -> float:
+    """Make the light path's precompiled header for these flags ahead of the first build.
+
+    Returns the CPU seconds spent, 0.0 when it was there. A header that does not compile with this torch is no error:
+    builds then take the full path.
+    """
+    recipe = TorchRecipe(toolchain(), b"", None, tuple(flags), (), sanitize, torch_files())
+    work = _Work(recipe, BuildOptions(cache=cache))
+    work.light_header()
+    return work.cpu_s
+
+
+# ---- what is compiled, and how
+
+
+@dataclass(frozen=True)
+class TorchRecipe(Source):
+    """Everything that decides what an object is."""
+
+    sanitize: bool
+    torch: TorchFiles
+
+    def key(self) -> str:
+        return digest(repr(self).encode(), *_shim_contents())
+
+    def header_key(self) -> str:
+        """A precompiled header serves all sources with the same flags. clang also insists on the same macros."""
+        macros = self.defines if self.tools.family == "clang" else ()
+        return digest(
+            repr((self.tools, self.torch, self.flags, macros, self.sanitize)).encode(), *_shim_contents()
+        )
+
+    def compile_flags(self, path: str) -> tuple[str, ...]:
+        """Flags of the compiler proper on one of RUNGS, up to but without the source."""
+        tools, torch = self.tools, self.torch
+        openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
+        includes = [] if path == "full" else [f"-I{SHIM / path}"]
+        if path == "full" and torch.python_include_dir is not None:
+            includes += ["-isystem", str(torch.python_include_dir)]
+        for directory in torch.include_dirs:
+            includes += ["-isystem", str(directory)]
+        abi = () if torch.cxx11_abi is None else (f"-D_GLIBCXX_USE_CXX11_ABI={torch.cxx11_abi}",)
+        return (
+            f"-std={tools.cxx_standard}",
+            *default_flags(tools.machine),
+            *openmp,
+            *("-fPIC", "-fvisibility=hidden", "-w"),
+            *diagnostic_flags(tools),
+            *clock_flags(),
+            *("-DTORCH_EXTENSION_NAME=gpt149_module", *abi),
+            *RUNG_MACROS[path],
+            *self.flags,
+            *(sanitize.FLAGS if self.sanitize else ()),
+            *includes,
+            f"-I{SHIM}",
+        )
+
+    def link_flags(self, path: str, linker: str | None) -> tuple[str, ...]:
+        tools = self.tools
+        _, openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
+        libraries = ("-lc10", "-ltorch_cpu", *(("-ltorch_python",) if path == "full" else ()))
+        chosen = linker_flags(tools.system, linker, SHIM, allow_undefined=path == "full")
+        # A shared object leaves the sanitizers' own functions to the runtime that is preloaded.
+        return (*chosen, *no_compiler_at_link(tools), f"-L{self.torch.library_dir}", *libraries, *openmp)
+
+
+def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sanitize: bool) -> TorchRecipe:
+    return TorchRecipe(
+        tools=toolchain(),
+        text=read_source(source),
+        ispc_file=ispc.beside(source),
+        flags=tuple(flags),
+        defines=define_flags(defines),
+        sanitize=sanitize,
+        torch=torch_files(),
+    )
+
+
+def _shim_contents() -> list[bytes]:
+    return [*contents_of(SHIM), repr(clock_flags()).encode()]
+
+
+# ---- doing it
+
+
+def _misses_a_header(failure: Finished) -> bool:
+    found = MISSES_A_HEADER.search(failure.output.decode(errors="replace"))
+    return found is not None and (
+        found["name"] == PYTHON_HEADERS or Path(found["where"]).name != "module.cpp"
+    )
+
+
+class _Work(Compilers):
+    """One build on its way."""
+
+    source: TorchRecipe
+
+    @functools.cached_property
+    def key(self) -> str:
+        return self.source.key()
+
+    def entry(self, path: str) -> Path:
+        return self.cache / "objects" / f"{self.key}.{path}.so"
+
+    def find(self) -> str | None:
+        return next((path for path in ("light", "full") if objectcache.touch(self.entry(path))), None)
+
+    def compile(self) -> tuple[str, str]:
+        """Try the light path, then the full one; returns the path that decided and its message, "" for success."""
+        if self.must_wait():
+            return "light", ispc.LACKING
+        path, message = self.compile_all()
+        return path, self.may_lack_ispc(message)
+
+    def compile_all(self) -> tuple[str, str]:
+        """As `compile`, with what there is on this machine."""
+        header = self.light_header()
+        deadline = time.monotonic() + self.options.timeout_s
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, header) as room,
+        ):
+            # Nothing but the files that the assignment names lies in the compiler's directory.
+            room.put("module.cpp", self.source.text)
+            message = self.compile_ispc(room, deadline)
+            if message:
+                return "light", message
+            for rung in self.rungs(room.header):
+                failure = self.attempt(rung, room, deadline)
+                if failure is None or not self.may_be_mended(failure, rung):
+                    break
+            path = "light" if rung == "light" else "full"
+            if failure is not None:
+                message = self.explain(failure, lambda: self.probed(rung, header))
+                if rung == "full" and _misses_a_header(failure) and not self.headers_are_whole():
+                    self.waits_for = PYTHON_HEADERS
+                    message = f"{LACKING_HEADERS}\nWithout them the compiler says:\n{message}"
+                return path, message
+            message = self.too_large(room.folder / "module.so")
+            headers = (Path("/usr/include"), SHIM, *self.source.torch.include_dirs)
+            message = message or stages.refused(self.source.tools, room.folder, stages.ASSEMBLED, headers)
+            if message:
+                return path, message
+            objectcache.publish(compiling.taken(room.folder / "module.so", place), self.entry(path))
+            objectcache.prune(self.cache)
+            return path, ""
+
+    def probed(self, rung: str, header: Path | None) -> Iterator[Finished]:
+        """Build PROBE on this rung in a room of its own. Yield how it ended, if it failed."""
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, header) as room,
+        ):
+            room.put("module.cpp", PROBE)
+            failure = self.attempt_with(None, rung, room, time.monotonic() + HEADER_TIMEOUT_S)
+            if failure is not None:
+                yield failure
+
+    def headers_are_whole(self) -> bool:
+        """Return True if the real headers, Python's among them, can be read in this sandbox."""
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, None) as room,
+        ):
+            room.put("module.cpp", b"#include <Python.h>\n")
+            command = [str(self.source.tools.compiler), *self.source.compile_flags("full")]
+            command += ["-E", "-o", "module.ii", "module.cpp"]
+            return self.run(command, room.folder, HEADER_TIMEOUT_S, room).returncode == 0
+
+    def rungs(self, header: Path | None) -> list[str]:
+        """The RUNGS worth trying for this source, `header` being the precompiled one, if it can be had."""
+        self.options.tell("inspection")
+        python = lightpath.needs_python(self.source.text.decode(errors="replace"))
+        return [rung for rung in RUNGS if (rung != "light" or header) and (rung != "tensors" or not python)]
+
+    def attempt(self, rung: str, room: compiling.Room, deadline: float) -> Finished | None:
+        """Compile and link on one of RUNGS; None for success.
+
+        The quick linker does not find libstdc++ where the compiler has it in an unusual place. What it misses is
+        missing only when the compiler's own linker misses it too. Where it misses as much for a source of the kit's
+        own, it is not used from then on: what a student's file does may be a matter of when it is compiled.
+        """
+        quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
+        if quick is not None and not distrusted.exists():
+            failure = self.attempt_with(quick, rung, room, deadline)
+            if failure is None or failure.timed_out or b"undefined" not in failure.output:
+                return failure
+        failure = self.attempt_with(None, rung, room, deadline)
+        if failure is None and quick is not None and not distrusted.exists() and not self.can_link(quick):
+            distrusted.mkdir(parents=True, exist_ok=True)
+        return failure
+
+    def can_link(self, linker: str) -> bool:
+        """Return True if this linker makes an object of a file of the kit's own that needs the C++ library."""
+        self.options.tell("headers")
+        with objectcache.workplace(self.cache) as place:
+            (place / "probe.cpp").write_text(LINKER_PROBE)
+            command = [str(self.source.tools.compiler), *self.source.compile_flags("light")]
+            command += ["-shared", "-o", "probe.so", "probe.cpp", *self.source.link_flags("light", linker)]
+            finished = self.run(command, place, HEADER_TIMEOUT_S)
+        self.options.tell("building")
+        return finished.returncode == 0
+
+    def attempt_with(
+        self, linker: str | None, rung: str, room: compiling.Room, deadline: float
+    ) -> Finished | None:
+        self.options.tell("building")
+        tools, recipe = self.source.tools, self.source
+        objects = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
+        finished = self.run(
+            [
+                str(tools.compiler),
+                *(
+                    use_header(tools, room.header, LIGHT_HEADER)
+                    if rung == "light" and room.header
+                    else ("-include", "gpt149_full.h")
+                ),
+                *recipe.compile_flags(rung),
+                *recipe.defines,
+                *stages.listing_flags(tools),
+                *("-shared", "-o", "module.so", "module.cpp"),
+                *objects,
+                *recipe.link_flags(rung, linker),
+            ],
+            room.folder,
+            deadline - time.monotonic(),
+            room,
+        )
+        if finished.returncode != 0 or finished.timed_out:
+            return finished
+        missing = diagnostics.missing_symbols(finished.output.decode(errors="replace"))
+        return replace(finished, returncode=1, output="\n".join(missing).encode()) if missing else None
+
+    def may_be_mended(self, failure: Finished, rung: str) -> bool:
+        """Return True if a higher rung could make a source compile that failed on this one."""
+        if rung == "full" or failure.timed_out or diagnostics.ran_out_of_memory(failure):
+            return False
+        self.options.tell("inspection")
+        source, output = (text.decode(errors="replace") for text in (self.source.text, failure.output))
+        return not lightpath.is_final(source, output, self.full_names, all_of_aten=rung == "tensors")
+
+    def light_header(self) -> Path | None:
+        """The directory of the precompiled header, made if need be; None when it does not compile with this torch.
+
+        That is remembered too, as an empty directory.
+        """
+        entry = self.cache / "headers" / self.source.header_key()
+        if not objectcache.touch(entry):
+            self.options.tell("headers")
+            with objectcache.workplace(self.cache) as place:
+                made = place / "header"
+                made.mkdir()
+                command = [str(self.source.tools.compiler), *self.source.compile_flags("light")]
+                command += self.source.defines if self.source.tools.family == "clang" else ()
+                command += ["-x", "c++-header", str(SHIM / LIGHT_HEADER), "-o", str(made / PRECOMPILED)]
+                finished = self.run(command, place, HEADER_TIMEOUT_S)
+                if finished.timed_out or finished.returncode < 0:
+                    return None
+                if finished.returncode != 0:
+                    (made / PRECOMPILED).unlink(missing_ok=True)
+                objectcache.publish(made, entry)
+            self.options.tell("building")
+        return entry if (entry / PRECOMPILED).is_file() else None
+
+    def full_names(self) -> frozenset[str]:
+        """Every word in the text of the real headers, macros' names and their values included."""
+        entry = self.cache / "headers" / f"{self.source.header_key()}.names"
+        if not objectcache.touch(entry):
+            self.options.tell("headers")
+            with objectcache.workplace(self.cache) as place:
+                flags = self.source.compile_flags("full")
+                text = place / "full.ii"
+                command = [str(self.source.tools.compiler), *flags, "-E", "-dD", "-P", "-x", "c++"]
+                self.run([*command, str(SHIM / "gpt149_full.h"), "-o", str(text)], place, HEADER_TIMEOUT_S)
+                words = set(re.findall(rb"[A-Za-z_]\w*", text.read_bytes())) if text.exists() else set()
+                (place / "names").write_bytes(b"\n".join(sorted(words)))
+                objectcache.publish(place / "names", entry)
+            self.options.tell("inspection")
+        return frozenset(entry.read_text().split("\n"))

@@ -1,0 +1,416 @@
+"""The judge's end of the process that runners are forked from, and what each of them is given to live with.
+
+A `Zygote` is one interpreter with torch imported (`torch.forkserver`), inside the sandbox if there is one;
+`Zygote.spawn` forks a runner from it in milliseconds and returns a `Session`. Each runner gets a fresh folder to work
+in, its object for as long as it takes to load it, and in a sandbox a user id and a lock of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import grader.backends.gpu.cardlike
+import grader.backends.gpu.devicerunner
+import grader.backends.gpu.kernelfiles
+import grader.backends.gpu.replay
+import grader.backends.gpu.tensormemory
+import grader.backends.gpu.tracing
+import grader.backends.gpu.userspace
+import grader.backends.torch.delays
+import grader.backends.torch.forkserver
+import grader.backends.torch.loaded
+import grader.core.filebundle
+import grader.core.removal
+import grader.runner.runner
+import grader.sandbox.lock
+from grader.backends.gpu.compiled import Caches
+from grader.core.errors import KitError
+from grader.runner.calls import Call
+from grader.runner.ends import OWN_FAULTS, Pipes, how_it_ended
+from grader.runner.session import Session, cpu_clock_s, has_ended
+from grader.runner.watch import Watch
+from grader.sandbox import INSIDE, OPEN, Limits, Sandbox, leftovers, process_limit
+
+START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
+#: The kit's files in a zygote; FILES in the order of `forkserver.Files`.
+FORK_SERVER, *FILES = (
+    Path(module.__file__ or "")
+    for module in (
+        grader.backends.torch.forkserver,
+        grader.runner.runner,
+        grader.backends.torch.loaded,
+        grader.backends.torch.delays,
+        grader.sandbox.lock,
+        grader.core.removal,
+        grader.core.filebundle,
+        grader.backends.gpu.devicerunner,
+        grader.backends.gpu.kernelfiles,
+        grader.backends.gpu.tensormemory,
+        grader.backends.gpu.tracing,
+        grader.backends.gpu.replay,
+        grader.backends.gpu.cardlike,
+        grader.backends.gpu.userspace,
+    )
+)
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/nonexistent",
+    "KINETO_LOG_LEVEL": "99",
+    # A torch with CUDA in it would look for a card, and complain in the student's output that it may not.
+    "CUDA_VISIBLE_DEVICES": "",
+}
+
+
+class Lost(Exception):
+    """The process that runners are forked from is gone, or no longer answers."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One runner as the judge knows it. `inside_pid` is its number for the zygote, which may live among other numbers;
+    `scratch` is its folder as the zygote names it."""
+
+    pid: int
+    inside_pid: int
+    kind: str
+    scratch: str
+
+
+class Zygote:
+    """An isolated interpreter that imports torch while the judge does something else, and then forks runners."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        sandbox: Sandbox = OPEN,
+        *,
+        at_once: bool = True,
+        modules: Sequence[str] = (),
+        card: bool = False,
+    ) -> None:
+        """Start it and return at once; unless `at_once`, it is started by `start` or the first `spawn`. `environment`
+        adds to the scrubbed one (a sanitizer's preload), `modules` are imported besides torch; with `card` its runners
+        may use a GPU."""
+        self._modules, self._card = tuple(modules), card
+        self.sandbox = sandbox
+        self.blind = False
+        """True if its runners cannot see what kernels store, known before any student code runs."""
+        self.sabotaged = False
+        """True if processes were lost that nothing but a student's code was in a position to end (tier D)."""
+        self._environment = {**ENVIRONMENT, **(environment or {})}
+        self._living: dict[int, Runner] = {}
+        self._numbers = itertools.count()
+        self._stack = contextlib.ExitStack()
+        self._uids = self._stack.enter_context(sandbox.claimed_uids())
+        self._folder = Path(
+            self._stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="gpt149-", ignore_cleanup_errors=True)
+            )
+        )
+        self._objects, self._scratch = self._folder / "objects", self._folder / "scratch"
+        self._caches = self._folder / "compiled"
+        self.caches = Caches(self._caches, f"{INSIDE}/compiled" if sandbox.bwrap else str(self._caches))
+        for folder in (self._folder, self._objects, self._scratch, self._caches):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o711)
+        # Before the folder goes, which Python's own way would not survive if a runner has left it deep enough.
+        self._stack.callback(grader.core.removal.remove, self._scratch)
+        try:
+            sandbox.check_within_reach(self._folder)
+        except KitError:
+            self._stack.close()
+            raise
+        self._started = False
+        if at_once:
+            self.start()
+        self._processes = process_limit(sandbox.own_uid)
+
+    def __enter__(self) -> Zygote:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Let it import torch from now on, unless it has begun."""
+        if not self._started:
+            self._started = True
+            self._start()
+
+    # ---- runners
+
+    def spawn(
+        self,
+        kind: str,
+        object_path: Path | str,
+        *,
+        shared_fd: int | None = None,
+        cache: str = "",
+        builds: bool = False,
+        is_kits: bool = False,
+        threads: int,
+        cpus: Sequence[int] | None = None,
+        limits: Limits | None = None,
+        call_timeout_s: float = 20.0,
+        freeze: bool = True,
+    ) -> Session:
+        """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
+        `kind` is "student", "raw", "torch" (`torch.loaded`) or one of `gpu.devicerunner`, whose runner has
+        `shared_fd` and reads what is compiled in `cache` (of `caches`); one that `builds` is locked as a compiler is,
+        and fills it. `is_kits`: what it loads is the kit's own. `freeze` stops it between calls, which whatever judges
+        time needs.
+
+        A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
+        """
+        self.start()
+        limits = limits or Limits()
+        with self._lent(object_path) as path:
+            spec = {
+                "op": "spawn",
+                "kind": kind,
+                "object": path,
+                "threads": threads,
+                "cpus": list(cpus) if cpus else None,
+                "limits": {**asdict(limits), "processes": self._processes},
+                **self._surroundings(path, cache, builds),
+            }
+            try:
+                runner, pipes = self._fork(spec, shared_fd, is_kits)
+            except Lost:
+                self._clear_up()
+                self._start()
+                try:
+                    runner, pipes = self._fork(spec, shared_fd, is_kits)
+                except Lost as error:
+                    raise KitError(f"the runners' parent process does not start: {error}") from error
+            self._living[runner.pid] = runner
+            watch = Watch(runner.pid, cpus, cpu_clock_s)
+            scratch = leftovers.Scratch(self._seen_from_outside(runner), limits, runner.pid)
+            return Session(
+                self.reap, runner.pid, pipes, call_timeout_s, watch, scratch, freeze, prepares=True
+            )
+
+    def reap(self, pid: int) -> Call:
+        """Kill a runner with all it started and left, and say how it had ended."""
+        runner = self._living.pop(pid)
+        was_killed = has_ended(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        request = {
+            "op": "reap",
+            "pid": runner.inside_pid,
+            "living": [other.inside_pid for other in self._living.values()],
+            "scratch": runner.scratch,
+            "shared": ["/tmp", "/dev/shm"] if self.sandbox.bwrap else [],
+            "kept": [other.scratch for other in self._living.values()],
+        }
+        try:
+            ended = how_it_ended(int(self._ask(request)[0]["status"]))
+            if not self.sandbox.hides_files:
+                leftovers.remove_files_of(self._uids)
+        except Lost as error:
+            kinds = {runner.kind, *(other.kind for other in self._living.values())}
+            if self.sandbox.locks or "student" not in kinds:
+                raise KitError(
+                    f"the process that starts runners was lost ({error}); run the command again"
+                ) from error
+            self.sabotaged = True
+            self._clear_up()
+            return Call("crash", message="the process that it was started from was ended with it")
+        was_killed &= bool(ended.signal_name) and ended.signal_name not in OWN_FAULTS
+        if was_killed and runner.kind != "student" and not self.sandbox.locks:
+            self.sabotaged |= any(other.kind == "student" for other in self._living.values())
+        return ended
+
+    def close(self) -> None:
+        """End it with all its runners, and remove what they wrote."""
+        if self._started:
+            self._end()
+        self._stack.close()
+
+    def _end(self) -> None:
+        if not self._ready and not self.sandbox.bwrap:
+            # Nothing was forked from it, so it has nothing to tidy up: nobody waits until it has imported torch.
+            # Bubblewrap, were it killed, would leave it behind.
+            self._process.kill()
+        self._control.close()
+        for pid in self._living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._clear_up()
+        if self._process.stderr:
+            self._process.stderr.close()
+
+    @contextlib.contextmanager
+    def _lent(self, object_path: Path | str) -> Iterator[str]:
+        """The object under a name that a sandboxed runner can open, and that nobody can once it is loaded."""
+        if not self.sandbox.locks or not str(object_path):
+            yield str(object_path)
+            return
+        folder = self._objects / secrets.token_hex(8)
+        folder.mkdir()
+        folder.chmod(0o711)
+        try:
+            copy = shutil.copyfile(object_path, folder / Path(object_path).name)
+            copy.chmod(0o444)
+            inside = Path(INSIDE, "objects") if self.sandbox.bwrap else self._objects
+            yield str(inside / folder.name / copy.name)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _surroundings(self, object_path: str, cache: str, builds: bool) -> dict[str, Any]:
+        """The next runner's folder, user and lock."""
+        number = next(self._numbers)
+        root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
+        scratch = f"{root}/{number}"
+        uid = None if self._uids is None else self._uids[number % len(self._uids)]
+        read, write, environment = [object_path] if object_path else [], [scratch], {"TMPDIR": scratch}
+        if cache:
+            environment["TRITON_CACHE_DIR"] = self.caches.path(cache)
+            (write if builds else read).append(self.caches.path(cache))
+        if builds:
+            self.caches.lend(cache, uid)
+            lock = (
+                self.sandbox.compiler_lock(uid, read, write, card=self._card) if self.sandbox.locks else None
+            )
+        else:
+            lock = self.sandbox.runner_lock(uid, read, write, card=self._card)
+        return {"scratch": scratch, "uid": uid, "lock": lock, "environment": environment}
+
+    def _seen_from_outside(self, runner: Runner) -> Path:
+        if self.sandbox.bwrap:
+            return Path(f"/proc/{runner.pid}/root{runner.scratch}")
+        return Path(runner.scratch)
+
+    def _fork(
+        self, spec: Mapping[str, Any], shared_fd: int | None, is_kits: bool
+    ) -> tuple[Runner, tuple[int, int, int]]:
+        """The runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
+        self._wait_ready()
+        pipes = Pipes.made()
+        try:
+            answer, sender = self._ask(spec, (*pipes.theirs, *(() if shared_fd is None else (shared_fd,))))
+        except Lost:
+            pipes.close_ours()
+            raise
+        finally:
+            pipes.close_theirs()
+        if "pid" not in answer:
+            raise KitError(f"no runner could be started: {answer.get('error')}")
+        of_kernels = spec["kind"].partition("-")[0] in grader.backends.gpu.devicerunner.KINDS
+        kind = "student" if of_kernels and not is_kits else spec["kind"]
+        runner = Runner(sender or answer["pid"], answer["pid"], kind, spec["scratch"])
+        return runner, pipes.ours
+
+    # ---- the process
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        if hasattr(socket, "SO_PASSCRED"):
+            # The kernel then tells with each message who sent it, by the number that we know the sender by.
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        with theirs:
+            self._process = subprocess.Popen(
+                self._command(theirs.fileno()),
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        self._control = ours
+        self._ready = False
+
+    def _command(self, fd: int) -> list[str]:
+        places = {path: f"{INSIDE}/{path.name}" for path in (FORK_SERVER, *FILES)}
+        forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in places)
+        return self.sandbox.enclosed(
+            [
+                sys.executable,
+                "-I",
+                forkserver,
+                str(fd),
+                *others,
+                ",".join(self._modules),
+                "" if self.sandbox.bwrap else str(self._scratch),
+            ],
+            places={**places, self._objects: f"{INSIDE}/objects"},
+            changing={self._caches: f"{INSIDE}/compiled"} if self._modules else {},
+            card=self._card,
+        )
+
+    def _wait_ready(self) -> None:
+        if self._ready:
+            return
+        self._control.settimeout(START_TIMEOUT_S)
+        try:
+            told, _ = self._receive()
+        except (OSError, ValueError) as error:
+            self._process.kill()
+            said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
+            last = said.strip().splitlines()[-1:] or ["it ended without a word"]
+            raise KitError(f"the runner process could not import what kernels need: {last[0]}") from error
+        self._control.settimeout(ANSWER_TIMEOUT_S)
+        self.blind = bool(told.get("blind"))
+        self._ready = True
+
+    def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:
+        """The answer to one message, and who gave it. Raises Lost."""
+        try:
+            # In tier D a kernel can stop its parent. bwrap, where it is the process, does not mind.
+            self._process.send_signal(signal.SIGCONT)
+            line = json.dumps(message).encode() + b"\n"
+            sent = socket.send_fds(self._control, [line], fds)
+            self._control.sendall(line[sent:])
+            return self._receive()
+        except (OSError, ValueError) as error:
+            raise Lost(str(error)) from error
+
+    def _receive(self) -> tuple[dict[str, Any], int | None]:
+        line, sender = b"", None
+        while not line.endswith(b"\n"):
+            chunk, ancillary, _, _ = self._control.recvmsg(4096, socket.CMSG_SPACE(_CREDENTIALS.size))
+            if not chunk:
+                raise ValueError("it closed its socket")
+            line += chunk
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == getattr(socket, "SCM_CREDENTIALS", None):
+                    sender = _CREDENTIALS.unpack(data)[0]
+        return json.loads(line), sender
+
+    def _clear_up(self) -> None:
+        """End what is left of a zygote: neither it nor its runners may go on."""
+        # First: at the end of its socket it would tidy up what the next one needs.
+        self._process.kill()
+        self._process.wait()
+        self._control.close()
+        if self._process.stderr:
+            self._process.stderr.close()
+        for pid in self._living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        leftovers.kill_processes_in(self._scratch)
+
+
+#: struct ucred: pid, uid, gid.
+_CREDENTIALS = struct.Struct("=iII")

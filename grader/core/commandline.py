@@ -1,0 +1,166 @@
+"""Shared parts of the two command lines: one-line errors, numbers within bounds, exit codes. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from grader.core.errors import EXIT_KIT, EXIT_USAGE, KitError, UsageError
+from grader.core.harmless import guard_standard_streams
+from grader.core.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
+from grader.core.quantities import whole
+
+EXIT_INTERRUPTED = 130
+EXIT_NO_READER = 141
+LONGEST_MESSAGE = 4000
+"""Characters of an error that are told: it may quote what a stranger wrote."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose error is one line in place of a usage dump."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help lists what there is)")
+
+
+@dataclass(frozen=True)
+class SizeOption:
+    """The option of one size of a run: `-N n` for the size N, and what it is."""
+
+    flag: str
+    name: str
+    what: str = ""
+
+
+LARGEST_SIZE = 1 << 20
+
+
+def add_sizes(parse: argparse.ArgumentParser, options: Iterable[SizeOption]) -> None:
+    """Give `parse` an option for each size."""
+    sizes = parse.add_argument_group("shape (defaults: the assignment's)")
+    for option in options:
+        sizes.add_argument(option.flag, dest=f"size_{option.name}", metavar="n", help=option.what)
+
+
+def sizes(
+    given: argparse.Namespace,
+    options: Iterable[SizeOption],
+    minima: Mapping[str, int],
+    maxima: Mapping[str, int],
+) -> dict[str, int]:
+    """The sizes that were given, by name. Raises UsageError for one out of its bounds."""
+    return {
+        option.name: whole_number(
+            text, option.flag, minima.get(option.name, 1), maxima.get(option.name, LARGEST_SIZE)
+        )
+        for option in options
+        if (text := getattr(given, f"size_{option.name}", None)) is not None
+    }
+
+
+def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> list[str]:
+    """The options that choose these sizes."""
+    return [
+        word
+        for option in options
+        if option.name in chosen
+        for word in (option.flag, str(chosen[option.name]))
+    ]
+
+
+def add_defines(parse: argparse.ArgumentParser, example: str = "NAME=8") -> None:
+    """Give `parse` the option for macros, which `macros` reads."""
+    parse.add_argument(
+        "-D",
+        dest="defines",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help=f"define a macro, as in -D {example}",
+    )
+
+
+def macros(given: Iterable[str]) -> dict[str, str]:
+    """Macros by name, 1 where no value is given. Raises UsageError for what is none."""
+    pairs = {}
+    for item in given:
+        name, _, value = item.partition("=")
+        if not name.isidentifier() or "\n" in value:
+            raise UsageError(f"-D takes NAME or NAME=VALUE, not '{item}'")
+        pairs[name] = value or "1"
+    return pairs
+
+
+def whole_number(text: str, flag: str, low: int, high: int) -> int:
+    """`text` as a number from `low` to `high`; UsageError names `flag` and the bounds."""
+    number = whole(text)
+    if number is None or not low <= number <= high:
+        raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
+    return number
+
+
+def assignment_file(given: Path | None) -> Path:
+    """Return the staff's assignment file: as given, else with the hidden cases where they are, else the public file."""
+    return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
+
+
+def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exist: bool = True) -> Path:
+    """The file to judge: as given, else `name` in the working directory, in the folder `beside` or in the kit's.
+
+    Raises UsageError where there is none, if it `must_exist`.
+    """
+    places = (Path(), beside, ROOT)
+    path = given or next((place / name for place in places if (place / name).exists()), ROOT / name)
+    if given and path.is_dir():
+        path /= name
+    if not path.is_file() and must_exist:
+        if os.path.lexists(path):
+            raise UsageError(f"{path} is no file: a folder, a pipe, a device or a link that leads nowhere")
+        raise UsageError(f"no such file: {path} (name it with --module PATH)")
+    return path
+
+
+def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
+    """Call `run` with the process's arguments, tell its errors after `name`, and end with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            os._exit(EXIT_USAGE)  # closed by the caller: there is nobody to tell
+    guard_standard_streams()
+    try:
+        code = run(sys.argv[1:])
+    except UsageError as error:
+        print(f"{name}: {_bounded(error)}", file=sys.stderr)
+        code = EXIT_USAGE
+    except KitError as error:
+        print(f"{name}: {_bounded(error)}", file=sys.stderr)
+        code = EXIT_KIT
+    except KeyboardInterrupt:
+        print(f"\n{name}: interrupted", file=sys.stderr)
+        code = EXIT_INTERRUPTED
+    except OSError as error:
+        # The reader left (| head) or the disk is full: no verdict was delivered, so no exit code of one either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"{name}: {error}", file=sys.stderr)
+        code = EXIT_NO_READER if isinstance(error, BrokenPipeError) else EXIT_KIT
+    except Exception:
+        traceback.print_exc()
+        print(f"{name}: this is a fault of the kit: please report it with the lines above", file=sys.stderr)
+        code = EXIT_KIT
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # Taking apart what a command has imported (torch in the demo) takes time and changes nothing.
+    os._exit(code)
+
+
+def _bounded(error: Exception) -> str:
+    text = str(error)
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} ... (cut here)"

@@ -1,0 +1,134 @@
+"""The store of built objects and precompiled headers: entries appear by rename, are marked as used, and grow old.
+
+There are no locks, so nothing that a killed build leaves can hang another one: at worst a directory under `work` stays
+until `prune` finds it old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from grader.core.errors import KitError
+
+MAX_BYTES = 2 << 30
+MAX_ENTRIES = 200
+#: Whatever was used this recently may be in use now: between a build that found an object and the runner that loads it.
+MIN_AGE_S = 3600.0
+
+
+def touch(entry: Path) -> bool:
+    """Mark an entry as used now; False when there is no such entry."""
+    try:
+        os.utime(entry)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def workplace(root: Path) -> Iterator[Path]:
+    """A fresh directory on the cache's file system, so that what is made in it can be renamed into place.
+
+    Raises KitError when the cache cannot be written.
+    """
+    parent = root / "work"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(dir=parent))
+    except OSError as error:
+        raise KitError(
+            f"cannot write the cache {root}: {error.strerror}; point GPT149_CACHE elsewhere"
+        ) from error
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def publish(made: Path, entry: Path) -> None:
+    """Rename a finished file or directory into place. If another build was first, its entry, which is equal, stays."""
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.rename(made, entry)
+    except OSError:
+        if not entry.is_dir():
+            raise
+
+
+def share(root: Path, other: Path, kinds: Collection[str]) -> None:
+    """Give another cache what is in this one of these kinds (".plain"), as links where both are on one file system.
+
+    Entries are named by all that decides them, so whoever finds one there would have made the same.
+    """
+    for folder in ("objects", "headers"):
+        for entry in _list(root / folder):
+            if entry.suffix in kinds and entry.is_dir() and not (other / folder / entry.name).exists():
+                with workplace(other) as place, contextlib.suppress(OSError):  # pruned meanwhile, say
+                    shutil.copytree(entry, place / entry.name, copy_function=second_name)
+                    publish(place / entry.name, other / folder / entry.name)
+
+
+def second_name(file: str, name: str) -> None:
+    """Give a file a second name, or make a copy where the file system cannot."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copy2(file, name)
+
+
+def prune(
+    root: Path,
+    max_bytes: int = MAX_BYTES,
+    max_entries: int = MAX_ENTRIES,
+    min_age_s: float = MIN_AGE_S,
+) -> None:
+    """Remove the entries that were used least recently until the bounds hold, and what killed builds left behind.
+
+    An entry used within `min_age_s` stays in any case. Other processes may use and prune the cache at the same time.
+    """
+    now = time.time()
+    paths = [path for folder in ("objects", "headers") for path in _list(root / folder)]
+    entries = [(*known, path) for path in paths if (known := _used_and_size(path)) is not None]
+    kept_bytes = kept_entries = 0
+    for used, size, path in sorted(entries, reverse=True):
+        kept_bytes += size
+        kept_entries += 1
+        if (kept_bytes > max_bytes or kept_entries > max_entries) and now - used > min_age_s:
+            kept_bytes -= size
+            kept_entries -= 1
+            _remove(path)
+    for left in _list(root / "work"):
+        known = _used_and_size(left)
+        if known is not None and now - known[0] > max(min_age_s, MIN_AGE_S):
+            _remove(left)
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _used_and_size(path: Path) -> tuple[float, int] | None:
+    """When an entry was last used, and its bytes; None when it has just vanished."""
+    try:
+        status = path.stat()
+        if not path.is_dir():
+            return status.st_mtime, status.st_size
+        return status.st_mtime, sum(item.stat().st_size for item in path.iterdir())
+    except FileNotFoundError:
+        return None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,125 @@
+"""Files and folders at places that somebody else may have prepared: no link is followed, no pipe is waited for.
+
+A results folder may be shared, copied or unpacked from an archive, and what lies in it under a known name need not be
+what the kit has put there. Here a name means a plain file or a folder at that very place; all else is an OSError whose
+`strerror` says what it is, and every reading has a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from grader.core.quantities import size_text
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: A pipe in the file's place would be waited for.
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def folder(path: Path, *, make: bool = False) -> Iterator[int]:
+    """A descriptor of the folder at `path`, which is made if need be and asked for. Raises OSError."""
+    if make:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            with folder(path.parent.resolve()) as parent:
+                os.fsync(parent)
+    try:
+        descriptor = os.open(path, _FOLDER)
+    except OSError as error:
+        raise _told(error, path, None) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_file(
+    path: Path | str, flags: int = os.O_RDONLY, *, inside: int | None = None, mode: int = 0o666
+) -> int:
+    """A descriptor of the plain file at `path`, or of that name in the folder `inside`.
+
+    With O_CREAT it is made if there is none. A file that is written to must have no other name: with a hard link, its
+    bytes are somebody else's as well. Raises OSError.
+    """
+    try:
+        descriptor = os.open(path, flags | _FILE, mode, dir_fd=inside)
+    except OSError as error:
+        raise _told(error, path, inside) from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}: remove it")
+        if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1:
+            raise OSError(
+                errno.EMLINK, "it has a second name elsewhere (a hard link): put a copy in its place"
+            )
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> bytes:
+    """The content of a plain file of at most `most_bytes`. Raises OSError."""
+    with os.fdopen(open_file(path, inside=inside), "rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {size_text(most_bytes)}")
+    return content
+
+
+def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
+    """Put a file in place whole or not at all, and on the disk before this returns, unless that is left to the caller
+    (`sync` False). Whatever had the name is replaced, a link too; only a folder is in the way. Raises OSError."""
+    partial = f".{name}.partial"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial, dir_fd=inside)
+        descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, inside=inside)
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(partial, name, src_dir_fd=inside, dst_dir_fd=inside)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial, dir_fd=inside)
+        raise
+    if sync:
+        os.fsync(inside)
+
+
+def trouble_with(path: Path, *, wants_folder: bool) -> str:
+    """Return the reason that nothing can be put at `path`, or "": a link where a folder is wanted, say."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return ""
+    if wants_folder:
+        return "" if stat.S_ISDIR(mode) else f"it is {_kind(mode)}: remove it"
+    return "it is a folder: remove it" if stat.S_ISDIR(mode) else ""
+
+
+def _told(error: OSError, path: Path | str, inside: int | None) -> OSError:
+    """The same error, in words of what is at the place if that is the reason."""
+    if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
+        return error
+    with contextlib.suppress(OSError):
+        mode = os.stat(path, dir_fd=inside, follow_symlinks=False).st_mode
+        return OSError(error.errno, f"it is {_kind(mode)}: remove it")
+    return error
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "a link, and links are not followed here"
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a file" if stat.S_ISREG(mode) else "a pipe or a device"

@@ -1,0 +1,181 @@
+"""The Python files that a hand-in consists of: the main one and all that it imports from its own folders.
+
+Files are found by following `import` lines from the main file and from the course's adapters, never by listing a
+folder: whatever else lies there is neither read nor judged. Text is searched, not parsed, so a name in a comment may
+bring a file in that nothing needs. Names of Python's own modules, of torch, Triton and NumPy are never the hand-in's.
+Links are not followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from grader.core import plainfile
+from grader.core.errors import UsageError
+from grader.core.filebundle import ADAPTERS, INIT, INSTALLED, MOST_FILES, pack, roots, split
+from grader.core.quantities import size_text
+
+MOST_BYTES = 1 << 20
+MOST_PLACES, MOST_LOOKS = 20_000, 100_000
+"""Places at which files are looked for, and how often import lines lead to one."""
+MOST_NAMES, MOST_PARTS = 200, 12
+"""Names that one import line may bring in, and parts of one."""
+ASKED = b"get_flashattention_autograd_function_"
+"""Of adapters for other assignments nothing is asked here."""
+_IMPORT = re.compile(rb"(?:^|[;:])[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
+_FROM = re.compile(
+    rb"(?:^|[;:])[ \t]*from[ \t]+([.\w]+)[ \t]*import[ \t]*(\([^)]{0,4000}|[^\n#;]*)", re.MULTILINE
+)
+_PART = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
+
+Read = Callable[[str], "bytes | None"]
+"""Content of the plain file at a path, None where there is none."""
+
+
+class TooMany(Exception):
+    """A hand-in of more files or names than one may have; the text follows the name of its main file."""
+
+
+def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
+    """Return the main file and all that it needs by name, relative to the folder that imports begin in.
+
+    Raises TooMany for more than MOST_FILES files or MOST_BYTES bytes.
+    """
+    folder = _root(main.rpartition("/")[0], read)
+    top = f"{folder}/" if folder or main[:1] == "/" else ""
+    own = (
+        re.sub(r"[^\w/-]|(?<![^/])-", "_", main.removeprefix(top).removesuffix(".py"), flags=re.ASCII) + ".py"
+    )
+    found, pending, looks = {own: content}, [own], 0
+    looked: set[tuple[str, bytes]] = set()
+
+    def look(name: str, asked: bytes = b"") -> None:
+        nonlocal looks
+        looks += 1
+        if len(looked) > MOST_PLACES or looks > MOST_LOOKS:
+            raise TooMany("imports too many names: hand in the files that are needed alone")
+        if (name, asked) not in looked and name not in found:
+            looked.add((name, asked))
+            text = read(top + name)
+            if text is not None and asked in text:
+                found[name] = text
+                pending.append(name)
+
+    for name in (*ADAPTERS, f"{own.rpartition('/')[0]}/adapters.py".lstrip("/")):
+        look(name, ASKED)
+    while pending:
+        name = pending.pop()
+        for wanted in chain(_packages(name), _wanted(own, name, found[name])):
+            look(wanted)
+        if len(found) > MOST_FILES or sum(map(len, found.values())) > MOST_BYTES:
+            raise TooMany(
+                f"imports more than {MOST_FILES} files or {size_text(MOST_BYTES)} of its own: hand in what is needed"
+            )
+    return found
+
+
+def _root(folder: str, read: Read) -> str:
+    """Return the folder in which absolute imports begin, for a main file in `folder`."""
+    while folder and read(f"{folder}/{INIT}") is not None:
+        folder = folder.rpartition("/")[0]
+    outer = folder.rpartition("/")[0]
+    places = [f"{outer}/{name}" if outer or folder[:1] == "/" else name for name in ADAPTERS]
+    is_course = bool(folder) and any(ASKED in (read(place) or b"") for place in places)
+    return outer if is_course else folder
+
+
+def _packages(name: str) -> Iterator[str]:
+    """Yield the `__init__.py` of each folder that a file is in."""
+    folders = name.split("/")[:-1]
+    for count in range(1, len(folders) + 1):
+        yield "/".join([*folders[:count], INIT])
+
+
+def _wanted(main: str, name: str, content: bytes) -> Iterator[str]:
+    """Yield the places at which the modules that a file imports may be."""
+    text = re.sub(rb"\\\r?\n", b" ", content)
+    for found in _IMPORT.finditer(text):
+        for module in re.findall(rb"[\w.]+", found[1])[:MOST_NAMES]:
+            yield from _places(main, name, module.decode("latin-1"), ())
+    for found in _FROM.finditer(text):
+        names = [each.decode("latin-1") for each in re.findall(rb"\w+", found[2])[:MOST_NAMES]]
+        yield from _places(main, name, found[1].decode("latin-1"), names)
+
+
+def _places(main: str, name: str, module: str, names: list[str] | tuple[()]) -> Iterator[str]:
+    dotted = module.lstrip(".")
+    level = len(module) - len(dotted)
+    parts = dotted.split(".") if dotted else []
+    folders = name.split("/")[:-1]
+    if len(parts) > MOST_PARTS or level > len(folders) + 1 or not all(map(_PART.fullmatch, parts)):
+        return
+    if not level and (not parts or parts[0] in INSTALLED):
+        return
+    around = folders[: len(folders) - level + 1] if level else []
+    for root in ["".join(f"{each}/" for each in around)] if level else roots(main, parts[0]):
+        for count in range(1, len(parts) + 1):
+            path = root + "/".join(parts[:count])
+            yield f"{path}/{INIT}"
+            if count == len(parts):
+                yield f"{path}.py"
+        folder = root + "".join(f"{part}/" for part in parts)
+        for each in filter(_PART.fullmatch, names):
+            yield f"{folder}{each}/{INIT}"
+            yield f"{folder}{each}.py"
+
+
+def bundled(main: str, content: bytes, read: Read) -> bytes:
+    """Return the main file with all that it needs as one file; as it is if it needs none. Raises as `gathered`."""
+    return content if split(content) else pack(gathered(main, content, read))
+
+
+# ---- on disk
+
+
+def whole(source: Path) -> bytes:
+    """Return a source's content; a Python file with own modules beside it as a bundle of all of them.
+
+    Raises UsageError for a file that cannot be read, and for too many.
+    """
+    try:
+        content = source.read_bytes()
+        path = source.resolve().as_posix()
+        return bundled(path, content, _on_disk) if source.suffix == ".py" else content
+    except OSError as error:
+        raise UsageError(f"cannot read {source}: {error.strerror}") from error
+    except TooMany as error:
+        raise UsageError(f"{source} {error}") from error
+
+
+def members(source: Path) -> dict[str, Path]:
+    """Return the files of a hand-in on disk by the names that messages use, the main one first; {} for a single one."""
+    path = source.resolve()
+    try:
+        found = gathered(path.as_posix(), path.read_bytes(), _on_disk) if path.suffix == ".py" else {}
+    except (OSError, TooMany):
+        return {}
+    main = next(iter(found), "")
+    top = path.parents[main.count("/")]
+    # The main file may have a name that no module has.
+    return {name: path if name == main else top / name for name in found} if len(found) > 1 else {}
+
+
+def main_in(folder: Path, name: str) -> Path:
+    """Return the file to judge in a folder: `name`, else the course's adapters; the folder if it holds neither."""
+    places = [folder / each for each in (name, *(ADAPTERS if name.endswith(".py") else ()))]
+    return next((path for path in places if path.is_file()), folder)
+
+
+def _on_disk(path: str) -> bytes | None:
+    try:
+        content = plainfile.read(path, MOST_BYTES)
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise TooMany(f"imports {path}, which is too large: {error.strerror}") from error
+        return None
+    return content if os.path.realpath(path) == path else None

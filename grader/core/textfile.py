@@ -1,0 +1,29 @@
+"""A text file that a person named, read whole and within a limit, with one line for what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grader.core.errors import UsageError
+from grader.core.quantities import size_text
+
+
+def read(path: Path, most_bytes: int, *, no: str, advice: str) -> str:
+    """A file's UTF-8 text, with its byte order mark if it has one.
+
+    Raises UsageError for what is no file, larger than `most_bytes` ("this is no `no`") or no UTF-8 text (`advice`).
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"cannot read {path}: not a file")
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > most_bytes:
+        raise UsageError(f"{path}: larger than {size_text(most_bytes)}: this is no {no}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UsageError(f"{path}:{line}: not UTF-8 text; {advice}") from error

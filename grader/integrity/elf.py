@@ -1,0 +1,319 @@
+"""Facts of an ELF object: the functions that it imports, the libraries that it names, its texts.
+
+A small reader of ELF files (System V gABI, chapters 4 and 5; symbol versions as in the Linux Standard Base), so that
+nothing depends on binutils. Objects come from a compiler that worked on untrusted text, which may name sections, give
+them any type and make as many of them as it likes. So the symbols are those that the loader will use: the ones that the
+dynamic segment points to. The section table only says how many there are, and has to agree with that segment; sections
+must not overlap. Before it is linked, an object has no segments: its one table of symbols is what the linker will use.
+An object that is damaged or not wholly understood is an error, in time linear in its size.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LARGEST_BYTES = 64 << 20
+"""Of an object that is read at all. What the assignment allows is less (`torch.torchbuild`)."""
+LONGEST_NAME = 4096
+"""Bytes of a symbol that are kept; torch's longest have 600."""
+MOST_WANTED, MOST_NAMES_BYTES = 20_000, 2 << 20
+"""Symbols from elsewhere and their names together; a kernel has some hundred, of 30 KB. Names may share their ends in
+the file, so that together they can be as long as the square of its size."""
+MOST_SEGMENTS = 256
+
+_SHT_NULL, _SHT_SYMTAB, _SHT_DYNAMIC, _SHT_NOBITS, _SHT_DYNSYM, _SHT_VERSYM = 0, 2, 6, 8, 11, 0x6FFFFFFF
+_RELOCATABLE = 1
+_ALLOCATED, _EXECUTABLE = 2, 4
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_VERSYM = 0, 1, 5, 6, 10, 0x6FFFFFF0
+_UNDEFINED_SECTION = 0
+_SECTION, _SEGMENT, _SYMBOL = (
+    struct.Struct("<IIQQQQIIQQ"),
+    struct.Struct("<IIQQQQQQ"),
+    struct.Struct("<IBBHQQ"),
+)
+_X86_64, _SHT_RELA, _SHT_REL = 62, 4, 9
+_RELOCATION = struct.Struct("<QQq")
+#: R_X86_64_PC32 and R_X86_64_PLT32: how a call names its function.
+_CALLED = (2, 4)
+_BEFORE_A_CALL = 24
+#: `mov edi, number`, then what sets the other arguments and makes room on the stack, then `call` or `jmp`.
+_CALL_BY_NUMBER = re.compile(
+    rb"(?<!\x41)\xbf([\x00-\xff][\x00-\x03]\x00\x00)"
+    rb"(?:\x31[\xc0\xf6\xd2\xc9]|[\xb8\xb9\xba\xbe].{4}|\x48\x83\xec.|[\x48\x4c]\x63[\xc0-\xf7]"
+    rb"|\x48?\x89[\xc0-\xc6\xd8-\xde\xe0-\xe6]|[\x41\x49]\x89[\xc0-\xff])*"
+    rb"[\xe8\xe9]\Z",
+    re.DOTALL,
+)
+#: Version indices below this mean "local" and "global": the symbol has no version.
+_FIRST_VERSION = 2
+
+
+class NotReadable(ValueError):
+    """The file is no ELF object for a 64-bit little-endian machine, or is damaged."""
+
+
+@dataclass(frozen=True)
+class UndefinedSymbol:
+    """A symbol that the object expects others to define, its name cut at LONGEST_NAME bytes. The C and C++ libraries
+    give their symbols versions."""
+
+    name: str
+    versioned: bool
+
+
+@dataclass(frozen=True)
+class SharedObject:
+    """`wanted` in the order of the symbol table; `needed` are names of libraries; `data` are the bytes of all
+    sections that are loaded and are neither code nor the names of symbols. `system_calls` are the numbers with which
+    the code calls `syscall`, None where one is not known."""
+
+    wanted: tuple[UndefinedSymbol, ...]
+    needed: tuple[str, ...]
+    data: bytes
+    system_calls: frozenset[int] | None = None
+
+
+@dataclass(frozen=True)
+class _Section:
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+
+
+@dataclass(frozen=True)
+class _Segment:
+    kind: int
+    offset: int
+    address: int
+    size: int
+
+
+@dataclass(frozen=True)
+class _Dynamic:
+    """What the loader goes by: libraries (offsets of their names) and the addresses of its tables."""
+
+    address: int
+    needed: tuple[int, ...]
+    values: dict[int, int]
+
+
+def is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def read(path: Path) -> SharedObject:
+    """Read an object. Raises NotReadable when it makes no sense or is too large, OSError when it cannot be read."""
+    size = path.stat().st_size
+    if size > LARGEST_BYTES:
+        raise NotReadable(f"{path.name} has {size >> 20} MiB, more than {LARGEST_BYTES >> 20}")
+    try:
+        return parse(path.read_bytes())
+    except NotReadable as error:
+        raise NotReadable(f"{path.name} is no complete ELF object: {error}") from error
+
+
+def parse(image: bytes) -> SharedObject:
+    """Read the bytes of an object. Raises NotReadable when they make no sense."""
+    try:
+        return _parse(image)
+    except (struct.error, IndexError, OverflowError) as error:
+        raise NotReadable(str(error)) from error
+
+
+def _parse(image: bytes) -> SharedObject:
+    if image[:6] != b"\x7fELF\x02\x01":
+        raise NotReadable("not an ELF object of 64 bits, little endian")
+    if struct.unpack_from("<H", image, 16)[0] == _RELOCATABLE:
+        return _parse_relocatable(image)
+    segments = _segments(image)
+    sections = _sections(image)
+    dynamic = _dynamic(image, segments)
+    symbols, strings, versions = _tables(sections, dynamic)
+    names = _bytes_at(image, segments, strings.address, strings.size)
+    return SharedObject(
+        wanted=tuple(
+            _wanted(
+                _bytes_at(image, segments, symbols.address, symbols.size),
+                names,
+                _bytes_at(image, segments, versions.address, versions.size) if versions else b"",
+            )
+        ),
+        needed=tuple(_text(names, offset) for offset in dynamic.needed),
+        data=_texts(image, [one for one in sections if one is not strings]),
+    )
+
+
+def _parse_relocatable(image: bytes) -> SharedObject:
+    """As the compiler made it: symbols have no versions, and no library is named."""
+    sections = _sections(image)
+    symbols = _only([one for one in sections if one.kind == _SHT_SYMTAB], "table of symbols")
+    strings = sections[symbols.link]
+    names, table = (image[one.offset : one.offset + one.size] for one in (strings, symbols))
+    calls = _system_calls(image, sections, table, names)
+    return SharedObject(tuple(_wanted(table, names, b"")), (), _texts(image, sections), calls)
+
+
+def _system_calls(
+    image: bytes, sections: list[_Section], table: bytes, names: bytes
+) -> frozenset[int] | None:
+    """The numbers with which code for x86-64 calls `syscall`, None unless a constant stands before each call."""
+    if struct.unpack_from("<H", image, 18)[0] != _X86_64:
+        return None
+    wanted = {
+        k
+        for k, (name, _, _, section, _, _) in enumerate(_SYMBOL.iter_unpack(table))
+        if section == _UNDEFINED_SECTION and name and names.startswith(b"syscall\0", name)
+    }
+    numbers = set()
+    for one in sections:
+        if one.kind not in (_SHT_RELA, _SHT_REL):
+            continue
+        if one.kind == _SHT_REL or one.info >= len(sections):
+            return None
+        code = sections[one.info]
+        entries = image[one.offset : one.offset + one.size // _RELOCATION.size * _RELOCATION.size]
+        for place, symbol, _ in _RELOCATION.iter_unpack(entries):
+            if symbol >> 32 not in wanted:
+                continue
+            body = image[code.offset : code.offset + min(place, code.size)]
+            found = _CALL_BY_NUMBER.search(body[-_BEFORE_A_CALL:]) if code.flags & _EXECUTABLE else None
+            if found is None or symbol & 0xFFFFFFFF not in _CALLED:
+                return None
+            numbers.add(int.from_bytes(found[1], "little"))
+    return frozenset(numbers)
+
+
+def _texts(image: bytes, sections: list[_Section]) -> bytes:
+    """What is loaded and no code."""
+    return b"\0".join(
+        image[one.offset : one.offset + one.size]
+        for one in sections
+        if one.kind not in (_SHT_NULL, _SHT_NOBITS) and one.flags & _ALLOCATED and not one.flags & _EXECUTABLE
+    )
+
+
+def _segments(image: bytes) -> list[_Segment]:
+    (table,) = struct.unpack_from("<Q", image, 32)
+    size, count = struct.unpack_from("<HH", image, 54)
+    if size != _SEGMENT.size or not 0 < count <= MOST_SEGMENTS:
+        raise NotReadable(f"{count} segments of {size} bytes")
+    found = []
+    for k in range(count):
+        kind, _, offset, address, _, size_in_file, _, _ = _SEGMENT.unpack_from(image, table + k * size)
+        if kind in (_PT_LOAD, _PT_DYNAMIC) and offset + size_in_file > len(image):
+            raise NotReadable("a segment lies beyond the end of the file")
+        found.append(_Segment(kind, offset, address, size_in_file))
+    return found
+
+
+def _sections(image: bytes) -> list[_Section]:
+    """All sections. Raises NotReadable where two of them share bytes, which no linker makes."""
+    (table,) = struct.unpack_from("<Q", image, 40)
+    size, count = struct.unpack_from("<HH", image, 58)
+    if table == 0 or size != _SECTION.size:
+        raise NotReadable("no section table")
+    if count == 0:
+        # From 65,280 sections on the header has no room for their number: it is the size of section 0.
+        count = _SECTION.unpack_from(image, table)[5]
+    if count == 0 or table + count * size > len(image):
+        raise NotReadable(f"{count} sections, which the file does not hold")
+    found = []
+    for _, kind, flags, address, offset, length, link, info, _, _ in _SECTION.iter_unpack(
+        image[table : table + count * size]
+    ):
+        found.append(_Section(kind, flags, address, offset, length, link, info))
+    end = 0
+    # Section 0 is none, and .bss has a length but no bytes in the file.
+    for one in sorted(
+        (s for s in found if s.kind not in (_SHT_NULL, _SHT_NOBITS) and s.size), key=lambda s: s.offset
+    ):
+        if one.offset < end:
+            raise NotReadable("two sections overlap")
+        end = one.offset + one.size
+    if end > len(image):
+        raise NotReadable("a section lies beyond the end of the file")
+    return found
+
+
+def _dynamic(image: bytes, segments: list[_Segment]) -> _Dynamic:
+    segment = _only([one for one in segments if one.kind == _PT_DYNAMIC], "dynamic segment")
+    needed, values = [], {}
+    entries = image[segment.offset : segment.offset + segment.size // 16 * 16]
+    for tag, value in struct.iter_unpack("<qQ", entries):
+        if tag == _DT_NULL:
+            break
+        if tag == _DT_NEEDED:
+            needed.append(value)
+        values[tag] = value
+    if len(needed) > MOST_SEGMENTS:
+        raise NotReadable(f"{len(needed)} libraries")
+    return _Dynamic(segment.address, tuple(needed), values)
+
+
+def _tables(sections: list[_Section], dynamic: _Dynamic) -> tuple[_Section, _Section, _Section | None]:
+    """The sections of symbols, of their names and of their versions: where the loader looks, and the only ones."""
+    own = _only([s for s in sections if s.kind == _SHT_DYNAMIC], "dynamic section")
+    symbols = _only([s for s in sections if s.kind == _SHT_DYNSYM], "table of symbols")
+    strings = sections[symbols.link]
+    versions = [s for s in sections if s.kind == _SHT_VERSYM]
+    loaded_versions = [value for tag, value in dynamic.values.items() if tag == _DT_VERSYM]
+    agree = (
+        own.address == dynamic.address
+        and symbols.address == dynamic.values.get(_DT_SYMTAB)
+        and (strings.address, strings.size) == (dynamic.values.get(_DT_STRTAB), dynamic.values.get(_DT_STRSZ))
+        and [one.address for one in versions] == loaded_versions
+    )
+    if not agree:
+        raise NotReadable("its sections are not the tables that are loaded")
+    return symbols, strings, versions[0] if versions else None
+
+
+def _wanted(symbols: bytes, names: bytes, versions: bytes) -> Iterator[UndefinedSymbol]:
+    count = names_bytes = 0
+    for k, (name, _, _, section, _, _) in enumerate(_SYMBOL.iter_unpack(symbols)):
+        if section != _UNDEFINED_SECTION or name == 0:
+            continue
+        version = struct.unpack_from("<H", versions, 2 * k)[0] & 0x7FFF if versions else 0
+        wanted = UndefinedSymbol(_text(names, name), version >= _FIRST_VERSION)
+        count, names_bytes = count + 1, names_bytes + len(wanted.name)
+        if count > MOST_WANTED or names_bytes > MOST_NAMES_BYTES:
+            raise NotReadable("more symbols from elsewhere than any kernel needs")
+        yield wanted
+
+
+def _only(found: list[T], what: str) -> T:
+    if len(found) != 1:
+        raise NotReadable(f"{len(found) or 'no'} {what}{'s' if found else ''}")
+    return found[0]
+
+
+def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -> bytes:
+    """Return the bytes that will lie at an address once the object is loaded."""
+    for one in segments:
+        if one.kind == _PT_LOAD and one.address <= address and address + size <= one.address + one.size:
+            start = one.offset + address - one.address
+            return image[start : start + size]
+    raise NotReadable("a table lies outside of what is loaded")
+
+
+def _text(strings: bytes, offset: int) -> str:
+    """A name of at most LONGEST_NAME bytes. Raises NotReadable when it lies outside or does not end."""
+    end = strings.find(b"\0", offset, offset + LONGEST_NAME)
+    if end < 0:
+        end = offset + LONGEST_NAME
+        if end > len(strings):
+            raise NotReadable("a name that does not end")
+    return strings[offset:end].decode(errors="replace")

@@ -1,0 +1,204 @@
+"""Signs that a right answer in good time was not earned, as flags for people (`grader.core.results.Flag`).
+
+Theory of operation. Three witnesses, none of them inside the runner's power over itself: the built object, whose
+undefined symbols say what it calls (`grader.integrity.inspection`); the runner's process as the judge sees it
+from outside (`runner.watch`); and the measured times. The profiler's list of operators comes out of the runner, so
+it can only accuse, never clear. "rejected" is kept for what has no innocent reading: the reference or a foreign library
+loaded by a kernel that calls the loader, work while the process was stopped, a time that no machine could reach.
+All else is "review". What these signs cannot see is written down in docs/decisions.md ("Known limits").
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from grader.core.results import Flag, ProfileRow, Timing
+from grader.integrity import elf, inspection, symbols
+from grader.integrity.inspection import LONGEST_NAME, listed
+from grader.runner.watch import Evidence
+
+if TYPE_CHECKING:
+    from grader.backends.native.nativebuild import NativeBuild
+    from grader.backends.records import Build
+    from grader.core.arrays import Array
+
+#: Files of the C, C++, OpenMP and sanitizer runtimes, and what they and torch's profiler load by themselves.
+_RUNTIME = re.compile(
+    r"(?:ld-|ld64)|lib(?:c|m|mvec|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|pthread|dl|rt|util|resolv|nsl|quadmath"
+    r"|asan|ubsan|tsan|lsan|tbb|tbbmalloc|numa|archer|omptarget|gomp-plugin|nss|idn2?|cupti|cuda|cudart|nv|roc|amdhip|hsa|ze_"
+    r"|ittnotify)(?:[-_.]\S*)?\.so"
+)
+_OWN_FOLDERS = re.compile(r"/lib-dynload/|/gconv/|/nvidia/")
+_REFERENCE = "gpt149_ref"
+
+#: Operations in a cycle of one core: two fused multiply-adds of sixteen floats; with matrix units, far more.
+_FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
+_HIGHEST_HZ = 6e9
+"""No core in sight is faster; a floor may be too low, never too high."""
+
+_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE = 0.01, 0.1
+_LEAST_UNSTOPPED, _LEAST_LATE = 3, 4
+_MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
+
+
+# ---- the object
+
+
+def inspect_object(build: Build | NativeBuild) -> tuple[Flag, ...]:
+    """Return flags for imports of the built object that kernels do not need. No flags where there is no ELF object.
+
+    Read by a child process, in bounded time; see `grader.integrity.inspection`.
+    """
+    if build.object_path is None or not build.object_path.is_file() or not elf.is_elf(build.object_path):
+        return ()
+    return _flags_of_object(build.object_path)
+
+
+@functools.lru_cache(maxsize=64)
+def _flags_of_object(path: Path) -> tuple[Flag, ...]:
+    # Asked for once per part; the path of a cached object holds the hash of all that went into it.
+    return inspection.inspect(path)
+
+
+# ---- the run
+
+
+def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
+    """Operators of torch that computed during the profiled call."""
+    ran = [
+        row.name for row in rows if row.name.startswith("aten::") and not symbols.is_plain_operator(row.name)
+    ]
+    if not ran:
+        return ()
+    return (Flag("torch_operators", f"torch computed during the call: {listed(ran)}", "review"),)
+
+
+def evidence_flags(evidence: Evidence, *builds: Build | NativeBuild) -> Iterator[Flag]:
+    """What one runner did beyond its answers. `builds` are what it may have been given to load."""
+    yield from _library_flags(evidence.new_code, builds)
+    if evidence.unseen:
+        message = f"its process could not be looked at as a whole: {evidence.unseen}"
+        yield Flag("hides_from_view", message, "review")
+    working_s = evidence.frozen_cpu_s
+    if working_s > max(_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE * evidence.frozen_wall_s):
+        message = f"its process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"
+        yield Flag("works_while_stopped", message, "rejected")
+    if evidence.unstopped >= max(_LEAST_UNSTOPPED, evidence.stops / 2):
+        # Only another process can wake it; a machine under great load may be slow to stop it.
+        message = f"its process did not come to stand after {evidence.unstopped} of {evidence.stops} stops"
+        yield Flag("works_while_stopped", message, "rejected" if evidence.children else "review")
+    if evidence.children:
+        yield Flag(
+            "starts_processes", f"child processes of its own were running: {evidence.children}", "review"
+        )
+    if evidence.extra_cpus:
+        cores = ", ".join(str(cpu) for cpu in evidence.extra_cpus[:8])
+        yield Flag("more_cores", f"a thread moved to cores that the call was not given: {cores}", "review")
+
+
+def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
+    """Work after many of the stops of all runners of a part: in one or two of them it is the system's slowness.
+
+    Beside other work a hidden thread is not always within a system call when the stop comes: with three busy processes
+    on two cores, a third of the stops were late.
+    """
+    # The first stop of each comes before any call.
+    late, stops = sum(one.late for one in runners), sum(max(0, one.stops - 1) for one in runners)
+    if late >= max(_LEAST_LATE, stops / 6):
+        yield Flag(
+            "works_while_stopped", f"its process went on working after {late} of {stops} stops", "rejected"
+        )
+
+
+def _library_flags(new_code: Sequence[str], builds: Sequence[Build | NativeBuild]) -> Iterator[Flag]:
+    own = {build.object_path.name for build in builds if build.object_path}
+    foreign = [path for path in new_code if _is_foreign(path, own)]
+    if not foreign:
+        return
+    deliberate = any(
+        flag.code in ("calls_the_loader", "loads_a_library")
+        for build in builds
+        for flag in inspect_object(build)
+    )
+    proved = deliberate or any(_REFERENCE in os.path.basename(path) for path in foreign)
+    message = f"code of other libraries appeared in its process: {listed(map(_end_of, foreign))}"
+    yield Flag("loaded_a_library", message, "rejected" if proved else "review")
+
+
+def _end_of(path: str) -> str:
+    """Of a long path, the end says more."""
+    return path if len(path) <= LONGEST_NAME else f"...{path[3 - LONGEST_NAME :]}"
+
+
+def _is_foreign(path: str, own: set[str]) -> bool:
+    name = os.path.basename(path).removesuffix(" (deleted)")
+    return name not in own and not _RUNTIME.match(name) and not _OWN_FOLDERS.search(path)
+
+
+# ---- the times
+
+
+def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Iterator[Flag]:
+    """Times that cannot be, and cores that were not given.
+
+    `flops` are the operations that one timed call needs at the least, `threads` the threads that it was given,
+    `cores` those of the machine.
+    """
+    cpu_ms, wall_ms = timing.student_cpu_ms, timing.student_wall_ms
+    floor_ms = 1e3 * flops / (_HIGHEST_HZ * flops_per_cycle())
+    for clock, taken_ms, least_ms in (("CPU", cpu_ms, floor_ms), ("wall", wall_ms, floor_ms / max(1, cores))):
+        if taken_ms and median(taken_ms) < least_ms:
+            message = (
+                f"{median(taken_ms):.3f} ms of {clock} time for {flops / 1e6:.0f} million operations: "
+                f"no machine of this kind needs less than {least_ms:.3f} ms, so the work was done elsewhere"
+            )
+            yield Flag("impossible_time", message, "rejected")
+            break
+    if cpu_ms and wall_ms:
+        used = median(cpu / wall for cpu, wall in zip(cpu_ms, wall_ms, strict=True) if wall > 0)
+        excess_ms = median(cpu_ms) - threads * median(wall_ms)
+        if used > _MORE_CORES_FACTOR * threads and excess_ms > _MORE_CORES_MS:
+            yield Flag("more_cores", f"it kept {used:.1f} cores busy where it was given {threads}", "review")
+
+
+@functools.cache
+def flops_per_cycle() -> int:
+    """A generous bound for one core of this machine: the smaller one only where there are no matrix units for sure."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        flags = "amx"
+    plain = platform.machine() in ("x86_64", "AMD64") and "amx" not in flags
+    return _FLOPS_PER_CYCLE if plain else _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS
+
+
+# ---- equal wrong outputs
+
+
+LEAST_VALUES = 16
+"""Distinct finite numbers among wrong elements from which equal outputs say something of how they were computed."""
+
+
+def output_sha256(output: Array, wrong: Array) -> str | None:
+    """Digest of shape, type and bytes. Two people's wrong outputs that agree to the last bit seldom do so by chance.
+
+    None where the elements that are `wrong` (bool, of the output's shape) hold NaN, infinities or hardly more than a
+    constant: any two bugs may end in those.
+    """
+    from grader.core.arrays import array_bytes, np
+
+    values = output[wrong]
+    if np.unique(values[np.isfinite(values)]).size < LEAST_VALUES:
+        return None
+    # The type by torch's name, as it was written when outputs were torch's tensors: old digests stay comparable.
+    digest = hashlib.sha256(f"{tuple(output.shape)} torch.{output.dtype.name} ".encode())
+    digest.update(array_bytes(np.ascontiguousarray(output)))
+    return digest.hexdigest()

@@ -1,0 +1,150 @@
+"""What a built object calls and names, read in a process of its own: `python -m grader.integrity.inspection
+OBJECT`.
+
+Theory of operation. An object is a compiler's work, but a stranger's text decides what is in it. `elf` and `symbols`
+read it in linear time; should they fail all the same, they fail in a child (`inspect`) with limits of time, memory and
+output. However that ends, the judge goes on: an object that is not wholly understood carries the flag
+`unreadable_object`, for a person to look at, and is judged like any other. The child prints one JSON list of flags.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from grader.core.places import ROOT
+from grader.core.results import Flag
+from grader.integrity import elf, symbols
+from grader.sandbox import GIB, run_limited
+
+TIMEOUT_S = 20.0
+"""Wall-clock time for one object. An honest one takes 0.1 s, the worst that `elf` lets through about three."""
+MEMORY_BYTES = GIB
+OUTPUT_BYTES = 64 << 10
+
+#: What the file calls, by the categories of `grader.integrity.symbols`: the flag's code and what a person is
+#: told.
+_CALLS = {
+    "torch": ("torch_operators", "the file calls functions of torch that compute"),
+    "hiding": ("hides_operators", "the file looks at or switches off torch's records of its operators"),
+    "loader": ("calls_the_loader", "the file looks for functions of other libraries while it runs"),
+    "process": ("starts_processes", "the file starts other processes"),
+    "outside": ("reaches_outside", "the file reaches for other processes or for the system itself"),
+    "cores": ("chooses_cores", "the file chooses the cores or the priority of its threads"),
+    "network": ("network", "the file opens network connections"),
+    "python": ("runs_python", "the file runs Python code"),
+}
+_MOST_NAMES, _MOST_LOADED_NAMES = 6, 1000
+LONGEST_NAME, LONGEST_REASON = 80, 200
+"""Characters of a name in a flag, and of why an object could not be read."""
+
+#: Texts with which a kernel that calls the loader names what it loads.
+_LOADED_NAMES = re.compile(
+    rb"cblas_\w+|\b[sd]gemm\w*|lib(?:mkl|openblas|cblas|blas|blis|dnnl|torch|gpt149_ref)\w*|gpt149_ref\w*|_ZN2at\w+"
+)
+
+
+# ---- the judge's side
+
+
+def inspect(path: Path, timeout_s: float = TIMEOUT_S) -> tuple[Flag, ...]:
+    """The flags of an object, found by a child process. Never raises for what is in the object."""
+    finished = run_limited(
+        [sys.executable, "-m", "grader.integrity.inspection", str(path)],
+        cwd=ROOT,
+        timeout_s=timeout_s,
+        memory_bytes=MEMORY_BYTES,
+        output_bytes=OUTPUT_BYTES,
+    )
+    if finished.timed_out:
+        return (unreadable(f"that took more than {timeout_s:g} s"),)
+    try:
+        if finished.returncode == 0:
+            return tuple(Flag(**fields) for fields in json.loads(finished.output))
+    except (ValueError, TypeError):
+        pass
+    said = finished.output.decode(errors="replace").split("\n")
+    last = next((line for line in reversed(said) if line.strip()), f"exit code {finished.returncode}")
+    return (unreadable(f"its reader failed: {last}"),)
+
+
+def unreadable(why: str) -> Flag:
+    return Flag(
+        "unreadable_object", f"the built object cannot be inspected: {shown(why, LONGEST_REASON)}", "review"
+    )
+
+
+# ---- the child's side
+
+
+def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
+    """What an object gives away: one flag for each category of calls, and the proof where it names what it loads."""
+    found = _wanted_by_category(content)
+    flags = []
+    for category, names in found.items():
+        code, told = _CALLS[category]
+        flags.append(Flag(code, f"{told}: {listed(names)}", "review"))
+    if "loader" in found and (loaded := _loaded_names(content.data)):
+        message = f"the file loads {listed(loaded)} with {listed(found['loader'])}"
+        flags.append(Flag("loads_a_library", message, "rejected"))
+    return tuple(flags)
+
+
+def _wanted_by_category(content: elf.SharedObject) -> dict[str, list[str]]:
+    versions = any(wanted.versioned for wanted in content.wanted)
+    found: dict[str, list[str]] = {}
+    asks_only = bool(content.system_calls) and not (content.system_calls or set()) - symbols.ASKING_CALLS
+    for wanted in content.wanted:
+        if wanted.name == "syscall" and asks_only:
+            continue
+        category = symbols.category(wanted, versions=versions)
+        if category is not None:
+            found.setdefault(category, []).append(_for_people(wanted.name))
+    return found
+
+
+def _for_people(symbol: str) -> str:
+    name = symbols.qualified_name(symbol) if symbol.startswith("_Z") else symbol
+    return re.sub(r"\Aat::_ops::(\w+)::\w+\Z", r"at::\1", name)
+
+
+def _loaded_names(data: bytes) -> set[str]:
+    """Names of what is loaded, each with one letter more than is shown; a flood of them ends the search."""
+    found: set[str] = set()
+    for match in _LOADED_NAMES.finditer(data):
+        found.add(match[0][: LONGEST_NAME + 1].decode(errors="replace"))
+        if len(found) >= _MOST_LOADED_NAMES:
+            break
+    return found
+
+
+# ---- words, for this and the other flags
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first few names in order, none longer than LONGEST_NAME, and how many more there are."""
+    found = sorted(set(names))
+    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+    return ", ".join(shown(name) for name in found[:_MOST_NAMES]) + more
+
+
+def shown(text: str, limit: int = LONGEST_NAME) -> str:
+    """A stranger's text on one line: at most `limit` characters, none of which a terminal obeys."""
+    cut = text if len(text) <= limit else text[: limit - 3] + "..."
+    return "".join(letter if letter.isprintable() else "?" for letter in cut)
+
+
+def main() -> None:
+    try:
+        flags = flags_of(elf.read(Path(sys.argv[1])))
+    except elf.NotReadable as error:
+        flags = (unreadable(str(error)),)
+    print(json.dumps([asdict(flag) for flag in flags]))
+
+
+if __name__ == "__main__":
+    main()

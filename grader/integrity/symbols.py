@@ -1,0 +1,212 @@
+"""What a function that a kernel wants from elsewhere is for, told by its symbol: the lists behind
+`grader.integrity.flags`.
+
+A kernel of one's own needs memory, tensors to read and write, mathematics of the C library and threads. Everything that
+computes with torch in place of the student, or reaches out of the kernel, has a category here; all else has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import re
+
+from grader.integrity.elf import UndefinedSymbol
+
+#: Operators of torch that make, view, copy, fill, look at or compare tensors. None of them does the assignment's work.
+_PLAIN = """
+    alias allclose arange as_strided cat chunk clone concat contiguous copy copy_ detach diagonal empty empty_like
+    empty_permuted empty_strided equal expand expand_as eye fill fill_ flatten flip full full_like index index_put
+    index_put_ index_select is_contiguous is_nonzero isclose isfinite isinf isnan item lift_fresh linspace
+    movedim moveaxis narrow new_empty new_empty_strided new_full new_ones new_zeros normal_ numel ones ones_like
+    permute rand rand_like randint randn randn_like reshape resize resize_ resolve_conj resolve_neg scalar_tensor
+    select set_ size slice split split_with_sizes squeeze squeeze_ stack stride swapaxes swapdims t tensor_split to
+    transpose transpose_ t_ unbind unfold uniform_ unsafe_chunk unsafe_split unsqueeze unsqueeze_ view view_as zero
+    zero_ zeros zeros_like eq ne lt le gt ge any all max min amax amin argmax argmin nonzero abs neg add add_
+    sub sub_ mul mul_ div div_
+    manual_seed random_ result_type type_as
+"""
+PLAIN_OPERATORS = frozenset(_PLAIN.split())
+"""`max`, `abs`, `sub` and the like are how people compare two outputs while they look for a bug. What adds up over
+an index (sum, mean, matmul) or takes an exponential is not among them: it may be the kernel's own work."""
+
+LONGEST_OPERATOR = 200
+"""Letters of a name, overload included; torch's longest has 67."""
+
+#: Operators that plain ones call, as the profiler shows them.
+INNER_OPERATORS = frozenset(
+    {
+        "_to_copy",
+        "_local_scalar_dense",
+        "_reshape_alias",
+        "_unsafe_view",
+        "_efficientzerotensor",
+        "_index_put_impl_",
+        "_cat",
+        "_aminmax",
+        "is_same_size",
+        "is_floating_point",
+        "is_complex",
+        "logical_and",
+        "logical_or",
+        "logical_not",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_not",
+        "__iand__",
+        "__ior__",
+        "__and__",
+        "__or__",
+    }
+)
+
+#: Namespaces and classes of torch that compute, or that call operators by another way than the usual one.
+_COMPUTING = re.compile(
+    r"at::(?:native|cpu|vml|redispatch|meta|compositeimplicitautograd|compositeexplicitautograd(?:nonfunctional)?|linalg|sparse)::"
+    r"|c10::(?:Dispatcher|OperatorHandle|impl::OperatorEntry)\b"
+    r"|torch::(?:nn|jit|linalg|special|fft|inductor|aot_inductor|autograd::generated)::"
+    r"|(?:dnnl|mkldnn|ideep|fbgemm|gloo|onednn|caffe2::math|Sleef)::"
+)
+#: What turns torch's own records of its operators off, or asks whether they are on.
+_HIDING = re.compile(
+    r"at::(?:RecordFunction|RecordFunctionGuard|enableRecordFunction|isRecordFunctionEnabled|hasCallbacks"
+    r"|hasThreadLocalCallbacks|hasGlobalCallbacks|clearCallbacks|clearThreadLocalCallbacks|clearGlobalCallbacks"
+    r"|removeCallback|disableCallback|getStepCallbacks|getStepCallbacksUnlessEmpty)\b"
+    r"|torch::(?:autograd::)?profiler::"
+)
+
+#: Names without C++ mangling, by what they are for. All of them belong to the C library or to Python.
+_CATEGORIES = {
+    "loader": "dlopen dlmopen dlsym dlvsym dlinfo dladdr dladdr1 dl_iterate_phdr _dl_find_object _r_debug "
+    "__libc_dlopen_mode __libc_dlsym _dl_sym",
+    "process": "fork vfork _Fork clone execl execle execlp execv execve execvp execvpe fexecve execveat system popen "
+    "posix_spawn posix_spawnp daemon setsid wordexp",
+    "outside": "ptrace process_vm_readv process_vm_writev kill killpg sigqueue tgkill pidfd_open pidfd_send_signal "
+    "shm_open memfd_create shmget shmat syscall",
+    "cores": "sched_setaffinity pthread_setaffinity_np pthread_attr_setaffinity_np sched_setscheduler setpriority nice",
+    "network": "socket socketpair connect bind listen accept accept4 sendto recvfrom sendmsg recvmsg getaddrinfo "
+    "gethostbyname",
+}
+#: Numbers on x86-64 of what any kernel may ask by `syscall`, as it had to before C libraries had gettid: sched_yield,
+#: getpid, gettid, sched_getaffinity, clock_gettime, getcpu.
+ASKING_CALLS = frozenset({24, 39, 186, 204, 228, 309})
+_CATEGORY_OF = {name: category for category, names in _CATEGORIES.items() for name in names.split()}
+_PYTHON_RUNS = re.compile(
+    r"Py(?:Run_|Import_|Eval_Eval|Eval_Call|Eval_Set|Sys_|_CompileString)|_?PyObject_(?:Call|Vectorcall)"
+)
+
+#: Without a version but no part of torch: the linker's and compilers' own, sanitizers, OpenMP runtimes, Python, ISPC.
+_NEUTRAL = re.compile(
+    r"__gmon_start__$|_ITM_|_Jv_|__cxa_|_Unwind_|__gxx_|__asan|__ubsan|__tsan|__lsan|__sanitizer|__tls_|__dso|__stack_chk"
+    r"|__start_|__stop_|__intel_|__svml|__libc_|__gcov|__llvm|GOMP_|GOACC|omp_|ompc_|__kmpc_|kmp_|_?Py|ISPC"
+)
+_BLAS = re.compile(
+    r"(?i)(?:cblas_|mkl_|lapacke_|openblas_|dnnl_|sleef_|xnn_|nnp_)|[sdczbh]+(?:gemm|gemv|dot|axpy|syrk|trsm|scal)[a-z_]*\d*_?$"
+)
+
+
+def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
+    """One of "torch", "hiding", "loader", "process", "outside", "cores", "network" and "python"; None for what any
+    kernel may use.
+
+    `versions` says whether the object has symbol versions at all: where it has, a plain C name that has none, and that
+    the C library does not know either, can only come from torch's libraries (BLAS among them).
+    """
+    name = symbol.name
+    if name.startswith("_Z"):
+        return _of_cxx(qualified_name(name))
+    if _PYTHON_RUNS.match(name):
+        return "python"
+    if name in _CATEGORY_OF:
+        return _CATEGORY_OF[name]
+    foreign = versions and not symbol.versioned and not _NEUTRAL.match(name) and not _in_c_library(name)
+    return "torch" if foreign or _BLAS.match(name) else None
+
+
+def _in_c_library(name: str) -> bool:
+    return any(hasattr(library, name) for library in _c_libraries())
+
+
+@functools.cache
+def _c_libraries() -> tuple[ctypes.CDLL, ...]:
+    found = []
+    for name in ("libc.so.6", "libm.so.6"):
+        with contextlib.suppress(OSError):
+            found.append(ctypes.CDLL(name))
+    return tuple(found)
+
+
+def _of_cxx(name: str) -> str | None:
+    if operator := re.match(r"at::_ops::(\w+)::", name):
+        return None if is_plain_operator(operator[1]) else "torch"
+    if _HIDING.match(name):
+        return "hiding"
+    return "torch" if _COMPUTING.match(name) else None
+
+
+def is_plain_operator(name: str) -> bool:
+    """Whether an operator is harmless by its name, with its overload or without ("fill__Scalar", "aten::fill_")."""
+    name = name.removeprefix("aten::").partition(".")[0]
+    if len(name) > LONGEST_OPERATOR:
+        return False
+    while name:
+        if name in PLAIN_OPERATORS or name.lstrip("_") in PLAIN_OPERATORS or name in INNER_OPERATORS:
+            return True
+        # An overload's name follows after an underscore, and may hold underscores itself.
+        name = name.rpartition("_")[0]
+    return False
+
+
+_PREFIX = re.compile(r"_Z(?:T[VTIS]|GV|GTt)?")
+_QUALIFIERS = re.compile(r"N[rVKRO]*")
+_LENGTH = re.compile(r"L?(\d{1,9})(?!\d)")
+"""More digits than these are no length of a name that anybody has."""
+_DIGITS = re.compile(r"\d+")
+
+
+def qualified_name(mangled: str) -> str:
+    """The namespaces, classes and name of a C++ symbol, without template arguments and parameters.
+
+    Follows <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2) as far as the names go: enough to say to
+    whom a function belongs. "" when there is none (operators, guards). Linear in the symbol's length.
+    """
+    prefix = _PREFIX.match(mangled)
+    at = prefix.end() if prefix else 0
+    qualifiers = _QUALIFIERS.match(mangled, at)
+    nested = qualifiers is not None
+    at = qualifiers.end() if qualifiers else at
+    names = []
+    if mangled.startswith("St", at):
+        names, at = ["std"], at + 2
+    elif mangled[at : at + 1] == "S" and mangled[at + 1 : at + 2] in tuple("absiod"):
+        return "std::string"
+    while length := _LENGTH.match(mangled, at):
+        at = length.end() + int(length[1])
+        names.append(mangled[length.end() : at])
+        if not nested:
+            break
+        if mangled.startswith("I", at):
+            at = _after_template_arguments(mangled, at)
+    return "::".join(names)
+
+
+def _after_template_arguments(text: str, at: int) -> int:
+    """Where one balanced `I...E` that begins at `at` ends. Names inside are skipped by their lengths; other letters
+    that open a group (N, X, L, J, I) close with E as well."""
+    depth = 0
+    while at < len(text):
+        if digits := _DIGITS.match(text, at):
+            at = digits.end() + int(digits[0]) if len(digits[0]) < 10 else len(text)
+            continue
+        letter = text[at]
+        if letter == "L":
+            # A literal: everything up to its E.
+            end = text.find("E", at)
+            at = len(text) if end < 0 else end + 1
+            continue
+        depth += (letter in "INXJF") - (letter == "E")
+        at += 2 if letter == "S" else 1
+        if depth == 0:
+            break
+    return at

@@ -1,0 +1,90 @@
+"""Reply frames as the judge reads them: bounded, checked, and never believed beyond their own sizes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grader.runner.payloads import Payloads
+
+#: Header length (u32) and payload length (u64), little endian; the header is JSON. See grader/runner/runner.py.
+FRAME = struct.Struct("<IQ")
+HEADER_LIMIT_BYTES = 1 << 20
+
+
+class RunnerDied(Exception):
+    """The runner closed its pipe, ran out of time or filled the disk; only `grader.runner.session` sees this."""
+
+    def __init__(self, timed_out: bool = False, nonsense: str = "", excess: str = "") -> None:
+        super().__init__(nonsense or excess)
+        self.timed_out, self.nonsense, self.excess = timed_out, nonsense, excess
+
+
+class Incoming:
+    """A reply frame as it arrives. A payload of more than `limit_bytes` is none that was asked for; it is in
+    `memory`, or follows on the pipe.
+
+    `likely_bytes` is how long the payload will be if all goes well. That much is laid out at once, every page of it:
+    while a clock runs, it would take longer to get half a megabyte from the system than to fill it.
+    """
+
+    def __init__(self, limit_bytes: int, likely_bytes: int = 0) -> None:
+        self.limit_bytes = limit_bytes
+        self.memory: Payloads | None = None
+        self._likely = bytearray(b"\0") * likely_bytes
+        self.header: dict[str, Any] = {}
+        self.payload = bytearray()
+        self.complete = False
+        self._head = bytearray()
+        self._filled = 0
+        self._body: memoryview | None = None
+
+    def read_some(self, fd: int) -> None:
+        """Read what is there. Raises RunnerDied at the end of the pipe or when the frame makes no sense."""
+        with contextlib.suppress(BlockingIOError):
+            # Frame, header and payload are mostly there together; no more, for the caller watches a clock.
+            for _ in range(3):
+                if self.complete:
+                    break
+                if self._body is None:
+                    chunk = os.read(fd, self._head_missing())
+                    if not chunk:
+                        raise RunnerDied
+                    self._head += chunk
+                    self._open_body()
+                else:
+                    count = os.readv(fd, [self._body[self._filled :]])
+                    if count == 0:
+                        raise RunnerDied
+                    self._filled += count
+                self.complete = self._body is not None and self._filled == len(self._body)
+
+    def _head_missing(self) -> int:
+        if len(self._head) < FRAME.size:
+            return FRAME.size - len(self._head)
+        return FRAME.size + FRAME.unpack_from(self._head)[0] - len(self._head)
+
+    def _open_body(self) -> None:
+        if len(self._head) < FRAME.size:
+            return
+        header_bytes, payload_bytes = FRAME.unpack_from(self._head)
+        if not 0 < header_bytes <= HEADER_LIMIT_BYTES or payload_bytes > self.limit_bytes:
+            raise RunnerDied(nonsense="reply frame")
+        if len(self._head) < FRAME.size + header_bytes:
+            return
+        try:
+            self.header = json.loads(bytes(self._head[FRAME.size :]))
+        except (ValueError, RecursionError) as error:
+            raise RunnerDied(nonsense="reply header") from error
+        if not isinstance(self.header, dict):
+            raise RunnerDied(nonsense="reply header")
+        self.payload = self._likely if len(self._likely) == payload_bytes else bytearray(payload_bytes)
+        if self.memory is not None:
+            if not self.memory.take(self.payload):
+                raise RunnerDied(nonsense="reply payload")
+            self._filled = payload_bytes
+        self._body = memoryview(self.payload)

@@ -1,0 +1,422 @@
+"""The trusted side of a runner's pipe: it sends fresh inputs, holds the clock and freezes the runner between calls.
+
+`native.nativehost` starts a runner, or `torch.zygote` forks one, and returns a `Session`. Every `Session.call`
+ends in a `Call`, whatever the student's code did: an answer, an exception, a crash, a time-out or nonsense on the pipe.
+The wall clock runs from the first moment at which anything in the runner could see the request to the last byte of the
+output in the judge's own memory; CPU time is read from the runner's process clock by this side, so nothing inside the
+runner can touch either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grader.runner.runner
+from grader.core import procfs
+from grader.core.errors import KitError
+from grader.core.harmless import harmless, one_line
+from grader.runner.calls import Call, Request, offered, understood, words
+from grader.runner.frames import FRAME, Incoming, RunnerDied
+from grader.runner.payloads import IN_MEMORY, Payloads
+from grader.runner.stopping import stop_threads
+from grader.runner.watch import TICK_S, Evidence, Watch
+from grader.sandbox.leftovers import Scratch
+
+OUTPUT_LIMIT_BYTES = 64 << 10
+LOAD_TIMEOUT_S = 5.0
+PIPE_BYTES = 1 << 20
+#: How often a long call's working directory is looked at.
+SCRATCH_LOOK_S = 0.25
+
+
+class Session:
+    """One runner with one object loaded. Not reusable after a crash or time-out: `death` then says what happened."""
+
+    def __init__(
+        self,
+        reap: Callable[[int], Call],
+        pid: int,
+        pipes: tuple[int, int, int],
+        call_timeout_s: float,
+        watch: Watch,
+        scratch: Scratch,
+        freeze: bool = True,
+        memory: Payloads | None = None,
+        prepares: bool = False,
+    ) -> None:
+        """`pipes` are our ends of the runner's: requests, replies, what it prints. `reap` kills it and says how it
+        had ended. `freeze` stops it between calls; where no time is judged, that only takes time. `memory` is what the
+        runner holds open besides; the session closes it. A runner that `prepares` says when it is ready, before it
+        loads the object. Raises KitError if it ends before that: no student's code has run yet."""
+        self._reap, self._pid, self._scratch = reap, pid, scratch
+        self._memory = memory
+        self._stands = False
+        self._begin: Callable[[], None] | None = None
+        self._finish: Callable[[], None] | None = None
+        self._request_fd, self._reply_fd, self._output_fd = pipes
+        self._open_fds = list(pipes)
+        self._output_open = True
+        self._captured = bytearray()
+        self.call_timeout_s = call_timeout_s
+        self.call_cpu_s: float | None = None
+        """Limit of CPU seconds of a call, where the wall limit only ends what waits."""
+        self._watch, self._freezes = watch, freeze
+        self._kept_header: dict[str, Any] | None = None
+        self._scratch_seen_s = 0.0
+        self.death: Call | None = None
+        self.functions: dict[str, str] = {}
+        self.load_error: str | None = None
+        if prepares:
+            self._await_ready()
+        self._greet()
+        self._watch.loaded()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The runner's process."""
+        return self._pid
+
+    def cpu_clock_s(self) -> float | None:
+        """CPU seconds of the runner so far; None where the system does not tell."""
+        return cpu_clock_s(self._pid)
+
+    @property
+    def shares_work(self) -> bool:
+        """True if threads besides the first have worked in the calls so far, as `delays` asks."""
+        return self._watch.shares_work()
+
+    @property
+    def printed(self) -> str:
+        """Return the object's output so far, stdout and stderr: the first 64 KiB, control characters made visible."""
+        return harmless(self._captured.decode(errors="replace"))
+
+    @property
+    def evidence(self) -> Evidence:
+        """Return the observations of the runner from outside; complete once the session has been closed."""
+        return self._watch.evidence
+
+    def call(
+        self,
+        request: Request,
+        *,
+        echo_inputs: bool = False,
+        profile_label: str | None = None,
+        workspace_in_scope: bool = True,
+        measure_peak: bool = False,
+        delays: bool = False,
+        timeout_s: float | None = None,
+    ) -> Call:
+        """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default).
+
+        `delays` holds up the runner's threads at random moments if they have shared work so far, so that a race shows;
+        what the call then takes is no time to judge by.
+        """
+        if self.death is not None:
+            return self.death
+        # Late: NumPy is imported beside the zygote's torch, and not by those who only read what a session is.
+        from grader.core.arrays import array_bytes, np
+
+        echo_inputs = echo_inputs or request.echo
+        inputs = [np.asarray(array, order="C") for array in request.inputs]
+        input_bytes = sum(array.nbytes for array in inputs)
+        wanted_bytes = 8 * math.prod(request.output_shape)
+        header = {
+            **request.described(inputs),
+            "echo_inputs": echo_inputs,
+            "profile": profile_label,
+            "workspace_in_scope": workspace_in_scope,
+            # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
+            "max_output_bytes": max(wanted_bytes, 1 << 20),
+            "delays": delays and self.shares_work,
+            "keep": not (self._freezes or profile_label or request.more),
+            **request.more,
+        }
+        text = self._encoded(header)
+        incoming = Incoming(
+            header["max_output_bytes"] + input_bytes,
+            likely_bytes=wanted_bytes // 2 + (input_bytes if echo_inputs else 0),
+        )
+        resident_before = self._reset_peak() if measure_peak else None
+        try:
+            timeout_s = timeout_s or self.call_timeout_s
+            wall_s, cpu_s = self._exchange(text, [*map(array_bytes, inputs)], timeout_s, incoming)
+            call = understood(incoming.header, incoming.payload, request, wall_s, cpu_s, echo=echo_inputs)
+            if call.status != "ok":
+                self._kept_header = None
+        except RunnerDied as end:
+            self.death = self._end(end)
+            return self.death
+        if resident_before is not None:
+            highest = self._status_bytes("VmHWM")
+            if highest is not None:
+                call = replace(call, peak_bytes=max(0, highest - resident_before - input_bytes))
+        return call
+
+    def command(
+        self,
+        header: dict[str, Any],
+        *,
+        begin: Callable[[], None] | None = None,
+        finish: Callable[[], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> Call:
+        """Send a request without tensors and wait for its reply. `begin` is called when the clock has started, before
+        the runner goes on; `finish` when the reply is there, before the clock and the runner stop."""
+        if self.death is not None:
+            return self.death
+        self._kept_header, self._begin, self._finish = None, begin, finish
+        incoming = Incoming(0)
+        try:
+            timeout_s = timeout_s or self.call_timeout_s
+            wall_s, cpu_s = self._exchange(json.dumps(header).encode(), [], timeout_s, incoming)
+        except RunnerDied as end:
+            self.death = self._end(end)
+            return self.death
+        finally:
+            self._begin = self._finish = None
+        if incoming.header.get("status") == "exception":
+            return Call("exception", wall_s, cpu_s, message=words(incoming.header.get("message")))
+        return Call("ok", wall_s, cpu_s)
+
+    def close(self) -> None:
+        """End the runner (with the output it still holds drained) and everything it started."""
+        if self.death is None:
+            self._watch.ending()
+            self._resume()
+            os.close(self._request_fd)
+            self._open_fds.remove(self._request_fd)
+            self._drain_until_closed(time.monotonic() + 1.0)
+            self.death = Call("crash", message="the session was closed")
+            self._reap(self._pid)
+        for fd in self._open_fds:
+            os.close(fd)
+        self._open_fds = []
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    # ---- one exchange
+
+    def _encoded(self, header: dict[str, Any]) -> bytes:
+        """Empty for the kept call once more (grader/runner/runner.py): where no time is judged, all may be laid out."""
+        if header == self._kept_header:
+            return b""
+        self._kept_header = header if header["keep"] and header["op"] == "call" else None
+        return json.dumps(header).encode()
+
+    def _await_ready(self) -> None:
+        freezes, self._freezes = self._freezes, False
+        try:
+            self._exchange(None, [], LOAD_TIMEOUT_S, Incoming(0))
+        except RunnerDied as end:
+            self.death = ended = self._end(end)
+            self.close()
+            said = one_line(self.printed.strip() or ended.message or ended.signal_name or ended.status, 300)
+            raise KitError(f"a runner could not be made ready: {said}") from end
+        self._freezes = freezes
+
+    def _greet(self) -> None:
+        try:
+            # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
+            self._exchange(None, [], max(self.call_timeout_s, LOAD_TIMEOUT_S), incoming := Incoming(0))
+        except RunnerDied as end:
+            self.death = self._end(end)
+            return
+        if incoming.header.get("status") == "load_error":
+            self.load_error = words(incoming.header.get("message"))
+            return
+        try:
+            self.functions = offered(incoming.header)
+        except RunnerDied as nonsense:
+            self.death = self._end(nonsense)
+
+    def _exchange(
+        self, text: bytes | None, inputs: list[memoryview], timeout_s: float, incoming: Incoming
+    ) -> tuple[float, float | None]:
+        """Write the request, if there is one, and read its reply; wall and CPU seconds to the output's last byte."""
+        # What stands still reads no memory: the clocks need not run while it is filled, but from before it goes on.
+        ready = self._laid_out(text, inputs, incoming.limit_bytes) if self._stands else None
+        if self._freezes:
+            self._watch.resuming()
+        cpu_started = cpu_clock_s(self._pid)
+        started = time.perf_counter()
+        if self._begin is not None:
+            self._begin()
+        if self._freezes:
+            self._resume()
+        deadline = time.monotonic() + timeout_s
+        buffers, incoming.memory = ready or self._laid_out(text, inputs, incoming.limit_bytes)
+        with selectors.PollSelector() as selector:
+            if buffers and self._send_some(buffers):
+                selector.register(self._request_fd, selectors.EVENT_WRITE)
+            selector.register(self._reply_fd, selectors.EVENT_READ)
+            if self._output_open:
+                selector.register(self._output_fd, selectors.EVENT_READ)
+            while not incoming.complete:
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0 or self._has_spent(cpu_started):
+                    raise RunnerDied(timed_out=True)
+                events = selector.select(min(remaining_s, SCRATCH_LOOK_S))
+                if not events:
+                    self._refuse_excess()
+                for key, _ in events:
+                    if key.fd == self._request_fd:
+                        if not self._send_some(buffers):
+                            selector.unregister(self._request_fd)
+                    elif key.fd == self._reply_fd:
+                        incoming.read_some(self._reply_fd)
+                    else:
+                        self._capture_some(selector)
+        if self._finish is not None:
+            self._finish()
+        wall_s = time.perf_counter() - started
+        cpu_ended = cpu_clock_s(self._pid)
+        cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
+        if self._freezes:
+            self._freeze()
+            stood_s = self._watch.stopped(cpu_s)
+            self._stands = stood_s is not None
+            if cpu_s is not None and cpu_started is not None and stood_s is not None:
+                # The clock of a thread that still ran at the last byte was behind, by a tick at most.
+                cpu_s = min(stood_s - cpu_started, cpu_s + TICK_S)
+            self._refuse_excess()
+        elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
+            self._scratch_seen_s = started
+            self._refuse_excess()
+        return wall_s, cpu_s
+
+    def _has_spent(self, cpu_started: float | None) -> bool:
+        """Return True if the present call has used more CPU time than it may."""
+        now = None if self.call_cpu_s is None else cpu_clock_s(self._pid)
+        return now is not None and cpu_started is not None and now - cpu_started > (self.call_cpu_s or 0.0)
+
+    def _refuse_excess(self) -> None:
+        if excess := self._scratch.excess():
+            raise RunnerDied(excess=excess)
+
+    def _laid_out(
+        self, text: bytes | None, inputs: list[memoryview], limit_bytes: int
+    ) -> tuple[list[memoryview], Payloads | None]:
+        """What is to be sent through the pipe, and the memory where the inputs are if they and any answer fit."""
+        if text is None:
+            return [], None
+        memory, input_bytes = self._memory, sum(map(len, inputs))
+        if memory is not None and limit_bytes <= memory.size and memory.put(inputs):
+            return [memoryview(FRAME.pack(len(text), input_bytes | IN_MEMORY) + text)], memory
+        return [memoryview(FRAME.pack(len(text), input_bytes) + text), *inputs], None
+
+    def _send_some(self, buffers: list[memoryview]) -> bool:
+        """Return True if there is more to send."""
+        try:
+            # All at once: each write of its own would wake the runner for a part of the request.
+            written = os.writev(self._request_fd, buffers)
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            return False
+        grader.runner.runner.drop(buffers, written)
+        return bool(buffers)
+
+    def _capture_some(self, selector: selectors.BaseSelector | None) -> None:
+        try:
+            chunk = os.read(self._output_fd, PIPE_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self._output_open = False
+            if selector:
+                selector.unregister(self._output_fd)
+        self._captured += chunk[: max(0, OUTPUT_LIMIT_BYTES - len(self._captured))]
+
+    def _drain_until_closed(self, deadline: float) -> None:
+        with selectors.DefaultSelector() as selector:
+            if self._output_open:
+                selector.register(self._output_fd, selectors.EVENT_READ)
+            while (
+                self._output_open
+                and (remaining_s := deadline - time.monotonic()) > 0
+                and selector.select(remaining_s)
+            ):
+                self._capture_some(selector)
+
+    # ---- the runner's process
+
+    def _end(self, end: RunnerDied) -> Call:
+        if not end.timed_out:
+            self._resume()
+            self._drain_until_closed(time.monotonic() + 0.2)
+            if not end.nonsense and not end.excess:
+                _wait_for_exit(self._pid)
+        ended = self._reap(self._pid)
+        if end.timed_out:
+            return Call("timeout", wall_s=self.call_timeout_s, cpu_s=self.call_cpu_s)
+        if end.nonsense:
+            return Call("protocol", message=end.nonsense)
+        if end.excess:
+            return Call("crash", message=end.excess)
+        return ended
+
+    def _resume(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGCONT)
+
+    def _freeze(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            stop_threads(self._pid)
+
+    def _reset_peak(self) -> int | None:
+        """Reset the resident high-water mark of the stopped runner; returns its resident bytes (Linux only)."""
+        try:
+            Path(f"/proc/{self._pid}/clear_refs").write_text("5")
+        except OSError:
+            return None
+        return self._status_bytes("VmRSS")
+
+    def _status_bytes(self, field_name: str) -> int | None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in procfs.text(f"/proc/{self._pid}/status").splitlines():
+                if line.startswith(field_name + ":"):
+                    return int(line.split()[1]) * 1024
+        return None
+
+
+def cpu_clock_s(pid: int) -> float | None:
+    """CPU seconds of a whole process from its own clock (Linux: CPUCLOCK_SCHED of the thread group); None elsewhere."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return None
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child of the zygote's is dead and only waits to be reaped. False where the system does not tell."""
+    try:
+        return procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
+    """Let a process that closed its pipe finish dying by itself, so that its own signal is seen and not our SIGKILL."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
+        time.sleep(0.001)

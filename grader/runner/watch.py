@@ -1,0 +1,214 @@
+"""Observations of a runner from outside: the runner is not asked, so it cannot lie.
+
+Linux tells it in /proc: which files a process has mapped as code, which cores its threads may use, whether it has
+children; and its CPU clock stands still while it is stopped. Where the system does not tell (macOS, a sandbox that
+hides the process), there is no evidence and so no suspicion.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from grader.core import procfs
+from grader.core.procfs import Excess
+
+#: A process that has this mapped is a zygote or was forked from one: what others have mapped is no measure.
+TORCH_LIBRARY = "libtorch_cpu"
+STOP_WITHIN_S = 0.05
+LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
+"""CPU time after a stop, at the least and as a share of the call's, that hearing of it may take: freeing what a large
+call used is such a share. Measured: 0.02 to 0.15 ms in the median."""
+_CLOCK_MONOTONIC_COARSE = 6
+TICK_S = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if sys.platform == "linux" else 0.0
+"""How far the CPU clock of another process may be behind for each of its threads that is running: the scheduler adds up
+at its ticks (4 ms at 250 Hz) and whenever a thread leaves its core. What is stopped has an exact clock."""
+#: Of a runner's CPU time, what its other threads have to have used before it counts as parallel.
+SHARED_WORK = 0.2
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Observations of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
+    in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
+    `frozen_wall_s`; `unstopped` counts the stops, out of `stops`, after which it did not come to stand, `late` those
+    after which it used more CPU time than hearing of a stop takes. `extra_cpus` are cores that one of its threads might
+    use beyond those it was given; `children` is the number of its living child processes. `unseen` says what there was
+    too much of to look at all of it (`grader.core.procfs`), "" as a rule."""
+
+    new_code: tuple[str, ...] = ()
+    frozen_cpu_s: float = 0.0
+    frozen_wall_s: float = 0.0
+    stops: int = 0
+    unstopped: int = 0
+    late: int = 0
+    extra_cpus: tuple[int, ...] = ()
+    children: int = 0
+    unseen: str = ""
+
+
+class Watch:
+    """Looks at one runner: when it is stopped, before it goes on, and a last time before it is ended."""
+
+    def __init__(
+        self,
+        pid: int,
+        cpus: Sequence[int] | None,
+        cpu_clock_s: Callable[[int], float | None],
+        own_code: Collection[str] | None = None,
+    ) -> None:
+        """`cpus` are the cores that the runner was given, None for all of the judge's. `own_code` are the files that it
+        may have mapped as code: its program; None for what the zygote has that it was forked from."""
+        self._pid, self._cpu_clock_s = pid, cpu_clock_s
+        self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
+        self._known_code = frozenset(own_code) if own_code is not None else _torchs_code(_parent(pid))
+        self._threads_are_the_kernels, self._threads = own_code is not None, 1
+        self._loading_s = (0.0, 0.0)
+        self._stopped_at: tuple[float, float] | None = None
+        self._frozen_cpu_s = self._frozen_wall_s = 0.0
+        self._stops = self._unstopped = self._late = 0
+        self._excess = Excess()
+        self.evidence = Evidence()
+
+    def stopped(self, call_cpu_s: float | None = None) -> float | None:
+        """The runner has just been told to stop, after a call of so many CPU seconds. Returns its CPU clock when it
+        stands, None where it does not, or the system does not tell.
+
+        Threads that spin at the end of a parallel region, wait for a core or give memory back need some time to hear of
+        it. One that works in long system calls does so on purpose, in many of its stops, and slows whoever is called
+        next.
+        """
+        told_s = self._cpu_clock_s(self._pid)
+        self._stops += 1
+        stands, threads = _stands_still(self._pid, self._excess)
+        self._threads = threads
+        self._unstopped += not stands
+        cpu_s = self._cpu_clock_s(self._pid)
+        if told_s is not None and cpu_s is not None:
+            running = min(threads, len(self._cpus))
+            allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0)) + TICK_S * running
+            self._late += cpu_s - told_s > allowed_s
+        self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
+        return cpu_s if stands else None
+
+    def loaded(self) -> None:
+        """Note what loading the object cost: torch's idle threads wait busily then, for 0.1 s on many cores."""
+        self._loading_s = self._used_s() or (0.0, 0.0)
+
+    def shares_work(self) -> bool:
+        """Say if threads besides the first have worked since the object was loaded. True if unknown.
+
+        A native runner has no thread that the kernel did not make, so one is enough, however short the calls were.
+        Torch keeps idle threads in every runner: there they must have done a good part of the runner's work.
+        """
+        if self._threads_are_the_kernels and self._threads > 1:
+            return True
+        if (used_s := self._used_s()) is None:
+            return True
+        whole_s, first_s = (now - at_loading for now, at_loading in zip(used_s, self._loading_s, strict=True))
+        return whole_s - first_s > SHARED_WORK * whole_s
+
+    def _used_s(self) -> tuple[float, float] | None:
+        """Return the CPU seconds of all threads and of the first one, or None where the system does not show them."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            first_s = int(procfs.text(f"/proc/{self._pid}/schedstat").split()[0]) / 1e9
+            if (cpu_s := self._cpu_clock_s(self._pid)) is not None:
+                return cpu_s, first_s
+        return None
+
+    def resuming(self) -> None:
+        """The runner goes on after this."""
+        cpu_s = self._cpu_clock_s(self._pid)
+        if self._stopped_at is not None and cpu_s is not None:
+            self._frozen_cpu_s += cpu_s - self._stopped_at[0]
+            self._frozen_wall_s += time.monotonic() - self._stopped_at[1]
+        self._stopped_at = None
+
+    def ending(self) -> None:
+        """The runner, alive and stopped, will be ended: look at it as a whole."""
+        self.resuming()
+        known, excess = self._known_code, self._excess
+        self.evidence = Evidence(
+            new_code=tuple(sorted(_code_of(self._pid, excess) - known)) if known is not None else (),
+            frozen_cpu_s=self._frozen_cpu_s,
+            frozen_wall_s=self._frozen_wall_s,
+            stops=self._stops,
+            unstopped=self._unstopped,
+            late=self._late,
+            extra_cpus=tuple(sorted(_cpus_of(self._pid, excess) - self._cpus)),
+            children=_children_of(self._pid, excess),
+        )
+        self.evidence = replace(self.evidence, unseen=excess.what)
+
+
+def _stands_still(pid: int, excess: Excess) -> tuple[bool, int]:
+    """Wait until every thread is stopped: whether that came about soon enough, and how many threads there are. What
+    cannot be seen stands still."""
+    deadline = time.monotonic() + STOP_WITHIN_S
+    while True:
+        states = _thread_states(pid, excess)
+        if set(states) <= set("TtZX"):
+            return True, len(states)
+        if time.monotonic() > deadline:
+            return False, len(states)
+        time.sleep(0.0002)
+
+
+def _thread_states(pid: int, excess: Excess) -> list[str]:
+    """A letter of proc(5) for each thread: R running, S sleeping, T and t stopped, Z and X ended."""
+    states: list[str] = []
+    for task in procfs.threads(pid, excess):
+        with contextlib.suppress(OSError, IndexError):
+            states.append(procfs.text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[0])
+    return states
+
+
+def _own_cpus() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
+    return 0
+
+
+def _torchs_code(pid: int) -> frozenset[str] | None:
+    """The code that a zygote has mapped; None for a process that is none, or cannot be seen."""
+    found = _code_of(pid, Excess())
+    return found if any(TORCH_LIBRARY in path for path in found) else None
+
+
+def _code_of(pid: int, excess: Excess) -> frozenset[str]:
+    """Paths of all files of which a process has mapped code; empty when it cannot be seen."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for line in procfs.lines(f"/proc/{pid}/maps", excess):
+            fields = line.split(maxsplit=5)
+            # [vdso] and the like are no files.
+            if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
+                # A program that has left the cache meanwhile is the same one.
+                found.add(fields[5].removesuffix(" (deleted)"))
+    return frozenset(found)
+
+
+def _cpus_of(pid: int, excess: Excess) -> set[int]:
+    """Cores that any thread of a process may use."""
+    found: set[int] = set()
+    for task in procfs.threads(pid, excess):
+        # A thread may end between the listing and the question.
+        with contextlib.suppress(OSError):
+            found |= os.sched_getaffinity(task)
+    return found
+
+
+def _children_of(pid: int, excess: Excess) -> int:
+    count = 0
+    for task in procfs.threads(pid, excess):
+        with contextlib.suppress(OSError):
+            count += len(procfs.text(f"/proc/{pid}/task/{task}/children").split())
+    return count

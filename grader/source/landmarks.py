@@ -1,0 +1,275 @@
+"""Lines of a student's function that a finding is about, as far as its text shows them: no line is guessed.
+
+What stands in the text is told, not what it means: where an argument's values are read, where a function such as exp is
+called, which loops have other bounds than 0 to a size. Comments and literals do not count. Linear in the text, since a
+stranger wrote it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from grader.core.harmless import harmless
+
+LARGEST_SOURCE, LONGEST_LINE, LONGEST_HEADER = 1 << 20, 400, 4000
+MOST_CALLS = 30
+"""Places at which a name stands before a bracket that are tried for a definition: each may be read to the end."""
+_HIDDEN = re.compile(r"//[^\n]*|/\*|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
+_PLAIN_LOOP = re.compile(
+    r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*\w+)\s*$"
+)
+_WHOLE = re.compile(
+    r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
+)
+_STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the source, counted from 1, and its text."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function's definition. `first` and `last` are its lines, `opened` the one that opens its body, `rows` the
+    source's, `code` the same without comments and literals."""
+
+    name: str
+    first: int
+    opened: int
+    last: int
+    parameters: tuple[str, ...]
+    rows: tuple[str, ...]
+    code: tuple[str, ...]
+
+    def by_statements(self) -> Body:
+        """The same with one statement on each line, however it was laid out; its places are of no use to people."""
+        first, *others = self.code[self.opened - 1 : self.last]
+        text = "\n".join([first.partition("{")[2], *others])
+        code = ("{", *re.sub(r"[;{}]", "\\g<0>\n", text).split("\n"))
+        return Body(self.name, 1, 1, len(code), self.parameters, code, code)
+
+    def find(self, pattern: str) -> list[Place]:
+        """Its lines in which the pattern occurs."""
+        wanted = re.compile(pattern)
+        return [self._place(n) for n in self._lines() if wanted.search(self.code[n - 1])]
+
+    def uses(self, pattern: str) -> list[Place]:
+        """As `find`, without lines that make a copy of an argument: that is no use of it."""
+        _, made = self.made_of(self.parameters)
+        return [place for place in self.find(pattern) if place.line not in made]
+
+    def reads(self, names: Iterable[str]) -> list[Place]:
+        """Lines that use one of these variables, or what is made of them, without those that only make it."""
+        known, made = self.made_of(names)
+        return [self._place(n) for n in self._lines() if n not in made and self._uses(n, known)]
+
+    def stores(self, names: Iterable[str]) -> list[Place]:
+        """Lines that assign to an element of one of these, or hand it to a function whose name says that it writes."""
+        known, _ = self.made_of(names)
+        if not known:
+            return []
+        any_of = "|".join(sorted(map(re.escape, known)))
+        return self.find(
+            rf"\b(?:{any_of})\s*\[[^;]*\]\s*[-+*/]?=(?!=)|\b\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*(?:{any_of})\b"
+        )
+
+    def values(self, names: Iterable[str]) -> list[Place]:
+        """Lines that give a value to one of these variables, or to an element of it. A loop's counter and a parameter
+        are none."""
+        counters = re.findall(
+            r"\bfor\s*\(\s*[\w:]+\s+(\w+)", "\n".join(self.code[n - 1] for n in self._lines())
+        )
+        any_of = "|".join(sorted(map(re.escape, set(names) - set(counters) - set(self.parameters))))
+        if not any_of:
+            return []
+        _, copies = self.made_of(self.parameters)
+        found = self.find(rf"(?<![\w.>])(?:{any_of})\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+)")
+        return [place for place in found if place.line not in copies]
+
+    def divisors(self) -> list[Place]:
+        """Lines that give a value to what another line divides by: a division's sum, and no other."""
+        found = re.compile(r"[\w\])]\s*/=?\s*(?:\(\s*\w+\s*\)\s*)?([A-Za-z_]\w*)\b(?!\s*\()")
+        return self.values(name for n in self._lines() for name in found.findall(self.code[n - 1]))
+
+    def stored(self, names: Iterable[str]) -> list[Place]:
+        """Lines that give a value to what is stored into one of these."""
+        values = list[str]()
+        for place in self.stores(names):
+            row = self.code[place.line - 1]
+            last = row.rpartition("=" if re.search(r"\]\s*[-+*/]?=", row) else ",")[2]
+            values += re.findall(r"\b[A-Za-z_]\w*\b(?!\s*\()", last)
+        return self.values(values)
+
+    def summed_from(self, names: Iterable[str]) -> list[Place]:
+        """Lines that give a value to a sum that one of these is added to."""
+        known, _ = self.made_of(names)
+        added = (re.search(r"([A-Za-z_]\w*)\s*\+=(.*)", self.code[n - 1]) for n in self._lines())
+        return self.values(sum_[1] for sum_ in added if sum_ and known & set(re.findall(r"\w+", sum_[2])))
+
+    def indices(self, line: int) -> list[Place]:
+        """Lines before this one that its indices come from: loops with bounds of their own, then whole numbers that
+        stand in it or bound its loops."""
+        names, loops = set(re.findall(r"[A-Za-z_]\w*", self.code[line - 1])), list[Place]()
+        odd = {place.line for place in self.loops()}
+        for n in range(line, self._lines().start - 1, -1):
+            for control in self._controls(n):
+                counter = re.match(r"\s*(?:[\w:]+\s+)?(\w+)\s*=", control)
+                if counter is not None and counter[1] in names:
+                    names |= set(re.findall(r"[A-Za-z_]\w*", control))
+                    loops += [self._place(n)] if n in odd else []
+        made = dict[str, int]()
+        for n in range(self._lines().start, line + 1):
+            row = self.code[n - 1]
+            if re.search(r"\bfor\s*\(", row) or not _WHOLE.match(row):
+                continue
+            made |= {name: n for name in re.findall(r"\b([A-Za-z_]\w*)\s*=(?!=)", row) if name in names}
+        return [*loops, *(self._place(n) for n in sorted(set(made.values()), reverse=True))]
+
+    def loops(self) -> list[Place]:
+        """Loops whose beginning, end or step is an expression of its own: not `i = 0` or `i = i0`, `i < N`, `i++` or
+        `i += T`."""
+        return [
+            self._place(n)
+            for n in self._lines()
+            for control in self._controls(n)
+            if _PLAIN_LOOP.match(control) is None
+        ]
+
+    def steps(self) -> list[Place]:
+        """Loops in steps of more than one."""
+        return [
+            self._place(n)
+            for n in self._lines()
+            for control in self._controls(n)
+            if _STEPPING.search(control)
+        ]
+
+    def made_of(self, names: Iterable[str]) -> tuple[set[str], set[int]]:
+        """These variables and those that are copies of them or point into them; the lines that make the latter."""
+        known, made = set(names), set[int]()
+        for _ in range(2):
+            for n in self._lines():
+                row = self.code[n - 1]
+                for found in re.finditer(r"(\w+)\s*=(?!=)([^=,;]{0,200})", row):
+                    declared = re.search(r"[\w>,]\s*[*&\s]\s*$", row[: found.start()]) is not None
+                    if declared and known & set(re.findall(r"\w+", found[2])) and _copies(found[2], known):
+                        known.add(found[1])
+                        made.add(n)
+        return known, made
+
+    @cached_property
+    def returned(self) -> tuple[str, ...]:
+        """The variables that its return statements name."""
+        texts = re.findall(r"\breturn\b([^;]*);", "\n".join(self.code[self.first - 1 : self.last]))
+        return tuple(
+            dict.fromkeys(name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*\b(?!\s*[(:])", text))
+        )
+
+    def _lines(self) -> range:
+        return range(self.opened + (self.opened < self.last), self.last + 1)
+
+    def _uses(self, line: int, names: set[str]) -> bool:
+        return not names.isdisjoint(re.findall(r"[A-Za-z_]\w*", self.code[line - 1]))
+
+    def _place(self, line: int) -> Place:
+        return Place(line, harmless(self.rows[line - 1].strip())[:160])
+
+    def _controls(self, line: int) -> list[str]:
+        """What controls the loops on this line: the text between their brackets."""
+        row, found = self.code[line - 1], []
+        for start in re.finditer(r"\bfor\s*\(", row):
+            control, depth = "", 1
+            for letter in row[start.end() :]:
+                depth += (letter == "(") - (letter == ")")
+                if depth == 0:
+                    break
+                control += letter
+            if control.count(";") == 2:
+                found.append(control)
+        return found
+
+
+def _copies(made: str, known: set[str]) -> bool:
+    """Whether an initialiser takes over memory: a tensor's values, a pointer, a reference; not a number out of it."""
+    text = made.strip()
+    names = "|".join(map(re.escape, known))
+    return re.match(
+        rf"(?:[\w:]*[Ff]ormat\w*\s*\(|&?\s*)(?:{names})\b(?:\s*\.\s*data\w*\b.*|\s*\+.*|\s*\)?\s*$|\s*\[.*$)",
+        text,
+    ) is not None and (not re.match(rf"(?:{names})\s*\[", text))
+
+
+def function(source: str, name: str) -> Body | None:
+    """The definition of a function of this name; None where the text has none that is easily found."""
+    text = source[:LARGEST_SOURCE]
+    code = without_hidden(text, _HIDDEN, {"/*": "*/"})
+    for called in itertools.islice(re.finditer(rf"\b{re.escape(name)}\s{{0,9}}\(", code), MOST_CALLS):
+        closed = _closing(code[: called.end() + LONGEST_HEADER], called.end() - 1, "(", ")")
+        opened = (
+            re.compile(r"\s{0,99}(?:(?:const|noexcept)\s{0,99}){0,3}\{").match(code, closed + 1)
+            if closed > 0
+            else None
+        )
+        if opened is None:
+            continue
+        end = _closing(code, opened.end() - 1, "{", "}")
+        if end < 0:
+            continue
+        start = code.rfind("\n", 0, called.start()) + 1
+        parameters = _parameters(code[called.end() : closed])
+        rows, lines = text.split("\n"), code.split("\n")
+        return Body(
+            name,
+            text.count("\n", 0, start) + 1,
+            text.count("\n", 0, opened.end()) + 1,
+            text.count("\n", 0, end) + 1,
+            parameters,
+            tuple(row[:LONGEST_LINE] for row in rows),
+            tuple(row[:LONGEST_LINE] for row in lines),
+        )
+    return None
+
+
+def without_hidden(text: str, hidden: re.Pattern[str], closing: Mapping[str, str]) -> str:
+    """Return the text with spaces in the place of comments and literals; every line keeps its number. `hidden` finds
+    them, or where those begin that last to the mark that `closing` gives."""
+    kept, at = [], 0
+    while found := hidden.search(text, at):
+        end = found.end()
+        if mark := closing.get(found[0]):
+            close = text.find(mark, end)
+            end = len(text) if close < 0 else close + len(mark)
+        kept += [text[at : found.start()], re.sub(r"[^\n]", " ", text[found.start() : end])]
+        at = end
+    return "".join([*kept, text[at:]])
+
+
+def _closing(code: str, at: int, opening: str, closing: str) -> int:
+    depth = 0
+    for found in re.compile(rf"[{re.escape(opening + closing)}]").finditer(code, at):
+        depth += 1 if found[0] == opening else -1
+        if depth == 0:
+            return found.start()
+    return -1
+
+
+def _parameters(text: str) -> tuple[str, ...]:
+    """The names of parameters between the brackets."""
+    names, depth, part = [], 0, ""
+    for letter in f"{text},":
+        depth += (letter in "(<[{") - (letter in ")>]}")
+        if letter == "," and depth == 0:
+            found = re.findall(r"[A-Za-z_]\w*", part)
+            names.append(found[-1] if found else "")
+            part = ""
+        else:
+            part += letter
+    return tuple(names)

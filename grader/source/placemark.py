@@ -1,0 +1,49 @@
+"""Places in gcc's output that are the compiler's own.
+
+A source decides much of what a compiler prints: a string in `#pragma message` or `static_assert` may hold line ends,
+and so whole lines that look like errors elsewhere. gcc writes the places of its messages in a colour of one's choice.
+Here that is a number drawn for each run, which no source can know: what has it is the compiler's.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+#: What a compiler is asked for without marks, and in its place for them.
+PLAIN, MARKED = "-fdiagnostics-color=never", "-fdiagnostics-color=always"
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*m(?:\x1b\[K)?|\x1b\[K")
+#: The beginning of a line that says where something is; `grader.source.diagnostics` takes no other for one.
+_PLACE = re.compile(rb"[^\s:][^:]*:\d+:")
+_INCLUDED = re.compile(rb"In file included from |\s+from ")
+_ERROR = re.compile(rb"[^\s:][^:]*:\d+:(?:\d+:)? +(?:fatal )?error: ")
+#: What the assembler and the linker say of a place; they know no colours, and run only where the compiler had no error.
+_LATER = re.compile(rb"[^\s:][^:]*:\d+: (?:Error|Fatal error|Warning|Info): ")
+
+
+def drawn() -> str:
+    """A mark for one run: digits, the only thing that a colour may be."""
+    return str(secrets.randbelow(1 << 62) + (1 << 62))
+
+
+def colors(mark: str) -> str:
+    """The value of GCC_COLORS."""
+    return f"locus={mark}"
+
+
+def plain(output: bytes, mark: str) -> bytes:
+    """What gcc said, without colours. Lines that name a place and are not the compiler's own are indented, so that no
+    reader takes them for an error or for the way to one."""
+    sign = b"\x1b[%sm\x1b[K" % mark.encode()
+    told = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
+    has_errors = any(begins and _ERROR.match(text) for _, begins, text in told)
+    return b"\n".join(
+        text if is_own or (not has_errors and _LATER.match(text)) else _indented(text)
+        for is_own, _, text in told
+    )
+
+
+def _indented(text: bytes) -> bytes:
+    if _INCLUDED.match(text):
+        return b"  | " + text.lstrip()
+    return b"  " + text if _PLACE.match(text) else text
