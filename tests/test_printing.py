@@ -82,7 +82,8 @@ commandline.main("grader", run)
 
 #: They stand beside student code and write to pipes, which are read as untrusted.
 RUNNERS = re.compile(
-    r"grader\.(run\.(runner|loaded|forkserver|devicerunner|kernelfiles|delays|tensormemory)|sandbox\.lock)"
+    r"grader\.(runner\.runner|backends\.torch\.(loaded|forkserver|delays)"
+    r"|backends\.gpu\.(devicerunner|kernelfiles|tensormemory)|sandbox\.lock)"
 )
 
 
