@@ -145,7 +145,7 @@ def whole(source: Path) -> bytes:
     try:
         content = source.read_bytes()
         path = source.resolve().as_posix()
-        return bundled(path, content, _on_disk) if source.suffix == ".py" else content
+        return bundled(path, content, on_disk) if source.suffix == ".py" else content
     except OSError as error:
         raise UsageError(f"cannot read {source}: {error.strerror}") from error
     except TooMany as error:
@@ -156,7 +156,7 @@ def members(source: Path) -> dict[str, Path]:
     """Return the files of a hand-in on disk by the names that messages use, the main one first; {} for a single one."""
     path = source.resolve()
     try:
-        found = gathered(path.as_posix(), path.read_bytes(), _on_disk) if path.suffix == ".py" else {}
+        found = gathered(path.as_posix(), path.read_bytes(), on_disk) if path.suffix == ".py" else {}
     except (OSError, TooMany):
         return {}
     main = next(iter(found), "")
@@ -171,7 +171,7 @@ def main_in(folder: Path, name: str) -> Path:
     return next((path for path in places if path.is_file()), folder)
 
 
-def _on_disk(path: str) -> bytes | None:
+def on_disk(path: str) -> bytes | None:
     try:
         content = plainfile.read(path, MOST_BYTES)
     except OSError as error:

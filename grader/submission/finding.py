@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -94,9 +94,14 @@ def find(
 def find_one(
     path: Path, source_name: str, scratch: Path, companions: Sequence[str] | None = None
 ) -> Submission:
-    """The one submission that `path` is, whatever it looks like: a file, a folder or an archive. Errors as `find`."""
+    """The one submission that `path` is, whatever it looks like: a file, a folder or an archive. Errors as `find`.
+
+    A Python file comes with what it imports from its own folders.
+    """
     names = Names(source_name, companions_of(source_name) if companions is None else tuple(companions))
-    one = _taken([single(_root(path))], names, _private(scratch))[0]
+    one = _taken(
+        [replace(single(_root(path)), with_imports=source_name.endswith(".py"))], names, _private(scratch)
+    )[0]
     if one.fault == "kit":
         raise KitError(f"{path}: {one.error}")
     return one

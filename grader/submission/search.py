@@ -40,7 +40,8 @@ class Unit:
     """What one submission was handed in as: one node, or several that lie side by side (`nodes`).
 
     `title` and `key` make its id (`grader.submission.ids`). `numbered` says that a number in a name counts attempts.
-    `trouble` is why it cannot be graded, or "". `identities`: as `Submission` has them.
+    `trouble` is why it cannot be graded, or "". `identities`: as `Submission` has them. `with_imports`: a Python file
+    on disk is taken with what it imports from its own folders.
     """
 
     title: str
@@ -54,6 +55,7 @@ class Unit:
     marked_late: bool = False
     numbered: bool = False
     identities: tuple[str, ...] = ()
+    with_imports: bool = False
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,10 @@ def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack
         return search.run(_inside(node, "", limits), MAX_NESTING)
     if node.kind == "file" and is_archive_name(node.name):
         return search.opened(node, node.name, MAX_NESTING - 1)
-    return Chosen({names.source: _content(node, names.source)}, shown(node.name, 300), node.modified_at())
+    content = _content(node, names.source)
+    if unit.with_imports and isinstance(node, DiskNode) and node.name.endswith(".py"):
+        content = _bundle(content, (node.base / node.name).as_posix(), pythontree.on_disk)
+    return Chosen({names.source: content}, shown(node.name, 300), node.modified_at())
 
 
 def modified_at(unit: Unit) -> datetime | None:
