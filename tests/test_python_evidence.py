@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import zlib
+from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -614,7 +615,8 @@ def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(tmp_pat
 
 
 KERNEL_TEXTS = {
-    "": "x = tl.load(p + tl.arange(0, 4))\ntl.store(p, tl.sum(x.to(tl.float32)) * math.pi + D)\nf'{D} {p.dtype}'",
+    "": "x = tl.load(p + tl.arange(0, 4))\ntl.store(p, tl.sum(x.to(tl.float32)) * math.pi + D)\n"
+    "f'{D} {p.dtype}'\nisinstance(x, tl.tensor)\n[tl.cdiv(k, 2) for k in (1, 2)]",
     ".handle": "x = tl.load(p)\ny = x.handle",
     ".__globals__": "p.__globals__",
     "np:": "tl.store(p, np)",
@@ -630,6 +632,14 @@ KERNEL_TEXTS = {
     "what kernels have not: Try": "try:\n    pass\nfinally:\n    pass",
     "getattr:": "getattr(p, 'handle')",
     ".format": "tl.store(p, '{0.handle}'.format(p))",
+    "np from outside": "[np for np in ()]\ntl.store(p, np)",
+    "math from outside": "[0 for math in ()]",
+    "what kernels have not: FunctionDef": "def inner(np):\n    return np\ntl.store(p, inner(D))",
+    "triton.jit": "triton.jit(p)",
+    "__builtins__:": "tl.store(p, __builtins__)",
+    "interpreter_semantic:": "tl.store(p, interpreter_semantic)",
+    "an assignment into a value": "tl.load = tl.store",
+    "triton.language.tensor": "tl.tensor(p, tl.float32)",
     "what kernels have not: Set": "f'{D:\\x7b[().__class__][0]\\x7d}'",
 }
 
@@ -646,6 +656,23 @@ def test_a_kernel_is_played_in_tritons_language_alone(said: str) -> None:
         return
     with pytest.raises(replay.Unplayable, match=re.escape(f"which uses {said}")):
         replay.check(node, space, replay.methods())
+
+
+@interpreted
+def test_attributes_are_those_of_values() -> None:
+    """A kernel cannot reach into functions, texts, classes and modules by the fields of its tuples."""
+    tl = importlib.import_module("triton").language
+    pair = namedtuple("pair", "fn mro")(1, 2)
+    assert (replay.attribute(pair, "mro"), replay.attribute(tl.float32, "is_fp8")()) == (2, False)
+    for value, name in (
+        (tl.sum, "fn"),
+        (tl.constexpr, "mro"),
+        ("{0.fn}", "format"),
+        (pair, "index"),
+        (tl, "load"),
+    ):
+        with pytest.raises(replay.Unplayable, match=rf"uses \.{name} of a "):
+            replay.attribute(value, name)
 
 
 FORGED = {

@@ -2,9 +2,9 @@
 
 Of the student's file the text of its kernels is used alone: a `Player` reads the file, and where the trace launches a
 kernel, it compiles that function's text with the names that the trace gives. Names may stand for Triton's own
-functions, for other kernels of the file and for plain constants; statements and attributes are those of Triton's
-language. So whatever the trace says, what is computed here is computed by torch's operators, which are reported by
-name, and by kernels that are in the file.
+functions, for other kernels of the file and for plain constants; statements are those of Triton's language, and
+attributes are those of its values. So whatever the trace says, what is computed here is computed by torch's operators,
+which are reported by name, and by kernels that are in the file.
 
 Imports nothing of the kit. Runs on a GPU, where it compiles kernels, or in Triton's interpreter.
 """
@@ -14,11 +14,13 @@ from __future__ import annotations
 import ast
 import base64
 import builtins
+import contextlib
 import copy
 import functools
 import importlib
 import json
 import linecache
+import symtable
 import types
 import zlib
 from collections import Counter
@@ -32,7 +34,7 @@ LANGUAGE = "triton.language"
 POISON = 0xFF
 """Each byte of an empty tensor: a NaN, so that what was not written shows."""
 #: Of `triton` itself; the rest of it is for the host.
-OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2", "constexpr_function", "jit"))
+OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2"))
 #: Options of a launch for the compiler.
 OPTIONS = frozenset(("num_warps", "num_stages", "num_ctas", "maxnreg"))
 #: Python's own functions that Triton's compiler takes.
@@ -51,8 +53,14 @@ NODES = tuple(getattr(ast, name) for name in _NODES.split())
 HIDDEN = frozenset(("handle", "data", "base", "fn", "run"))
 #: No field of a tuple has these beginnings: frames, generators and code have.
 OF_FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
-#: Classes of the language that kernels call.
+#: Classes of the language that kernels call; others only stand in `isinstance`.
 CLASSES = frozenset(("constexpr", "range", "static_range", "tuple", "dtype", "pointer_type", "block_type"))
+SEMANTIC = "interpreter_semantic"
+"""Called by the interpreter's rewriting. No kernel has this name."""
+ATTRIBUTE = "attribute of"
+"""The name of `attribute` for a kernel in the interpreter: one that no text can spell."""
+#: Operators by which the interpreter arranges its arguments.
+ARRANGING = frozenset(("copy_", "empty", "new_empty", "set_"))
 HAND_IN = "hand-in"
 """The name of a module that stands for one of the file's own, with what a kernel uses of it."""
 
@@ -131,7 +139,12 @@ class Player:
             refuse_tensors(told, is_constant=name in constants)
         self.seen[f"launch {kernel.__name__}"] += 1
         arguments = {key: self.value(each) for key, each in given.items()}
-        kernel[tuple(map(int, grid))](**arguments, **{k: options[k] for k in OPTIONS.intersection(options)})
+        with watched() as used:
+            kernel[tuple(map(int, grid))](
+                **arguments, **{k: options[k] for k in OPTIONS.intersection(options)}
+            )
+        if self.device == "cpu" and used - ARRANGING:
+            raise Unplayable(f"launches {kernel.__name__}, in which torch's {min(used - ARRANGING)} computes")
 
     # ---- values
 
@@ -191,9 +204,6 @@ class Player:
             file, name, line, names, constants = self.kernels[number]
             node = bare(self.found(file, name, line), constants)
             space = {known: self.named(told) for known, told in names.items()}
-            # The interpreter looks for the language among a kernel's names.
-            space |= {LANGUAGE: importlib.import_module(LANGUAGE), "__name__": "replayed"}
-            space["__builtins__"] = {each: getattr(builtins, each) for each in BUILTINS.split()}
             triton: Any = importlib.import_module("triton")
             make = triton.constexpr_function if kind == "ConstexprFunction" else triton.jit
             self.made[number] = self.compiled(node, space, f"<kernel {number}>", make)
@@ -208,19 +218,25 @@ class Player:
         text = ast.unparse(node) + "\n"
         # The tree of this text is compiled, so it is the one to check.
         tree: Any = ast.parse(text)
-        check(tree.body[0], space, methods() | self.fields)
+        own = check(tree.body[0], space, methods() | self.fields)
         linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
+        # The interpreter looks for the language among a kernel's names.
+        added = {LANGUAGE: importlib.import_module(LANGUAGE), "__name__": "replayed"}
+        added["__builtins__"] = {each: getattr(builtins, each) for each in BUILTINS.split()}
         if self.device == "cpu":
             # The interpreter would find the function in its text, and give it names of its own.
             interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+            tree = Attributes(own, space).visit(tree)
             if make is not importlib.import_module("triton").constexpr_function:
-                tree = ast.fix_missing_locations(interpreter.FunctionRewriter.ast_transformer.visit(tree))
-            space["interpreter_semantic"] = interpreter.interpreter_semantic
-        exec(compile(tree, place, "exec", dont_inherit=True), space)
+                tree = interpreter.FunctionRewriter.ast_transformer.visit(tree)
+            added |= {SEMANTIC: interpreter.interpreter_semantic, ATTRIBUTE: attribute}
+        space |= added
+        exec(compile(ast.fix_missing_locations(tree), place, "exec", dont_inherit=True), space)
         function = space[node.name]
         made = make(function)
         if self.device == "cpu":
             interpreter.InterpretedFunction.rewritten_fn[function] = function
+            made.rewriter = None
         return made
 
     def named(self, told: Any) -> Any:
@@ -242,6 +258,22 @@ class Player:
                 if first <= line <= node.lineno:
                     return node
         raise Unplayable(f"launches a kernel {name} that is not in the file's text")
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[set[str]]:
+    """Give the names of torch's operators that are called meanwhile."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    used: set[str] = set()
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            used.add(function._schema.name.removeprefix("aten::"))
+            return function(*args, **(kwargs or {}))
+
+    with Names():
+        yield used
 
 
 def unpacked(packed: str) -> dict[str, Any]:
@@ -300,40 +332,103 @@ def methods() -> frozenset[str]:
     return frozenset(name for name in names if not name.startswith("_")) - HIDDEN
 
 
-def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> None:
-    """Raises Unplayable for a kernel that does what Triton's language has not, with the line.
+def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> set[str]:
+    """Return the names that a kernel binds itself. Raises Unplayable for one that does what Triton's language has not,
+    with the line.
 
     `space` are the names that it finds around itself, `methods` the attributes of values that it may use.
     """
     assert isinstance(node, ast.FunctionDef)
     inner = list(ast.walk(node))
-    names = [each for each in inner if isinstance(each, ast.Name)]
-    own = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
+    own = {each.id for each in inner if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
     own |= {each.arg for each in inner if isinstance(each, ast.arg)}
-    own |= {each.name for each in inner if isinstance(each, ast.FunctionDef)}
+    own |= {node.name} - space.keys()
+    bound = {
+        name.id for each in inner if isinstance(each, ast.comprehension) for name in names_in(each.target)
+    }
     known = {*own, *space, *BUILTINS.split()}
     parts = {id(each.value) for each in inner if isinstance(each, ast.Attribute)}
+    kinds = {
+        id(each)
+        for call in inner
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "isinstance"
+        for asked in call.args[1:]
+        for each in ast.walk(asked)
+    }
     for each in inner:
         place = f"launches {node.name} (line {getattr(each, 'lineno', node.lineno)}), which uses"
-        if not isinstance(each, NODES):
+        if not isinstance(each, NODES) or (isinstance(each, ast.FunctionDef) and each is not node):
             raise Unplayable(f"{place} what kernels have not: {type(each).__name__}")
+        name = getattr(each, "id", getattr(each, "arg", None))
+        if name and (name.startswith("__") or name == SEMANTIC):
+            raise Unplayable(f"{place} {name}: neither Triton's, nor a kernel, nor a constant")
         if isinstance(each, ast.Name):
             if each.id not in known:
                 raise Unplayable(f"{place} {each.id}: neither Triton's, nor a kernel, nor a constant")
-            is_module = each.id not in own and isinstance(space.get(each.id), types.ModuleType)
-            if is_module and id(each) not in parts:
+            found = None if each.id in own else space.get(each.id)
+            if isinstance(found, types.ModuleType) and id(each) not in parts:
                 raise Unplayable(f"{place} the module {each.id} as a value")
+            if isinstance(found, type) and id(each) not in kinds and found.__name__ not in CLASSES:
+                raise Unplayable(f"{place} the class {each.id} as a value")
+        if isinstance(each, (ast.Attribute, ast.Subscript)) and not isinstance(each.ctx, ast.Load):
+            raise Unplayable(f"{place} an assignment into a value")
         if (
             isinstance(each, ast.Attribute)
-            and not resolve(each, own, space, place)
+            and not resolve(each, own, space, place, asks=id(each) in kinds)
             and each.attr not in methods
         ):
             raise Unplayable(f"{place} .{each.attr}")
+    # A name is looked up outside of the function where Python says so: one that a comprehension binds is not its own.
+    outside = globals_of(node)
+    for name in sorted((outside - {*space, *BUILTINS.split(), node.name}) | (bound & space.keys())):
+        raise Unplayable(f"launches {node.name}, which uses {name} from outside of itself")
+    return own
 
 
-def resolve(node: ast.Attribute, own: set[str], space: Mapping[str, Any], place: str) -> list[Any]:
+def names_in(target: ast.AST) -> list[ast.Name]:
+    return [each for each in ast.walk(target) if isinstance(each, ast.Name)]
+
+
+def globals_of(node: ast.FunctionDef) -> set[str]:
+    """The names that a function looks up outside of itself."""
+    pending = [symtable.symtable(ast.unparse(node), "<kernel>", "exec").get_children()[0]]
+    found = set()
+    while pending:
+        table = pending.pop()
+        found |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+        pending += table.get_children()
+    return found
+
+
+class Attributes(ast.NodeTransformer):
+    """Rewrites each attribute of a value so that `attribute` gives it; chains that begin at a module stay."""
+
+    def __init__(self, own: set[str], space: Mapping[str, Any]) -> None:
+        self.own, self.space = own, space
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if resolve(node, self.own, self.space, "", asks=True):
+            return node
+        value: Any = self.visit(node.value)
+        called = ast.Call(ast.Name(ATTRIBUTE, ast.Load()), [value, ast.Constant(node.attr)], [])
+        return ast.copy_location(called, node)
+
+
+def attribute(value: Any, name: str) -> Any:
+    """Return an attribute of a value of Triton's language, or a field of a tuple. Raises Unplayable for any other."""
+    core: Any = importlib.import_module(f"{LANGUAGE}.core")
+    is_field = isinstance(value, tuple) and name in getattr(type(value), "_fields", ())
+    is_value = isinstance(value, (core.base_value, core.base_type)) and name in methods()
+    if not is_field and not is_value:
+        raise Unplayable(f"launches a kernel that uses .{name} of a {type(value).__name__}")
+    return getattr(value, name)
+
+
+def resolve(
+    node: ast.Attribute, own: set[str], space: Mapping[str, Any], place: str, *, asks: bool = False
+) -> list[Any]:
     """Follow a chain of attributes that begins at a module, which stays within Triton's language. Returns what it leads
-    to, nothing for other chains."""
+    to, nothing for other chains. `asks`: it stands in `isinstance`."""
     base: Any = None
     if isinstance(node.value, ast.Name) and node.value.id not in own:
         base = space.get(node.value.id)
@@ -346,13 +441,14 @@ def resolve(node: ast.Attribute, own: set[str], space: Mapping[str, Any], place:
     found = getattr(base, node.attr)
     if isinstance(found, types.ModuleType) and found.__name__ != HAND_IN:
         found = from_module(found.__name__)
-    elif base.__name__ != HAND_IN and not is_language(found, base.__name__, node.attr):
+    elif base.__name__ != HAND_IN and not is_language(found, base.__name__, node.attr, asks=asks):
         raise Unplayable(f"{place} {base.__name__}.{node.attr}")
     return [found]
 
 
-def is_language(found: Any, module: str, name: str) -> bool:
-    """Return True for a function, a type or a constant of Triton's language, a public one of a module."""
+def is_language(found: Any, module: str, name: str, *, asks: bool = False) -> bool:
+    """Return True for a function, a type or a constant of Triton's language, a public one of a module; for any of its
+    classes where one `asks`."""
     core: Any = importlib.import_module(f"{LANGUAGE}.core")
     if module == "triton":
         return name in OF_TRITON
@@ -361,7 +457,7 @@ def is_language(found: Any, module: str, name: str) -> bool:
     function = getattr(found, "fn", found)
     home = str(getattr(function, "__module__", ""))
     if isinstance(found, type):
-        return home.startswith(LANGUAGE) and name in CLASSES
+        return home.startswith(LANGUAGE) and (asks or name in CLASSES)
     # The interpreter's functions of libdevice are the kit's.
     is_known = home.startswith(LANGUAGE) or module == "math" or module.startswith(f"{LANGUAGE}.extra.")
     return is_known and isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
@@ -376,7 +472,8 @@ def from_module(name: str) -> Any:
 
 def from_triton(module: str, name: str) -> Any:
     found = public(from_module(module), name)
-    if isinstance(found, types.ModuleType) or not is_language(found, module, name):
+    # Kernels have a class as a value in `isinstance` alone, which `check` sees to.
+    if isinstance(found, types.ModuleType) or not is_language(found, module, name, asks=True):
         raise Unplayable(f"uses {module}.{name}")
     return found
 
@@ -394,6 +491,17 @@ def _named(fields: tuple[str, ...]) -> Any:
     return namedtuple("Fields", fields)
 
 
+class Getattr(ast.NodeTransformer):
+    """Writes `getattr(value, "name")` as the attribute that it is."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(ast.Name("getattr"), [value, ast.Constant(str(name))], []) if name.isidentifier():
+                return ast.copy_location(ast.Attribute(value, name, ast.Load()), node)
+        return node
+
+
 def bare(node: ast.FunctionDef, constants: Collection[str]) -> ast.FunctionDef:
     """The function without decorators, defaults and texts that stand for themselves. `constants` are its arguments that
     are marked as such."""
@@ -404,7 +512,7 @@ def bare(node: ast.FunctionDef, constants: Collection[str]) -> ast.FunctionDef:
     for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
         if each is not None:
             each.annotation = ast.Constant("constexpr") if each.arg in constants else None
-    for part in ast.walk(copied):
+    for part in ast.walk(Getattr().visit(copied)):
         for name in ("body", "orelse"):
             if isinstance(lines := getattr(part, name, None), list):
                 kept = [
@@ -430,7 +538,9 @@ def tensors_in(value: Any) -> list[Any]:
 
 def described(error: BaseException) -> str:
     """Return in one line why a trace could not be played."""
-    if isinstance(error, Unplayable):
-        return f"its trace {error}"
-    cause = error.__cause__ or error
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, Unplayable):
+        return f"its trace {cause}"
     return f"its trace ends with {type(cause).__name__}: {' '.join(str(cause).split())[:150]}"

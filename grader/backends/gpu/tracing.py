@@ -18,6 +18,7 @@ import base64
 import contextlib
 import dataclasses
 import dis
+import enum
 import functools
 import importlib
 import inspect
@@ -116,6 +117,8 @@ class Trace:
             return {"torch": str(value).removeprefix("torch.")}
         if isinstance(value, torch.device):
             return {"device": 0}
+        if isinstance(value, enum.Enum):
+            return inner(value.value)
         told = self.of_triton(value, inner)
         if told is None and hasattr(value, "item") and kind.__module__ == "numpy":
             told = inner(value.item())
