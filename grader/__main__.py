@@ -206,10 +206,10 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
         raise UsageError("--again repeats what is finished: use it with --resume")
     if given.regrade and not given.resume:
         raise UsageError("--regrade replaces what is finished: use it with --resume")
-    from grader.staff.classroom import running
+    from grader.staff.classroom import planning, running
 
     return running.run(
-        running.RunOptions(
+        planning.RunOptions(
             submissions=given.submissions,
             out=given.out,
             config=given.config,

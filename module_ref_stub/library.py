@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from grader.assignment.reference import SOURCE_SUFFIXES, Platform
 from grader.backends.native.nativebuild import JOIN_FLAGS
-from grader.backends.native.reference import SOURCE_SUFFIXES, Platform
 from grader.backends.native.toolchain import (
     X86,
     Toolchain,
@@ -245,7 +245,7 @@ def sources_digest(recipe: ReferenceRecipe) -> str:
 
 
 class _Kernels:
-    """The reference for the engine: `native.reference.Reference`."""
+    """The reference for the engine: `assignment.reference.Reference`."""
 
     def program(self) -> Path:
         return native_program()

@@ -18,8 +18,8 @@ from grader.core.commandline import size_options
 from grader.core.errors import KitError
 from grader.core.results import PartResult, SubmissionResult, Timing
 from grader.report import result_json
-from grader.report.classbook import Row
 from grader.report.html import Report
+from grader.report.row import Row
 from labs.attention import ladder, yardsticks
 from labs.attention.frontier import main
 from labs.attention.yardsticks import Yardsticks

@@ -28,7 +28,7 @@ from grader.sandbox.leftovers import Scratch
 from grader.sandbox.limits import Limits
 from grader.staff.classroom import gradebook, ledger, resuming
 from grader.staff.classroom.ledger import Entry
-from grader.staff.classroom.running import RunOptions
+from grader.staff.classroom.planning import RunOptions
 
 NOTES = [b"[" * 4000, b"null", b'{"scratch": 3}', b'{"scratch": "/"}', b"\xff" * 5000, b'{"pid": 1e999}']
 #: More nested folders of one letter than a path may name, and than Python calls may nest.

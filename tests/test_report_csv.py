@@ -25,8 +25,8 @@ from grader.core.errors import UsageError
 from grader.core.results import Diagnosis, Memory, PartResult, Score, ScoreLine
 from grader.judge import faults
 from grader.report import classbook, feedback, html, profile, result_json, student, terminal, words
-from grader.report.classbook import Row
 from grader.report.grades_csv import safe_text
+from grader.report.row import Row
 from grader.runner.calls import Call
 from grader.staff.writeups import sheet
 from grader.study import table

@@ -30,10 +30,10 @@ from grader.judge.events import Deviated, PartStarted
 from grader.report import charts, classbook, picture
 from grader.report import page as verdict_page
 from grader.report.charts import Dot
-from grader.report.classbook import Row
 from grader.report.html import Report
 from grader.report.machines import MachineRow, compared
 from grader.report.progress import Progress
+from grader.report.row import Row
 from grader.report.terminal import Terminal
 
 MADE_AT = datetime(2025, 11, 21, 14, 2)

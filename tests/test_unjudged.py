@@ -20,7 +20,7 @@ from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.core.results import Diagnosis, PartResult, SubmissionResult, exit_code
 from grader.report import classbook, feedback, result_json, terminal
 from grader.report import gradescope as gradescope_report
-from grader.report.classbook import Row
+from grader.report.row import Row
 from grader.score import part_points, score
 from grader.staff.classroom import gradebook, ledger, waiting
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from grader.core import imports
 from grader.core.commandline import SizeOption
@@ -25,12 +25,9 @@ from grader.core.errors import UsageError
 from grader.core.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
 
 if TYPE_CHECKING:
-    from grader.assignment.records import Assignment, Part
-    from grader.backends.native.reference import Reference
+    from grader.assignment.reference import Reference
     from grader.core.arrays import Array
     from grader.core.results import Standing, SubmissionResult
-    from grader.judge.oracle import Oracle
-    from grader.study.together import Step
 
 LABS = ROOT / "labs"
 PACKAGE = "labs"
@@ -50,11 +47,25 @@ class OracleFacts:
         return "random" if "random" in self.distributions else self.distributions[0]
 
 
+@dataclass(frozen=True)
+class Step:
+    """One study: its table's name and its command line, with the options of a full one or of a first look."""
+
+    table: str
+    command: str
+    part: str = ""
+    full: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+
+    def arguments(self, *, is_quick: bool) -> list[str]:
+        return [*([self.part] if self.part else []), *(self.quick if is_quick else self.full)]
+
+
 class Ladder(Protocol):
     """Other kernels that a part's are measured against, from the slowest to the machine's own limit; a module with
-    these functions will do."""
+    these functions will do. Parts and assignments are those of `grader.assignment.records`."""
 
-    def standing(self, part: Part, shape: Mapping[str, int], ratio: float) -> Standing | None:
+    def standing(self, part: Any, shape: Mapping[str, int], ratio: float) -> Standing | None:
         """The place of a kernel that takes `ratio` times as long as the part's reference, where the others were
         measured on this machine before; None elsewhere. Never raises, measures nothing."""
 
@@ -64,7 +75,7 @@ class Ladder(Protocol):
     def shares(self, standing: Standing) -> dict[str, float]:
         """The other kernels' own shares of the peak, in per cent, by what they are called."""
 
-    def hint(self, assignment: Assignment, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
+    def hint(self, assignment: Any, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
         """What to type to have a result's timed parts on the ladder, "" where they are or cannot be. `sizes` are the
         options that asked for the result's shape: another shape's ladder would not do."""
 
@@ -111,8 +122,8 @@ class Lab(ABC):
     """The size over which memory is looked at, and values for it; without one the first, at its default."""
 
     @abstractmethod
-    def oracle(self, name: str) -> Oracle:
-        """One of `oracles`."""
+    def oracle(self, name: str) -> Any:
+        """One of `oracles`: a `grader.judge.oracle.Oracle`."""
 
     @abstractmethod
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from grader.assignment import rubric
-from grader.assignment.records import AutogradForm, Backend, DeviceCall, Output, Part, TimeRule
+from grader.assignment.records import AutogradForm, Backend, DeviceCall, Output, Part
+from grader.assignment.rubric import TimeRule
 from grader.assignment.yamlnode import Keys, Node
 
 TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded"))

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from grader.assignment import labs
-from grader.assignment.rubric import LateRule, ManualItem, TimeBand
+from grader.assignment.rubric import LateRule, ManualItem, TimeBand, TimeRule
 
 if TYPE_CHECKING:
     from grader.core.arrays import Array
@@ -35,18 +35,6 @@ class Case:
     shape: Mapping[str, int] = field(default_factory=dict)
     weight: float = 1.0
     hidden: bool = False
-
-
-@dataclass(frozen=True)
-class TimeRule:
-    clock: Literal["cpu", "wall"]
-    threads: int | None
-    """Threads of a timed call; None means as many as the run's `threads`."""
-    cores: int | None
-    """A timed call of either side may use so many cores; None means all of the machine's."""
-    allowance_ratio: float = 1.10
-    allowance_ms: float = 15.0
-    graded: bool = True
 
 
 @dataclass(frozen=True)

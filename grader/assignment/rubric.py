@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from grader.assignment.yamlnode import Keys, Node
-
-if TYPE_CHECKING:
-    from grader.assignment.records import TimeRule
 
 ID_PATTERN, ID_WORDS = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "letters, digits, _ . and -"
 DESCRIPTIVE_COLUMNS = ("name", "email", "comment")
@@ -21,6 +18,18 @@ TIME_BAND_KEYS = Keys("a time band", ("share",), ("up_to",))
 MANUAL_KEYS = Keys("a manual item", ("id", "title", "points"), ("extra",))
 LATE_KEYS = Keys("late", ("per_day",), ("due", "grace_minutes", "cap_days", "after_cap"))
 PER_DAY_KEYS = Keys("per_day", (), ("share", "points"))
+
+
+@dataclass(frozen=True)
+class TimeRule:
+    clock: Literal["cpu", "wall"]
+    threads: int | None
+    """Threads of a timed call; None means as many as the run's `threads`."""
+    cores: int | None
+    """A timed call of either side may use so many cores; None means all of the machine's."""
+    allowance_ratio: float = 1.10
+    allowance_ms: float = 15.0
+    graded: bool = True
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from grader.runner.session import Session
 if TYPE_CHECKING:
     from grader.core.arrays import Array
     from grader.judge.ondevice.host import DeviceHost
+    from grader.judge.oracle import Oracle
 
 SANITIZER_SLOWDOWN = 20
 INTERPRETER_CPU, INTERPRETER_WALL = 2, 8
@@ -107,7 +108,7 @@ class Bench:
     def growth(self, part: Part, shape: Mapping[str, int]) -> float:
         """Return a part's work in this shape as a multiple of the work in the assignment's own; at least 1."""
         defaults = self.assignment.defaults
-        oracle = self.assignment.lab.oracle(part.oracle)
+        oracle: Oracle = self.assignment.lab.oracle(part.oracle)
         usual, now = oracle.flops(defaults), oracle.flops(shape)
         if not usual:
             usual, now = (binding.elements(part, part.inputs, sizes) for sizes in (defaults, shape))

@@ -14,7 +14,7 @@ from grader.report.student import StudentView
 from grader.report.terminal import OPEN, case_line, field, printed_text, time_text
 
 if TYPE_CHECKING:
-    from grader.report.classbook import Row
+    from grader.report.row import Row
 
 RULE = "-" * 72
 

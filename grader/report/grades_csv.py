@@ -23,7 +23,7 @@ from grader.core import wholefile
 from grader.report import words
 
 if TYPE_CHECKING:
-    from grader.report.classbook import Row
+    from grader.report.row import Row
 
 Cell = str | int | float | None
 

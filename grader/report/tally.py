@@ -14,7 +14,7 @@ from grader.report import student, words
 from grader.report.charts import Dot
 
 if TYPE_CHECKING:
-    from grader.report.classbook import Row
+    from grader.report.row import Row
 
 #: Links per group; a group of half the class is not read name by name.
 MOST_LINKS = 80

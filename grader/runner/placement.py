@@ -17,13 +17,12 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from grader.core import procfs
 from grader.core.procfs import Excess
 
 if TYPE_CHECKING:
-    from grader.judge.timing.measure import Sample
     from grader.runner.session import Session
 
 IDLE_SHARE = 0.1
@@ -36,6 +35,16 @@ FAULT_S, FRESH_SHARE, STEADY_SHARE = 1.7e-6, 0.03, 0.75
 """Seconds that a page costs when it is first touched (3.5 ms for the 8 MiB of an output), and the largest share of a
 call's time at which nothing is done about it: with more, the second of two calls in a row is the faster one. And the
 share of the call before from which on it does not fall any more."""
+
+
+class Timed(Protocol):
+    """A call's times."""
+
+    @property
+    def wall_s(self) -> float: ...
+
+
+Sample = TypeVar("Sample", bound=Timed)
 
 
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grader import study
+from grader.assignment.labs import Step
 from grader.assignment.options import chosen_options
 from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.study import options, outcome
@@ -20,20 +20,6 @@ from grader.study.writeup import regions
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment
-
-
-@dataclass(frozen=True)
-class Step:
-    """One study: its table's name and its command line, with the options of a full one or of a first look."""
-
-    table: str
-    command: str
-    part: str = ""
-    full: tuple[str, ...] = ()
-    quick: tuple[str, ...] = ()
-
-    def arguments(self, *, is_quick: bool) -> list[str]:
-        return [*([self.part] if self.part else []), *(self.quick if is_quick else self.full)]
 
 
 QUICK_ROUNDS = "5"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 from grader.assignment.labs import Lab, Ladder, OracleFacts
 
 if TYPE_CHECKING:
-    from grader.backends.native.reference import Reference
+    from grader.assignment.labs import Step
+    from grader.assignment.reference import Reference
     from grader.core.arrays import Array
     from grader.judge.oracle import Oracle
-    from grader.study.together import Step
 
 _ATTENTION = (
     "ramp", "random", "onehot", "constant_rows", "permuted_keys", "rising", "dominant", "offset",
@@ -77,7 +77,7 @@ class _Attention(Lab):
         return KERNELS
 
     def steps(self) -> Sequence[Step]:
-        from grader.study.together import Step
+        from grader.assignment.labs import Step
 
         return (
             Step("machine", "machine"),

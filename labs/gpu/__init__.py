@@ -14,10 +14,10 @@ from grader.assignment.labs import Lab, OracleFacts
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from grader.backends.native.reference import Reference
+    from grader.assignment.labs import Step
+    from grader.assignment.reference import Reference
     from grader.core.arrays import Array
     from grader.judge.oracle import Oracle
-    from grader.study.together import Step
 
 _LOGITS = ("random", "wide", "large", "far", "masked", "increasing")
 _HEADS = ("heads", "dominant", "climbing", "falling", "equal", "huge", "below")
@@ -87,7 +87,7 @@ class Gpu(Lab):
         return found
 
     def steps(self) -> Sequence[Step]:
-        from grader.study.together import Step
+        from grader.assignment.labs import Step
 
         return (
             Step("profile", "profile", "gelu"),

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 from grader.assignment.labs import Lab, OracleFacts
 
 if TYPE_CHECKING:
-    from grader.backends.native.reference import Reference
+    from grader.assignment.labs import Step
+    from grader.assignment.reference import Reference
     from grader.core.arrays import Array
     from grader.judge.oracle import Oracle
-    from grader.study.together import Step
 
 
 def _facts(operands: str, *kinds: str) -> OracleFacts:
@@ -119,7 +119,7 @@ class _Operators(Lab):
         return SourceReference(self.folder, others=all_levels(self.folder))
 
     def steps(self) -> Sequence[Step]:
-        from grader.study.together import Step
+        from grader.assignment.labs import Step
 
         threads = "linear_backward_threads"
         return (

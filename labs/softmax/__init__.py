@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 from grader.assignment.labs import Lab, OracleFacts
 
 if TYPE_CHECKING:
-    from grader.backends.native.reference import Reference
+    from grader.assignment.labs import Step
+    from grader.assignment.reference import Reference
     from grader.core.arrays import Array
     from grader.judge.oracle import Oracle
-    from grader.study.together import Step
 
 #: What exp() of float32 can take as it is, and what it cannot.
 _SMALL = ("random", "equal", "dominant", "masked")
@@ -65,7 +65,7 @@ class _Softmax(Lab):
         return SourceReference(self.folder)
 
     def steps(self) -> Sequence[Step]:
-        from grader.study.together import Step
+        from grader.assignment.labs import Step
 
         return (
             Step("machine", "machine"),

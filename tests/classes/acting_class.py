@@ -28,7 +28,7 @@ HANG_S = 120.0
 JUDGE = """
 import json, resource, sys
 from pathlib import Path
-from grader.staff.classroom import fingerprints, running
+from grader.staff.classroom import fingerprints, planning, running
 wanted = json.loads(sys.argv[1])
 exec(wanted.pop("prepared", ""))
 named = ("submissions", "out", "config", "manual", "submitted", "calibration")
@@ -40,7 +40,7 @@ if "silent_s" in wanted:
 only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
 # The kit's own sources may change during a test run: somebody may be working on them.
 fingerprints.of_kit = (lambda: kit) if kit else fingerprints.of_kit
-asked = running.RunOptions(**paths, only=only, trust=True, **wanted)
+asked = planning.RunOptions(**paths, only=only, trust=True, **wanted)
 code = running.run(asked, command=[sys.executable, *command])
 assert "torch" not in sys.modules
 print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)

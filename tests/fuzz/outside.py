@@ -24,7 +24,7 @@ from grader.core.errors import KitError, UsageError
 from grader.core.quantities import MIB
 from grader.core.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing
 from grader.report import classbook, feedback, result_json
-from grader.report.classbook import Row
+from grader.report.row import Row
 from grader.staff.classroom import ledger, manual
 from grader.staff.classroom.ledger import Entry, Reported
 from grader.submission import find

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from grader.assignment.records import TimeRule
+from grader.assignment.rubric import TimeRule
 from grader.core import machine
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Timing

@@ -21,9 +21,9 @@ from grader.core.errors import UsageError
 from grader.core.harmless import one_line
 from grader.core.results import Score, SubmissionResult
 from grader.report import classbook, result_json
-from grader.report.classbook import Row
 from grader.report.machines import MachineRow
 from grader.report.progress import shortened
+from grader.report.row import Row
 from grader.report.terminal import OPEN, Terminal
 from grader.staff.classroom import byhand, ledger
 from grader.staff.classroom.byhand import ByHand, Points

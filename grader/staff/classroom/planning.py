@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grader import score
 from grader.assignment.records import Assignment
@@ -27,11 +26,38 @@ from grader.staff.classroom.grading import Planned, light
 from grader.staff.classroom.recorded import History, Record, Run
 from grader.submission import Submission
 
-if TYPE_CHECKING:
-    from grader.staff.classroom.running import RunOptions
-
 ASSIGNMENT_CHANGED = "assignment changed"
 WORTH_CHANGED = "what verdicts are worth changed"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line asks for, and how it asks when it goes on with what is left.
+
+    What is None was not said: with `resume` it is as in the run before (`grader.staff.classroom.resuming`), else it has
+    its default. `manual` may be byhand.NONE.
+    """
+
+    submissions: Path
+    out: Path
+    workers: int
+    config: Path | None = None
+    resume: bool = False
+    again: bool = False
+    regrade: bool = False
+    only: tuple[str, ...] = ()
+    seed: int | None = None
+    timing: bool = True
+    timings_alone: bool = False
+    trust: bool = False
+    tier: str | None = None
+    manual: Path | None = None
+    submitted: Path | None = None
+    file_times: bool = False
+    commit_times: bool = False
+    cluster: str | None = None
+    calibration: Path | None = None
+    to_resume: str = "the same command and --resume"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from grader.staff.classroom import gradebook
 from grader.staff.classroom.recorded import History, Run
 
 if TYPE_CHECKING:
-    from grader.staff.classroom.running import RunOptions
+    from grader.staff.classroom.planning import RunOptions
 
 FILE_TIMES = "file times"
 """In the place of a table of times: when the files on disk were last changed."""

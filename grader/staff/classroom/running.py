@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -41,6 +41,7 @@ from grader.staff.classroom import (
 from grader.staff.classroom.executor import LocalExecutor
 from grader.staff.classroom.grading import Grading, Interruption
 from grader.staff.classroom.ledger import now
+from grader.staff.classroom.planning import RunOptions
 from grader.staff.classroom.recorded import Entry, History, Run
 from grader.staff.classroom.resuming import COMMIT_TIMES, FILE_TIMES
 from grader.staff.classroom.worker import Settings
@@ -57,36 +58,6 @@ four calls and two to warm up, after which the measurement's own budget of time 
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
 """For what a step does besides, on a busy machine."""
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """What the command line asks for, and how it asks when it goes on with what is left.
-
-    What is None was not said: with `resume` it is as in the run before (`grader.staff.classroom.resuming`), else it has
-    its default. `manual` may be byhand.NONE.
-    """
-
-    submissions: Path
-    out: Path
-    workers: int
-    config: Path | None = None
-    resume: bool = False
-    again: bool = False
-    regrade: bool = False
-    only: tuple[str, ...] = ()
-    seed: int | None = None
-    timing: bool = True
-    timings_alone: bool = False
-    trust: bool = False
-    tier: str | None = None
-    manual: Path | None = None
-    submitted: Path | None = None
-    file_times: bool = False
-    commit_times: bool = False
-    cluster: str | None = None
-    calibration: Path | None = None
-    to_resume: str = "the same command and --resume"
 
 
 def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:

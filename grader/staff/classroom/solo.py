@@ -14,8 +14,8 @@ from grader.core.errors import EXIT_SUBMISSION, UsageError
 from grader.core.results import Score, SubmissionResult, exit_code
 from grader.judge.evaluate import evaluate
 from grader.report import feedback, github, result_json
-from grader.report.classbook import Row
 from grader.report.github import Sources, Stopwatch
+from grader.report.row import Row
 from grader.report.terminal import Terminal
 from grader.staff.classroom.gradebook import score_text
 from grader.staff.classroom.grading import unreadable

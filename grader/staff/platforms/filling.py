@@ -9,7 +9,7 @@ from pathlib import Path
 from grader.assignment.records import Assignment
 from grader.core import plainfile
 from grader.core.errors import UsageError
-from grader.report.classbook import Row
+from grader.report.row import Row
 from grader.staff.classroom.ledger import Entry
 from grader.staff.platforms import gradebook, matching
 from grader.staff.platforms.gradebook import Asked, Filled, Gradebook

@@ -15,8 +15,6 @@ from pathlib import Path
 from grader.core.errors import EXIT_PASS, UsageError
 from grader.core.places import ROOT
 
-HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
-
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m grader release --out DIR`. Raises UsageError for what is wrong with the master or its release."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from grader.assignment import labs, layers
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
+from grader.assignment.reference import SOURCE_SUFFIXES
 from grader.assignment.regions import strip_solution
-from grader.backends.native.reference import SOURCE_SUFFIXES
 from grader.core import imports, textfile
 from grader.core.errors import UsageError
 from grader.report import gradescope
@@ -27,6 +27,7 @@ from grader.staff.release.archive import File, Files
 #: The name that the command lines look for: in an archive any assignment bears it.
 CONFIG = "gpt149.yaml"
 _EXTENDS = re.compile(rb"^extends:.*$", re.MULTILINE)
+HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: Modules that a handout begins with; packages stand for all that is in them.
 STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "textgen")

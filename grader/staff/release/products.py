@@ -17,9 +17,9 @@ from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.report import prairielearn as renderer
 from grader.report.gradescope import KIT_FAULT
 from grader.staff.platforms.prairielearn import TIMEOUT_S
-from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs, wording
+from grader.staff.release import contents, proofs, wording
 from grader.staff.release.archive import File, Files, packed
-from grader.staff.release.contents import TEMPLATES, Kit
+from grader.staff.release.contents import AUTOGRADER, HANDOUT, TEMPLATES, Kit
 from grader.staff.release.proofs import ProofSetup, Unproved
 
 WORKFLOW = ".github/workflows/classroom.yml"

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.backends.native.reference import SOURCE_SUFFIXES
+from grader.assignment.reference import SOURCE_SUFFIXES
 from grader.core.errors import UsageError
 from grader.staff.release import stripping
 from grader.staff.release.archive import Files

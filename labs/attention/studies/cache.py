@@ -17,7 +17,7 @@ from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table
 
 from . import cachegrind, traffic
-from .traffic import KERNELS, Model, Shape, Traffic
+from .traffic import KERNELS, Model, Shape, Traffic, Walk
 
 PARTS = ("part1", "part2")
 LADDER = (16 << 10, 128 << 10, 512 << 10, 4 << 20)
@@ -25,8 +25,6 @@ LADDER = (16 << 10, 128 << 10, 512 << 10, 4 << 20)
 FAR_LARGER = (192, 4096)
 LARGEST_SIDE = 1 << 14
 MOST_ACCESSES = 1 << 37
-
-Walk = tuple[str, Model, Shape]
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,7 @@ def main(arguments: list[str]) -> int:
     whole = given.whole or given.cachegrind
     study = measure(kernels, models, shapes, scores_only=not whole, about=options.about({}))
     if given.cachegrind:
-        study = cachegrind.beside(study, settings)
+        study = replace(study, counted=cachegrind.counts(study.walks(), settings))
     outcome.deliver(study, settings)
     return EXIT_PASS
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grader.assignment.records import Part
 from grader.backends.native import nativebuild
@@ -21,10 +20,7 @@ from grader.study.laboratory import tell
 from grader.study.options import Settings
 from grader.study.standalone import Kit, Unsuitable, build_program, ran
 
-from .traffic import Model, Shape
-
-if TYPE_CHECKING:
-    from .cache import CacheStudy, Walk
+from .traffic import Model, Shape, Walk
 
 #: As judged programs are: it is the sum of all lines that is read, so no names are needed.
 KIT = Kit(flags=nativebuild.OWN_FLAGS)
@@ -45,18 +41,18 @@ def valgrind() -> str:
     return program
 
 
-def beside(study: CacheStudy, settings: Settings) -> CacheStudy:
-    """The study with what cachegrind counts for each of its kernels that is a part of the student's."""
+def counts(walks: Sequence[Walk], settings: Settings) -> dict[Walk, int | None]:
+    """Count each walk of a kernel that is a part of the student's; None for any other kernel."""
     program = valgrind()
     parts = {part.id: part for part in settings.assignment.parts if part.reference}
     counted: dict[Walk, int | None] = {}
-    for walk in study.walks():
+    for walk in walks:
         kernel, model, shape = walk
         tell(f"cachegrind: {kernel}, N={shape.N} d={shape.d}, {model.size_bytes} bytes")
         part = parts.get(kernel)
         counted[walk] = None if part is None else count(program, part, shape, model, settings)
     tell("")
-    return replace(study, counted=counted)
+    return counted
 
 
 def count(

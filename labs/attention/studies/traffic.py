@@ -57,6 +57,10 @@ class Model:
     line_bytes: int = 64
 
 
+Walk = tuple[str, Model, Shape]
+"""A kernel in a cache on a shape."""
+
+
 @dataclass(frozen=True)
 class Traffic:
     """Lines of one head between the cache and memory, and the accesses that caused them."""
