@@ -245,6 +245,29 @@ def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
     assert cpu_growth(read, 1, 8, repeat=3) < 32, "8 times as much text; were it not linear, 64 times as long"
 
 
+@pytest.mark.parametrize(
+    "line", ["float* b{0} = a + 1;", "x /= b{0}; b{0} = 1;", "o[b{0}] = set(b{0}", "return"]
+)
+def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> None:
+    """Each name that a text declares is looked up, and not tried at every word of the text."""
+    argument = "Kernel(torch::Tensor O, torch::Tensor a, torch::Tensor c)"
+
+    def body_of(lines: int) -> Body | None:
+        text = "\n".join(line.format(k) for k in range(lines))
+        return landmarks.function(f"torch::Tensor {argument} {{\n{text}\n}}", "Kernel")
+
+    def read(lines: int) -> None:
+        body = body_of(lines)
+        assert body is not None
+        assert not body.by_statements().reads(["c"])
+        clues.lines(body, ASSIGNMENT.part("part1"), [*clues.KNOWN, "input:Q", "store", "stored", "into:Q"])
+
+    assert cpu_growth(read, 800, 3200, repeat=3) < 9, (
+        "4 times as many lines; were it not linear, 16 times as long"
+    )
+    assert body_of(20_000) is None, "too large to be followed"
+
+
 def test_only_what_fits_the_outputs_is_told() -> None:
     def explained(*lengths: int) -> Diagnosis:
         names = tuple(f"remainder, tiles of {length}" for length in lengths)

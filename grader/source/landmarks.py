@@ -1,8 +1,10 @@
 """Lines of a student's function that a finding is about, as far as its text shows them: no line is guessed.
 
 What stands in the text is told, not what it means: where an argument's values are read, where a function such as exp is
-called, which loops have other bounds than 0 to a size. Comments and literals do not count. Linear in the text, since a
-stranger wrote it.
+called, which loops have other bounds than 0 to a size. Comments and literals do not count.
+
+The text is untrusted and read in the judge's process. Names are matched as words and looked up in a set, so the work is
+linear in the text. A function of more than LARGEST_BODY characters or MOST_LINES lines is not followed at all.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from functools import cached_property
 from grader.core.harmless import harmless
 
 LARGEST_SOURCE, LONGEST_LINE, LONGEST_HEADER = 1 << 20, 400, 4000
+LARGEST_BODY, MOST_LINES = 1 << 17, 4000
 MOST_CALLS = 30
 """Places at which a name stands before a bracket that are tried for a definition: each may be read to the end."""
 _HIDDEN = re.compile(r"//[^\n]*|/\*|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
@@ -26,6 +29,15 @@ _WHOLE = re.compile(
     r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
 )
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
+#: A name in a lookahead, so that the names inside of a match are found as well.
+_ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
+_HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
+_VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+))")
+_ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
+#: An initialiser that takes over memory: a tensor's values, a pointer, a reference; not a number out of it.
+_TAKEN_OVER = re.compile(
+    r"(?:[\w:]*[Ff]ormat\w*\s*\(|&\s*)?([A-Za-z_]\w*)\b(?:\s*\.\s*data\w*\b|\s*\+|\s*\)?\s*$|(\s*\[))"
+)
 
 
 @dataclass(frozen=True)
@@ -74,12 +86,7 @@ class Body:
     def stores(self, names: Iterable[str]) -> list[Place]:
         """Lines that assign to an element of one of these, or hand it to a function whose name says that it writes."""
         known, _ = self.made_of(names)
-        if not known:
-            return []
-        any_of = "|".join(sorted(map(re.escape, known)))
-        return self.find(
-            rf"\b(?:{any_of})\s*\[[^;]*\]\s*[-+*/]?=(?!=)|\b\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*(?:{any_of})\b"
-        )
+        return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER)
 
     def values(self, names: Iterable[str]) -> list[Place]:
         """Lines that give a value to one of these variables, or to an element of it. A loop's counter and a parameter
@@ -87,12 +94,9 @@ class Body:
         counters = re.findall(
             r"\bfor\s*\(\s*[\w:]+\s+(\w+)", "\n".join(self.code[n - 1] for n in self._lines())
         )
-        any_of = "|".join(sorted(map(re.escape, set(names) - set(counters) - set(self.parameters))))
-        if not any_of:
-            return []
+        wanted = set(names) - set(counters) - set(self.parameters)
         _, copies = self.made_of(self.parameters)
-        found = self.find(rf"(?<![\w.>])(?:{any_of})\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+)")
-        return [place for place in found if place.line not in copies]
+        return [place for place in self._where(wanted, _VALUE_SET) if place.line not in copies]
 
     def divisors(self) -> list[Place]:
         """Lines that give a value to what another line divides by: a division's sum, and no other."""
@@ -156,25 +160,43 @@ class Body:
         """These variables and those that are copies of them or point into them; the lines that make the latter."""
         known, made = set(names), set[int]()
         for _ in range(2):
-            for n in self._lines():
-                row = self.code[n - 1]
-                for found in re.finditer(r"(\w+)\s*=(?!=)([^=,;]{0,200})", row):
-                    declared = re.search(r"[\w>,]\s*[*&\s]\s*$", row[: found.start()]) is not None
-                    if declared and known & set(re.findall(r"\w+", found[2])) and _copies(found[2], known):
-                        known.add(found[1])
-                        made.add(n)
+            for n, name, source in self._copies:
+                if source in known:
+                    known.add(name)
+                    made.add(n)
         return known, made
+
+    @cached_property
+    def _copies(self) -> list[tuple[int, str, str]]:
+        """Each declaration that takes over memory: its line, the name it declares, and the name it copies."""
+        found = list[tuple[int, str, str]]()
+        for n in self._lines():
+            row = self.code[n - 1]
+            for assigned in _ASSIGNED.finditer(row):
+                taken = _TAKEN_OVER.match(assigned[2].strip())
+                is_element = taken is not None and taken.start(1) == 0 and taken[2] is not None
+                if taken is not None and not is_element and _is_declared(row[: assigned.start()]):
+                    found.append((n, assigned[1], taken[1]))
+        return found
 
     @cached_property
     def returned(self) -> tuple[str, ...]:
         """The variables that its return statements name."""
-        texts = re.findall(r"\breturn\b([^;]*);", "\n".join(self.code[self.first - 1 : self.last]))
+        texts = re.findall(r"\breturn\b([^;]{0,400});", "\n".join(self.code[self.first - 1 : self.last]))
         return tuple(
             dict.fromkeys(name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*\b(?!\s*[(:])", text))
         )
 
     def _lines(self) -> range:
         return range(self.opened + (self.opened < self.last), self.last + 1)
+
+    def _where(self, names: set[str], *patterns: re.Pattern[str]) -> list[Place]:
+        """Lines in which one of the patterns finds one of these names."""
+        return [
+            self._place(n)
+            for n in self._lines()
+            if names and any(not names.isdisjoint(each.findall(self.code[n - 1])) for each in patterns)
+        ]
 
     def _uses(self, line: int, names: set[str]) -> bool:
         return not names.isdisjoint(re.findall(r"[A-Za-z_]\w*", self.code[line - 1]))
@@ -197,18 +219,19 @@ class Body:
         return found
 
 
-def _copies(made: str, known: set[str]) -> bool:
-    """Whether an initialiser takes over memory: a tensor's values, a pointer, a reference; not a number out of it."""
-    text = made.strip()
-    names = "|".join(map(re.escape, known))
-    return re.match(
-        rf"(?:[\w:]*[Ff]ormat\w*\s*\(|&?\s*)(?:{names})\b(?:\s*\.\s*data\w*\b.*|\s*\+.*|\s*\)?\s*$|\s*\[.*$)",
-        text,
-    ) is not None and (not re.match(rf"(?:{names})\s*\[", text))
+def _is_declared(before: str) -> bool:
+    """Return True if the text before a name ends as a declaration does: a type or a comma, then a blank, * or &."""
+    text = before.rstrip()
+    if text.endswith(("*", "&")):
+        text = text[:-1].rstrip()
+    elif len(text) == len(before):
+        return False
+    return re.match(r"[\w>,]", text[-1:]) is not None
 
 
 def function(source: str, name: str) -> Body | None:
-    """The definition of a function of this name; None where the text has none that is easily found."""
+    """The definition of a function of this name; None where the text has none that is easily found, or one that is
+    too large to be followed."""
     text = source[:LARGEST_SOURCE]
     code = without_hidden(text, _HIDDEN, {"/*": "*/"})
     for called in itertools.islice(re.finditer(rf"\b{re.escape(name)}\s{{0,9}}\(", code), MOST_CALLS):
@@ -223,6 +246,8 @@ def function(source: str, name: str) -> Body | None:
         end = _closing(code, opened.end() - 1, "{", "}")
         if end < 0:
             continue
+        if end - opened.end() > LARGEST_BODY or code.count("\n", opened.end(), end) > MOST_LINES:
+            return None
         start = code.rfind("\n", 0, called.start()) + 1
         parameters = _parameters(code[called.end() : closed])
         rows, lines = text.split("\n"), code.split("\n")
