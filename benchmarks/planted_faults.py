@@ -99,7 +99,7 @@ FAULTS = (
           "lab.make_inputs(case.distribution, shape, 149)",
           "test_assignment test_reference", "cases of one shape and distribution have equal inputs"),
     Fault("race_delays_off", "grader/runner/session.py",
-          '"delays": delays and self.shares_work', '"delays": False',
+          'DELAYS * (delays and self.shares_work)', '0',
           "test_delays test_native_runner", "threads are not delayed, so a race on one core passes"),
     Fault("suspects_exchanged", "labs/attention/suspects/formula.py",
           '@suspect("normalised_twice", "Each row is divided by the sum of its weights twice.")\n'

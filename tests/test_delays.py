@@ -6,10 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from building import binding as binding_of
+from building import includes
 from conftest import ASSIGNMENT, keeping, needs_delays, write
-from native_programs import program
+from native_programs import asked, program
 
 from grader.assignment.mutations import Mutation
 from grader.backends.native.nativehost import NativeHost
@@ -17,7 +20,11 @@ from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
 from grader.judge import binding, comparison
+from grader.judge.bench import Options
 from grader.judge.correctness import met_s
+from grader.judge.faults import Faulty
+from grader.judge.marking import Marker
+from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Call
 from grader.runner.session import Session
 from grader.sandbox.tiers import choose
@@ -79,6 +86,78 @@ def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Pat
         # Enough to outweigh idle threads of torch that still wait busily when the first call begins.
         assert right_answers(session, "part2", SERIAL_CALLS, SERIAL_N) == SERIAL_CALLS
         assert not session.shares_work
+
+
+SIGNS = r"""
+torch::Tensor signs(torch::Tensor t) {
+#pragma omp parallel
+  t.data_ptr<float>()[0] = 1;
+  struct sigaction now;
+  sigaction(SIGALRM, nullptr, &now);
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  itimerspec left = {};
+  torch::Tensor seen = torch::zeros({4});
+  float *first = seen.data_ptr<float>();
+  first[0] = (float)((uintptr_t)now.sa_handler & 0xffffff);
+  first[1] = (float)sigismember(&mask, SIGALRM);
+  first[2] = (float)syscall(SYS_timer_gettime, 0, &left);
+  first[3] = (float)left.it_value.tv_nsec;
+  return seen;
+}
+torch::Tensor undo(torch::Tensor t) {
+  signal(SIGALRM, SIG_IGN);
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, nullptr);
+  return t;
+}
+"""
+
+
+@needs_delays
+def test_a_kernel_does_not_see_whether_a_call_is_delayed(tmp_path: Path) -> None:
+    text = includes("csignal ctime omp.h sys/syscall.h unistd.h") + SIGNS + binding_of("signs", "undo")
+    with NativeHost() as host, host.spawn(program(tmp_path, text), threads=2) as session:
+        seen = [session.call(asked("signs"), delays=delays) for delays in (False, True, False, True)]
+        assert session.shares_work and {call.status for call in seen} == {"ok"}
+        assert session.call(asked("undo")).status == "ok"
+        seen.append(session.call(asked("signs"), delays=True))
+    assert [call.output.tolist() for call in seen[1:]] == [seen[0].output.tolist()] * 4
+    assert seen[0].output[0] > 1, "a handler is there before any call with delays"
+
+
+@needs_delays
+def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -> None:
+    """On one core a timed call passes; the delayed call beside it does not."""
+    racy = keeping(apply(master, [ONE_ROW_FOR_ALL]), "myFusedAttention")
+    racy = racy.replace("parallel for collapse(3)", f"parallel for collapse(3) if(N == {N})")
+    assert f"if(N == {N})" in racy
+    part, shape = ASSIGNMENT.part("part3"), {**ASSIGNMENT.defaults, "N": N}
+    how = {"threads": 8, "cpus": machine.usable_cpus()[:1], "call_timeout_s": 60}
+    for text, has_race in ((racy, True), (keeping(master, "myFusedAttention"), False)):
+        bench = SimpleNamespace(
+            assignment=ASSIGNMENT,
+            shape=shape,
+            options=Options(),
+            source=write(tmp_path, text),
+            tell=lambda event: None,
+        )
+        draw = TimedInputs(Marker(bench, part), 149)  # type: ignore[arg-type]
+        with NativeHost() as host, host.spawn(program(tmp_path, text), **how) as session:
+            draw.called(session, is_reference=False)
+            try:
+                for _ in range(CALLS):
+                    draw.check_delayed(session, is_reference=False)
+            except Faulty as fault:
+                assert has_race and fault.verdict == "wrong" and fault.diagnosis.code == "race", fault
+            else:
+                assert not has_race
+
+
+def test_a_delayed_call_has_any_place_among_timed_ones() -> None:
+    draw = TimedInputs(None, 149)  # type: ignore[arg-type]
+    assert {draw.place(count) for count in range(20)} == {0, 1, 2}
 
 
 def test_time_that_other_programs_had_does_not_count() -> None:

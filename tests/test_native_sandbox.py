@@ -22,8 +22,8 @@ from grader.sandbox import Limits, Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
 
-HEADERS = """cerrno csignal cstdio cstring dlfcn.h dirent.h fcntl.h link.h sched.h unistd.h sys/mman.h sys/prctl.h
-sys/ptrace.h sys/resource.h sys/socket.h sys/stat.h sys/syscall.h sys/wait.h"""
+HEADERS = """cerrno csignal cstdio cstring ctime dlfcn.h dirent.h fcntl.h link.h sched.h unistd.h sys/mman.h sys/prctl.h
+sys/ptrace.h sys/resource.h sys/socket.h sys/stat.h sys/syscall.h sys/time.h sys/wait.h"""
 PROBE = r"""
 extern char **environ;
 extern "C" {
@@ -89,8 +89,15 @@ torch::Tensor power(torch::Tensor t) {
   event.sigev_signo = SIGCONT;
   int timer;
   saw("a timer that continues it", "", syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) == 0);
+  saw("a timer of its own", "", syscall(SYS_timer_create, CLOCK_MONOTONIC, nullptr, &timer) == 0);
+  itimerspec left = {};
+  const itimerval soon = {{0, 1}, {0, 1}};
+  saw("the state of the delays' timer", "", syscall(SYS_timer_gettime, 0, &left) == 0);
+  saw("the state of the delays' timer", "as it is set", syscall(SYS_timer_settime, 0, 0, &left, &left) == 0);
+  saw("an interval timer", "", setitimer(ITIMER_REAL, &soon, nullptr) == 0);
   rlimit more = {RLIM_INFINITY, RLIM_INFINITY};
   saw("more memory", "", setrlimit(RLIMIT_AS, &more) == 0);
+  saw("more signals", "", setrlimit(RLIMIT_SIGPENDING, &more) == 0);
   saw("priority", "", setpriority(PRIO_PROCESS, 0, -10) == 0);
   saw("other user", "", setuid(1) == 0);
   saw("perf", "", syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0) >= 0);

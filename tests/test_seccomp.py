@@ -65,9 +65,12 @@ AT_EMPTY_PATH, MAP_SHARED, MAP_PRIVATE, ANONYMOUS = 0x1000, 0x1, 0x2, 0x20
 BOTH_RUNNERS = {
     ALLOW: [
         ("read",), ("futex",), ("clone", CLONE_VM | seccomp.CLONE_THREAD), ("kill", OWN_PID, 9),
-        ("tgkill", OWN_PID, 5, 6), ("prlimit64", 0, 9),
+        ("tgkill", OWN_PID, 5, 6), ("prlimit64", 0, 9), ("timer_settime", 0, 0, 0x7F00_0000_0000, 0),
     ],
-    EPERM: [("prlimit64", 1, 9), ("prctl", 1, 0), ("memfd_create",)],
+    EPERM: [
+        ("timer_settime", 0, 0, 0x7F00_0000_0000, 0x7F00_0000_0000),
+        ("prlimit64", 1, 9), ("prctl", 1, 0), ("memfd_create",),
+    ],
     ENOSYS: [("clone3",)],
     KILL: [
         ("execve",), ("clone", CLONE_VM | CLONE_VFORK), ("kill", OWN_PID + 1, 9), ("tgkill", 1, 1, 9),

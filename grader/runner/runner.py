@@ -13,6 +13,8 @@ header, the payload. The first frame, from the runner, lists the functions that 
            are now
     table  the function called once for each row of a table (accessors) -> one number a row, then the tensor
 
+Bits of a request's payload length say how the call is made: ECHOES sends the inputs back, DELAYS holds threads up.
+
 A request without a header is the last call once more, with other bytes in its inputs; that call had to say "keep".
 
 Imports nothing of the kit. A sandbox has to hold no more of it than the forkserver and the files that this one is
@@ -30,6 +32,7 @@ from contextlib import nullcontext
 from typing import Any
 
 FRAME = struct.Struct("<IQ")
+ECHOES, DELAYS = 1 << 62, 1 << 61
 
 
 # ---- frames
@@ -70,6 +73,7 @@ class Served:
     def __init__(self, loading: Any, loaded: Any, request_fd: int, reply_fd: int, delays: Any) -> None:
         self.loading, self.loaded, self.delays, self.libc = loading, loaded, delays, delays.libc
         self.request_fd, self.reply_fd = request_fd, reply_fd
+        self.echoes = self.delayed = False
         self.kept: tuple[dict[str, Any], list[Any], list[Any], Any] | None = None
         self.failures = getattr(loaded, "failures", ())
 
@@ -81,7 +85,8 @@ class Served:
     def serve(self) -> None:
         frame = bytearray(FRAME.size)
         while read_exactly(self.request_fd, memoryview(frame)):
-            header_bytes, _ = FRAME.unpack(frame)
+            header_bytes, payload_bytes = FRAME.unpack(frame)
+            self.echoes, self.delayed = bool(payload_bytes & ECHOES), bool(payload_bytes & DELAYS)
             text = bytearray(header_bytes)
             if not read_exactly(self.request_fd, memoryview(text)):
                 return
@@ -124,9 +129,12 @@ class Served:
         values = self.arguments(request, inputs)
         run = self.loaded.prepared(request, values)
         self.kept = (request, inputs, values, run) if request.get("keep") else None
-        with self.delays if request.get("delays") else nullcontext():
-            result = run()
-        self.answer(request, inputs, *result)
+        self.answer(request, inputs, *self.run_delayed(run))
+
+    def run_delayed(self, run: Any) -> Any:
+        """Call a prepared function, with delays where the request says so."""
+        with self.delays if self.delayed else nullcontext():
+            return run()
 
     def reserve(self, request: dict[str, Any], inputs: list[Any]) -> None:
         """Memory that is freed here may be found again by the next call, where the C library keeps it."""
@@ -144,7 +152,7 @@ class Served:
         for argument, value in zip(request["arguments"], values, strict=True):
             if "zeros" in argument:
                 value.zero_()
-        self.answer(request, inputs, *run())
+        self.answer(request, inputs, *self.run_delayed(run))
 
     def answer(
         self,
@@ -156,16 +164,16 @@ class Served:
     ) -> None:
         if len(payload) > request["max_output_bytes"]:
             header["withheld"], payload = True, memoryview(b"")
-        echoes = (
-            [self.loading.tensor_bytes(tensor) for tensor in inputs] if request.get("echo_inputs") else []
-        )
-        self.reply(header, payload, *echoes)
+        self.reply(header, payload, *self.echoed(inputs))
         free()
+
+    def echoed(self, inputs: list[Any]) -> list[memoryview]:
+        """Return the bytes of the inputs as they are now, if the request asks for them."""
+        return [self.loading.tensor_bytes(tensor) for tensor in inputs] if self.echoes else []
 
     def reply_with(self, header: dict[str, Any], request: dict[str, Any], inputs: list[Any]) -> None:
         """The answer of an operation that the loaded file's kind has of its own: the inputs as they are now."""
-        echoes = [self.loading.tensor_bytes(t) for t in inputs] if request.get("echo_inputs") else []
-        self.reply(header, *echoes)
+        self.reply(header, *self.echoed(inputs))
 
     def arguments(self, request: dict[str, Any], inputs: list[Any]) -> list[Any]:
         import torch

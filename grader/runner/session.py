@@ -29,6 +29,7 @@ from grader.core.harmless import harmless, one_line
 from grader.runner.calls import Call, Request, offered, understood, words
 from grader.runner.frames import FRAME, Incoming, RunnerDied
 from grader.runner.payloads import IN_MEMORY, Payloads
+from grader.runner.runner import DELAYS, ECHOES
 from grader.runner.stopping import stop_threads
 from grader.runner.watch import TICK_S, Evidence, Watch
 from grader.sandbox.leftovers import Scratch
@@ -139,15 +140,15 @@ class Session:
         wanted_bytes = 8 * math.prod(request.output_shape)
         header = {
             **request.described(inputs),
-            "echo_inputs": echo_inputs,
             "profile": profile_label,
             "workspace_in_scope": workspace_in_scope,
             # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
             "max_output_bytes": max(wanted_bytes, 1 << 20),
-            "delays": delays and self.shares_work,
             "keep": not (self._freezes or profile_label or request.more),
             **request.more,
         }
+        # A kernel that found these two in its memory could behave in compared calls only.
+        marks = ECHOES * echo_inputs | DELAYS * (delays and self.shares_work)
         text = self._encoded(header)
         incoming = Incoming(
             header["max_output_bytes"] + input_bytes,
@@ -156,7 +157,7 @@ class Session:
         resident_before = self._reset_peak() if measure_peak else None
         try:
             timeout_s = timeout_s or self.call_timeout_s
-            wall_s, cpu_s = self._exchange(text, [*map(array_bytes, inputs)], timeout_s, incoming)
+            wall_s, cpu_s = self._exchange(text, [*map(array_bytes, inputs)], timeout_s, incoming, marks)
             call = understood(incoming.header, incoming.payload, request, wall_s, cpu_s, echo=echo_inputs)
             if call.status != "ok":
                 self._kept_header = None
@@ -248,11 +249,16 @@ class Session:
             self.death = self._end(nonsense)
 
     def _exchange(
-        self, text: bytes | None, inputs: list[memoryview], timeout_s: float, incoming: Incoming
+        self,
+        text: bytes | None,
+        inputs: list[memoryview],
+        timeout_s: float,
+        incoming: Incoming,
+        marks: int = 0,
     ) -> tuple[float, float | None]:
         """Write the request, if there is one, and read its reply; wall and CPU seconds to the output's last byte."""
         # What stands still reads no memory: the clocks need not run while it is filled, but from before it goes on.
-        ready = self._laid_out(text, inputs, incoming.limit_bytes) if self._stands else None
+        ready = self._laid_out(text, inputs, incoming.limit_bytes, marks) if self._stands else None
         if self._freezes:
             self._watch.resuming()
         cpu_started = cpu_clock_s(self._pid)
@@ -262,7 +268,7 @@ class Session:
         if self._freezes:
             self._resume()
         deadline = time.monotonic() + timeout_s
-        buffers, incoming.memory = ready or self._laid_out(text, inputs, incoming.limit_bytes)
+        buffers, incoming.memory = ready or self._laid_out(text, inputs, incoming.limit_bytes, marks)
         with selectors.PollSelector() as selector:
             if buffers and self._send_some(buffers):
                 selector.register(self._request_fd, selectors.EVENT_WRITE)
@@ -312,15 +318,15 @@ class Session:
             raise RunnerDied(excess=excess)
 
     def _laid_out(
-        self, text: bytes | None, inputs: list[memoryview], limit_bytes: int
+        self, text: bytes | None, inputs: list[memoryview], limit_bytes: int, marks: int
     ) -> tuple[list[memoryview], Payloads | None]:
         """What is to be sent through the pipe, and the memory where the inputs are if they and any answer fit."""
         if text is None:
             return [], None
         memory, input_bytes = self._memory, sum(map(len, inputs))
         if memory is not None and limit_bytes <= memory.size and memory.put(inputs):
-            return [memoryview(FRAME.pack(len(text), input_bytes | IN_MEMORY) + text)], memory
-        return [memoryview(FRAME.pack(len(text), input_bytes) + text), *inputs], None
+            return [memoryview(FRAME.pack(len(text), input_bytes | marks | IN_MEMORY) + text)], memory
+        return [memoryview(FRAME.pack(len(text), input_bytes | marks) + text), *inputs], None
 
     def _send_some(self, buffers: list[memoryview]) -> bool:
         """Return True if there is more to send."""

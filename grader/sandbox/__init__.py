@@ -31,7 +31,7 @@ file system along, and processes can only be left behind in tier D, where the zy
 """
 
 from grader.sandbox.command import Finished, run_limited
-from grader.sandbox.limits import GIB, Limits, process_limit
+from grader.sandbox.limits import GIB, Limits, process_limit, signal_limit
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox, Tier, choose, of_file
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "of_file",
     "process_limit",
     "run_limited",
+    "signal_limit",
 ]
 
 

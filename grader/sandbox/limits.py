@@ -9,6 +9,8 @@ from dataclasses import dataclass
 GIB = 1 << 30
 #: For the threads that a kernel may start; for a shared uid also what the user's other programs start meanwhile.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
+#: Queued signals, each timer's place among them included: a runner has one timer.
+OWN_UID_SIGNALS, SHARED_UID_SIGNALS = 8, 64
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,17 @@ def process_limit(own_uid: bool) -> int | None:
     if not os.path.isdir("/proc/self/task") or os.geteuid() == 0:
         return None
     return threads_of(os.geteuid()) + SHARED_UID_PROCESSES
+
+
+def signal_limit(own_uid: bool) -> int:
+    """Return a limit for RLIMIT_SIGPENDING, which counts what is queued for all processes of a user."""
+    if own_uid:
+        return OWN_UID_SIGNALS
+    with contextlib.suppress(OSError, ValueError), open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("SigQ:"):
+                return int(line.split()[1].partition("/")[0]) + SHARED_UID_SIGNALS
+    return 0
 
 
 def threads_of(uid: int) -> int:

@@ -41,7 +41,7 @@ sched_getaffinity 204 123, sched_getparam 143 121, sched_getscheduler 145 120,
 sched_get_priority_max 146 125, sched_get_priority_min 147 126, getpriority 140 141, getcpu 309 168,
 rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136,
 rt_sigsuspend 130 133, rt_sigtimedwait 128 137, sigaltstack 131 132, pause 34 -, alarm 37 -,
-setitimer 38 103, getitimer 36 102, timer_settime 223 110, nanosleep 35 101, clock_nanosleep 230 115,
+setitimer 38 103, getitimer 36 102, nanosleep 35 101, clock_nanosleep 230 115,
 clock_gettime 228 113, clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153,
 getrusage 98 165, sysinfo 99 179, uname 63 160, getrlimit 97 163, poll 7 -, ppoll 271 73, select 23 -,
 pselect6 270 72, epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -,
@@ -73,7 +73,7 @@ sched_setattr 314 274, setpriority 141 140, ioprio_set 251 30
 #: Calls that are judged by their arguments.
 BY_ARGUMENT = """
 clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimit64 302 261, fcntl 72 25,
-ioctl 16 29, socket 41 198, personality 135 92
+ioctl 16 29, socket 41 198, personality 135 92, timer_settime 223 110
 """
 #: What CUDA's driver asks for beyond ALLOWED, besides a socket of this machine's own, on which it listens: a runner on
 #: a card, and its builder, may. Found by benchmarks/gpu_locks.py; nothing lets them connect.
@@ -87,7 +87,7 @@ read 0 63, write 1 64, readv 19 65, writev 20 66, close 3 57, fstat 5 80, munmap
 mremap 25 216, madvise 28 233, brk 12 214, futex 202 98, rseq 334 293, set_robust_list 273 99,
 set_tid_address 218 96, arch_prctl 158 -, getpid 39 172, gettid 186 178, sched_yield 24 124,
 sched_getaffinity 204 123, getcpu 309 168, rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139,
-sigaltstack 131 132, timer_settime 223 110, nanosleep 35 101, clock_nanosleep 230 115, clock_gettime 228 113,
+sigaltstack 131 132, nanosleep 35 101, clock_nanosleep 230 115, clock_gettime 228 113,
 clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153, getrusage 98 165, getrandom 318 278,
 restart_syscall 219 128, exit 60 93, exit_group 231 94
 """
@@ -176,6 +176,7 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     program.by_own_pid(special["tgkill"], otherwise=KILL)
     program.by_values(special["prctl"], 0, PRCTLS, found=ALLOW, otherwise=_EPERM)
     program.by_values(special["prlimit64"], 0, (0,), found=ALLOW, otherwise=_EPERM)
+    program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
     program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=ALLOW if card else _EPERM)
     # A torch with CUDA asks for a daemon of its own machine when it first profiles, and does without.
@@ -218,6 +219,8 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     # Without settings of its own a timer sends SIGALRM and nothing else (inside/delays.h): no SIGCONT to a runner that
     # the judge has stopped.
     program.by_wide_value(special["timer_create"], 1, found=ALLOW, otherwise=_EPERM)
+    # Its fourth argument asks for the timer's state, which says whether the present call is delayed.
+    program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.token_places += program.by_wide_value(starts.pop("execveat"), 5, found=ALLOW, otherwise=KILL)
     program.returns(starts.values(), KILL)
     program.returns(numbers(f"{REACHES_OUT}, {NETWORK}", machine).values(), KILL)

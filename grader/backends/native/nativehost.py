@@ -47,7 +47,7 @@ from grader.runner.ends import Pipes, how_it_ended
 from grader.runner.payloads import LARGEST_BYTES, Payloads
 from grader.runner.session import Session, cpu_clock_s
 from grader.runner.watch import Watch
-from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit, seccomp
+from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit, seccomp, signal_limit
 from grader.sandbox.view import LIBRARIES
 
 START_TIMEOUT_S = 20.0
@@ -247,6 +247,7 @@ class NativeHost:
             f"files={limits.open_files}",
             f"cpu_s={limits.cpu_s}",
             f"processes={self._processes or 0}",
+            f"signals={signal_limit(self.sandbox.own_uid)}",
             *(f"environment={name}={value}" for name, value in environment.items()),
             f"environment=OMP_NUM_THREADS={threads}",
             *self._roots(),

@@ -1,4 +1,9 @@
-"""Timed rounds of one part: fresh inputs for each call, and a check of each output on rows drawn afterwards."""
+"""Timed rounds of one part: fresh inputs for each call, and a check of each output on rows drawn afterwards.
+
+Compared calls differ from timed ones in sizes, cores and number. A kernel of several threads that raced only in timed
+calls would see no delays. So each of the first rounds has one more call, with delays and compared as a whole, in the
+runner, with the sizes and on the cores of the timed calls; whether it comes before, between or after them is drawn.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ from grader.judge.answers import answers, expectations
 from grader.judge.events import RoundTimed
 from grader.judge.marking import Marker
 from grader.runner import placement
-from grader.runner.calls import Request
+from grader.runner.calls import Call, Request
 from grader.runner.session import Session
 
 if TYPE_CHECKING:
@@ -31,6 +36,10 @@ RESERVED_COPIES, MOST_RESERVED_BYTES = 2, 128 << 20
 """Tensors of a call are counted twice: kernels copy them into vectors of their own, as the starter does."""
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
+DELAYED_ROUNDS, PLACES = 3, 3
+"""Rounds with a delayed call, as many as every measurement has, and the places that it may have in a round."""
+
+WRONG_WHEN_TIMED = Diagnosis("wrong", "wrong in a timed call, right before")
 
 
 def measured(
@@ -78,6 +87,7 @@ class Pairs:
         cpus: list[int] | None = None,
     ) -> None:
         self.marker, self.student, self.draw, self.rule, self.cpus = marker, student, draw, rule, cpus
+        self.rounds = 0
         self.longest_s = 0.0
         """Wall seconds of the reference's slowest call at the run's own sizes so far."""
 
@@ -98,7 +108,18 @@ class Pairs:
                 placement.warm_up(mine, partial(self.student_call, mine), pin_to=cores)
             else:
                 self.small_calls(theirs, mine)
-            yield partial(self.reference_call, theirs), partial(self.student_call, mine)
+            if not by_wall or self.rounds >= DELAYED_ROUNDS or not mine.shares_work:
+                yield partial(self.reference_call, theirs), partial(self.student_call, mine)
+                return
+            # For both sides, so that a call before a timed one favours neither.
+            place = self.draw.place(self.rounds)
+            self.rounds += 1
+            calls = [
+                self.draw.beside_delayed(session, place, theirs is session) for session in (theirs, mine)
+            ]
+            yield partial(next, calls[0]), partial(next, calls[1])
+            for each in calls:
+                next(each, None)
 
     def reference_call(self, session: Session) -> Sample:
         return self.draw.sample(session, is_reference=True)
@@ -149,18 +170,7 @@ class TimedInputs:
         from grader.judge.timing.measure import Sample
 
         marker, part, shape = self.marker, self.marker.part, self.marker.shape
-        self.calls += 1
-        seed = derive(self.seed, "inputs", self.calls)
-        inputs = marker.bench.assignment.typical_inputs(part, shape, seed)
-        request = binding.request(part, shape, inputs, reference=is_reference)
-        self.tensor_bytes = request.tensor_bytes()
-        call = session.call(request)
-        if is_reference:
-            marker.refuse_failed_reference(call)
-        marker.refuse_broken(call, session, "timed call")
-        found, misfit = answers(part, shape, inputs, call)
-        if found is None:
-            raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
+        inputs, call, found = self.called(session, is_reference=is_reference)
         if self.is_right(inputs, found, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
             return Sample(call.wall_s, call.cpu_s)
         if is_reference:
@@ -168,8 +178,55 @@ class TimedInputs:
                 f"the reference gave a wrong result on {part.id} while it was timed; please report this"
             )
         marked = marker.mark("timed call", shape, inputs, call)
-        told = marked.diagnosis or Diagnosis("wrong", "wrong in a timed call, right before")
-        raise faults.Faulty("wrong", told, marked)
+        raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
+
+    def called(
+        self, session: Session, *, is_reference: bool, delays: bool = False
+    ) -> tuple[Any, Call, dict[str, Any]]:
+        """Make one call on fresh inputs; return the inputs, the call and its answers."""
+        marker, part, shape = self.marker, self.marker.part, self.marker.shape
+        self.calls += 1
+        seed = derive(self.seed, "inputs", self.calls)
+        inputs = marker.bench.assignment.typical_inputs(part, shape, seed)
+        request = binding.request(part, shape, inputs, reference=is_reference)
+        self.tensor_bytes = request.tensor_bytes()
+        call = session.call(request, delays=delays)
+        if is_reference:
+            marker.refuse_failed_reference(call)
+        marker.refuse_broken(call, session, "timed call")
+        found, misfit = answers(part, shape, inputs, call)
+        if found is None:
+            raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
+        return inputs, call, found
+
+    def place(self, count: int) -> int:
+        """Return how many timed calls of each side precede its delayed call in this round."""
+        return derive(self.seed, "place", count) % PLACES
+
+    def beside_delayed(self, session: Session, place: int, is_reference: bool) -> Iterator[Sample]:
+        """Yield the samples of a round's timed calls, with a delayed call at its place among them."""
+        for number in range(PLACES):
+            if number == place:
+                self.check_delayed(session, is_reference=is_reference)
+            if number < PLACES - 1:
+                yield self.sample(session, is_reference=is_reference)
+
+    def check_delayed(self, session: Session, *, is_reference: bool) -> None:
+        """Make a call with delays. Raises Faulty if any element of the student's output is wrong."""
+        from grader.judge.comparison import compare
+
+        marker, part, shape = self.marker, self.marker.part, self.marker.shape
+        inputs, call, found = self.called(session, is_reference=is_reference, delays=True)
+        if is_reference:
+            return
+        expected = marker.expected(inputs, shape)
+        if all(compare(expected[name], actual).ok for name, actual in found.items()):
+            return
+        # The same inputs without delays: a result that differs then is a race's.
+        second = session.call(binding.request(part, shape, inputs))
+        again, _ = answers(part, shape, inputs, second)
+        marked = marker.mark("timed call", shape, inputs, call, again=[again] if again is not None else [])
+        raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
 
     def is_right(self, inputs: Any, found: Mapping[str, Any], sampled_rows: int) -> bool:
         """Return True if the answers are finite, and right on about so many rows that are drawn only now."""

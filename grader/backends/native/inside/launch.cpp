@@ -11,7 +11,7 @@
 //   payloads=FD   memory that the judge holds open too, if there is any
 //   status=FD     closed by the start of the program; gets "P INIT RUNNER" first where the two are processes of the
 //                 judge's that it does not know, and "E reason" if there will be no program
-//   memory= file= files= cpu_s= processes=   limits, 0 for none;  cpus=0,1,...
+//   memory= file= files= cpu_s= processes= signals=   limits, 0 for none;  cpus=0,1,...
 //   root=PATH     an empty folder that becomes the root: with namespaces= an empty file system is laid over it
 //   namespaces=1  of mounts, processes, network, IPC, host name, control groups; 2 for a user namespace as well
 //   read=PATH     (any number) may be read and started all the same, where landlock=1; for libraries
@@ -95,6 +95,9 @@ void limit_all() {
   limit(RLIMIT_NOFILE, number_of("files"));
   limit(RLIMIT_CPU, number_of("cpu_s"));
   limit(RLIMIT_NPROC, number_of("processes"));
+#if defined(RLIMIT_SIGPENDING)
+  limit(RLIMIT_SIGPENDING, number_of("signals"));
+#endif
   limit(RLIMIT_AS, number_of("memory"));
 }
 

@@ -17,7 +17,9 @@ namespace gpt149_inside {
 
 constexpr int kRequests = 3, kReplies = 4, kPayloads = 5;
 constexpr size_t kFrame = 12;
-constexpr uint64_t kInMemory = uint64_t{1} << 63;
+// In a request's frame, beside the payload's length. What the judge does with a call stands here and not in the header,
+// whose text lies in memory that a kernel can search.
+constexpr uint64_t kInMemory = uint64_t{1} << 63, kEchoes = uint64_t{1} << 62, kDelays = uint64_t{1} << 61;
 
 inline void drop(std::vector<iovec> &parts, size_t count) {
   size_t whole = 0;

@@ -242,6 +242,8 @@ class Served {
       std::memcpy(&length, frame, 4);
       std::memcpy(&payload, frame + 4, 8);
       in_memory_ = (payload & kInMemory) != 0;
+      echoes_ = (payload & kEchoes) != 0;
+      delays_ = (payload & kDelays) != 0;
       std::string text(length, '\0');
       if (!read_exactly({{&text[0], length}})) return;
       try {
@@ -270,7 +272,6 @@ class Served {
     Arrays inputs;
     std::unique_ptr<Invocation> invocation;
     uint64_t most_bytes;
-    bool echoes, delays;
   };
 
   Arrays read_inputs(const Json &specs) {
@@ -287,8 +288,6 @@ class Served {
     made->inputs = std::move(inputs);
     made->invocation = std::make_unique<Invocation>(request, made->inputs);
     made->most_bytes = static_cast<uint64_t>(request.find("max_output_bytes")->whole);
-    made->echoes = request.is_true("echo_inputs");
-    made->delays = request.is_true("delays");
     Call &kept = *made;
     // For who wants to know what all but the call costs (labs/attention/studies/cachegrind.py).
     if (request.is_true("without_the_call")) return reply(answered(kVoid, 0, {}), {}, in_memory_);
@@ -306,13 +305,13 @@ class Served {
   void answer(Call &call) {
     const Gpt149Result *result = nullptr;
     {
-      Delays delays(call.delays);
+      Delays delays(delays_);
       result = &call.invocation->call();
     }
     iovec output;
     const std::string header = described(*result, call.most_bytes, &output);
     std::vector<iovec> payload = {output};
-    if (call.echoes)
+    if (echoes_)
       for (auto &part : parts_of(call.inputs)) payload.push_back(part);
     reply(header, payload, in_memory_);
     call.invocation->release();
@@ -351,7 +350,7 @@ class Served {
   }
 
   std::unique_ptr<Call> keep_;
-  bool in_memory_ = false;
+  bool in_memory_ = false, echoes_ = false, delays_ = false;
 };
 
 }  // namespace gpt149_inside
@@ -363,6 +362,7 @@ int main() {
 extern "C" int __wrap_main() {
 #endif
   gpt149_inside::keep_memory();
+  gpt149_inside::Delays::prepare();
   gpt149_inside::Served served;
   served.greet();
   served.serve();
