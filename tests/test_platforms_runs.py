@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import os
 import subprocess
 import zipfile
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -221,6 +223,33 @@ def test_times_of_commits_are_read_or_told_to_be_missing(tmp_path: Path) -> None
     (tmp_path / "b").mkdir()
     plain = [item for item in found if item.id == "plain"]
     refused("no submission is a folder with a commit", clones.with_commit_times, plain, tmp_path / "b")
+
+
+def commit_object(git: Path, message_bytes: int) -> None:
+    """Detach HEAD at a commit with a message of so many zeros, which its file holds in a thousandth of that."""
+    head = b"tree %040d\nauthor a <a@b> 0 +0000\ncommitter a <a@b> 1700000000 +0000\n\n" % 0
+    pieces = [
+        b"commit %d\0" % (len(head) + message_bytes),
+        head,
+        *([b"\0" * (1 << 20)] * (message_bytes >> 20)),
+    ]
+    name, packing = hashlib.sha1(), zlib.compressobj(1)
+    data = []
+    for piece in pieces:
+        name.update(piece)
+        data.append(packing.compress(piece))
+    path = git / "objects" / name.hexdigest()[:2] / name.hexdigest()[2:]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join([*data, packing.flush()]))
+    (git / "HEAD").write_text(name.hexdigest())
+
+
+def test_a_commit_that_inflates_beyond_gits_memory_has_no_time(tmp_path: Path) -> None:
+    for name, size in (("bomb", clones.GIT_MEMORY_BYTES), ("long", 4 * clones.GIT_OUTPUT_BYTES)):
+        write_files(tmp_path / "class" / name, {"module.cpp": "int x;"})
+        commit_object(tmp_path / "class" / name / ".git", size)
+    found = clones.with_commit_times(find(tmp_path / "class", "module.cpp", tmp_path / "a"), tmp_path)
+    assert {item.id: item.submitted_at is not None for item in found} == {"bomb": False, "long": True}
 
 
 def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ address, a number in the university's records), `github_username`, `github_id` a
 among the clones, under one of ROSTERS.
 
 When something was handed in, its last commit says. Git is asked in a repository of our own that borrows the objects of
-the clone: nothing that lies in a clone, such as its configuration, is obeyed. Whoever commits chooses the date of a
+the clone: nothing that lies in a clone, such as its configuration, is obeyed, and git's time, memory and output are
+limited. Whoever commits chooses the date of a
 commit: GitHub itself knows when it was pushed, and a table of that (`--submitted`) is worth more.
 """
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -23,6 +23,7 @@ from pathlib import Path
 from grader.core import plainfile
 from grader.core.errors import UsageError
 from grader.core.harmless import one_line
+from grader.sandbox import run_limited
 from grader.staff.platforms import cells, gradebook, matching
 from grader.submission import Submission
 from grader.submission.moments import FIRST_YEAR, LAST_YEAR
@@ -30,6 +31,12 @@ from grader.submission.moments import FIRST_YEAR, LAST_YEAR
 ROSTERS = ("roster.csv", "classroom_roster.csv")
 COLUMNS = ("identifier", "github_username", "name")
 GIT_TIMEOUT_S = 20.0
+GIT_MEMORY_BYTES = 256 << 20
+"""Address space for git, which inflates a whole object before it prints: a small file can name any size."""
+GIT_OUTPUT_BYTES = 1 << 20
+"""Most that is read of a commit. The committer stands before its message."""
+#: By default git maps packs whole, which honest ones outgrow the limit by.
+_SMALL_WINDOWS = ("-c", "core.packedGitWindowSize=1m", "-c", "core.packedGitLimit=32m")
 _LARGEST_REF_BYTES = 1 << 20
 _REF = re.compile(r"ref: (refs/[\w./-]{1,200})\n?")
 _OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -151,8 +158,8 @@ def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[
     git = shutil.which("git")
     if git is None:
         raise UsageError("--commit-times asks git, and there is none on this machine")
-    own = scratch / "commits.git"
-    _git(git, "init", "--quiet", "--bare", "--template=", str(own))
+    own = scratch.absolute() / "commits.git"
+    _git(git, scratch, "init", "--quiet", "--bare", "--template=", str(own))
     found = [
         replace(item, submitted_at=item.submitted_at or _commit_time(git, own, item)) for item in submissions
     ]
@@ -167,8 +174,9 @@ def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
     """When the last commit of a clone was made, in UTC; None where it is no clone, or that cannot be read."""
     if item.folder is None or not (commit := _last_commit(item.folder / ".git")):
         return None
-    objects = str(item.folder / ".git" / "objects")
-    text = _git(git, f"--git-dir={own}", "cat-file", "commit", commit, GIT_OBJECT_DIRECTORY=objects)
+    objects = str(item.folder.absolute() / ".git" / "objects")
+    asked = (f"--git-dir={own}", *_SMALL_WINDOWS, "cat-file", "commit", commit)
+    text = _git(git, own, *asked, GIT_OBJECT_DIRECTORY=objects)
     written = _COMMITTER.search(text.partition(b"\n\n")[0])
     if written is None:
         return None
@@ -201,8 +209,9 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _git(git: str, *arguments: str, **variables: str) -> bytes:
-    """What git says, b"" where it fails. No configuration but the kit's is read, nothing is fetched."""
+def _git(git: str, cwd: Path, *arguments: str, **variables: str) -> bytes:
+    """Return the start of git's output, b"" where it fails or reaches a limit. Only the kit's configuration is read,
+    and nothing is fetched."""
     environment = {
         "PATH": os.environ.get("PATH", ""),
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -214,14 +223,14 @@ def _git(git: str, *arguments: str, **variables: str) -> bytes:
         **variables,
     }
     try:
-        ended = subprocess.run(
+        ended = run_limited(
             [git, *arguments],
+            cwd=cwd,
+            timeout_s=GIT_TIMEOUT_S,
+            memory_bytes=GIT_MEMORY_BYTES,
+            output_bytes=GIT_OUTPUT_BYTES,
             env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=GIT_TIMEOUT_S,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return b""
-    return ended.stdout if ended.returncode == 0 else b""
+    return ended.output if ended.returncode == 0 and not ended.timed_out else b""
