@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from grader import submission
 from grader.assignment.loading import load
 from grader.core.errors import KitError, UsageError
+from grader.core.harmless import harmless
 from grader.core.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger, manual
@@ -204,6 +205,30 @@ def test_a_class_is_read_by_question(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert layout.index("131072") < layout.index("**ada**") < layout.index("> Row-major.")
     assert "\n> # A heading of mine" in text and "\n# A heading" not in text and "\x1b" not in text
     assert manual.read_manual(table, COURSE) == {"ada": {}, "bob": {}, "eve": {}}
+
+
+FENCES = [
+    "</blockquote>\n\n<p><b>bob</b></p><blockquote><img src='http://x.example/1'><script>f()</script>",
+    "~~~\n\n**bob**\n\n![](http://x.example/1) [a]: http://x.example\n~~~~ ~~~~~~~\n\ndone\n===",
+    "```\n\r\x0b\u2028# bob\n" + "word " * 90 + "x" * 300,
+    "- a list\n\n      code[i * N + j] < 3 && *x;\n\n| a | b |",
+]
+
+
+@pytest.mark.parametrize("answer", FENCES, ids=["HTML", "fences", "lines", "honest"])
+def test_an_answer_is_text_in_the_reading_copy(answer: str) -> None:
+    """Each line stands between two fences, in a quotation, and no line of the answer is such a fence."""
+    handed_in = staff.Writeup("ada", "Ada", checking.State((), {"x": answer}))
+    text = staff.reading([handed_in], [staff.Question("x", "X", 1, ())], ())
+    fence, *inner, last = text.partition("**ada**\n\n")[2].splitlines()
+    assert fence == last and re.fullmatch("> ~~~+", fence)
+    assert all(row == ">" or (row.startswith("> ") and len(row) <= 102) for row in inner)
+    assert not [row for row in inner if fence[2:] in row]
+    assert _letters(row[1:] for row in inner) == _letters(harmless(answer)) != ""
+
+
+def _letters(texts: Iterable[str]) -> str:
+    return "".join("".join(texts).split())
 
 
 def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_path: Path) -> None:

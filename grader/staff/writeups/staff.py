@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,8 @@ from grader.study.writeup.regions import Region
 LONGEST_ANSWER = 20_000
 """Characters of one answer in the reading copy: some ten pages."""
 LONGEST_REMARK = 300
+WIDTH = 100
+"""Columns of an answer in the reading copy: code blocks are not wrapped by what shows them."""
 _KEYS = Keys("the key", ("questions",), ("item",))
 _QUESTION_KEYS = Keys("a question", ("title", "points", "expect"), ("numbers", "beware"))
 
@@ -145,7 +149,7 @@ def _opened(name: str, title: str, path: Path | None, trouble: str, template: tu
 
 
 def reading(found: Sequence[Writeup], questions: Sequence[Question], template: tuple[Region, ...]) -> str:
-    """Every question with what a right answer says, then every student's answer, quoted: a Markdown text."""
+    """Every question with what a right answer says, then every student's answer as text: a Markdown text."""
     by_name = {question.answer: question for question in questions}
     names = [region.name for region in template if region.kind == "answer"]
     names += [question.answer for question in questions if question.answer not in names]
@@ -175,16 +179,25 @@ def _asked(name: str, question: Question | None) -> Iterator[str]:
 
 
 def _quoted(text: str) -> Iterator[str]:
-    """A student's Markdown as a quotation, so that nothing in it ends the quotation."""
-    yield from (f"> {line}".rstrip() for line in harmless(text[:LONGEST_ANSWER]).splitlines())
+    """Return a student's text as text, wrapped: a code block in a quotation, so that no Markdown or HTML in it is read.
+
+    The block's fence is longer than any in the text, which therefore cannot end it.
+    """
+    lines = [row for line in harmless(text[:LONGEST_ANSWER]).splitlines() for row in _wrapped(line)]
+    fence = "~" * max(3, *(1 + len(run) for line in lines for run in re.findall("~+", line)), 0)
+    yield from (f"> {line}".rstrip() for line in (fence, *lines, fence))
     if len(text) > LONGEST_ANSWER:
         yield "> ... (cut here: the rest is in the write-up)"
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, WIDTH, replace_whitespace=False, break_on_hyphens=False) or [""]
 
 
 def _plain(text: str) -> str:
     """A name or remark as one line of text that is no Markdown."""
     line = " ".join(harmless(text).split())
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in line)
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!&~" else c for c in line)
 
 
 def _key(given: Path | None, config: Path | None) -> tuple[Question, ...]:
