@@ -82,6 +82,16 @@ torch::Tensor libraries(torch::Tensor t) {
 torch::Tensor power(torch::Tensor t) {
   cpu_set_t all;
   std::memset(&all, 255, sizeof all);
+  for (int rights : {PROT_EXEC, PROT_READ | PROT_EXEC, PROT_READ | PROT_WRITE | PROT_EXEC}) {
+    void *own = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    saw("memory of its own as code", "", own == MAP_FAILED || mprotect(own, 4096, rights) == 0);
+    saw("memory of its own as code", "", syscall(SYS_pkey_mprotect, own, 4096, rights, -1) == 0);
+    saw("its constants as code", "", mprotect((void *)((size_t)"x" & -4096), 4096, rights) == 0);
+    for (int fd : {-1, 5})
+      for (int how : {MAP_PRIVATE, MAP_SHARED})
+        saw("new code", "", mmap(nullptr, 4096, rights, fd < 0 ? how | MAP_ANONYMOUS : how, fd, 0) != MAP_FAILED);
+    saw("memory that it stops writing", "", mprotect(own, 4096, PROT_READ) != 0);
+  }
   saw("cores", "", sched_setaffinity(0, sizeof all, &all) == 0);
   saw("death signal", "", prctl(PR_SET_PDEATHSIG, 0) == 0);
   sigevent event = {};

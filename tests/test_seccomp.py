@@ -20,6 +20,7 @@ CLONE_VM, CLONE_VFORK, NEW_USER = 0x100, 0x4000, 0x10000000
 REFUSED = (seccomp.STARTS_PROCESSES, seccomp.REACHES_OUT, seccomp.REFUSED)
 TABLES = (seccomp.ALLOWED, *REFUSED, seccomp.BY_ARGUMENT)
 NATIVE_TABLES = (seccomp.NATIVE_ALLOWED, seccomp.NATIVE_BY_ARGUMENT, seccomp.NETWORK, seccomp.STARTS_DYNAMIC)
+NOT_IN_A_TABLE = "pkey_mprotect 329 288, shmat 30 196"
 SETOWN, GETFL, TCGETS, TIOCSTI = 8, 3, 0x5401, 0x5412
 
 
@@ -56,11 +57,19 @@ def numbers(table: Any, machine: str) -> dict[str, int]:
 
 
 def call(machine: str, name: str) -> int:
-    tables = (numbers(table, machine) for table in (*TABLES, *NATIVE_TABLES))
+    tables = (numbers(table, machine) for table in (*TABLES, *NATIVE_TABLES, NOT_IN_A_TABLE))
     return next(found[name] for found in tables if name in found)
 
 
 AT_EMPTY_PATH, MAP_SHARED, MAP_PRIVATE, ANONYMOUS = 0x1000, 0x1, 0x2, 0x20
+READ_EXEC, ALL_RIGHTS = 0x5, 0x7
+#: Ways to execute what a program wrote itself.
+NEW_CODE: list[tuple[Any, ...]] = [
+    *(("mprotect", 0, 4096, rights) for rights in (0x4, READ_EXEC, ALL_RIGHTS)),
+    *(("mmap", 0, 4096, rights, MAP_PRIVATE | ANONYMOUS, 3) for rights in (READ_EXEC, ALL_RIGHTS)),
+    *(("mmap", 0, 4096, READ_EXEC, how, 5) for how in (MAP_SHARED, MAP_PRIVATE)),
+    ("mmap", 0, 4096, ALL_RIGHTS, MAP_PRIVATE, 3), ("pkey_mprotect",), ("memfd_create",), ("shmat",),
+]  # fmt: skip
 #: For each filter: the verdicts, and the calls (with their arguments) that get them.
 BOTH_RUNNERS = {
     ALLOW: [
@@ -84,9 +93,10 @@ RUNNER = {
 NATIVE = {
     ALLOW: [
         ("mmap", 0, 4096, 3, MAP_PRIVATE | ANONYMOUS), ("pread64", 5), ("pwrite64", 5), ("timer_create", 1, 0),
-        ("execveat", 5, 0, 0, 0, AT_EMPTY_PATH, TOKEN),
+        ("execveat", 5, 0, 0, 0, AT_EMPTY_PATH, TOKEN), ("mprotect", 0, 4096, 1), ("mprotect", 0, 4096, 3),
     ],
     EPERM: [
+        *NEW_CODE, ("mmap", 0, 4096, READ_EXEC, MAP_PRIVATE, 3),
         ("openat",), ("getdents64",), ("readlinkat",), ("unlinkat",), ("ftruncate", 5, 0),
         ("mmap", 0, 4096, 3, MAP_PRIVATE, 5), ("mmap", 0, 4096, 3, MAP_SHARED, 5),
         *((name, fd) for name in ("pread64", "pwrite64") for fd in (0, 1, 2, 3, 4, 6)),
@@ -100,10 +110,13 @@ NATIVE = {
 }  # fmt: skip
 #: A dynamic program may open its libraries and no more.
 DYNAMIC = {
-    ALLOW: [("openat",), ("mmap", 0, 4096, 5, MAP_PRIVATE, 3)],
-    EPERM: [("unlinkat",)],
+    ALLOW: [
+        ("openat",), ("mmap", 0, 4096, READ_EXEC, MAP_PRIVATE, 3), ("mmap", 0, 4096, 3, MAP_PRIVATE | ANONYMOUS),
+        ("mmap", 0, 4096, 3, MAP_PRIVATE, 3), ("mprotect", 0, 4096, 1), ("mprotect", 0, 4096, 3),
+    ],
+    EPERM: [*NEW_CODE, ("unlinkat",)],
     KILL: [("execve",), ("socket", 1, 1, 0), ("ptrace",)],
-}
+}  # fmt: skip
 COMPILER = {
     ALLOW: [("execve",), ("clone", CLONE_VM | CLONE_VFORK), ("openat",)],
     EPERM: [("clone", NEW_USER), ("socket", 2, 1, 0), ("setsid",), ("ptrace",)],

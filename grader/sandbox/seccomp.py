@@ -103,6 +103,7 @@ NETWORK = "socket 41 198, socketpair 53 199, connect 42 203, bind 49 200"
 LAST_KNOWN = 450
 
 CLONE_THREAD, MAP_ANONYMOUS = 0x00010000, 0x20
+PROT_WRITE, PROT_EXEC = 0x2, 0x4
 #: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and O_TMPFILE's own bit: the same on both machines.
 WRITING = 0x1 | 0x2 | 0x40 | 0x200 | 0x400000
 #: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
@@ -124,6 +125,8 @@ KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: Byte offsets in struct seccomp_data; of each 64-bit argument the low word comes first on both machines.
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
+#: What an executable mapping (mmap's arguments) must not be besides: writable, without a file, the payload memory.
+WRITABLE_CODE = ((2, _ANY_BIT, PROT_WRITE), (3, _ANY_BIT, MAP_ANONYMOUS), (4, _EQUAL, PAYLOADS_FD))
 _X32_CALLS = 0x40000000
 
 
@@ -194,6 +197,9 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     It is put on by the program that becomes the runner (inside/launch.cpp). Its one execveat passes a random number as
     a sixth argument, of which the call itself knows nothing: no code in the runner can guess it. With `opens_libraries`
     a program may do what a dynamic one, or one with sanitizers, does to start: open files to read and map them.
+
+    Memory that the program can write never becomes executable. A static program has all of its code at the start. One
+    that opens libraries may map a file as code, but not for writing, and not the payload memory.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -201,13 +207,18 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     program = _Program(machine)
     special = numbers(f"{BY_ARGUMENT}, {NATIVE_BY_ARGUMENT}", machine)
     starts = numbers(STARTS_PROCESSES, machine)
+    executable = (2, _ANY_BIT, PROT_EXEC)
+    program.refuses(numbers(NATIVE_ALLOWED, machine)["mprotect"], executable)
     program.returns(numbers(NATIVE_ALLOWED, machine).values(), ALLOW)
     if opens_libraries:
+        for also in WRITABLE_CODE:
+            program.refuses(special["mmap"], executable, also)
         program.returns([special["mmap"], *numbers(STARTS_DYNAMIC, machine).values()], ALLOW)
         for call, argument in (("open", 1), ("openat", 2)):
             if call in special:
                 program.by_bits(special[call], WRITING, found=_EPERM, otherwise=ALLOW, argument=argument)
     else:
+        program.refuses(special["mmap"], executable)
         program.by_bits(special["mmap"], MAP_ANONYMOUS, found=ALLOW, otherwise=_EPERM, argument=3)
     for name in ("pread64", "pwrite64"):
         program.by_values(special[name], 0, (PAYLOADS_FD,), found=ALLOW, otherwise=_EPERM)
@@ -278,6 +289,15 @@ class _Program:
                 self.add(_AT_LEAST, first, 0, 2)
                 self.add(_AT_LEAST, last + 1, 1, 0)
             self.add(_RETURN, verdict)
+
+    def refuses(self, call: int, *conditions: tuple[int, int, int]) -> None:
+        """Answer EPERM where all conditions hold, each an argument, a test and its value."""
+        self.add(_EQUAL, call, 0, 2 * len(conditions) + 2)
+        for k, (argument, test, value) in enumerate(conditions):
+            self.add(_LOAD, _ARGUMENTS + 8 * argument)
+            self.add(test, value, 0, 2 * (len(conditions) - k) - 1)
+        self.add(_RETURN, _EPERM)
+        self.add(_LOAD, _NUMBER)
 
     def by_bits(self, call: int, bits: int, *, found: int, otherwise: int, argument: int = 0) -> None:
         self.add(_EQUAL, call, 0, 4)

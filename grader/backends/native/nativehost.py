@@ -6,7 +6,8 @@ interpreter, so a runner is up in milliseconds, and there is nothing beside the 
 libraries and OpenMP. What a tier adds:
 
     limits      memory, CPU and wall time, file sizes, processes                                          A B C D
-    filter      some forty system calls; no file by name, no process, no network, no signal to others     A B C D
+    filter      some forty system calls; no file by name, no process, no network, no signal to others,
+                no memory that becomes executable                                                         A B C D
     uid         a user id that nobody else has, if the judge is root                                      A B C
     root        an empty folder, where the judge may give one                                             A B C
     files       Landlock: none                                                                            A B

@@ -25,6 +25,19 @@ FORGED_REPLY = (
 PRETENCE = [
     Threat(
         "C1",
+        "machine code that the kernel writes and makes executable",
+        CRASH,
+        """
+        static const unsigned char code[] = {0xc3};
+        void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        std::memcpy(page, code, sizeof code);
+        mprotect(page, 4096, PROT_READ | PROT_EXEC);
+        reinterpret_cast<void (*)()>(page)();
+        """
+        + HONEST,
+    ),
+    Threat(
+        "C1",
         "a forged result, printed and written",
         End(("wrong",)),
         r"""
