@@ -136,6 +136,29 @@ def test_a_system_call_is_flagged_for_its_number(calls: str, flagged: bool, tmp_
         made.unlink()
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="code of x86-64")
+@pytest.mark.parametrize(
+    ("between", "flagged"),
+    [
+        *(
+            (f"xor %eax, %eax\n{code}", False)
+            for code in ("vzeroupper", "nop\nxchg %ax, %ax\nnopl (%rax)", "endbr64")
+        ),
+        *(
+            (code, True)
+            for code in ("mov %rsi, %rdi", "pop %rdi", "vzeroupper\nxchg %edi, %esi", "vmovd %xmm0, %edi")
+        ),
+    ],
+)
+def test_the_number_is_known_if_nothing_changes_it_before_the_call(
+    between: str, flagged: bool, tmp_path: Path
+) -> None:
+    source, made = tmp_path / "kernel.s", tmp_path / "kernel.o"
+    source.write_text(f"run:\nmov $186, %edi\n{between}\ncall syscall@PLT\n")
+    subprocess.run(["cc", "-c", "-o", str(made), str(source)], check=True)
+    assert inspected(made) == [("reaches_outside", "review")] * flagged
+
+
 def sections(image: bytes) -> Iterator[tuple[int, int]]:
     (table,), count = struct.unpack_from("<Q", image, 40), image[60]
     for header in range(table, table + 64 * count, 64):

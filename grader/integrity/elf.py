@@ -44,11 +44,13 @@ _RELOCATION = struct.Struct("<QQq")
 #: R_X86_64_PC32 and R_X86_64_PLT32: how a call names its function.
 _CALLED = (2, 4)
 _BEFORE_A_CALL = 24
-#: `mov edi, number`, then what sets the other arguments and makes room on the stack, then `call` or `jmp`.
+#: `mov edi, number`, then what sets the other arguments and makes room on the stack, then `call` or `jmp`. In between
+#: may stand vzeroupper, nop and endbr64, which change no argument.
 _CALL_BY_NUMBER = re.compile(
     rb"(?<!\x41)\xbf([\x00-\xff][\x00-\x03]\x00\x00)"
     rb"(?:\x31[\xc0\xf6\xd2\xc9]|[\xb8\xb9\xba\xbe].{4}|\x48\x83\xec.|[\x48\x4c]\x63[\xc0-\xf7]"
-    rb"|\x48?\x89[\xc0-\xc6\xd8-\xde\xe0-\xe6]|[\x41\x49]\x89[\xc0-\xff])*"
+    rb"|\x48?\x89[\xc0-\xc6\xd8-\xde\xe0-\xe6]|[\x41\x49]\x89[\xc0-\xff]"
+    rb"|\xc5\xf8\x77|\x66?\x90|\x0f\x1f\x00|\xf3\x0f\x1e\xfa)*"
     rb"[\xe8\xe9]\Z",
     re.DOTALL,
 )
