@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from building import built
-from conftest import refused
+from building import built, one_function
+from conftest import refused, write
 from torch.autograd.profiler import profile
 
+from grader.backends.native import nativebuild
 from grader.core.arrays import Array, np
 from grader.core.results import ProfileRow, Timing
-from grader.integrity import elf, inspection, symbols
+from grader.integrity import assembly, elf, inspection, symbols
 from grader.integrity import flags as integrity
 from grader.integrity.elf import UndefinedSymbol
 from grader.runner.watch import Evidence
@@ -157,6 +158,92 @@ def test_the_number_is_known_if_nothing_changes_it_before_the_call(
     source.write_text(f"run:\nmov $186, %edi\n{between}\ncall syscall@PLT\n")
     subprocess.run(["cc", "-c", "-o", str(made), str(source)], check=True)
     assert inspected(made) == [("reaches_outside", "review")] * flagged
+
+
+#: Inline assembly with nothing but instructions, labels, padding and comments.
+ORDINARY_ASSEMBLY = r"""
+vfmadd231ps (%rdi), %ymm1, %ymm0 # don't stop; .byte 1
+1: .p2align 4; .align 16; .p2align 4,,10; .balign 8, 0x90
+/* two lines; "of
+   .byte 1 */ mov $'a', %eax; jne 1b
+.rept 4
+vaddps %ymm0, %ymm0, %ymm0
+.endr
+mov %fs:0x28, %rax; .intel_syntax noprefix; mov eax, dword ptr [rdi]; .att_syntax
+"""
+HIDDEN_BYTES = r"""
+.quad 1|1: .BYTE 1|nop; .value 0x1234|.incbin "module.cpp"|.include "runner.o"|.reloc .,R_X86_64_PC32,f|.org 8|. = . + 8
+.pushsection .data|.popsection|.previous|.end|.macro m a\n.by\a 1\n.endm|.irp x, .byte 1\n\x\n.endr|.insn|.nops 4
+.balign 2, 0xcc|.p2align 3, 0xc3|mov $'", %eax; .byte 1 #"|/ /*\n.byte 1\n/ */|".byte" 1|éx: .byte 1|/**/ .byte 1
+#NO_APP\n.byte 1\n#APP|.section .t,"a"\n.section .t,"ax"|.section .text.t,"a"\n.byte 1|.section .t\n.byte 1
+.ident "a\n" ; .byte 1 #"|.ident "a\\n" ; .byte 1 #"|.section .t,"7"|.section .t,"awx"
+.section .note.GNU-stack,"x"|.section .data,"ax"
+.section .t,"ax"; .data; .section .t; .byte 1
+"""
+BYTES_BY_NAME = [
+    'const __attribute__((section(".text"), used)) unsigned char code[] = {1, 2, 195};',
+    'const __attribute__((section(".text.code"), used)) unsigned char code[] = {1, 2, 195};',
+    r'__attribute__((section(".text,\"ax\",@progbits#"), used)) unsigned char code[] = {1, 2, 195};',
+    r'extern int f(void) asm("f\n\t.byte 1, 2, 195\n\tcall f"); int run(void) { return f() + 1; }',
+    'asm(".globl code; code: .byte 1, 2, 195");',
+]
+#: Data of every kind, where compilers put it.
+PLAIN_DATA = r"""
+#include <math.h>
+const char *texts[] = {"';.byte 1", "\"#\n", "/*", "\001\377"};
+static const double table[] = {1.5, 2.5};
+__thread int each_thread[4];
+__attribute__((section("quick"))) double other(int n) { return sin(table[n & 1]) + each_thread[n & 3]; }
+__attribute__((cold)) const char *text(int n) { return texts[n & 3]; }
+int run(int n) {
+    asm volatile("nop\n\t.p2align 4" ::: "memory");
+    switch (n) { case 0: return 5; case 1: return other(n); case 2: return text(n)[0]; case 3: return 8;
+    case 4: return 1; case 5: return 77; case 6: return (int)exp(n); default: return 2; }
+}
+"""
+
+
+def in_a_function(code: str) -> str:
+    return f'\t.file "module.cpp"\nrun:\n#APP\n# 12 "module.cpp" 1\n\t{code}\n# 0 "" 2\n#NO_APP\n\tret\n'
+
+
+def compiled(folder: Path, text: str, level: str) -> str:
+    source, made = folder / "kernel.c", folder / "kernel.s"
+    source.write_text(text)
+    subprocess.run(["cc", "-S", level, "-g", "-fPIE", "-w", "-o", str(made), str(source)], check=True)
+    return made.read_text("latin-1")
+
+
+def test_ordinary_assembly_is_no_machine_code_of_one_s_own() -> None:
+    assert [*assembly.foreign_statements(in_a_function(ORDINARY_ASSEMBLY))] == []
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="assembly of x86-64")
+@pytest.mark.parametrize("level", ["-O0", "-O3"])
+def test_data_that_a_compiler_places_is_no_machine_code(level: str, tmp_path: Path) -> None:
+    assert [*assembly.foreign_statements(compiled(tmp_path, PLAIN_DATA, level))] == []
+
+
+@pytest.mark.parametrize("code", HIDDEN_BYTES.replace("\n", "|").strip("|").split("|"))
+def test_bytes_in_inline_assembly_are_found(code: str) -> None:
+    found = [*assembly.foreign_statements(in_a_function(code.replace(r"\n", "\n")))]
+    assert found and all(each.endswith("(line 12)") for each in found)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="assembly of x86-64")
+@pytest.mark.parametrize("text", BYTES_BY_NAME)
+def test_bytes_among_the_code_are_found_and_named(text: str, tmp_path: Path) -> None:
+    compiled(tmp_path, text, "-O1")
+    subprocess.run(["cc", "-c", "kernel.s"], cwd=tmp_path, check=True)
+    (flag,) = integrity.inspect_object(built(tmp_path / "kernel.o"))
+    assert (flag.code, flag.level) == ("machine_code", "review") and "(after " in flag.message
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="assembly of x86-64")
+@pytest.mark.parametrize(("code", "flags"), [("nop", []), (".quad 1", [("machine_code", "review")])])
+def test_a_build_keeps_the_assembly_for_the_inspection(code: str, flags: object, tmp_path: Path) -> None:
+    made = nativebuild.build(write(tmp_path, one_function(f'asm("{code}");\nreturn t;')))
+    assert made.ok and made.object_path is not None and inspected(made.object_path) == flags
 
 
 def sections(image: bytes) -> Iterator[tuple[int, int]]:

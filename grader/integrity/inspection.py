@@ -1,24 +1,26 @@
 """What a built object calls and names, read in a process of its own: `python -m grader.integrity.inspection
-OBJECT`.
+OBJECT`. The assembly that it was made of is read too where it lies beside the object, as module.s beside module.o.
 
-Theory of operation. An object is a compiler's work, but a stranger's text decides what is in it. `elf` and `symbols`
-read it in linear time; should they fail all the same, they fail in a child (`inspect`) with limits of time, memory and
-output. However that ends, the judge goes on: an object that is not wholly understood carries the flag
+Theory of operation. An object is a compiler's work, but a stranger's text decides what is in it. `elf`, `symbols` and
+`assembly` read it in linear time; should they fail all the same, they fail in a child (`inspect`) with limits of time,
+memory and output. However that ends, the judge goes on: an object that is not wholly understood carries the flag
 `unreadable_object`, for a person to look at, and is judged like any other. The child prints one JSON list of flags.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import re
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 
 from grader.core.places import ROOT
 from grader.core.results import Flag
-from grader.integrity import elf, symbols
+from grader.integrity import assembly, elf, symbols
 from grader.sandbox import GIB, run_limited
 
 TIMEOUT_S = 20.0
@@ -38,7 +40,7 @@ _CALLS = {
     "network": ("network", "the file opens network connections"),
     "python": ("runs_python", "the file runs Python code"),
 }
-_MOST_NAMES, _MOST_LOADED_NAMES = 6, 1000
+_MOST_NAMES, _MOST_LOADED_NAMES, _MOST_FOREIGN = 6, 1000, 1000
 LONGEST_NAME, LONGEST_REASON = 80, 200
 """Characters of a name in a flag, and of why an object could not be read."""
 
@@ -94,6 +96,20 @@ def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
     return tuple(flags)
 
 
+def flags_of_assembly(path: Path) -> tuple[Flag, ...]:
+    """Return a flag for code in an assembly that no compiler makes. Only assembly for x86-64 is read."""
+    if platform.machine() not in ("x86_64", "AMD64") or not path.is_file():
+        return ()
+    if path.stat().st_size > assembly.LARGEST_BYTES:
+        return (unreadable(f"its assembly has more than {assembly.LARGEST_BYTES >> 20} MiB"),)
+    # Each byte is a letter: the assembler knows no encoding either.
+    found = [*islice(assembly.foreign_statements(path.read_text("latin-1")), _MOST_FOREIGN)]
+    if not found:
+        return ()
+    message = f"bytes or sections that no compiler makes of C++, by inline assembly or an attribute: {listed(found)}"
+    return (Flag("machine_code", message, "review"),)
+
+
 def _wanted_by_category(content: elf.SharedObject) -> dict[str, list[str]]:
     versions = any(wanted.versioned for wanted in content.wanted)
     found: dict[str, list[str]] = {}
@@ -140,7 +156,8 @@ def shown(text: str, limit: int = LONGEST_NAME) -> str:
 
 def main() -> None:
     try:
-        flags = flags_of(elf.read(Path(sys.argv[1])))
+        path = Path(sys.argv[1])
+        flags = (*flags_of(elf.read(path)), *flags_of_assembly(path.with_suffix(".s")))
     except elf.NotReadable as error:
         flags = (unreadable(str(error)),)
     print(json.dumps([asdict(flag) for flag in flags]))

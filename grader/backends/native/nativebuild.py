@@ -66,6 +66,8 @@ LINKAGES = {
 #: A program that watches its own accesses needs the sanitizers' libraries, which are shared with gcc.
 SANITIZED = "sanitized"
 SANITIZED_LINK = ("-fsanitize=address,undefined",)
+#: Flags of the linker: the stack is never executable, even where an object asks for that.
+PLAIN_STACK = ("-Wl,-z,noexecstack",)
 KIT_TIMEOUT_S = 120.0
 #: Flags of everything that is linked into a program, besides those that decide what code is made
 #: (`native.standin`).
@@ -151,7 +153,7 @@ def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def main_flags(tools: Toolchain) -> tuple[str, ...]:
     """Of the linker: a main in the student's file is none that anybody calls (inside/runner.cpp)."""
-    return () if tools.system == "Darwin" else ("-Wl,--wrap=main",)
+    return () if tools.system == "Darwin" else ("-Wl,--wrap=main", *PLAIN_STACK)
 
 
 def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) -> list[str]:
@@ -180,7 +182,7 @@ class NativeRecipe(Source):
 def _kits_text() -> list[bytes]:
     return [
         *contents_of(SHIM, standin.PLAIN, INSIDE),
-        repr((standin.HEADERS, LINKAGES, NO_COMPILER_AT_LINK, clock_flags())).encode(),
+        repr((standin.HEADERS, LINKAGES, PLAIN_STACK, NO_COMPILER_AT_LINK, clock_flags())).encode(),
     ]
 
 
@@ -385,7 +387,8 @@ class _Work(Compilers):
                 return message, None
             made = place / "made"
             made.mkdir()
-            for file in (OBJECT, PROGRAM):
+            # `grader.integrity.inspection` reads the assembly as well.
+            for file in (OBJECT, PROGRAM, stages.ASSEMBLY):
                 os.rename(compiling.taken(room.folder / file, place), made / file)
             _open_to_runners(made / PROGRAM)
             objectcache.publish(made, self.entry)
