@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
@@ -15,11 +16,11 @@ from honest.styles import source as styled
 
 from grader.assignment import loading
 from grader.backends.torch.zygote import Zygote
-from grader.core.results import Memory, SubmissionResult
+from grader.core.results import SubmissionResult
 from grader.judge import again, same_work
-from grader.judge.bench import Bench, Options
+from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
-from grader.judge.marking import Marker
+from grader.judge.memory import Held
 from labs.attention.threats import same_work as part4
 from labs.attention.threats.same_work import CALL, NAIVE
 
@@ -135,22 +136,97 @@ MIB = 1 << 20
     ],
 )
 def test_a_peak_that_holds_all_scores(size: int, peak: float, reference: float, flagged: bool) -> None:
-    bench = Bench(ASSIGNMENT, COURSE, Options({"N": size}), *(None,) * 4)  # type: ignore[arg-type]
-    memory = Memory(None, None, int(peak * MIB), int(reference * MIB))
-    found = list(same_work.memory_flags(Marker(bench, ASSIGNMENT.part("part3")), memory))
+    judged = Held({**ASSIGNMENT.defaults, "N": size}, int(peak * MIB), int(reference * MIB))
+    found = list(same_work.memory_flags(ASSIGNMENT.part("part3"), judged))
     assert [(flag.code, flag.level) for flag in found] == [("tensor_not_avoided", "review")] * flagged
 
 
-def test_an_unfused_kernel_as_part_3_holds_the_matrix(judge: Judge) -> None:
-    text = whole(flash(CALL)).replace("std::vector<float> s(N);", "std::vector<float> m(N * N);")
+def held(heads: int, size: int, excess: float | None, grown: float | None = None) -> Held:
+    """Return the memory of a call of part 3, in MiB more than the reference's 4."""
+    shape = {**ASSIGNMENT.defaults, "H": heads, "N": size}
+    bytes_ = None if excess is None else int((4 + excess) * MIB)
+    return Held(shape, bytes_, 4 * MIB, None if grown is None else int(grown * MIB))
+
+
+JUDGED = held(4, 1024, 3.0, 3.0)
+#: Calls beside the judged one: the larger, and the one of the judged size with few heads.
+BESIDE = {
+    "copies in double": (JUDGED, [held(1, 2048, 2.0)], []),
+    "a kernel without copies": (held(4, 1024, 1.9, 4.5), [held(1, 2048, 15.0), held(1, 1024, 3.4)], [REVIEW]),
+    "little more than the reference": (held(4, 1024, 1.0, 3.0), [held(1, 2048, 16.0)], []),
+    "the matrix": (JUDGED, [held(1, 2048, 16.0), held(1, 1024, 4.0)], [REVIEW]),
+    "a buffer of all parts": (held(4, 1024, 32.0, 2.5), [held(1, 2048, 32.0), held(1, 1024, 32.0)], [NOTE]),
+    "a buffer that is let go": (held(4, 1024, 32.0, 0.0), [held(1, 2048, 32.0), held(1, 1024, 32.0)], [REVIEW]),
+    "no right answer": (JUDGED, [held(1, 2048, None), held(1, 1024, None)], [REVIEW]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_larger_call_decides_whether_the_matrix_is_held(name: str) -> None:
+    judged, others, levels = BESIDE[name]
+    found = list(same_work.memory_flags(ASSIGNMENT.part("part3"), judged, others))
+    assert [(flag.code, flag.level) for flag in found] == [("tensor_not_avoided", level) for level in levels]
+
+
+def test_memory_that_cannot_be_read_beside_the_reference_s_is_for_people() -> None:
+    (flag,) = same_work.memory_flags(ASSIGNMENT.part("part3"), held(4, 1024, None), [])
+    assert (flag.code, flag.level) == ("hides_from_view", "review")
+    nowhere = Held(ASSIGNMENT.defaults, None, None)
+    assert not [*same_work.memory_flags(ASSIGNMENT.part("part3"), nowhere, [])]
+
+
+#: How a kernel of part 3 may hide its matrix: text before it, text in its loop over rows, and its flags.
+HIDDEN = {
+    "not at all": ("", "", {"tensor_not_avoided"}),
+    "in a process whose first thread has ended": (
+        """
+        #include <pthread.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        extern "C" int __wrap_main();
+        static void *go_on(void *) { __wrap_main(); return nullptr; }
+        extern "C" int mallopt(int, int) {
+            static bool begun = false;
+            if (begun) return 1;
+            begun = true;
+            pthread_t made;
+            pthread_create(&made, nullptr, go_on, nullptr);
+            return syscall(SYS_exit, 0);
+        }
+        """, "", {"tensor_not_avoided", "hides_from_view"}),
+    "behind memory that it lets go": (
+        """
+        #include <cstring>
+        #include <sys/mman.h>
+        static char *balloon() {
+            int how = MAP_PRIVATE | MAP_ANONYMOUS;
+            auto *made = static_cast<char *>(mmap(nullptr, 32 << 20, PROT_READ | PROT_WRITE, how, -1, 0));
+            std::memset(made, 1, 32 << 20);
+            return made;
+        }
+        """, "static char *held = balloon(); if (N > 200) madvise(held, 32 << 20, MADV_DONTNEED);",
+        {"tensor_not_avoided"}),
+    "in the memory that it shares with the judge": (
+        "#include <unistd.h>", "if (pwrite(5, m.data(), 4 * N, (16 << 20) + row % N * 4L * N) < 0) return O;",
+        {"tensor_not_avoided"}),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process holds")
+@pytest.mark.parametrize("name", HIDDEN)
+def test_an_unfused_kernel_as_part_3_holds_the_matrix(name: str, judge: Judge) -> None:
+    top, begin, codes = HIDDEN[name]
+    length = "N" if "shares" in name else "N * N"
+    text = whole(flash(CALL)).replace("std::vector<float> s(N);", f"std::vector<float> m({length});")
     copied = "std::vector<float> a(q, q + B * H * N * d), b(k, k + B * H * N * d), w(v, v + B * H * N * d);"
-    text = text.replace("float sum = 0;", "float sum = 0, *s = m.data() + row % N * N;")
+    start = "m.data()" if "shares" in name else "m.data() + row % N * N"
+    text = text.replace("float sum = 0;", f"float sum = 0, *s = {start}; {begin}")
     text = text.replace("    for (int row", f"    {copied}\n    for (int row")
     text = text.replace("myNaiveAttention", "myFusedAttention")
-    part = replace(ASSIGNMENT.part("part3"), cases=ASSIGNMENT.part("part3").cases[:2])
-    (result,) = judge(text, (part,), replace(OPTIONS, shape={})).parts
+    part = replace(ASSIGNMENT.part("part3"), cases=ASSIGNMENT.part("part3").cases[:3])
+    (result,) = judge(f"{top}\n{text}", (part,), replace(OPTIONS, shape={})).parts
     assert result.verdict == "pass"
-    assert [flag.code for flag in result.flags] == ["tensor_not_avoided"]
+    assert {flag.code for flag in result.flags if flag.level == "review"} == codes
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,15 @@ RUNNER = {
 }
 NATIVE = {
     ALLOW: [
-        ("mmap", 0, 4096, 3, MAP_PRIVATE | ANONYMOUS), ("pread64", 5), ("pwrite64", 5), ("timer_create", 1, 0),
+        ("mmap", 0, 4096, 3, MAP_PRIVATE | ANONYMOUS), ("madvise", 0, 4096, 4),
+        ("pread64", 5), ("pwrite64", 5), ("timer_create", 1, 0),
         ("execveat", 5, 0, 0, 0, AT_EMPTY_PATH, TOKEN), ("mprotect", 0, 4096, 1), ("mprotect", 0, 4096, 3),
     ],
     EPERM: [
         *NEW_CODE, ("mmap", 0, 4096, READ_EXEC, MAP_PRIVATE, 3),
         ("openat",), ("getdents64",), ("readlinkat",), ("unlinkat",), ("ftruncate", 5, 0),
         ("mmap", 0, 4096, 3, MAP_PRIVATE, 5), ("mmap", 0, 4096, 3, MAP_SHARED, 5),
+        ("mmap", 0, 4096, 3, MAP_SHARED | ANONYMOUS), *(("madvise", 0, 4096, advice) for advice in (9, 20, 21)),
         *((name, fd) for name in ("pread64", "pwrite64") for fd in (0, 1, 2, 3, 4, 6)),
         ("timer_create", 1, 0x7F00_0000_0000), ("timer_create", 1, 0x1000),
     ],

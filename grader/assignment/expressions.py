@@ -50,6 +50,11 @@ def _value(node: ast.expr, shape: Mapping[str, int]) -> int:
     raise TypeError("only names, whole numbers, + - * // and parentheses")
 
 
+def names_in(expression: str) -> set[str]:
+    """Return the names of sizes that an expression uses."""
+    return {node.id for node in ast.walk(_parsed(expression)) if isinstance(node, ast.Name)}
+
+
 def call_of(expression: str, name: str) -> list[str] | None:
     """The arguments of `name(...)`, or None when the expression is something else: call_of("zeros(N, 2)", "zeros")."""
     text = expression.strip()

@@ -73,6 +73,17 @@ def threads(pid: int, excess: Excess) -> list[int]:
     return sorted(found[:MOST_THREADS])
 
 
+def living(pid: int) -> str:
+    """Return the folder in /proc of a process, or that of its first living thread if its first thread has ended: then
+    the process's own folder shows neither memory nor mappings."""
+    folders = (f"/proc/{pid}", *(f"/proc/{pid}/task/{thread}" for thread in threads(pid, Excess())))
+    for folder in folders:
+        with contextlib.suppress(OSError, IndexError):
+            if text(f"{folder}/stat").rpartition(")")[2].split()[0] not in "ZX":
+                return folder
+    return folders[0]
+
+
 def _pieces(descriptor: int, most_bytes: int) -> Iterator[bytes]:
     """A file's bytes up to a limit: the kernel writes such a file anew for each reading, a page or a line at a time."""
     left = most_bytes

@@ -166,7 +166,7 @@ class Correctness:
     def call_cases(self, session: Session, steps: list[Step]) -> None:
         """Judge cases, and keep what some of these calls show besides (`grader.judge.looks`)."""
         results = {case.name: case for case in self.cases}
-        peak_bytes = None
+        peak_bytes = held_bytes = None
         for step in steps:
             shape, inputs = self.marker.inputs_of(step.case)
             call, result = self.check_case(session, step, shape, inputs)
@@ -179,9 +179,10 @@ class Correctness:
                 self.outside.update(call.outside)
             if result.ok and not step.case.hidden and self.is_compared:
                 self.bench.outputs.setdefault(self.part.id, {})[step.case.name] = call.output.copy()
-            peak_bytes = call.peak_bytes if step.peak else peak_bytes
+            if step.peak:
+                peak_bytes, held_bytes = call.peak_bytes, call.held_bytes
             if step.shown:
-                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok, step.case.name)
+                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok, step.case.name, held_bytes)
 
     def shake(self, session: Session, steps: list[Step]) -> None:
         """Call the largest of these cases again and again, if the threads share work and were held up for a short time

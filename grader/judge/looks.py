@@ -44,6 +44,8 @@ class Shown:
     ok: bool
     name: str = ""
     """Of its case."""
+    held_bytes: int | None = None
+    """Of the call with that peak (`grader.runner.calls.Call`)."""
 
 
 def profiled(part: Part, side: Side) -> dict[str, Any]:

@@ -7,9 +7,10 @@ behaves otherwise under torch than where it was judged is one for people to look
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grader.core.errors import KitError
@@ -17,6 +18,7 @@ from grader.core.results import Flag, Memory
 from grader.judge import binding, looks
 from grader.judge.answers import RESULT, answers
 from grader.judge.events import Profiled
+from grader.judge.faults import Faulty
 from grader.judge.looks import Shown
 from grader.judge.marking import Marker
 from grader.runner.calls import Call
@@ -49,38 +51,81 @@ def beside_reference(
     return memory, own, _unlike(marker, mine, own, again)
 
 
+@dataclass(frozen=True)
+class Held:
+    """Most memory that a call of either side held (`Call.held_bytes`); None where it could not be read."""
+
+    shape: Mapping[str, int]
+    student_bytes: int | None
+    reference_bytes: int | None
+    grown_bytes: int | None = None
+    """Growth of the student's process during the judged call (`Call.peak_bytes`)."""
+
+
 def peaks(marker: Marker, mine: Shown) -> Memory:
     """The true peaks of both sides alone. Raises KitError when the reference fails."""
-    peak_bytes = _reference_peak(marker) if marker.part.reference else None
-    return Memory(None, None, mine.peak_bytes, peak_bytes)
+    call = _reference_call(marker, {}) if marker.part.reference else None
+    return Memory(None, None, mine.peak_bytes, call.peak_bytes if call else None)
 
 
-def _reference_peak(marker: Marker) -> int | None:
-    """The reference's, measured once by this process for each shape: it is the same program for everybody."""
+def held(marker: Marker, mine: Shown) -> Held:
+    """Return the memory of both sides in the judged call. Raises KitError when the reference fails."""
+    call = _reference_call(marker, {}) if marker.part.reference else None
+    return Held(marker.shape, mine.held_bytes, call.held_bytes if call else None, mine.peak_bytes)
+
+
+def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, int]) -> Held:
+    """Measure the memory of both sides in fresh runners, in a call of other sizes after the same smaller calls. A
+    student's call that is not right has no figure. Raises KitError when the reference fails."""
+    theirs = _reference_call(marker, sizes).held_bytes if marker.part.reference else None
+    mine: Call | None = None
+    with contextlib.suppress(Faulty), fresh(threads=marker.shape["threads"]) as session:
+        mine = _large_call(marker, session, sizes, reference=False)
+    return Held({**marker.shape, **sizes}, mine.held_bytes if mine else None, theirs)
+
+
+def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
+    """The reference's, made once by this process for each shape: it is the same program for everybody."""
     key = (
         marker.bench.host is None,
         marker.bench.assignment.lab_folder,
         marker.part.reference,
-        *sorted(marker.shape.items()),
+        *sorted({**marker.shape, **sizes}.items()),
     )
-    if key not in _KNOWN_PEAKS:
-        _KNOWN_PEAKS[key] = _measured_peak(marker)
-    return _KNOWN_PEAKS[key]
+    if key not in _KNOWN_CALLS:
+        with marker.bench.reference(threads=marker.shape["threads"]) as session:
+            call = _large_call(marker, session, sizes, reference=True)
+            assert call is not None  # a part with a reference has public cases
+            _KNOWN_CALLS[key] = replace(call, output=None, echoes=())
+    return _KNOWN_CALLS[key]
 
 
-_KNOWN_PEAKS: dict[tuple[Any, ...], int | None] = {}
+_KNOWN_CALLS: dict[tuple[Any, ...], Call] = {}
 
 
-def _measured_peak(marker: Marker) -> int | None:
-    part, peak_bytes = marker.part, None
-    with marker.bench.reference(threads=marker.shape["threads"]) as session:
-        for step in looks.reference_steps(part):
-            shape, inputs = marker.inputs_of(step.case)
-            request = binding.request(part, shape, inputs, reference=True)
-            call = session.call(request, echo_inputs=True, measure_peak=step.peak)
+def _large_call(
+    marker: Marker, session: Session, sizes: Mapping[str, int], *, reference: bool
+) -> Call | None:
+    """Make the call that is measured for its peak, in other `sizes` if there are any, after the smaller ones.
+
+    Returns None for a student's call that gives no right answer.
+    """
+    measured = None
+    for step in looks.reference_steps(marker.part):
+        case = replace(step.case, shape={**step.case.shape, **sizes}) if step.peak else step.case
+        shape, inputs = marker.inputs_of(case)
+        call = session.call(
+            binding.request(marker.part, shape, inputs, reference=reference),
+            echo_inputs=True,
+            measure_peak=step.peak,
+            timeout_s=marker.bench.call_timeout_s(shape),
+        )
+        if reference:
             marker.refuse_failed_reference(call)
-            peak_bytes = call.peak_bytes if step.peak else peak_bytes
-    return peak_bytes
+        elif call.status != "ok" or not marker.is_right(shape, inputs, call):
+            return None
+        measured = call if step.peak else measured
+    return measured
 
 
 def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -> Call:

@@ -40,6 +40,7 @@ class PartJudge:
         self.waits_for = ""
         self.time: Timing | None = None
         self.memory: Memory | None = None
+        self.held: memory.Held | None = None
         self.flags: list[Flag] = []
         self.correctness_told = False
         self.has_results = False
@@ -135,6 +136,7 @@ class PartJudge:
         shown = self.results.shown
         if shown is None:
             return
+        self.held = memory.held(self.marker, shown)
         if options.profile:
             # Last: only the familiar table needs torch, and no finding is to wait for it.
             self.look_with_torch(shown)
@@ -157,6 +159,7 @@ class PartJudge:
             self.measure_time()
             assert bench.device is not None
             self.memory = Memory(None, None, *bench.device.peaks.get(self.part.id, (None, None)))
+            self.held = memory.Held(self.shape, self.memory.peak_bytes, self.memory.reference_peak_bytes)
         elif rule.graded:
             raise faults.lacks_gpu("Its results are right in Triton's interpreter. Its time is not judged")
 
@@ -270,8 +273,13 @@ class PartJudge:
         if self.is_trusted() or self.verdict not in ("pass", "slow"):
             return
         self.add_flags(same_work.output_flags(self.marker))
-        if self.memory is not None:
-            self.add_flags(same_work.memory_flags(self.marker, self.memory))
+        if self.held is not None:
+            others = (
+                memory.held_at(self.marker, self.runners.fresh, sizes)
+                for sizes in same_work.sizes_beside(self.marker)
+            )
+            device = self.part.device
+            self.add_flags(same_work.memory_flags(self.part, self.held, others if device is None else None))
 
     def look_at_runners(self) -> None:
         """What the processes of a part on a device showed: work while they stood still, and children."""

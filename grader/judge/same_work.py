@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from grader.assignment.expressions import evaluate_int
+from grader.assignment.expressions import evaluate_int, names_in
 from grader.assignment.records import Assignment, Part
 from grader.core.quantities import size_text
-from grader.core.results import Flag, Memory
+from grader.core.results import Flag
 from grader.judge import binding
 from grader.judge.marking import Marker
 
 if TYPE_CHECKING:
     from grader.core.arrays import Array
+    from grader.judge.memory import Held
     from grader.source.landmarks import Body
 
 SAME_SHARE = 0.6
@@ -35,8 +36,11 @@ multiplies by a reciprocal instead of dividing 0.74."""
 LEAST_USED = 2
 """A function that uses fewer of its own arguments does not do what they are for."""
 LEAST_TENSOR_BYTES = 2 << 20
+SUSPICIOUS_SHARE = 0.3
+"""As HELD_SHARE, from which calls of other sizes are made: a kernel without copies holds less than the reference."""
 HELD_SHARE = 0.6
-"""Of the avoided tensor, by which a peak exceeds the reference's. Honest kernels of part 3 and 4 reached 0.26."""
+"""Of the avoided tensor, by which held memory exceeds the reference's. Honest kernels of part 3 and 4 reached 0.26, and
+0.8 with copies in double: of the judged size alone, as copies grow with the tensors and not with their square."""
 FLOAT_BYTES = 4
 TYPE_WORDS = frozenset({"int", "Tensor", "long", "float", "double", "bool", "size_t", "int64_t", "const"})
 
@@ -76,25 +80,87 @@ def output_flags(marker: Marker) -> Iterator[Flag]:
     yield Flag(f"same_as_{other.id}", message, "review" if is_idle or not own else "note")
 
 
-def memory_flags(marker: Marker, memory: Memory) -> Iterator[Flag]:
-    """Flag a peak that holds the tensor that the part should do without.
+def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None) -> Iterator[Flag]:
+    """Flag memory that holds the tensor that the part should do without.
 
-    Only where that tensor is larger than all tensors of the call together: copies of these are honest.
+    In one size, copies of the call's tensors may be as large as that tensor, and honest. So `others` decide where they
+    can be made: calls of other sizes (`sizes_beside`), which are made one by one, and only after a suspicious one.
     """
-    part, shape = marker.part, marker.shape
-    if not part.avoids_tensor or memory.peak_bytes is None or memory.reference_peak_bytes is None:
+    if not part.avoids_tensor:
         return
-    sizes = [evaluate_int(dim, shape) for dim in part.avoids_tensor]
-    avoided_bytes = FLOAT_BYTES * math.prod(sizes)
-    if avoided_bytes < max(LEAST_TENSOR_BYTES, FLOAT_BYTES * binding.elements(part, part.inputs, shape)):
+    if judged.student_bytes is None:
+        if judged.reference_bytes is not None:
+            yield Flag("hides_from_view", "the memory of its process could not be read", "review")
         return
-    excess_bytes = memory.peak_bytes - memory.reference_peak_bytes
-    if memory.peak_bytes >= avoided_bytes and excess_bytes >= HELD_SHARE * avoided_bytes:
-        message = (
-            f"a call needs {size_text(memory.peak_bytes)}, {size_text(excess_bytes)} more than the reference: a "
-            f"tensor of {' x '.join(map(str, sizes))} is {size_text(avoided_bytes)}"
-        )
-        yield Flag("tensor_not_avoided", message, "review")
+    if not _holds_tensor(part, judged, HELD_SHARE if others is None else SUSPICIOUS_SHARE):
+        return
+    seen = [judged]
+    for held in others or ():
+        if held.student_bytes is not None and not _holds_tensor(part, held):
+            return
+        seen.append(held)
+    # As much in each size may be a buffer of other parts, unless the call gave memory back while it ran.
+    is_constant = all(_excess_bytes(held) is not None for held in seen) and not _grows(part, seen[1:])
+    message = "; ".join(_held_text(part, held) for held in seen)
+    yield Flag(
+        "tensor_not_avoided", message, "note" if is_constant and not _gave_back(part, judged) else "review"
+    )
+
+
+def sizes_beside(marker: Marker) -> list[dict[str, int]]:
+    """Sizes of two calls in which the inputs are small: their other leading dimensions are as short as they may be. In
+    the first call the avoided tensor's dimensions are doubled, or halved if they may not be longer."""
+    part, assignment, shape = marker.part, marker.bench.assignment, marker.shape
+    named = {name for dim in part.avoids_tensor for name in names_in(dim)}
+    leading = {name for dims in part.inputs.values() for dim in dims[:-1] for name in names_in(dim)}
+    few = {name: assignment.minima.get(name, 1) for name in leading - named}
+    may_grow = all(2 * shape[name] <= assignment.maxima.get(name, 2 * shape[name]) for name in named)
+    other = {name: 2 * shape[name] if may_grow else max(1, shape[name] // 2) for name in named}
+    return [{**few, **other}, few]
+
+
+def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
+    """Return True if a call held memory for the avoided tensor, and that much more than the reference. Only where that
+    tensor is larger than all tensors of the call together."""
+    excess_bytes, avoided_bytes = _excess_bytes(held), _avoided_bytes(part, held)
+    if held.student_bytes is None or excess_bytes is None:
+        return False
+    if avoided_bytes < max(LEAST_TENSOR_BYTES, FLOAT_BYTES * binding.elements(part, part.inputs, held.shape)):
+        return False
+    return held.student_bytes >= avoided_bytes and excess_bytes >= share * avoided_bytes
+
+
+def _held_text(part: Part, held: Held) -> str:
+    sizes = " x ".join(str(evaluate_int(dim, held.shape)) for dim in part.avoids_tensor)
+    if held.student_bytes is None or (excess_bytes := _excess_bytes(held)) is None:
+        return f"with a tensor of {sizes} to avoid, a call gave no right answer"
+    return (
+        f"a call holds {size_text(held.student_bytes)}, {size_text(excess_bytes)} more than the reference: a tensor of "
+        f"{sizes} is {size_text(_avoided_bytes(part, held))}"
+    )
+
+
+def _grows(part: Part, seen: Sequence[Held]) -> bool:
+    """Return True unless the memory grows less from the smallest to the largest call than the avoided tensor does."""
+    excesses = [_excess_bytes(held) or 0 for held in seen]
+    avoided = [_avoided_bytes(part, held) for held in seen]
+    return not seen or max(excesses) - min(excesses) >= HELD_SHARE * (max(avoided) - min(avoided))
+
+
+def _gave_back(part: Part, held: Held) -> bool:
+    """Return True if the process grew by less than its output takes: it let go of memory that it had held before."""
+    output_bytes = FLOAT_BYTES * math.prod(binding.output_shape(part, held.shape)) if part.output_dims else 0
+    return held.grown_bytes is not None and held.grown_bytes < output_bytes
+
+
+def _excess_bytes(held: Held) -> int | None:
+    if held.student_bytes is None or held.reference_bytes is None:
+        return None
+    return held.student_bytes - held.reference_bytes
+
+
+def _avoided_bytes(part: Part, held: Held) -> int:
+    return FLOAT_BYTES * math.prod(evaluate_int(dim, held.shape) for dim in part.avoids_tensor)
 
 
 # ---- arguments

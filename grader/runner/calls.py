@@ -63,6 +63,9 @@ class Call:
     profile: tuple[ProfileRow, ...] = ()
     profiled_wall_s: float | None = None
     peak_bytes: int | None = None
+    """Growth of the process's resident bytes up to their highest, less the inputs."""
+    held_bytes: int | None = None
+    """Highest resident bytes, less the inputs and what the runner held before the student's code was there."""
     outside: tuple[int, ...] = ()
     """Lines of the student's file that loaded from outside of every tensor, as far as the runner saw."""
     trace: str = ""

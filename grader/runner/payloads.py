@@ -32,7 +32,7 @@ class Payloads:
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd, self.size = fd, size
-        self._written = 0
+        self._written = self._most_used = 0
 
     @classmethod
     def made(cls, most_bytes: int = LARGEST_BYTES) -> Payloads | None:
@@ -53,6 +53,7 @@ class Payloads:
         """Write a request's payload, over all that is left of the last answer: of a runner that writes none, no former
         answer is taken for one. False when there is no memory to be had."""
         count = sum(len(each) for each in inputs)
+        self._most_used = max(self._most_used, count)
         rest = memoryview(bytes(max(0, self._written - count)))
         with contextlib.suppress(OSError):
             return os.pwritev(self.fd, [*inputs, rest], 0) == count + len(rest)
@@ -61,9 +62,15 @@ class Payloads:
     def take(self, answer: bytearray) -> bool:
         """Fill `answer` with the first bytes of the memory; False when they are not all there."""
         self._written = len(answer)
+        self._most_used = max(self._most_used, len(answer))
         with contextlib.suppress(OSError):
             return os.preadv(self.fd, [answer], 0) == len(answer)
         return False
+
+    def excess_bytes(self) -> int:
+        """Return the bytes of its pages beyond the longest payload so far. They hold what nobody sent or asked for, and
+        a runner can give none of them back."""
+        return max(0, 512 * os.fstat(self.fd).st_blocks - self._most_used)
 
     def close(self) -> None:
         os.close(self.fd)

@@ -75,11 +75,14 @@ class Session:
         self._watch, self._freezes = watch, freeze
         self._kept_header: dict[str, Any] | None = None
         self._scratch_seen_s = 0.0
+        self._own_bytes = 0
+        """Resident bytes of a runner that was forked, before it loads the object."""
         self.death: Call | None = None
         self.functions: dict[str, str] = {}
         self.load_error: str | None = None
         if prepares:
             self._await_ready()
+            self._own_bytes = self._status_bytes("VmRSS") or 0
         self._greet()
         self._watch.loaded()
 
@@ -167,7 +170,10 @@ class Session:
         if resident_before is not None:
             highest = self._status_bytes("VmHWM")
             if highest is not None:
-                call = replace(call, peak_bytes=max(0, highest - resident_before - input_bytes))
+                # The system does not count the shared memory's pages as the runner's.
+                own = highest - input_bytes + (self._memory.excess_bytes() if self._memory else 0)
+                peak_bytes, held_bytes = max(0, own - resident_before), max(0, own - self._own_bytes)
+                call = replace(call, peak_bytes=peak_bytes, held_bytes=held_bytes)
         return call
 
     def command(
@@ -390,14 +396,14 @@ class Session:
     def _reset_peak(self) -> int | None:
         """Reset the resident high-water mark of the stopped runner; returns its resident bytes (Linux only)."""
         try:
-            Path(f"/proc/{self._pid}/clear_refs").write_text("5")
+            Path(f"{procfs.living(self._pid)}/clear_refs").write_text("5")
         except OSError:
             return None
         return self._status_bytes("VmRSS")
 
     def _status_bytes(self, field_name: str) -> int | None:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in procfs.text(f"/proc/{self._pid}/status").splitlines():
+            for line in procfs.text(f"{procfs.living(self._pid)}/status").splitlines():
                 if line.startswith(field_name + ":"):
                     return int(line.split()[1]) * 1024
         return None

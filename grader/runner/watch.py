@@ -37,8 +37,8 @@ class Evidence:
     in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
     `frozen_wall_s`; `unstopped` counts the stops, out of `stops`, after which it did not come to stand, `late` those
     after which it used more CPU time than hearing of a stop takes. `extra_cpus` are cores that one of its threads might
-    use beyond those it was given; `children` is the number of its living child processes. `unseen` says what there was
-    too much of to look at all of it (`grader.core.procfs`), "" as a rule."""
+    use beyond those it was given; `children` is the number of its living child processes. `unseen` says why not all
+    of it could be looked at, "" as a rule: there was too much, or its first thread has ended."""
 
     new_code: tuple[str, ...] = ()
     frozen_cpu_s: float = 0.0
@@ -132,6 +132,8 @@ class Watch:
         """The runner, alive and stopped, will be ended: look at it as a whole."""
         self.resuming()
         known, excess = self._known_code, self._excess
+        if procfs.living(self._pid) != f"/proc/{self._pid}":
+            excess.what = "its first thread has ended"
         self.evidence = Evidence(
             new_code=tuple(sorted(_code_of(self._pid, excess) - known)) if known is not None else (),
             frozen_cpu_s=self._frozen_cpu_s,
@@ -187,7 +189,7 @@ def _code_of(pid: int, excess: Excess) -> frozenset[str]:
     """Paths of all files of which a process has mapped code; empty when it cannot be seen."""
     found = set()
     with contextlib.suppress(OSError):
-        for line in procfs.lines(f"/proc/{pid}/maps", excess):
+        for line in procfs.lines(f"{procfs.living(pid)}/maps", excess):
             fields = line.split(maxsplit=5)
             # [vdso] and the like are no files.
             if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):

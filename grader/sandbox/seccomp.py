@@ -84,7 +84,7 @@ SECCOMP = "seccomp 317 277"
 #: /proc, whether its output is a terminal) answers EPERM, and it does without.
 NATIVE_ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, close 3 57, fstat 5 80, munmap 11 215, mprotect 10 226,
-mremap 25 216, madvise 28 233, brk 12 214, futex 202 98, rseq 334 293, set_robust_list 273 99,
+mremap 25 216, brk 12 214, futex 202 98, rseq 334 293, set_robust_list 273 99,
 set_tid_address 218 96, arch_prctl 158 -, getpid 39 172, gettid 186 178, sched_yield 24 124,
 sched_getaffinity 204 123, getcpu 309 168, rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139,
 sigaltstack 131 132, nanosleep 35 101, clock_nanosleep 230 115, clock_gettime 228 113,
@@ -96,14 +96,16 @@ stat 4 -, newfstatat 262 79, access 21 -, pread64 17 67, lseek 8 62, readlink 89
 getdents64 217 61
 """
 NATIVE_BY_ARGUMENT = (
-    "mmap 9 222, timer_create 222 107, pread64 17 67, pwrite64 18 68, open 2 -, openat 257 56"
+    "mmap 9 222, madvise 28 233, timer_create 222 107, pread64 17 67, pwrite64 18 68, open 2 -, openat 257 56"
 )
 NETWORK = "socket 41 198, socketpair 53 199, connect 42 203, bind 49 200"
 #: The highest number that this table was made with (Linux 6.1).
 LAST_KNOWN = 450
 
-CLONE_THREAD, MAP_ANONYMOUS = 0x00010000, 0x20
+CLONE_THREAD, MAP_SHARED, MAP_ANONYMOUS = 0x00010000, 0x1, 0x20
 PROT_WRITE, PROT_EXEC = 0x2, 0x4
+#: MADV_REMOVE, MADV_COLD and MADV_PAGEOUT: they take pages out of what a process is seen to hold, and keep their data.
+HIDING_ADVICE = (9, 20, 21)
 #: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and O_TMPFILE's own bit: the same on both machines.
 WRITING = 0x1 | 0x2 | 0x40 | 0x200 | 0x400000
 #: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
@@ -219,7 +221,10 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
                 program.by_bits(special[call], WRITING, found=_EPERM, otherwise=ALLOW, argument=argument)
     else:
         program.refuses(special["mmap"], executable)
+        # Shared pages that it unmaps keep their data, and are not counted as its memory.
+        program.refuses(special["mmap"], (3, _ANY_BIT, MAP_SHARED))
         program.by_bits(special["mmap"], MAP_ANONYMOUS, found=ALLOW, otherwise=_EPERM, argument=3)
+    program.by_values(special["madvise"], 2, HIDING_ADVICE, found=_EPERM, otherwise=ALLOW)
     for name in ("pread64", "pwrite64"):
         program.by_values(special[name], 0, (PAYLOADS_FD,), found=ALLOW, otherwise=_EPERM)
     program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
