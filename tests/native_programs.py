@@ -39,7 +39,9 @@ def plain(call: Call) -> Call:
     """Return the call without its measured fields, and with lists in place of tensors."""
     output = None if call.output is None else (call.output.tolist(), str(call.output.dtype))
     echoes = tuple(echo.tolist() for echo in call.echoes)
-    return replace(call, wall_s=0.0, cpu_s=None, peak_bytes=None, output=output, echoes=echoes)
+    return replace(
+        call, wall_s=0.0, cpu_s=None, idle_s=None, own_s=None, peak_bytes=None, output=output, echoes=echoes
+    )
 
 
 class Both:

@@ -18,6 +18,7 @@ from grader.core.errors import KitError
 from grader.core.results import Flag
 from grader.judge import binding, faults
 from grader.judge.events import Listener
+from grader.runner.budget import Budget
 from grader.runner.session import Session
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ class Bench:
     """Starts runners of the parts whose kernels run on a GPU."""
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
     """Right public outputs by part and case, of parts that are compared (`grader.judge.same_work`)."""
+
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    """Time that the calls of each part have used, by its id."""
 
     @property
     def shape(self) -> dict[str, int]:
@@ -159,6 +163,7 @@ class Bench:
         if part.device is not None and self.device is not None and self.device.card is None:
             limit_s = session.call_timeout_s
             session.call_timeout_s, session.call_cpu_s = INTERPRETER_WALL * limit_s, INTERPRETER_CPU * limit_s
+        session.budget = self.budgets.setdefault(part.id, Budget(session.call_timeout_s))
         if session.death is not None:
             raise faults.loading_fault(session.death, is_python=part.device is not None)
         if session.load_error is not None:

@@ -205,6 +205,8 @@ def _no_answer(
     call: Call, part: Part, where: str, sizes: Mapping[str, int], printed: str
 ) -> tuple[Verdict, str, str]:
     at = f"{part.function} on the input '{where}'" + (f", {in_words(sizes)}," if sizes else "")
+    if call.status == "timeout" and call.message:
+        return ("timeout", "timeout", f"{at.rstrip(',')} was not called: {call.message}.")
     if call.status == "timeout" and call.cpu_s is not None:
         return (
             "timeout",

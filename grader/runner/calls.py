@@ -70,6 +70,10 @@ class Call:
     """Lines of the student's file that loaded from outside of every tensor, as far as the runner saw."""
     trace: str = ""
     """Operators and launches of a call on a device, as its runner recorded them (`gpu.tracing`)."""
+    idle_s: float | None = None
+    """Wall seconds in which no thread ran or waited for a core, known of runners that are stopped between calls."""
+    own_s: float | None = None
+    """Wall seconds less those that were lost to other programs, known where `idle_s` is (`Watch.waits`)."""
 
 
 @dataclass(frozen=True)

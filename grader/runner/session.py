@@ -26,6 +26,7 @@ import grader.runner.runner
 from grader.core import procfs
 from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
+from grader.runner.budget import Budget
 from grader.runner.calls import Call, Request, offered, understood, words
 from grader.runner.frames import FRAME, Incoming, RunnerDied
 from grader.runner.payloads import IN_MEMORY, Payloads
@@ -72,6 +73,8 @@ class Session:
         self.call_timeout_s = call_timeout_s
         self.call_cpu_s: float | None = None
         """Limit of CPU seconds of a call, where the wall limit only ends what waits."""
+        self.budget: Budget | None = None
+        """Limit of the calls of several runners together."""
         self._watch, self._freezes = watch, freeze
         self._kept_header: dict[str, Any] | None = None
         self._scratch_seen_s = 0.0
@@ -134,6 +137,9 @@ class Session:
         """
         if self.death is not None:
             return self.death
+        if self.budget is not None and (excess := self.budget.excess()):
+            self.death = replace(self._end(RunnerDied(timed_out=True)), message=excess)
+            return self.death
         # Late: NumPy is imported beside the zygote's torch, and not by those who only read what a session is.
         from grader.core.arrays import array_bytes, np
 
@@ -162,11 +168,16 @@ class Session:
             timeout_s = timeout_s or self.call_timeout_s
             wall_s, cpu_s = self._exchange(text, [*map(array_bytes, inputs)], timeout_s, incoming, marks)
             call = understood(incoming.header, incoming.payload, request, wall_s, cpu_s, echo=echo_inputs)
+            if self._freezes:
+                idle_s, own_s = self._watch.waits(wall_s, cpu_s)
+                call = replace(call, idle_s=idle_s, own_s=own_s)
             if call.status != "ok":
                 self._kept_header = None
         except RunnerDied as end:
             self.death = self._end(end)
             return self.death
+        if self.budget is not None:
+            self.budget.spend(call)
         if resident_before is not None:
             highest = self._status_bytes("VmHWM")
             if highest is not None:

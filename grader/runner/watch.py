@@ -71,6 +71,8 @@ class Watch:
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
         self._stops = self._unstopped = self._late = 0
+        self._queued: dict[int, float] = {}
+        self._queued_before: dict[int, float] = {}
         self._excess = Excess()
         self.evidence = Evidence()
 
@@ -93,7 +95,23 @@ class Watch:
             allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0)) + TICK_S * running
             self._late += cpu_s - told_s > allowed_s
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
+        self._queued = _queued_s(self._pid, self._excess)
         return cpu_s if stands else None
+
+    def waits(self, wall_s: float, cpu_s: float | None) -> tuple[float | None, float | None]:
+        """Return two figures of the last call in seconds, None for both if the system does not show them. The first is
+        a lower bound of the time in which no thread ran or waited for a core. The second is the time that the call
+        would have taken without other programs on its cores.
+
+        On n of k cores, n the mean number of threads that ran or waited, the same work takes cpu / min(n, k). The waits
+        of threads that ended during the call are not known: they make both figures larger.
+        """
+        if cpu_s is None or not self._queued or wall_s <= 0:
+            return None, None
+        queued_s = sum(s - self._queued_before.get(thread, 0.0) for thread, s in self._queued.items())
+        idle_s = max(0.0, wall_s - cpu_s - queued_s)
+        wanted = min(max(1.0, (cpu_s + queued_s) / wall_s), max(1, len(self._cpus)))
+        return idle_s, min(wall_s, idle_s + cpu_s / wanted)
 
     def loaded(self) -> None:
         """Note what loading the object cost: torch's idle threads wait busily then, for 0.1 s on many cores."""
@@ -122,6 +140,7 @@ class Watch:
 
     def resuming(self) -> None:
         """The runner goes on after this."""
+        self._queued_before = self._queued
         cpu_s = self._cpu_clock_s(self._pid)
         if self._stopped_at is not None and cpu_s is not None:
             self._frozen_cpu_s += cpu_s - self._stopped_at[0]
@@ -167,6 +186,15 @@ def _thread_states(pid: int, excess: Excess) -> list[str]:
         with contextlib.suppress(OSError, IndexError):
             states.append(procfs.text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[0])
     return states
+
+
+def _queued_s(pid: int, excess: Excess) -> dict[int, float]:
+    """Return the seconds that each thread has waited for a core so far; empty where the system does not show them."""
+    found: dict[int, float] = {}
+    for task in procfs.threads(pid, excess):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            found[task] = int(procfs.text(f"/proc/{pid}/task/{task}/schedstat").split()[1]) / 1e9
+    return found
 
 
 def _own_cpus() -> set[int]:

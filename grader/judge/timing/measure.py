@@ -50,8 +50,9 @@ Noise without bias does not make a machine unfit; it widens the interval of the 
 "undecided".
 
 Clocks. A serial part is decided by CPU time, which leaves out the waiting for a busy neighbour; wall time
-is a wide ceiling that catches a kernel which sleeps or works where its CPU clock does not look, and it
-counts only while the reference's own wall time shows that it got its core. An OpenMP part is decided by
+is a wide ceiling that catches a kernel which sleeps or works where its CPU clock does not look. It is wall
+time less the time of waiting for a core, as the system shows it from outside. Where it does not, all wall time counts,
+and the ceiling counts only while the reference's own wall time shows that it got its core. An OpenMP part is decided by
 wall time, with CPU time recorded.
 """
 
@@ -99,6 +100,8 @@ class Sample:
 
     wall_s: float
     cpu_s: float | None
+    own_s: float | None = None
+    """Wall seconds without those of waiting for a core."""
 
 
 @dataclass(frozen=True)
@@ -201,13 +204,18 @@ class _View:
         return "pass" if high < self.allowance else None
 
 
-def _seconds(rounds: Sequence[Round], side: str, clock: Clock) -> tuple[float, ...]:
+def _seconds(rounds: Sequence[Round], side: str, clock: Clock, *, own: bool = False) -> tuple[float, ...]:
+    """Seconds of one side's calls; with `own`, wall seconds without those of waiting for a core."""
     samples = [sample for one in rounds for sample in getattr(one, side)]
+    if own:
+        return tuple(max(s.own_s or 0.0, SHORTEST_S) for s in samples)
     return tuple(max(s.wall_s if clock == "wall" else s.cpu_s or 0.0, SHORTEST_S) for s in samples)
 
 
-def _view(rounds: Sequence[Round], policy: TimePolicy, clock: Clock, ceiling: float = 1.0) -> _View:
-    reference_s, student_s = (_seconds(rounds, side, clock) for side in ("reference", "student"))
+def _view(
+    rounds: Sequence[Round], policy: TimePolicy, clock: Clock, ceiling: float = 1.0, *, own: bool = False
+) -> _View:
+    reference_s, student_s = (_seconds(rounds, side, clock, own=own) for side in ("reference", "student"))
     allowance = max(policy.allowance_ratio, 1 + policy.allowance_ms / (1e3 * median(reference_s)))
     return _View(clock, ceiling * allowance, confidence_of(looks(policy)), reference_s, student_s)
 
@@ -229,8 +237,11 @@ def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | 
     """The deciding clock, and the wall-time ceiling where there is one to hold."""
     if policy.clock == "wall" or not _has_cpu(rounds):
         return _view(rounds, policy, "wall"), None
-    ceiling = _view(rounds, policy, "wall", policy.wall_ceiling) if _had_its_core(rounds) else None
-    return _view(rounds, policy, "cpu"), ceiling
+    own = all(s.own_s is not None for one in rounds for s in (*one.reference, *one.student))
+    main = _view(rounds, policy, "cpu")
+    if not own and not _had_its_core(rounds):
+        return main, None
+    return main, _view(rounds, policy, "wall", policy.wall_ceiling, own=own)
 
 
 def _decide(

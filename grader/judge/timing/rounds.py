@@ -1,8 +1,8 @@
 """Timed rounds of one part: fresh inputs for each call, and a check of each output on rows drawn afterwards.
 
 Compared calls differ from timed ones in sizes, cores and number. A kernel of several threads that raced only in timed
-calls would see no delays. So each of the first rounds has one more call, with delays and compared as a whole, in the
-runner, with the sizes and on the cores of the timed calls; whether it comes before, between or after them is drawn.
+calls would see no delays. So each of the first rounds has one more call, with delays and compared as a whole. It has
+the runner, the sizes and the cores of the timed calls. Whether it comes before, between or after them is drawn.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class TimedInputs:
         marker, part, shape = self.marker, self.marker.part, self.marker.shape
         inputs, call, found = self.called(session, is_reference=is_reference)
         if self.is_right(inputs, found, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
-            return Sample(call.wall_s, call.cpu_s)
+            return Sample(call.wall_s, call.cpu_s, call.own_s)
         if is_reference:
             raise KitError(
                 f"the reference gave a wrong result on {part.id} while it was timed; please report this"

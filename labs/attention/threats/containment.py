@@ -253,6 +253,16 @@ EXHAUSTION = [
     ),
     Threat(
         "D1",
+        "a nap in each call",
+        # Cases and timed calls together would sleep for a minute.
+        End(("slow", "timeout")),
+        HONEST + " usleep(1000000);",
+        timed=True,
+        alone=True,
+        wall_s=30.0,
+    ),
+    Threat(
+        "D1",
         "the network",
         End(ANYHOW, ("network",), silent=("ONLINE",)),
         HONEST
