@@ -33,6 +33,8 @@ from grader.source.hints import hint_for
         ("int n = 3;\nint k = 1;\nfloat k = 2;\nreturn t;", "", 3, "shadows|redecl", ""),
         ("for (;;) {\nreturn t;", "", 6, "inside another block", "never closed"),
         ("float x = t[0];\nreturn t;", "", 3, "cannot convert 'at::Tensor' to 'float'", "data_ptr"),
+        ("__m256 x{}; _mm256_fmadd_ps(x, x, x);\nreturn t;", "#include <immintrin.h>\n",
+         4, "inlining failed", "_mm256_fmadd_ps needs instructions"),
         ("helper(n);\nreturn t;", "void helper(int);\n", 0, r"undefined function: helper\(int\)", "body"),
     ], 3),
 )  # fmt: skip
@@ -189,6 +191,33 @@ def test_hints_name_a_near_name_among_very_many_or_an_encoding() -> None:
         ("// 日本語\nint x = “a”;\n".encode(), "typographic quote"),
     ):
         assert hint in hint_for("stray '\\377' in program", 1, content.decode(errors="replace")), content
+
+
+INLINED = "inlining failed in call to 'always_inline' '{}': target specific option mismatch"
+#: What compilers say of instructions that the published flags do not allow, and the target that does.
+INSTRUCTIONS = [
+    (INLINED.format("__m256 _mm256_fmadd_ps(__m256, __m256, __m256)"), "fmaintrin.h", "avx2,fma"),
+    (INLINED.format("__m256i _mm256_add_epi32(__m256i, __m256i)"), "avx2intrin.h", "avx2,fma"),
+    (INLINED.format("__m512 _mm512_add_ps(__m512, __m512)"), "avx512fintrin.h", "avx512f"),
+    (INLINED.format("__m256i _mm256_maskz_add_epi8(__mmask32)"), "avx512vlbwintrin.h", "avx512vl,avx512bw"),
+    (INLINED.format("long long unsigned int _pext_u64(long long unsigned int)"), "bmi2intrin.h", "bmi2"),
+    (INLINED.format("__m256 _mm256_cvtph_ps(__m128i)"), "f16cintrin.h", "f16c"),
+    (INLINED.format("float own(float)"), "", "avx2,fma"),
+    ("'__builtin_ia32_gathersiv8sf' needs isa option -mavx2", "", "avx2,fma"),
+    ("'__builtin_ia32_vpdpbusd_v8si' needs isa option -mavxvnni -mavx512vnni", "", "avxvnni"),
+    ("always_inline function '_mm256_fmadd_ps' requires target feature 'fma', but would be", "", "avx2,fma"),
+    ("'__builtin_ia32_pmaddubsw256' needs target feature avx2", "", "avx2,fma"),
+]
+
+
+@pytest.mark.parametrize(("message", "header", "target"), INSTRUCTIONS)
+def test_a_hint_names_the_instructions_to_allow(message: str, header: str, target: str) -> None:
+    told = hint_for(message, 1, "", header)
+    assert (
+        f'put __attribute__((target("{target}"))) before' in told
+        and f'#pragma GCC target("{target}")' in told
+    )
+    assert ("AVX-512" in told) is ("avx512" in target) and "__builtin" not in told
 
 
 def test_a_name_that_every_program_defines_is_explained(tmp_path: Path) -> None:

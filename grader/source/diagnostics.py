@@ -181,7 +181,7 @@ def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
         lines.append(
             f"(noticed inside the header {first.via.rpartition('/')[2]} while it compiled this line)"
         )
-    hint = hint_for(text, first.line, sources.get(first.file, ""))
+    hint = hint_for(text, first.line, sources.get(first.file, ""), first.via.rpartition("/")[2])
     if hint:
         lines.append(f"hint: {hint}")
     others = len(found) - 1

@@ -31,12 +31,19 @@ LARGEST_LOOKED_AT = 1 << 16
 #: A function that the source defines: its name and its parameters. Bounded, so that no source makes it slow.
 _DEFINED = re.compile(r"\b([A-Za-z_]\w{0,99})[ \t]{0,9}\(([^(){};]{0,600})\)\s{0,99}\{")
 _NO_FUNCTIONS = frozenset({"if", "while", "for", "switch", "catch"})
+MISMATCH = "target specific option mismatch"
+"""gcc's words on an intrinsic whose instructions the file may not use. The intrinsic's header names them."""
 Hint = Callable[[re.Match[str], int, str], str]
 
 
-def hint_for(message: str, line: int, source: str) -> str:
-    """One or two sentences on the error `message` at `line` of `source`, or "" when there is nothing useful to add."""
+def hint_for(message: str, line: int, source: str, header: str = "") -> str:
+    """One or two sentences on the error `message` at `line` of `source`, or "" when there is nothing useful to add.
+
+    `header` is the file name of the header in which the compiler noticed it.
+    """
     message = message[:LONGEST_MESSAGE]
+    if header and MISMATCH in message:
+        message = f"{message} in {header[:LONGEST_WORD]}"
     for pattern, advise in HINTS:
         match = re.search(pattern, message)
         if match and (advice := advise(match, line, source)):
@@ -145,10 +152,30 @@ def _stray(match: re.Match[str], line: int, source: str) -> str:
     return "a character that is not C++: often a typographic quote or dash from a document."
 
 
+def _instructions(match: re.Match[str], line: int, source: str) -> str:
+    """Name the attribute and the pragma that allow the instructions of an intrinsic."""
+    found = match.groupdict()
+    isa, name = found.get("isa") or "avx2", found.get("name") or ""
+    wanted, note = ISAS.get(isa, isa), ""
+    if isa.startswith("avx512"):
+        extensions = re.findall(r"fp16|bf16|f|cd|dq|bw|vl|vnni|vbmi2?|ifma|bitalg|vpopcntdq", isa[6:])
+        wanted = ",".join(f"avx512{each}" for each in extensions) or "avx512f"
+        note = " A machine without AVX-512 cannot run it: AVX2 runs on more."
+    target = f'target("{wanted}")'
+    needs = f"{name} needs" if name and not name.startswith("__builtin") else "this needs"
+    return (
+        f"{needs} instructions beyond the -mavx of the command line: put __attribute__(({target})) before each "
+        f"function that uses them, or '#pragma GCC {target}' above the first #include, which also holds for "
+        f"lambdas.{note}"
+    )
+
+
 def _text(advice: str) -> Hint:
     return lambda match, line, source: advice
 
 
+ISAS = {"avx2": "avx2,fma", "fma": "avx2,fma", "wmm": "aes,pclmul"}
+"""Targets to allow, by the instructions that the compiler names, where these are not the target itself."""
 _LVALUE = _text(
     "a parameter 'int &x' (or 'float &x') takes only a variable: put the constant or the sum into a variable first, "
     "or declare the parameter 'int x'."
@@ -166,11 +193,12 @@ HINTS: tuple[tuple[str, Hint], ...] = (
         _text("the file has PYBIND11_MODULE more than once: bind everything in one."),
     ),
     (
-        r"target specific option mismatch",
-        _text(
-            "the file is compiled with -mavx; for AVX2 and FMA intrinsics put "
-            '#pragma GCC target("avx2,fma") above the first #include.'
-        ),
+        rf"(?:'[^']*?(?P<name>\w+)\([^']*': )?{MISMATCH}(?: in (?:x86)?(?P<isa>\w+?)intrin\.h)?",
+        _instructions,
+    ),
+    (
+        r"'(?P<name>\w+)' (?:needs isa option -m|(?:requires|needs) target feature '?)(?P<isa>\w+)",
+        _instructions,
     ),
     (r"(?P<name>[\w/.+-]+): No such file or directory", _header),
     (r"'(?P<name>[^']+)' file not found", _header),
