@@ -51,6 +51,41 @@ def test_tokens_do_not_change_with_names_comments_layout_types_and_steps() -> No
     assert tokens(TEXT.replace("exp", "sqrt")).codes != tokens(TEXT).codes
 
 
+#: Edits of TEXT that change nothing, and some that do.
+IDLE = [
+    (";", ";;"), (";", "; (void)0;"), ("{", "{ (void)sum; 0;"), ("sum;", "(sum);"), ("sum;", "((+sum));"),
+    ("sum +=", "(sum) += 0.0f +"), ("0.0f;", "(0 + 0.0f) * 1;"), ("std::exp(", "(std::exp)("), ("{", "<%"),
+    ("[i]", "<:i:>"), ("values[i]", "1 * values[(i)] - 0"), ("exp(values[i])", "exp((values[i]))"),
+]  # fmt: skip
+TELLING = [
+    ("+=", "-="),
+    ("sum;", "-sum;"),
+    ("[i]", "[i + 1]"),
+    ("[i]", "[2 * i]"),
+    ("[i]", "[i / 2 + 0 * i]"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), IDLE)
+def test_tokens_do_not_change_with_what_a_compiler_reads_over(old: str, new: str) -> None:
+    assert old in TEXT and tokens(TEXT.replace(old, new)).codes == tokens(TEXT).codes
+
+
+@pytest.mark.parametrize(("old", "new"), TELLING)
+def test_tokens_change_with_the_meaning(old: str, new: str) -> None:
+    assert tokens(TEXT.replace(old, new)).codes != tokens(TEXT).codes
+
+
+def test_a_copy_in_idle_tokens_is_found(master: str, starter: str) -> None:
+    parts = [bodies(3000 + k) for k in range(3)]
+    texts = [submission(master, own) for own in parts]
+    idle = submission(master, [body.replace(";", ";;").replace("= ", "= 0 + ") for body in parts[0]])
+    found = likeness.compare({"copy": idle, **dict(zip("abc", texts, strict=True))}, starter)
+    known = {(pair.left, pair.right): pair.likeness for pair in found.pairs}
+    assert known["a", "copy"] == 1.0 == max(known.values())
+    assert (known["b", "copy"], known["c", "copy"]) == (known["a", "b"], known["a", "c"])
+
+
 def test_tokens_point_into_the_text() -> None:
     found = tokens(TEXT)
     words = [TEXT[start:end] for start, end in zip(found.starts, found.ends, strict=True)]
