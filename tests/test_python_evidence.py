@@ -23,7 +23,7 @@ from conftest import some, write
 from without_card import ASSIGNMENT, cardless, interpreted, judged
 
 from grader.assignment.records import Assignment
-from grader.backends.gpu import readpython, replay, tracing
+from grader.backends.gpu import readpython, replay, torchwork, tracing
 from grader.core import filebundle
 
 HEAD = """
@@ -336,6 +336,7 @@ BY_TORCH = {
     "t.index_add_(0, torch.zeros(len(p), dtype=torch.int64), p)\ncopy(t, c)",
     "sums of products, then a copy": "t = torch.zeros(c.shape)\nfor k in range(a.shape[1]):\n"
     "    t += a[:, k:k+1] * b[k:k+1]\ncopy(t, c)",
+    "a sum of products, then a copy": "copy((a[:, :, None] * b).sum(1), c)",
     "halves added by torch": "x, y = torch.empty(a.shape), torch.empty(b.shape)\ncopy(a, x)\ncopy(b, y)\n"
     "p = x[:, :, None] * y\nwhile (n := p.shape[1]) > 1:\n"
     "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\nc.copy_(p[:, 0])",
@@ -400,6 +401,11 @@ HONEST = {
         "        tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n"
         f"§t = torch.empty(c.shape)\nproduct(a, b, t)\nsame{GRID}(t, c, c.numel(), 2, B=32)"
     ),
+    "factors, offsets and small sums": matmul(
+        "s = 1 / torch.sqrt(torch.tensor(4.0))\noffsets = torch.full((c.shape[0],), 3).cumsum(0)\n"
+        "assert offsets[-1] == 3 * c.shape[0] and a[:2].sum(1).numel() == 2 and a[0, :9].exp().numel() == 9\n"
+        "product(a * s, b, c)\nc.mul_(2)"
+    ),
     "triangles": matmul("t = torch.empty(c.shape)\nproduct(a, b, t)\nc.copy_(t.tril() + torch.triu(t, 1))"),
     "functions in decorators and defaults, and an alias of jit": matmul(
         "jit, CONFIG, HALF = triton.jit, {'block': 32}, tl.constexpr(0.5)\n@jit\ndef halved(x):\n    return x * HALF\n"
@@ -447,6 +453,51 @@ _SHAPE = {**RAGGED.shape, "rows": 13, "inner": 21, "columns": 11}
 SMALL = replace(
     ASSIGNMENT, parts=(replace(ASSIGNMENT.part("matmul"), cases=(replace(RAGGED, shape=_SHAPE),)),)
 )
+#: The product of a column and a row: work that one elementwise operator does within the limit on numbers.
+OUTER = replace(
+    ASSIGNMENT,
+    parts=(
+        replace(
+            ASSIGNMENT.part("matmul"),
+            cases=(replace(RAGGED, shape={**_SHAPE, "rows": 37, "inner": 1, "columns": 29}),),
+        ),
+    ),
+)
+SAME = KERNEL.format("same", "s, d, n") + "    x = tl.load(s + at, mask=at < n)\n"
+#: Products by torch that kernels only copy.
+COPIED = {
+    "at once": "copy(a * b, c)",
+    "as other bits": "copy((a * b).view(torch.int32), c.view(torch.int32))",
+    "in another type": "copy(a.double() * b, c)",
+    "in another order, with padding": KERNEL.format("turned", "s, d, n, m, w")
+    + "    x = tl.load(s + at % m * w + at // m, mask=at // m < w, other=0)\n"
+    "    tl.store(d + at % m * w + at // m, x, mask=at // m < w)\n"
+    f"§turned{GRID}(a * b, c, c.numel(), *c.shape, B=64)",
+    "with factors of nearly 1": f"{SAME}    tl.store(d + at, x * 1.0000001 + 1e-9, mask=at < n)\n"
+    f"§same{GRID}(a * b, c, c.numel(), B=64)",
+    "beside what a kernel wrote before": "junk(c)\nc.copy_(a * b)",
+    "of copies": "x, y = torch.empty(a.shape), torch.empty(b.shape)\ncopy(a, x)\ncopy(b, y)\ncopy(x * y, c)",
+    "beside numbers that a kernel computes": f"{SAME}    tl.store(d + at, x * 3, mask=at < n)\n"
+    f"§t, u = a * b, torch.empty(c.shape)\nsame{GRID}(t, u, c.numel(), B=64)\ncopy(t, c)\n"
+    f"product(a[:9], b, c[:9])",
+}
+#: Kernels that compute, with operators of torch's on as many numbers before or after.
+COMPUTED = {
+    "after operators": "copy_kernel\nproduct(a * 2, b * 3, c)\nt = c * (1 / 6)\ncopy(t, c)",
+    "into float64, and copied": "t = torch.empty(c.shape, dtype=torch.float64)\nproduct(a, b, t)\n"
+    "u = t.float() + torch.zeros(c.shape)\ncopy(u, c)",
+    "twice in place": "product(a, b, c)\nt = c + 0\nproduct(a, b, t)\nc.copy_(t)",
+}
+#: A kernel's work looked up by masks, of which each has a number for each float16.
+LOOKED_UP = f"""{HEAD}
+ALL = torch.arange(65536).to(torch.int16).view(torch.float16).double()
+TABLE = torch.nn.functional.gelu(ALL, approximate="tanh").half()
+def gelu(x, y):
+    bits = x.contiguous().view(-1).view(torch.int16).to(torch.int64)
+    hot = torch.zeros(x.numel(), 65536, dtype=torch.bool)
+    hot.index_put_((torch.arange(x.numel()), bits), torch.tensor(True))
+    copy(torch.masked_select(TABLE.expand(x.numel(), -1), hot), y)
+"""
 
 
 def flags_of(
@@ -464,6 +515,21 @@ class TestFiles:
         text, code = CHEATS[name]
         verdict, codes = flags_of(tmp_path, text, of=SMALL)
         assert verdict == "pass" and code in codes
+
+    @pytest.mark.parametrize("name", some(COPIED, 3))
+    def test_a_kernel_that_copies_what_torch_computes_is_flagged(self, name: str, tmp_path: Path) -> None:
+        assert flags_of(tmp_path, matmul(COPIED[name]), of=OUTER) == ("pass", ["library_operators"])
+
+    @pytest.mark.parametrize("name", some(COMPUTED, 2))
+    def test_a_kernel_that_computes_is_not_flagged(self, name: str, tmp_path: Path) -> None:
+        assert flags_of(tmp_path, matmul(COMPUTED[name]), of=OUTER) == ("pass", [])
+
+    def test_a_table_looked_up_by_masks_is_flagged(self, tmp_path: Path) -> None:
+        part = ASSIGNMENT.part("gelu")
+        case = replace(part.cases[0], shape={"R": 5, "C": 28, "precision": 11})
+        of = replace(ASSIGNMENT, parts=(replace(part, cases=(case,)),))
+        found = judged(tmp_path, LOOKED_UP, ["gelu"], of=of)["gelu"]
+        assert (found.verdict, [flag.code for flag in found.flags]) == ("pass", ["library_operators"])
 
     def test_a_crash_on_a_hidden_case_hides_no_flag(self, tmp_path: Path) -> None:
         part = SMALL.part("matmul")
@@ -503,11 +569,20 @@ REACHED = {
         "@triton.jit\ndef f(x):\n    x.exp()\n",
         "def f(x: torch.Tensor):\n    x.to(torch.float32); gc.collect()\n",
         "torch.backends.cuda.matmul.allow_tf32 = True\ndef f(x):\n    pass\n",
+        "@torch.inference_mode()\ndef f(x):\n    with torch.autocast('cuda', enabled=False):\n        x.mT\n",
+        "@torch.library.custom_op('own::g', mutates_args=())\ndef g(x):\n    return x.mT\n"
+        "def f(x):\n    torch.ops.own.g(x)\n",
+    ),
+    "calls f torch.ops.aten.mm": (
+        "@torch.library.custom_op('aten::mm', mutates_args=())\ndef g(x):\n    return x\n"
+        "def f(x):\n    torch.ops.aten.mm(x, x)\n",
     ),
     "calls f torch.mm": (
         "def f(x):\n    pass\nif __name__ == '__main__':\n    pass\nelse:\n    torch.mm\n",
         "def f(x):\n    globals()['g'](x)\ndef g(x):\n    torch.mm(x)\n",
         "def rejit(f):\n    return f\n@rejit\ndef f(x):\n    torch.mm(x)\n",
+        "@torch.library.custom_op('own::g', mutates_args=())\ndef g(x):\n    return torch.mm(x)\n"
+        "def f(x):\n    torch.ops.own.g(x)\n",
     ),
     "calls f torch.matmul": (
         "def f(x):\n    g(x)\ndef g(x):\n    torch.matmul(x, x)\n",
@@ -558,7 +633,9 @@ y.handle || nothing: B = 64\nD = tl.float32\nL = tl.constexpr(math.log2(math.e))
 tl.constexpr = 3\nI = -float('inf')\nexp = tl.exp§exp(y + L * B + E + A + I).to(D) + math.pi | try: from
 triton.language.extra import libdevice\nexcept ImportError: libdevice = None§libdevice.tanh(y) | from triton.language
 import where, math as tm§where(y, tm.exp(y), 1); tl.device_assert(y.dtype.is_fp16(), 'x'); tl.static_assert(y.dtype ==
-tl.float16) | NEG = tl.constexpr(torch.finfo(torch.float32).min)§tl.store(y, NEG) || R in a kernel: import kernels as
+tl.float16) | NEG = tl.constexpr(torch.finfo(torch.float32).min)§tl.store(y, NEG) | tl.store(y, h(y)) |
+from triton.language import *§store(y, exp(load(y))) || y in a kernel: y(h) || h in a kernel: h = y; h(y) ||
+load in a kernel: from triton.language import *; from numpy import *§load(y) || R in a kernel: import kernels as
 me\nR = 1\ndef g(): me.R = 2§tl.store(y, R) || kernels.R in a kernel: import kernels\nR = {}§tl.store(y, kernels.R) ||
 help in a kernel: def fake(g):
 return put\ndef put(t): pass\n@fake\n@triton.jit\ndef help(t): return t§help(y) || R in a kernel: R = dict()§tl.store(y,
@@ -705,6 +782,45 @@ def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: py
     for text in ("lost: why", "!", base64.b64encode(b"no").decode()):
         with pytest.raises(replay.Unplayable):
             player.play(text, [])
+
+
+#: Numbers that an operator on the call's x (4 rows of 8 numbers) works on; none where it is free.
+WORK = {
+    "x.view(8, 4).mT.ravel()": None,
+    "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)": None,
+    "torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()": None,
+    "torch.nn.functional.pad(x, (0, 3)).flip(0)": None,
+    "torch.arange(64).sqrt().cumsum(0) @ torch.full((64,), 2.0)": None,
+    "x + 1": 32,
+    "x.double() * 2": 64,
+    "x.to(torch.complex64) * x.to(torch.complex64)": 128,
+    "x[:, :1] + torch.zeros(8)": 32,
+    "x.sum()": 32,
+    "x.argmax()": 32,
+    "x.any()": 32,
+    "x.to(torch.int32)": 32,
+    "x.tril()": 32,
+    "x.view(torch.uint8) & 1": 128,
+    "torch.masked_select(torch.zeros(4, 8, 100), x.bool()[:, :, None])": 3200,
+    "torch.zeros(1000)[x.view(torch.int32)[:2, 0] & 1]": 8,
+    "x[torch.arange(2)]": 16,
+    "torch.zeros(9).index_put_((x.view(torch.int32)[:2, 0] & 1,), torch.tensor(1.0))": 2,
+}
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("expression", WORK)
+def test_the_work_of_an_operator(
+    expression: str, inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "filebundle", filebundle)
+    trace, x = tracing.Trace(), torch.zeros(4, 8)
+    with trace.follow([x]), torch.inference_mode(inference):
+        eval(expression, {"torch": torch, "x": x})
+    player = torchwork.player_class(replay)(str(write(tmp_path, "", "kernels.py")), "cpu")
+    player.play(trace.packed(), [x])
+    worked = [count for name, count in player.seen.items() if name.startswith("numbers ")]
+    assert worked[-1:] == [WORK[expression]] * (WORK[expression] is not None)
 
 
 def test_a_lost_trace_leaves_the_call_in_peace() -> None:

@@ -37,6 +37,7 @@ kernelfiles: Any = None
 tensormemory: Any = None
 tracing: Any = None
 replay: Any = None
+torchwork: Any = None
 cardlike: Any = None
 #: A `tensormemory.Memory` where the interpreter runs the kernels.
 memory: Any = None
@@ -150,9 +151,9 @@ def put_changed(tensor: Any, before: Any, after: Any) -> None:
     tensor[changed] = after.contiguous()[changed].to(tensor.dtype)
 
 
-def played(player: Any, packed: str, tensors: list[Any]) -> None:
+def played(player: Any, packed: str, tensors: list[Any], *, ablate: bool) -> None:
     try:
-        player.play(packed, tensors)
+        player.play(packed, tensors, ablate=ablate)
     except BaseException as error:
         raise kernelfiles.Failed(replay.described(error)) from error
 
@@ -248,7 +249,8 @@ class Kernels:
     ) -> Callable[[], None]:
         """Return a function that calls the student's once with these tensors, or plays a trace with them."""
         if isinstance(self.loaded, replay.Player):
-            return functools.partial(played, self.loaded, request["trace"], list(placed.values()))
+            given = [*placed.values()]
+            return functools.partial(played, self.loaded, request["trace"], given, ablate=request["ablate"])
         names = request["names"]
         arguments = [placed[names[a["input"]]] if "input" in a else a["value"] for a in request["arguments"]]
         call: Callable[[], None] = self.loaded.bound(request, arguments, [placed[name] for name in written])
@@ -377,7 +379,7 @@ def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
         if language == "cuda":
             loaded = kernelfiles.CudaLibrary(path)
         elif language == "replay":
-            loaded = replay.Player(path, device or "cuda")
+            loaded = torchwork.player_class(replay)(path, device or "cuda")
         else:
             loaded = kernelfiles.PythonFile(path)
     except (OSError, AttributeError):

@@ -32,7 +32,22 @@ COMPUTING = frozenset(_COMPUTING.split())
 """Methods that only tensors have. Others (add, sum, mean) belong to sets, lists and tables as well."""
 #: Modules that have functions of these names.
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
-NO_WORK = ("torch.cuda.", "torch.autograd.", "torch.backends.")
+NO_WORK = (
+    *(
+        "torch.cuda.",
+        "torch.autograd.",
+        "torch.backends.",
+        "torch.amp.",
+        "torch.autocast",
+        "torch.inference_mode",
+    ),
+    *("torch.library.custom_op", "torch.library.triton_op", "torch.library.wrap_triton"),
+    "torch.set_float32_matmul_precision",
+)
+#: Make an operator "NAMESPACE::NAME" of a function.
+REGISTERING = ("torch.library.custom_op", "torch.library.triton_op")
+#: Namespaces of torch's own operators.
+TORCHS = frozenset(("aten", "prim", "prims", "mkl", "mkldnn", "onednn", "quantized", "inductor"))
 #: Torch's functions that count when they are named without a call; a dtype or a class does not.
 NAMED = COMPUTING | {
     "scaled_dot_product_attention",
@@ -188,6 +203,8 @@ class Reader:
         self.meant: dict[str, str] = {}
         self.expected: set[int] = set()
         """Nodes at which a module, or what makes kernels, is used as honest files do."""
+        self.stars: set[str] = set()
+        """Modules of others from which all names are imported."""
         self.rebound: set[str] = set()
         """Names that a function, or another file, binds outside of itself."""
         self.wrapped: set[str] = set()
@@ -244,6 +261,8 @@ class Reader:
             for name in node.names:
                 self.meant[name.asname or name.name] = f"{module}.{name.name}"
             owner, rest = self.files.owner(module)
+            if node.names[0].name == "*" and owner is None:
+                self.stars.add(module)
             if node.names[0].name == "*" and owner is not None and not rest:
                 self.meant |= {name: f"{module}.{name}" for name in owner.scope}
                 for bound in owner.scope:
@@ -262,7 +281,14 @@ class Reader:
             self.rebound.update(node.names)
 
     def learn_changes(self, node: ast.AST) -> None:
-        """Note what this file changes in another one."""
+        """Note what this file changes in another one, and operators that it makes of its functions."""
+        if isinstance(node, ast.Module):
+            made = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+            for function, call in ((each, call) for each in made for call in each.decorator_list):
+                if isinstance(call, ast.Call) and self.dotted(call.func) in REGISTERING and call.args:
+                    space, _, name = str(getattr(call.args[0], "value", "")).partition("::")
+                    if space not in TORCHS:
+                        self.files.operators[f"torch.ops.{space}.{name}"] = self, function
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             owner, rest = self.files.owner(self.dotted(node))
             if owner is not None and rest:
@@ -362,10 +388,13 @@ class Reader:
         def note(name: str, node: ast.AST) -> None:
             found.setdefault(("reaches", f"{name} in a kernel"), getattr(node, "lineno", kernel.lineno))
 
-        arguments = {each.arg for each in ast.walk(kernel.args) if isinstance(each, ast.arg)}
+        given = [each for each in ast.walk(kernel.args) if isinstance(each, ast.arg)]
+        arguments = {each.arg for each in given}
         inner = list(body_nodes(kernel))
-        own = arguments | {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        own |= {n.arg for n in inner if isinstance(n, ast.arg)}
+        bound = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        # A kernel may call another one that it is given as a constant. A compiler refuses any other function there.
+        passed = {each.arg for each in given if self.is_constexpr(each.annotation)} - bound
+        own = arguments | bound | {n.arg for n in inner if isinstance(n, ast.arg)}
         for name in own:
             if self.meant.get(name) in (*KEPT, "triton.language"):
                 note(f"{name}=", kernel)
@@ -387,12 +416,17 @@ class Reader:
             elif isinstance(node, ast.Subscript) and self.names_module(node.value, own):
                 note(self.dotted(node.value), node)
             if isinstance(node, ast.Call):
-                self.read_call(node, own, note)
+                self.read_call(node, own, passed, note)
 
-    def read_call(self, node: ast.Call, own: set[str], note: Callable[[str, ast.AST], None]) -> None:
+    def is_constexpr(self, node: ast.AST | None) -> bool:
+        return node is not None and self.dotted(node) == "triton.language.constexpr"
+
+    def read_call(
+        self, node: ast.Call, own: set[str], passed: set[str], note: Callable[[str, ast.AST], None]
+    ) -> None:
         used = node.func
         if isinstance(used, ast.Name):
-            if used.id in own:
+            if used.id in own - passed:
                 note(used.id, node)
         elif not isinstance(used, ast.Attribute):
             note("a computed function", node)
@@ -418,7 +452,7 @@ class Reader:
             around = around[:-1]
         scope = around[-1] if around else self.scope
         if name not in scope:
-            return name in BUILTINS
+            return name in BUILTINS or self.stars == {"triton.language"}
         key = name, tuple(map(id, around))
         if key not in self.known:
             # A name that depends on itself is no constant: that is the result while it is looked up.
@@ -587,7 +621,7 @@ class Reader:
                 found.setdefault(("reaches", name), line)
         elif name.startswith("torch."):
             counts = is_called or last in NAMED or last in ("getattr", "__dict__")
-            if counts and not name.startswith(NO_WORK):
+            if counts and not name.startswith(NO_WORK) and name not in self.files.operators:
                 found.setdefault(("calls", name), line)
         elif not is_kernel and "." in name and last in COMPUTING and base.split(".")[0] not in OTHERS:
             found.setdefault(("calls", "." + last), line)
@@ -603,6 +637,8 @@ class Files:
         self.bundle = bundle
         self.first = next(iter(trees))
         self.readers: dict[str, Reader] = {}
+        self.operators: dict[str, Definition] = {}
+        """Operators that the hand-in makes, by their names in torch.ops."""
         for file, tree in trees.items():
             self.readers[file] = Reader(tree, file, self)
         every = list(self.readers.values())
@@ -658,6 +694,8 @@ class Files:
             yield from ((reader, each) for each in reader.bound.get(name, ()))
         if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
             for each in self.followed(reader.spelt(node)):
+                if each in self.operators:
+                    yield self.operators[each]
                 owner, rest = self.owner(each)
                 if owner is not None:
                     yield from ((owner, found) for found in owner.bound.get(rest.split(".")[0], ()))

@@ -115,22 +115,19 @@ class Player:
 
     def operator(
         self, name: str, overload: str, given: list[Any], named: dict[str, Any], made: list[Any]
-    ) -> None:
+    ) -> tuple[Any, dict[str, Any], list[Any]]:
+        """Call one of torch's operators. Returns its schema, its arguments by name, and the tensors it returned."""
         import torch
 
         function = getattr(getattr(torch.ops.aten, name), overload or "default")
-        arguments = {
-            argument.name: each for argument, each in zip(function._schema.arguments, given, strict=False)
-        }
-        sums = {**arguments, **named}.get("accumulate") or {**arguments, **named}.get("reduce")
-        keywords = {key: self.value(each) for key, each in named.items()}
-        results = tensors_in(function(*map(self.value, given), **keywords))
-        self.seen[f"op accumulating {name}" if sums else f"op {name}"] += 1
-        self.seen[f"numbers {name}"] += sum(each.numel() for each in results)
+        names = [argument.name for argument in function._schema.arguments]
+        values, keywords = [*map(self.value, given)], {key: self.value(each) for key, each in named.items()}
+        results = tensors_in(function(*values, **keywords))
         for place, number in made:
             self.storages[number] = storage = results[place].untyped_storage()
             if name.startswith(("empty", "new_empty")):
                 torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage).fill_(POISON)
+        return function._schema, {**dict(zip(names, values, strict=False)), **keywords}, results
 
     def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
         kernel = self.kernel(number)

@@ -53,6 +53,7 @@ class Files(NamedTuple):
     tensormemory: Any
     tracing: Any
     replay: Any
+    torchwork: Any
     cardlike: Any
     userspace: Any
 
@@ -66,7 +67,8 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     torch_version, removal = import_torch(modules), files.removal
     own = files.devicerunner
     own.kernelfiles, own.tensormemory = files.kernelfiles, files.tensormemory
-    own.tracing, own.replay, own.cardlike = files.tracing, files.replay, files.cardlike
+    own.tracing, own.replay, own.torchwork = files.tracing, files.replay, files.torchwork
+    own.cardlike = files.cardlike
     own.kernelfiles.filebundle = own.replay.filebundle = files.filebundle
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()

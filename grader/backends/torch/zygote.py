@@ -29,6 +29,7 @@ import grader.backends.gpu.devicerunner
 import grader.backends.gpu.kernelfiles
 import grader.backends.gpu.replay
 import grader.backends.gpu.tensormemory
+import grader.backends.gpu.torchwork
 import grader.backends.gpu.tracing
 import grader.backends.gpu.userspace
 import grader.backends.torch.delays
@@ -63,6 +64,7 @@ FORK_SERVER, *FILES = (
         grader.backends.gpu.tensormemory,
         grader.backends.gpu.tracing,
         grader.backends.gpu.replay,
+        grader.backends.gpu.torchwork,
         grader.backends.gpu.cardlike,
         grader.backends.gpu.userspace,
     )

@@ -2,7 +2,8 @@
 
 1. Whether the call's trace, its operators and launches, gives a right result on other inputs as well, in a process
    without the student's Python (`gpu.tracing`, `gpu.replay`).
-2. Which operators of torch each call goes through (a dispatch mode).
+2. Which operators of torch work on the call's numbers in that replay, and on how many; which outputs come out right
+   without the kernels that compute (`gpu.torchwork`). Of calls without a replay: their operators (a dispatch mode).
 3. Which kernels it launches on a GPU (torch's profiler).
 4. What the source calls and names (read by a child process: `gpu.readpython`).
 
@@ -14,8 +15,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from grader.assignment.records import Case, Part
 from grader.backends.gpu.devicebuild import PythonBuild
@@ -25,8 +28,10 @@ from grader.integrity import symbols
 from grader.integrity.inspection import listed
 from grader.judge import binding
 from grader.judge.marking import Marker
+from grader.runner.calls import Call, Request
 
-#: What makes, moves and describes tensors, besides what `symbols.is_plain_operator` knows.
+#: What makes, moves, describes and compares tensors, besides what `symbols.is_plain_operator` knows. In a replay those
+#: of them that compute count (`gpu.torchwork`).
 _PLAIN = """
 empty empty_like empty_strided empty_permuted new_empty new_empty_strided new_zeros zeros zeros_like full full_like ones
 ones_like fill_ zero_ copy_ clone contiguous view reshape _unsafe_view flatten unflatten transpose t permute expand
@@ -34,7 +39,8 @@ squeeze unsqueeze select slice as_strided detach alias stride size data_ptr elem
 float half bfloat16 dtype device requires_grad_ is_contiguous shape cuda cpu set_ lift_fresh unbind split chunk
 save_for_backward mark_non_differentiable apply item narrow sym_size sym_stride is_cuda current_device synchronize
 get_device_properties arange tensor scalar_tensor no_grad view_as swapaxes constant_pad_nd pad repeat roll gather
-masked_select slice_scatter select_scatter masked_fill masked_fill_ tril triu tril_ triu_
+masked_select slice_scatter select_scatter masked_fill masked_fill_ tril triu tril_ triu_ atleast_1d atleast_2d
+atleast_3d broadcast_to cat movedim moveaxis narrow ravel stack swapdims unfold
 """
 PLAIN = frozenset(_PLAIN.split())
 #: Kernels of torch's own that only write or copy, and those of libraries.
@@ -51,23 +57,47 @@ ANY = ("any",)
 ATTENTION = re.compile(r"attention", re.IGNORECASE)
 #: Operators that are plain one at a time; a call that makes as many of them computes with torch.
 _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum minimum where abs"
-#: Operators that look numbers up or choose among them, so that a table could stand for a function.
-_CHOOSING_NAMES = """
-index gather index_select take masked_fill masked_fill_ amax amin eq ne lt le gt ge logical_and logical_or logical_not
-logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor clamp clamp_ isnan isinf
-"""
-_CHOOSING = frozenset(_CHOOSING_NAMES.split())
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
+WEIGHTS = {"sum": 4}
+"""Operators that count as plain ones in a replay, with a factor on their numbers."""
 MOST_COMPUTED = 1
-"""Numbers that torch may compute in a call, as a multiple of the numbers in its inputs and outputs."""
+"""Numbers that plain operators may compute in a call, as a multiple of the numbers in its inputs and outputs."""
 LEAST_GIVEN = 64
-"""Numbers that any call counts as holding, in whose multiples torch may compute."""
+"""Numbers that any call counts as holding. All other operators may work on so many: a factor, offsets of a batch."""
+LEAST_SHARE = 0.25
+"""Of an output's numbers: if torch computes fewer, the output cannot be torch's."""
+MOST_WITHOUT = 0.5
+"""Of an output's numbers in all calls: how many may come out right without the kernels that compute."""
+PATIENCE = 4
+"""Factor on a call's time limit in a replay without kernels: it makes each launch twice."""
 OTHER_SEED = 0x9E3779B9
 """Leads from a case's seed to that of the inputs that its trace is played on."""
 
 Observed = tuple[Case, bool, tuple[ProfileRow, ...], str]
 """One call: case, right or not, what it called, and its trace."""
+
+
+@dataclass
+class Replay:
+    """Result of playing one call's trace on other inputs."""
+
+    case: str
+    request: Request
+    rows: tuple[ProfileRow, ...]
+    outputs: dict[str, Any]
+    """Outputs by name, in their own types."""
+
+    def given(self) -> int:
+        """Return how many numbers the call's inputs and outputs hold."""
+        return sum(each.size for each in self.request.inputs)
+
+    def numbers(self, allowed: Collection[str]) -> dict[str, int]:
+        """Return on how many numbers each operator worked that is not allowed."""
+        counted = {
+            row.name.removeprefix("numbers "): row for row in self.rows if row.name.startswith("numbers ")
+        }
+        return {name: row.calls for name, row in counted.items() if name not in allowed}
 
 
 def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tuple[Flag, ...]:
@@ -87,21 +117,30 @@ def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tu
     named = _in_source(built, part.function, allowed, with_calls=not allows_all)
     if named and bench.device.card is not None:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
-    rows, said, much = [row for _, rows, _ in right.values() for row in rows], "", []
+    rows, said = [row for _, rows, _ in right.values() for row in rows], ""
     needs_kernel = device.autograd is None or device.autograd.language != "pytorch"
+    played: list[Replay] = []
     if play and needs_kernel and not bench.device.place.zygote.blind:
         played, said = play_again(marker, [(case, trace) for case, _, trace in right.values()])
-        rows += [row for profile, _ in played for row in profile]
-        much = [told for profile, given in played for told in _computed(profile, given)]
-    names = _of("op ", rows)
     if allows_all:
-        ran = [name for name in names if ATTENTION.search(name)]
+        ran = [name for name in _of("op ", rows) if ATTENTION.search(name)]
     else:
-        ran = [name for name in names if name not in allowed and not _is_plain(name)]
-        often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
-        ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC - allowed]
+        replayed = {each.case for each in played}
+        unplayed = [each for name, (_, each, _) in right.items() if name not in replayed]
+        ran = [
+            name
+            for each in unplayed
+            for name in _of("op ", each)
+            if name not in allowed and not _is_plain(name)
+        ]
+        ran += [name for each in played for name in _computing(each, allowed)]
+        often = [row for each in (*unplayed, *(one.rows for one in played)) for row in each]
+        often = [row for row in often if row.calls >= MOST_ARITHMETIC]
+        ran += [f"{name} (many times)" for name in _of("op ", often) if name in _ARITHMETIC - allowed]
         if not _ARITHMETIC & set(device.library_operators):
-            ran += much[:1]
+            ran += [much for each in played for much in _much(each, device.library_operators)][:1]
+            ran += _without_kernels(marker, played) if not ran else []
+        ran = [*dict.fromkeys(ran)]
     if ran:
         found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
@@ -116,14 +155,12 @@ def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tu
     return tuple(found)
 
 
-def play_again(
-    marker: Marker, calls: Sequence[tuple[Case, str]]
-) -> tuple[list[tuple[tuple[ProfileRow, ...], int]], str]:
-    """Play the traces of right calls on other inputs of the same sizes. Returns what each called and how many numbers
-    it was given, and why one of them is no work of the file's kernels, "" where all are."""
+def play_again(marker: Marker, calls: Sequence[tuple[Case, str]]) -> tuple[list[Replay], str]:
+    """Play the traces of right calls on other inputs of the same sizes. Returns the replays, and why one of them is no
+    work of the file's kernels, "" where all are."""
     bench, part = marker.bench, marker.part
     assert bench.device is not None
-    profiles: list[tuple[tuple[ProfileRow, ...], int]] = []
+    played: list[Replay] = []
     with bench.device.player(part, call_timeout_s=bench.call_timeout_s(bench.shape)) as session:
         for case, trace in calls:
             other = replace(case, seed=_other_seed(part, case))
@@ -131,21 +168,61 @@ def play_again(
             if all(bool((each == inputs[name]).all()) for name, each in marker.inputs_of(case)[1].items()):
                 continue  # The distribution draws nothing.
             request = binding.request(part, shape, inputs)
-            call = session.call(replace(request, echo=True, more={**request.more, "trace": trace}))
-            profiles.append((call.profile, sum(each.size for each in request.inputs)))
+            request = replace(request, echo=True, more={**request.more, "trace": trace, "ablate": False})
+            call = session.call(request)
+            played.append(Replay(case.name, request, call.profile, _written(part, inputs, call)))
             if call.status != "ok":
                 why = call.message or call.signal_name or call.status
-                return profiles, f"its kernels could not be called apart from the file: {why}"
+                return played, f"its kernels could not be called apart from the file: {why}"
             if part.outputs and not any(row.name.startswith("launch ") for row in call.profile):
                 if all(output.value.size <= 1 for output in marker.expected(inputs, shape).values()):
                     continue  # The softmax of one number is 1, and needs no kernel.
-                return profiles, "no kernel of the file was launched"
+                return played, "no kernel of the file was launched"
             if not marker.mark(case.name, shape, inputs, call, explain=False).ok:
-                return profiles, (
+                return played, (
                     "the operators and kernels that its call went through give a wrong result on other inputs: "
                     "numbers came in another way"
                 )
-    return profiles, ""
+    return played, ""
+
+
+def _written(part: Part, inputs: Mapping[str, Any], call: Call) -> dict[str, Any]:
+    """Return the part's outputs as the call left them."""
+    echoes = dict(zip(binding.tensor_names(part, inputs), call.echoes, strict=False))
+    return {name: echoes[name] for name in part.outputs if name in echoes}
+
+
+def _without_kernels(marker: Marker, played: Sequence[Replay]) -> list[str]:
+    """Name an output that torch computed and kernels only moved: it comes out right where each number that a kernel
+    computes is lost. Calls in which torch works on few numbers are not played again."""
+    bench, part = marker.bench, marker.part
+    assert bench.device is not None and part.device is not None
+    work = [sum(each.numbers(part.device.library_operators).values()) for each in played]
+    least = [min((out.size for out in each.outputs.values()), default=0) * LEAST_SHARE for each in played]
+    if not any(done > max(LEAST_GIVEN, few) for done, few in zip(work, least, strict=True)):
+        return []
+    right, every = Counter[str](), Counter[str]()
+    with bench.device.player(part, call_timeout_s=PATIENCE * bench.call_timeout_s(bench.shape)) as session:
+        for each, done, few in zip(played, work, least, strict=True):
+            every.update({name: int(_counts(out).sum()) for name, out in each.outputs.items()})
+            if done <= max(LEAST_GIVEN, few):
+                continue
+            call = session.call(replace(each.request, more={**each.request.more, "ablate": True}))
+            if call.status != "ok":
+                break
+            for name, found in _written(part, part.inputs, call).items():
+                out = each.outputs[name]
+                right[name] += int((_counts(out) & (out == found)).sum())
+    return [
+        f"{name}, which comes out the same without what kernels compute"
+        for name in every
+        if right[name] > MOST_WITHOUT * every[name]
+    ]
+
+
+def _counts(output: Any) -> Any:
+    """Return which numbers of an output say something: 0 and NaN do not."""
+    return (output != 0) & (output == output)
 
 
 def _other_seed(part: Part, case: Case) -> int:
@@ -154,12 +231,24 @@ def _other_seed(part: Part, case: Case) -> int:
     return (case.seed + OTHER_SEED + zlib.crc32(known)) % (1 << 31)
 
 
-def _computed(rows: Sequence[ProfileRow], given: int) -> list[str]:
-    """Name what torch computes in a call where that is far more than its inputs and outputs hold."""
-    numbers = [row.calls for row in rows if row.name.removeprefix("numbers ") in _ARITHMETIC | _CHOOSING]
-    if sum(numbers) <= MOST_COMPUTED * max(given, LEAST_GIVEN):
+def _computing(played: Replay, allowed: Collection[str]) -> list[str]:
+    """Name operators that do more than plain ones, on more numbers than any call may."""
+    numbers = played.numbers(allowed)
+    found = {name: count for name, count in numbers.items() if name not in WEIGHTS and not _is_plain(name)}
+    return list(found) if sum(found.values()) > LEAST_GIVEN else []
+
+
+def _much(played: Replay, allowed: Collection[str]) -> list[str]:
+    """Name what plain operators compute in a call where that is more than its inputs and outputs hold."""
+    numbers, given = played.numbers(allowed), played.given()
+    total = sum(
+        count * WEIGHTS.get(name, 1)
+        for name, count in numbers.items()
+        if name in {*WEIGHTS, *PLAIN} or _is_plain(name)
+    )
+    if total <= MOST_COMPUTED * max(given, LEAST_GIVEN):
         return []
-    return [f"{sum(numbers)} numbers elementwise, where the tensors of the call hold {given}"]
+    return [f"{total} numbers elementwise, where the tensors of the call hold {given}"]
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:
