@@ -1,7 +1,7 @@
 """Operators of a neural network, forward and backward: element by element, matrix products, images, losses, SGD.
 
-Backward functions add to the gradients that they are given. A distribution is named by what the operands are, and by
-what their numbers are like where these are not uniform in [-2, 2] with gradients that hold something before the call.
+Backward functions add to the gradients that they receive. A distribution is named by its operands. A kind stands
+before the operands where the numbers are not uniform in [-2, 2], or where the gradients are 0 before the call.
 """
 
 from __future__ import annotations

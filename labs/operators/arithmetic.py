@@ -1,6 +1,6 @@
-"""The operators and their gradients in NumPy, in the type of what they are given: float64 for expected values.
+"""The operators and their gradients in NumPy, in the type of their inputs: float64 for expected values.
 
-What a convolution reads is said by a `Taps`: the rows and columns of the image that each place and each row and column
+`Taps` describes the reads of a convolution: the rows and columns of the image that each place and each row and column
 of the filter meet. Mistakes in indices are other taps (`labs.operators.suspects.images`).
 """
 
@@ -15,7 +15,7 @@ Shape = Mapping[str, int]
 
 
 def summed_to(x: Array, rows: int, columns: int) -> Array:
-    """A gradient (R, C) of what was broadcast from (rows, columns), which are 1 or as in x: all uses added up."""
+    """Sum a gradient (R, C) over the broadcast uses of an operand (rows, columns), whose sizes are 1 or as in x."""
     x = x.sum(0, keepdims=True) if rows == 1 else x
     return x.sum(1, keepdims=True) if columns == 1 else x
 
@@ -25,7 +25,8 @@ def summed_to(x: Array, rows: int, columns: int) -> Array:
 
 @dataclass(frozen=True)
 class Taps:
-    """`rows` int (OH, K) and `columns` int (OW, K): where in the image, from 0; what is outside of it reads as 0."""
+    """Indices in the image that a convolution reads: `rows` int (OH, K) and `columns` int (OW, K), from 0. Outside of
+    the image the value is 0."""
 
     rows: Array
     columns: Array
@@ -53,7 +54,7 @@ def out_size(s: Shape) -> tuple[int, int]:
 
 
 def seen(x: Array, t: Taps) -> Array:
-    """What each place sees: (N, OH, OW, C, K, K)."""
+    """Return the part of the image under the filter at each place: (N, OH, OW, C, K, K)."""
     height, width = x.shape[2:]
     rows, columns = t.rows[:, None, :, None], t.columns[None, :, None, :]
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
@@ -102,7 +103,7 @@ def pooled(x: Array, s: Shape) -> tuple[Array, Array]:
 
 
 def place_in_plane(place_in_window: Array, s: Shape) -> Array:
-    """From a place in its window (N, C, OH, OW) to h * width + w in the plane."""
+    """Convert a place in its window (N, C, OH, OW) to h * width + w in the plane."""
     down, right = np.divmod(place_in_window, s["side"])
     height, width = place_in_window.shape[2:]
     rows = np.arange(height)[:, None] * s["step"] + down
@@ -120,7 +121,7 @@ def scattered(dy: Array, index: Array, shape: tuple[int, ...]) -> Array:
 
 
 def log_softmax(x: Array) -> Array:
-    """Of each row."""
+    """Return the logarithm of the softmax of each row."""
     below = x - x.max(1, keepdims=True)
     return below - np.log(np.exp(below).sum(1, keepdims=True))
 

@@ -17,9 +17,9 @@ from . import arithmetic
 Shape = Mapping[str, int]
 
 BOUND = 2.0
-"""Numbers are uniform in [-BOUND, BOUND], if their kind says nothing else."""
+"""Numbers are uniform in [-BOUND, BOUND] unless their kind differs."""
 LARGE = 1000.0
-"""Of logits whose exponentials overflow a float by far."""
+"""Size of logits whose exponentials overflow a float by far."""
 LEVELS = 3
 """Numbers that differ, in inputs with ties."""
 
@@ -58,7 +58,7 @@ class _Drawing:
         return self.draws.uniform(size, -BOUND, BOUND)
 
     def gradient(self, *size: int) -> Array:
-        """What a gradient holds before the call."""
+        """Return a gradient's content before the call."""
         held = self.draws.uniform(size, -BOUND, BOUND)
         return np.zeros(size, np.float32) if self.kind == "fresh" else held
 

@@ -1,9 +1,10 @@
-"""What a student's own forward function says of the gradient that a wrong backward function gave.
+"""Comparison of a wrong gradient with the slope of the student's own forward function.
 
-The loss L = sum of dO * forward(X), or forward(X) itself where it is a loss, has the slope (L(x + h) - L(x - h)) / 2h
-along one element x. Two calls of the student's forward function give it; it is held beside what their backward function
-added and what it should have added. Where forward is linear in x, or square, any h will do. Elsewhere h is smaller, and
-an element whose slope in float64 is not the right gradient (at a tie, at a corner) tells nothing.
+The loss is L = sum of dO * forward(X), or forward(X) itself where that is a loss. Its slope along one element x is
+(L(x + h) - L(x - h)) / 2h. Two calls of the student's forward function give the slope. It is compared with the
+gradient that their backward function added, and with the right one. Where forward is linear or quadratic in x, any h
+will do. Elsewhere h is smaller. An element is skipped if its slope in float64 is not the right gradient (at a tie, at
+a corner).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RESULT = ""
 
 @dataclass(frozen=True)
 class Point:
-    """An element of a gradient: what was added to it, and what should have been."""
+    """An element of a gradient: the number that was added to it, and the right one."""
 
     at: tuple[int, ...]
     added: float
@@ -38,8 +39,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Slopes:
-    """`forward` is the part whose function is called, `operands` say what each gradient belongs to, `upstream` is the
-    input with the gradient of its result ("" for a loss), and `step` is h."""
+    """Settings of the finite differences. `forward` is the part whose function is called. `operands` maps each
+    gradient to its operand. `upstream` is the input with the gradient of the result ("" for a loss), and `step` is h.
+    """
 
     forward: str
     operands: Mapping[str, str]
@@ -53,8 +55,8 @@ class Slopes:
         actual: Mapping[str, Array],
         right_forward: Forward,
     ) -> Inquiry | None:
-        """Calls that show the slope at a few wrong elements of the first wrong gradient; `right_forward` computes in
-        float64."""
+        """Return calls that show the slope at a few wrong elements of the first wrong gradient. `right_forward`
+        computes in float64."""
         wrong = [name for name in self.operands if not compare(expected[name], actual[name]).ok]
         if not wrong:
             return None
@@ -84,7 +86,7 @@ class Slopes:
         return f"{first}{''.join(word.capitalize() for word in others)}Forward"
 
     def _moved(self, inputs: Inputs, operand: str, at: tuple[int, ...]) -> list[dict[str, Array]]:
-        """The inputs with one element larger, and smaller, by h."""
+        """Return the inputs with one element larger, and smaller, by h."""
         moved = []
         for step in (self.step, -self.step):
             changed = inputs[operand].copy()
@@ -100,7 +102,7 @@ class Slopes:
         at: tuple[int, ...],
         results: Sequence[Array],
     ) -> tuple[float, float]:
-        """The slope, and what it may be off by, of two results of a forward function."""
+        """Return the slope from two results of a forward function, and its possible error."""
         above, below = results
         run = float(moved[0][operand][at]) - float(moved[1][operand][at])
         weight = inputs[self.upstream].astype(np.float64) if self.upstream else np.ones(1)
@@ -115,7 +117,7 @@ class Slopes:
 
 
 def _furthest(held: Array, expected: Expected, actual: Array) -> list[Point]:
-    """The elements whose gradient is furthest from right, of those that are numbers."""
+    """Return the finite elements whose gradient is furthest from right."""
     error = np.where(np.isfinite(actual), abs(actual - expected.value), -1.0)
     found = []
     for place in np.argsort(error, axis=None)[::-1][:TRIED]:
@@ -133,7 +135,7 @@ def _agree(one: float, other: float, off: float) -> bool:
 def _sentence(
     function: str, name: str, points: Sequence[Point], slopes: Sequence[tuple[float, float]]
 ) -> str:
-    """What the slopes say, told of the first of them; "" where they do not say the same."""
+    """Return a sentence about the slopes, with the numbers of the first; "" if they do not agree."""
     as_right = [_agree(slope, point.right, off) for point, (slope, off) in zip(points, slopes, strict=True)]
     as_added = [_agree(slope, point.added, off) for point, (slope, off) in zip(points, slopes, strict=True)]
     point, (slope, _) = points[0], slopes[0]

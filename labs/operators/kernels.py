@@ -1,7 +1,7 @@
-"""Kernels of which it is known what must become of them: the master with one named edit. For the staff, not handed out.
+"""Kernels with known verdicts: the master with one named edit. For the staff, not handed out.
 
-`python -m grader selftest --lab operators` judges them all. WRONG have the codes that name their mistake, RIGHT are
-other honest ways to write the same, which must pass in time too.
+`python -m grader selftest --lab operators` judges them all. WRONG have the codes that name their mistake. RIGHT are
+other honest ways to write the same, which must also pass in time.
 """
 
 from __future__ import annotations
@@ -73,5 +73,5 @@ def edited(source: str, mutation: Mutation) -> str:
 def side_by_side(
     assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
-    """Some of them in one file, which compiles once, and a part for each."""
+    """Return one file with all of these edits, which compiles once, and a part for each."""
     return mutations.side_by_side(master, _FUNCTIONS, made), mutations.parts_of(assignment, made)

@@ -1,11 +1,15 @@
 """Expected results of each operator, in float64 with an error budget, and its known mistakes.
 
-An operator that is linear in each operand is a sum of products. In whatever order a float32 kernel adds n of them, it
-is off by n roundings of the sum of their magnitudes at most (Higham, Accuracy and Stability of Numerical Algorithms,
-2002, section 3.1), and roundings that do not all go one way come to a multiple of sqrt(n) of them (Higham and Mary, A
-new approach to probabilistic rounding error analysis, 2019). Each rounding is relative to the sum so far. In an order
-that does not look at the numbers, of which most are drawn at random, that hardly goes beyond the whole sum by more
-than some times the root of the terms' squares. A gradient that is added to counts what was there as one more term.
+An operator that is linear in each operand is a sum of products. A float32 kernel adds n of them. Its error is at most
+n roundings of the sum of their magnitudes, in any order (Higham 2002). Roundings that do not all go one way amount to
+a multiple of sqrt(n) of them (Higham and Mary 2019).
+
+Each rounding is relative to the sum so far. Most of the numbers are drawn at random, and the order of additions does
+not depend on them. So the sum so far hardly exceeds the whole sum by more than a few times the root of the terms'
+squares. A gradient that is added to counts its old value as one more term.
+
+Sources: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1. Higham and Mary, A new approach to
+probabilistic rounding error analysis, 2019.
 """
 
 from __future__ import annotations
@@ -68,11 +72,11 @@ class Operator(Oracle):
 
     @abstractmethod
     def values(self, x: Inputs, s: Shape) -> Values:
-        """What is returned, and gradients without what they held before, by name; in the type of the inputs."""
+        """Return the output, and gradients without their old content, by name, in the type of the inputs."""
 
     @abstractmethod
     def terms(self, s: Shape) -> Mapping[str, int]:
-        """Return the number of terms that each of these is a sum of."""
+        """Return the number of terms that each output sums."""
 
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         x = in_double(inputs)
@@ -99,7 +103,7 @@ class Operator(Oracle):
 
 
 def roundings(terms: int) -> float:
-    """By how many roundings a sum of so many terms may be off."""
+    """Return the number of roundings by which a sum of `terms` terms may be off."""
     return min(terms, _LAMBDA * terms**0.5) + _MORE
 
 
@@ -333,8 +337,8 @@ class CrossEntropy(OfLogits):
 
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         value = self.values(in_double(inputs), shape)[RESULT]
-        # A row's loss is a difference of numbers as large as its logits, or a logarithm whose argument has the
-        # relative error of the exponentials' arguments.
+        # A row's loss is a difference of numbers as large as its logits, or a logarithm. The argument of the
+        # logarithm has the relative error of the exponentials' arguments.
         size = 1 + 4 * float(abs(inputs["X"]).max()) + float(value[0])
         return {RESULT: Expected(value, UNIT_ROUNDOFF * roundings(self.terms(shape)[RESULT]) * size)}
 

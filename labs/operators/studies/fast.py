@@ -21,16 +21,17 @@ def kernels(folder: Path, level: str = "") -> SourceReference:
 
 
 def flags(level: str) -> tuple[str, ...]:
-    """What the compiler is told for one of LEVELS; nothing for ""."""
+    """Return the compiler flags for one of LEVELS; none for ""."""
     return LEVELS.get(level, ())
 
 
 def all_levels(folder: Path) -> tuple[SourceReference, ...]:
-    """What a handout holds compiled: an object for each of LEVELS, one for other processors than x86-64."""
+    """Return the objects that a handout holds compiled: one for each of LEVELS, or one for processors other than
+    x86-64."""
     levels = LEVELS if platform.machine().lower() in X86 else ("",)
     return tuple(kernels(folder, level) for level in levels)
 
 
 def widest(levels: Iterable[str]) -> str:
-    """The last of LEVELS that is among a processor's, "" where none is."""
+    """Return the last of LEVELS that the processor has, or ""."""
     return next((level for level in reversed(LEVELS) if level in levels), "")

@@ -1,18 +1,19 @@
 """`ladder PART`: a part's kernel between the course's reference, fast C++, PyTorch's operator and the machine's limit.
 
-Theory of operation. All of them are called by the same protocol, with the same sizes and threads, each in a process of
-its own: the student's file, reference.cpp and fast.cpp as programs without torch, PyTorch in a process that has it. A
-rung is measured only when it is right: on every case of the part as any submission, and once more before each of its
-times, with fresh inputs. In each round all are measured twice, in an order and then in its reverse
-(`grader.study.laboratory`). Handing over tensors takes longer than many a kernel. So a time is the difference of two
-requests, one for a single call and one for many on the same tensors, over the number of calls between them; what a call
-costs that computes nothing is taken off. Whatever fits into a cache is in it then. With a wall clock the best of three
-counts.
+Theory of operation. All kernels are called by the same protocol, with the same sizes and threads, each in a process
+of its own. The student's file, reference.cpp and fast.cpp are programs without torch; PyTorch's process has it. A
+rung is measured only when it is right: on every case of the part, as any submission, and once more before each of its
+times, with fresh inputs.
 
-The limit is the longer of two times (`labs.operators.studies.limits`): that of the part's operations at the measured
-peak of multiply-adds, and that of its bytes. The latter is that of a loop which moves as many and computes next to
-nothing, measured in the same rounds and in the same way, so that what fits into a cache is there, too: a copy, or where
-a part only adds to what it is given, a += b.
+In each round all are measured twice, in an order and then in its reverse (`grader.study.laboratory`). Transferring
+tensors takes longer than many kernels. So two requests are timed, one for a single call and one for many on the same
+tensors. A time is their difference over the number of additional calls. The cost of a call that computes nothing is
+subtracted. Data that fits into a cache is cached then. With a wall clock the best of three counts.
+
+The limit is the longer of two times (`labs.operators.studies.limits`): the time of the part's operations at the
+measured peak of multiply-adds, and the time of its bytes. The latter is measured with a loop that moves as many bytes
+and computes next to nothing. It runs in the same rounds and in the same way, caches included. The loop is a copy, or
+a += b for a part that only adds to its input.
 """
 
 from __future__ import annotations
@@ -60,19 +61,20 @@ from .limits import Work
 REFERENCE, YOURS, PYTORCH, FAST = "course reference", "yours", "PyTorch", "fast C++"
 COLUMNS = ("kernel", "ms", "ms q1", "ms q3", "time / yours", "q1", "q3", "% of the limit", "note")
 BUILD_TIMEOUT_S = 600.0
-"""PyTorch's headers take a minute where the machine is busy."""
+"""Time limit for a build: PyTorch's headers take a minute on a busy machine."""
 LONG_ENOUGH_S, MOST_REPEATS = 0.01, 1 << 14
-"""Calls in a row are as many as take about so long."""
+"""Least time of a series of calls, in seconds, and the most calls in it."""
 MOST_REPEATED_S = 30.0
 SHORTEST_SHARE = 0.2
-"""What a kernel's own time must be of that of a call that does nothing: two near equals' difference says little."""
+"""Least share of a kernel's own time in the time of an empty call. Below it, the difference of two nearly equal times
+means little."""
 MOVING = "moving"
 NOTHING_WITH_TORCH = f"{sources.NOTHING} with torch"
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One kernel. `net_ms` has the time of a call for each round; () where there is `trouble`, why it was not
+    """One kernel. `net_ms` has the time of a call for each round. It is () if `trouble` says why the kernel was not
     measured."""
 
     name: str
@@ -83,8 +85,8 @@ class Rung:
 
 @dataclass(frozen=True)
 class Limit:
-    """What the machine could do at the best: the time of the operations at the peak, and in each round that of a loop
-    which moves the bytes."""
+    """Best possible times on this machine: of the operations at peak rate, and in each round of a loop that moves the
+    bytes."""
 
     work: Work
     peak_flops_per_s: float
@@ -101,7 +103,7 @@ class Limit:
 
     @property
     def loop(self) -> str:
-        """What moves the bytes."""
+        """Return the loop that moves the bytes."""
         return "a += b" if self.work.in_place else "a copy"
 
     def rung(self) -> Rung:
@@ -210,7 +212,7 @@ def quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel before it was measured: its bench and part, or `trouble`, why there is none."""
+    """A kernel before its measurement: its bench and part, or in `trouble` the reason why it has none."""
 
     name: str
     part: Part
@@ -224,7 +226,7 @@ class Candidate:
 
     @property
     def nothing(self) -> str:
-        """What is called beside it and computes nothing, in the same kind of process."""
+        """Return the function that computes nothing, in the same kind of process."""
         return NOTHING_WITH_TORCH if self.with_torch else sources.NOTHING
 
 
@@ -280,7 +282,7 @@ def _of_torch(mine: Bench) -> tuple[Bench, str]:
 def measure(laboratory: Laboratory, part: Part) -> Ladder:
     """Check all kernels of the part, and time the right ones beside the machine's limit.
 
-    Raises KitError where this machine cannot build or run what the kit itself needs.
+    Raises KitError if this machine cannot build or run the kit's own programs.
     """
     settings = laboratory.settings
     speed = facts.measure()
@@ -319,7 +321,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
 
 
 class _Rounds:
-    """Calls all kernels in turn, and beside them what computes nothing, and what moves the bytes."""
+    """Calls of all kernels in turn, with an empty call and a loop that moves the bytes beside them."""
 
     def __init__(self, laboratory: Laboratory, part: Part, kernels: list[Candidate], level: str) -> None:
         self.laboratory, self.part, self.kernels, self.level = laboratory, part, kernels, level
@@ -371,7 +373,7 @@ class _Rounds:
         return max(sample.wall_s if self.clock == "wall" else sample.cpu_s or 0.0, SHORTEST_S)
 
     def _callers(self) -> dict[str, Callable[[], Sample]]:
-        """For each kernel, and what stands beside them, a function that gives the time of one call."""
+        """Return, for each kernel and for the calls beside them, a function that measures the time of one call."""
         settings = self.settings
         seed = secrets.randbits(60) if settings.seed is None else settings.seed
         mine = self.laboratory.bench(Variant(YOURS, self.part, settings.sizes))
@@ -406,8 +408,8 @@ class _Rounds:
     def _checked(
         self, drawn: TimedInputs, session: Session, timed: Callable[[], Sample]
     ) -> Callable[[], Sample]:
-        """The same, after a call whose answer is held against the oracle. Calls in a row add to gradients again and
-        again, which nobody expects."""
+        """Return the same function, preceded by a call whose output is compared with the oracle. The timed calls add
+        to gradients repeatedly, so their results are not checked."""
 
         def call() -> Sample:
             drawn.sample(session, is_reference=False)
@@ -416,7 +418,7 @@ class _Rounds:
         return call
 
     def _repeated(self, session: Session, asked: Request) -> Callable[[], Sample]:
-        """A function that gives the time of one call, from many in a row and one alone."""
+        """Return a function that measures the time of one call, from many in a row and one alone."""
         repeats = 0
 
         def once() -> Sample:
@@ -451,7 +453,7 @@ def judged_by(part: Part, settings: Settings) -> tuple[Clock, int]:
 
 
 def _calls(session: Session, asked: Request, times: int) -> Sample:
-    """So many calls with the same tensors: those of a table, one for each row, of which nothing is read."""
+    """Call `times` times with the same tensors, as a table with a row for each call, and read no results."""
     from grader.core.arrays import np
 
     rows = np.zeros((times, 1))

@@ -26,8 +26,8 @@ WHOLE = frozenset({"labels", "indices", "index"})
 
 @dataclass(frozen=True)
 class Work:
-    """`operations` as the module's text counts them; bytes that have to be read, and written. `in_place`: whatever is
-    written was read before, as of a gradient that is added to."""
+    """Work of one call. `operations` are counted as the module's text says; bytes are those that must be read, and
+    written. `in_place`: all that is written was read before, as with a gradient that is added to."""
 
     operations: int
     read_bytes: int
@@ -40,7 +40,7 @@ class Work:
 
 
 def work(part: Part, shape: Shape) -> Work:
-    """What one call of a part has to do."""
+    """Return the work of one call of a part."""
     read = written = 0
     for name, dims in _tensors(part).items():
         size = math.prod(evaluate_int(dim, shape) for dim in dims)

@@ -29,7 +29,7 @@ def _beyond(values: Array, count: int, behind: float = np.nan) -> Array:
 
 
 def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
-    """Those of O = `combine`(A, B)."""
+    """Register mistakes of O = `combine`(A, B)."""
 
     @mistakes.gives(
         "broadcast_wrong_axis",
@@ -76,7 +76,7 @@ def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, ot
 
 
 def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]) -> None:
-    """Those of dB, where `terms` (R, C) are what each use of B's elements adds."""
+    """Register mistakes of dB. `terms` (R, C) are the addends from each use of B's elements."""
 
     def shared(s: Situation) -> bool:
         return s.sizes["R"] * s.sizes["C"] > s.sizes["RB"] * s.sizes["CB"]

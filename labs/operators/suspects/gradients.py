@@ -11,7 +11,7 @@ from .registry import Mistakes, added
 
 
 def common(mistakes: Mistakes, *names: str) -> None:
-    """Those of a function that adds to these gradients."""
+    """Register mistakes of a function that adds to these gradients."""
     for name in names:
 
         @mistakes.gives(

@@ -35,9 +35,10 @@ def _products(
     sum_of: str,
     more: Callable[[Situation], Array | float] = lambda s: 0.0,
 ) -> None:
-    """Those of a product (rows, terms) x (terms, columns), which is added to `output`, or returned where that is "".
+    """Register mistakes of a product (rows, terms) x (terms, columns), which is added to `output`, or returned if
+    that is "".
 
-    `left` and `right` are the operands' names, `sum_of` what the sum goes over; `more` is added to all elements.
+    `left` and `right` are the operands' names, `sum_of` names the summed index; `more` is added to all elements.
     """
 
     def register(code: str, words: str) -> Callable[[Callable[[Array, Array], Array | None]], None]:

@@ -1,4 +1,4 @@
-"""How mistakes are noted down: by the output that they are about, as that output or as what was added to a gradient."""
+"""Registration of mistakes by the output that they concern, as that output or as the addend of a gradient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Mistakes:
         return tuple(self._known)
 
     def gives(self, code: str, words: str, output: str = "") -> Callable[[Predictor], Predictor]:
-        """A decorator for what predicts an output: the one of that name, or what is returned."""
+        """Return a decorator for a function that predicts an output: the named one, or the returned one."""
 
         def register(predict: Predictor) -> Predictor:
             def of_output(s: Situation) -> Array | None:
@@ -34,7 +34,7 @@ class Mistakes:
         return register
 
     def adds(self, output: str, code: str, words: str) -> Callable[[Predictor], Predictor]:
-        """A decorator for what predicts the gradient that is added to an input of this name."""
+        """Return a decorator for a function that predicts the gradient added to the input of this name."""
 
         def register(predict: Predictor) -> Predictor:
             def held_and_more(s: Situation) -> Array | None:
@@ -50,5 +50,5 @@ class Mistakes:
 
 
 def added(s: Situation) -> Array:
-    """What should have been added to the gradient that is looked at."""
+    """Return the right addend of the gradient in question."""
     return s.expected - s.inputs[s.output]

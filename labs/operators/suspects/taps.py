@@ -11,7 +11,7 @@ from grader.judge.diagnosis.fitting import Situation
 from .. import arithmetic
 from ..arithmetic import Taps
 
-#: Code, words and which numbers of the image the places and taps meet: None where that is no mistake.
+#: Code, words, and the taps of the mistake: None where it would change nothing.
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
         "padding_ignored",

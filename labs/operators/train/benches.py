@@ -29,7 +29,7 @@ Start = Callable[[int], StudentOperators]
 
 
 class Unfit(Exception):
-    """The file cannot be trained with, by its own fault: what to tell."""
+    """The file cannot be used for training, by its own fault. The message is for the student."""
 
 
 class _LongBench(Bench):
@@ -42,11 +42,12 @@ class _LongBench(Bench):
 
 @contextmanager
 def opened(assignment: Assignment, source: Path, wanted: dict[str, Operation]) -> Iterator[Start]:
-    """Build the file; gives a function from a number of threads to operators in a fresh runner, and ends
-    all runners.
+    """Build the file, and yield a function that maps a number of threads to operators in a fresh runner. End all
+    runners afterwards.
 
-    Raises Unfit where the file does not compile, cannot be loaded or lacks one of the functions `wanted`; KitError
-    where the machine cannot build it.
+    Raises:
+        Unfit: the file does not compile, cannot be loaded or lacks one of the functions `wanted`.
+        KitError: the machine cannot build it.
     """
     made = make(assignment, source, Options())
     if made.judged.waits_for:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 MODELS = ("mlp", "cnn")
 DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
 HELD_OUT_SHARE = 6
-"""One of so many drawn digits is held out."""
+"""One in this number of drawn digits is held out."""
 DEFAULT_SEED, DEFAULT_BATCH, DEFAULT_LOCKSTEP = 1, 128, 200
 MOST_EPOCHS, MOST_BATCH, MOST_LOCKSTEP, MOST_THREADS = 1000, 4096, 1_000_000, 1024
 LARGEST_RATE = 100.0
 MOST_PRINTED = 20
-"""Lines that are shown of what the student's functions print."""
+"""Limit of the printed lines of the student's functions."""
 
 
 def parser() -> Parser:
@@ -172,7 +172,7 @@ class _Study:
         self.about = options.about({})
 
     def cap(self) -> str:
-        """One line about numbers of threads that there are no cores for; "" where there are."""
+        """Return one line about numbers of threads that exceed the number of cores; "" if none do."""
         beyond = [str(count) for count in self.asked if count > self.cores]
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
         return f"This machine has {cores}: {' and '.join(beyond)} threads are left out" if beyond else ""

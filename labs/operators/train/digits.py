@@ -1,14 +1,14 @@
-"""Digits drawn by the kit: 28 x 28 pixels, in MNIST's style and of any number, from a seed and nothing else.
+"""Digits drawn by the kit: 28 x 28 pixels, in MNIST's style, in any number, determined by a seed alone.
 
 Theory of operation. Each digit has some shapes, a shape is one to three strokes, and a stroke is a chain of straight
-lines and arcs, along which points lie at equal distances. Every image draws a shape, bends it by a slow wave, and
+lines and arcs. Points lie along them at equal distances. Every image draws a shape, bends it by a slow wave, and
 turns, shears, stretches and moves it. The ink at pixel (r, c) is the sum of a Gaussian of the distance to each point:
 
     ink(r, c) = w * sum over p of exp(-(r - y_p)^2 / 2 s^2) exp(-(c - x_p)^2 / 2 s^2)
 
-which is a product of two matrices, (28, P) and (P, 28), for each image: no pixel looks at all strokes. With w = h / (s
-sqrt(2 pi)) for points at a distance h the sum is 1 on a straight line, however densely its points lie. Ink beyond full
-is cut off, as a pen's is; then come blots, gaps and noise.
+This is a product of two matrices, (28, P) and (P, 28), for each image, which replaces a loop over all points for each
+pixel. Points lie at a distance h, and w = h / (s sqrt(2 pi)). The sum is then 1 on a straight line, at any density of
+points. Ink beyond full is cut off, as a pen's is. Then blots, gaps and noise are added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLASSES = 10
 POINTS = 72
 """Points on all strokes of a digit."""
 BLOCK = 512
-"""Images that are drawn at a time: what they need stays in the cache."""
+"""Images that are drawn at a time: their data stays in the cache."""
 #: How much images vary: standard deviations, or bounds "from, to".
 TURN_RADIANS, SHEAR, SHIFT_PIXELS, WAVE = 0.14, 0.18, 1.15, 0.04
 HEIGHT_PIXELS, WIDTH_SHARE, PEN_PIXELS = (15.5, 21.0), (0.6, 1.0), (0.65, 1.5)
@@ -113,7 +113,7 @@ class Digits:
 
 
 def draw(count: int, seed: int) -> Digits:
-    """So many digits of a seed, as many of each as of any other, give or take one, in random order.
+    """Draw `count` digits from a seed in random order, with equal numbers of each digit, up to one.
 
     The same seed gives the same images; where another processor rounds exp() otherwise, a pixel may differ by 1.
     """
@@ -145,8 +145,8 @@ def _bells(distance: Array, pen: Array) -> Array:
 
 
 def _placed(path: Array, random: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Points (n, P, 2) of the unit square as columns and rows of an image, and the pixels that one length of the
-    square takes, on average over directions."""
+    """Map points (n, P, 2) of the unit square to columns and rows of an image. Also return the length of the unit
+    square's side in pixels, on average over directions."""
     n = len(path)
     path = path - 0.5
     wave = random.normal(0, WAVE, (n, 2, 1)).astype(np.float32)
@@ -165,7 +165,7 @@ def _placed(path: Array, random: np.random.Generator) -> tuple[Array, Array, Arr
 
 
 def _aged(ink: Array, random: np.random.Generator) -> Array:
-    """What paper and scanner do: ink is cut off where it is full, some images get a blot or a gap, all get noise."""
+    """Imitate paper and scanner: cut off ink where it is full, add a blot or a gap to some images, and noise to all."""
     n = len(ink)
     pixels = np.arange(SIDE, dtype=np.float32)[:, None]
     place = random.uniform(2, SIDE - 3, (n, 2, 1, 1)).astype(np.float32)

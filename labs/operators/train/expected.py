@@ -1,16 +1,16 @@
-"""What PyTorch answers to a call that the student's function was given, and how far float32 may be from that.
+"""PyTorch's results for the calls of the student's functions, and the error that float32 may have in them.
 
-Each call is computed again, from the very same inputs, by PyTorch in float64; so whatever deviates is this function's
-own doing, and not that of one before it. A sum of n products of float32 numbers, rounded at each step in whatever
-order, is off by at most about
+PyTorch computes each call again in float64, from the same inputs. A deviation is therefore this function's own fault,
+and not that of an earlier one. A sum of n products of float32 numbers, rounded at each step in any order, is off by
+at most about
 
     u (LIKELY sqrt(n) + STEPS) sum |a_k b_k|,    u = 2^-24
 
-unless roundings conspire: Higham and Mary (A new approach to probabilistic rounding error analysis, 2019) bound the
-chance that one element exceeds it by 2 exp(-LIKELY^2 / 2). The bound for all orders, n in the place of sqrt(n), would
-hide gradients altogether: dW of a convolution is a sum of 100,000 products of either sign. The sum of absolute values
-is the same operator once more on absolute values, since all of these are linear in each argument. What only chooses or
-compares (relu, a maximum and its place) has to be exact.
+The chance that one element exceeds it is at most 2 exp(-LIKELY^2 / 2): see Higham and Mary, A new approach to
+probabilistic rounding error analysis, 2019. The bound for all orders, n in the place of sqrt(n), would hide gradients
+altogether: dW of a convolution is a sum of 100,000 products of either sign. The sum of absolute values is the same
+operator once more on absolute values, since all of these are linear in each argument. Functions that only choose or
+compare (relu, a maximum and its place) have to be exact.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from .operations import RESULT, Made
 UNIT_ROUNDOFF = 2.0**-24
 LIKELY, STEPS = 6.0, 8.0
 SMALLEST = 1e-36
-"""Below it float32 loses digits, and a compiler may take it for 0."""
+"""Least error budget: below it float32 loses digits, and a compiler may take it for 0."""
 
 Inputs = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """`value` as PyTorch has it, `budget` how far each element may lie from it; 0 where it has to be exact."""
+    """PyTorch's `value`, and the `budget`: the allowed error of each element, 0 where it has to be exact."""
 
     value: Array
     budget: Array | float = 0.0
 
 
 def expected(made: Made) -> dict[str, Expected]:
-    """What the call's answers should be, by their names."""
+    """Return the expected answers of the call, by name."""
     # A call is made inside of autograd's own forward or backward, where gradients are off.
     with torch.enable_grad():
         return _BY_FUNCTION[made.operation.function](made)
@@ -81,7 +81,7 @@ def _outputs(made: Made) -> int:
 
 
 def _terms(made: Made) -> dict[str, int]:
-    """Return the number of products that each element of an answer is a sum of."""
+    """Return the number of products that each element of an answer sums."""
     s = made.sizes
     window = s["K"] ** 2 if "K" in s else 1
     inward, outward = (s["C"], s["F"]) if "K" in s else (s["I"], s["O"])

@@ -95,7 +95,7 @@ def _wrong(accuracy: float) -> float:
 
 @dataclass(frozen=True)
 class Misread:
-    """Images (n, 28, 28) that a network reads wrongly, what they are and what it said, of `of` images."""
+    """Images (n, 28, 28) that a network reads wrongly, of `of` images, with their labels and its answers."""
 
     network: str
     images: Array

@@ -1,8 +1,9 @@
 """Images and labels from files in MNIST's format, IDX (LeCun, Cortes and Burges, 1998), also compressed by gzip.
 
-A file is a header of big-endian 32-bit numbers and bytes: for labels the magic number 2049 and their count, for images
-2051, their count, rows and columns, then one byte a pixel. A header is not believed: nothing is laid out before its
-sizes have been found within bounds, no more than they ask for is decompressed, and the file has to end there.
+A file is a header of big-endian 32-bit numbers, followed by bytes. For labels the header is the magic number 2049 and
+their count. For images it is 2051, their count, rows and columns, and each pixel is one byte. A header is not
+trusted: its sizes are checked before anything is allocated, no more bytes than they require are decompressed, and the
+file has to end there.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from .digits import CLASSES, SIDE, Digits
 
 IMAGES_MAGIC, LABELS_MAGIC = 2051, 2049
 MOST_BYTES = 256 << 20
-"""Of one file, decompressed: MNIST's largest has 47 million."""
+"""Size limit of one file, decompressed: MNIST's largest has 47 million bytes."""
 TRAINING, HELD_OUT = "train", "t10k"
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Header(NamedTuple):
-    """What follows the magic number; rows and columns are 1 for labels."""
+    """Fields after the magic number; rows and columns are 1 for labels."""
 
     entries: int
     rows: int = 1
@@ -34,9 +35,9 @@ class Header(NamedTuple):
 
 
 def load(folder: Path) -> tuple[Digits, Digits]:
-    """The training and the held-out part of a folder with MNIST's four files, each as it is or with ".gz".
+    """Return the training and the held-out part of a folder with MNIST's four files, each as it is or with ".gz".
 
-    Raises UsageError, in one line, for a file that is not there, is none or does not fit its partner.
+    Raises UsageError, in one line, for a file that is missing, malformed, or does not fit its partner.
     """
     if not folder.is_dir():
         raise UsageError(f"--data takes a folder with MNIST's files, and {folder} is none")
@@ -63,7 +64,7 @@ def _part(folder: Path, name: str) -> Digits:
 
 
 def _found(folder: Path, stem: str, kind: str) -> Path:
-    """One of the names under which a file is known."""
+    """Return the path of a file under one of its possible names."""
     for name in (f"{stem}-{kind}", f"{stem}.{kind}"):
         for path in (folder / name, folder / f"{name}.gz"):
             if path.is_file():

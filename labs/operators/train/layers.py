@@ -129,7 +129,7 @@ class StudentNetwork:
         return x
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
-        """One step of gradient descent; returns the loss before it and how many images were read rightly."""
+        """Make one step of gradient descent. Return the loss before it and the number of correctly read images."""
         logits = self.forward(images)
         loss = _Loss.apply(logits, labels, self.call)
         gradients = torch.autograd.grad(loss, self.parameters)

@@ -1,9 +1,9 @@
-"""The first steps of a training, watched: does each answer of the student's functions agree with PyTorch's?
+"""Comparison of the first training steps with PyTorch, call by call.
 
-`Watch` hears of every call (`operations.Made`), in the order in which they are made, and computes it again from the
-same inputs (`expected`). The first answer that lies beyond its budget is a deviation, and names step, layer and tensor:
-all that came before it was right, so it is this function's. Beside that go the losses of the student's network and of
-PyTorch's own, which started from the same weights and sees the same batches.
+`Watch` receives every call (`operations.Made`) in order and computes it again from the same inputs (`expected`). The
+first answer beyond its budget is a deviation, with its step, layer and tensor. All calls before it were right, so
+this function is at fault. Besides, it compares the losses of the student's network with those of PyTorch's own, which
+started from the same weights and sees the same batches.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .networks import LOSS, Network
 from .operations import RESULT, Made, Place
 
 LOSS_LIMIT = 1e-4
-"""How far the two losses may lie apart, of the loss. Roundings differ, and what is learned from them grows with every
-step; measured over 200 steps: below 1e-5."""
+"""Limit of the relative difference of the two losses. Roundings differ, and training amplifies them with every step;
+measured over 200 steps: below 1e-5."""
 MOST_TOLD = 1e9
-"""A ratio to the budget beyond this says nothing but that the budget was nearly 0."""
+"""Ratios to the budget beyond this mean only that the budget was nearly 0."""
 SAME_FACTOR = 1e-3
 """A spread of ratios, relative to their median, below which all elements are wrong by one factor."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """The first answer beyond its budget. `tensors` says which, all of this call's in words; the other fields are
-    about the first of them. `wrong` of `total` elements are beyond their budgets, `worst` times at the most; `factor`
-    is set where each element is that many times PyTorch's."""
+    """The first answer beyond its budget. `tensors` lists all wrong tensors of this call in words; the other fields
+    are about the first of them. `wrong` of `total` elements are beyond their budgets, by a factor of at most `worst`.
+    `factor` is set if each element is that many times PyTorch's."""
 
     step: int
     place: Place
@@ -45,7 +45,7 @@ class Deviation:
     factor: float | None
 
     def line(self) -> str:
-        """All of it, for people."""
+        """Return the whole deviation as a sentence for people."""
         also = f" (and {', '.join(self.tensors[1:])})" if self.tensors[1:] else ""
         beyond = f", {self.worst:.2g} times what float32 explains" if self.worst < MOST_TOLD else ""
         text = (
@@ -58,8 +58,9 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What was seen in `steps` steps: calls that were compared; the largest share of its budget that an error took; how
-    far the losses lay apart at the most, relative to PyTorch's, and in which step (0: they were equal throughout)."""
+    """Result of the comparison of `steps` steps: the number of compared calls, and the largest share of its budget
+    that an error took. `loss_apart` is the largest difference of the losses relative to PyTorch's, in step
+    `loss_step` (0: they were always equal)."""
 
     steps: int
     calls: int
@@ -73,7 +74,7 @@ class Agreement:
         return self.deviation is None and self.loss_apart <= LOSS_LIMIT
 
     def line(self) -> str:
-        """In a sentence or two."""
+        """Return the result in a sentence or two."""
         if self.deviation is not None:
             return self.deviation.line()
         if self.steps == 0:
@@ -90,7 +91,7 @@ class Agreement:
 
 
 class Watch:
-    """Compares calls and losses until the first deviation. `step` is that of the calls to come, from 1."""
+    """Compares calls and losses until the first deviation. `step` is the step of the next calls, from 1."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -101,8 +102,8 @@ class Watch:
         self.losses: list[tuple[float, float]] = []
 
     def __call__(self, made: Made) -> None:
-        """`StudentOperators.told`."""
-        # What a function makes of numbers that are none is not its fault.
+        """Compare one call with PyTorch: the callback of `StudentOperators`."""
+        # A function is not at fault for results from inputs that are NaN or infinite.
         if self.deviation is not None or not all(np.isfinite(each).all() for each in made.tensors.values()):
             return
         self.calls += 1
@@ -120,7 +121,7 @@ class Watch:
             self.deviation = self._deviation(made, wanted, wrong)
 
     def compared(self, loss: float, torch_loss: float) -> None:
-        """The losses of the step that has been made."""
+        """Record the losses of the last step."""
         self.losses.append((loss, torch_loss))
         self.step += 1
 
@@ -154,7 +155,7 @@ class Watch:
         )
 
     def _words(self, made: Made, name: str, index: tuple[int, ...]) -> str:
-        """What a tensor of a call is to people."""
+        """Return the name of a call's tensor in words."""
         if name == RESULT:
             return "the loss" if made.place == LOSS else "forward output"
         if name == "P":
@@ -166,8 +167,8 @@ class Watch:
 
 
 def _shares(answer: Array, wanted: Expected) -> Array:
-    """Each element's error over its budget: infinite where it has to be exact and is not, or is no number; 0 where
-    what it should be is more than float32 holds."""
+    """Return each element's error over its budget. It is infinite if the element has to be exact and is not, or is
+    NaN. It is 0 if the expected value exceeds float32."""
     value = wanted.value
     error = np.abs(answer.reshape(value.shape).astype(np.float64) - value)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -178,7 +179,7 @@ def _shares(answer: Array, wanted: Expected) -> Array:
 
 
 def _factor(got: Array, wanted: Array) -> float | None:
-    """The number that all elements of `got` are that many times those of `wanted`; None where there is none."""
+    """Return the factor between `got` and `wanted` that all elements share; None if they share none or it is 1."""
     flat, other = got.reshape(-1).astype(np.float64), wanted.reshape(-1).astype(np.float64)
     large = np.abs(other) > 1e-3 * np.abs(other).max(initial=0.0)
     if large.sum() < 2:
@@ -189,7 +190,7 @@ def _factor(got: Array, wanted: Array) -> float | None:
         return None
     if float(np.abs(ratios - middle).max()) > SAME_FACTOR * abs(middle):
         return None
-    # Where PyTorch has next to nothing, there is next to nothing.
+    # Elements near 0 in PyTorch must be near 0 here, too.
     apart = np.abs(flat - middle * other)[~large]
     limit = SAME_FACTOR * abs(middle) * np.abs(other).max()
     return middle if bool((apart <= limit).all()) else None

@@ -13,14 +13,14 @@ from .operations import OPERATIONS, Operation, Place
 
 WARM_UP_STEPS = 200
 LAST_GAIN = 0.01
-"""Of the last layer's first weights: the first logits are nearly equal, and the first steps no leaps."""
+"""Gain of the last layer's first weights: the first logits are nearly equal, so the first steps stay small."""
 LOSS, UPDATE = Place(0, "loss (cross entropy)"), Place(0, "update (sgd)")
 
 
 @dataclass(frozen=True)
 class Layer:
-    """`kind` begins the names of its two functions. `sizes` are their arguments without the batch's; `output` is the
-    shape that one image has behind it, `parameters` are the shapes of W and b where it has some."""
+    """One layer. `kind` begins the names of its two functions. `sizes` are their arguments without the batch's.
+    `output` is the shape of one image after the layer. `parameters` are the shapes of W and b, if it has them."""
 
     kind: str
     output: tuple[int, ...]
@@ -30,12 +30,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class Network:
-    """`input` is the shape of one image; `epochs` and `rate` are what it learns well with, and `warm_up` is the share
-    of the rate in its first WARM_UP_STEPS.
+    """A network. `input` is the shape of one image. `epochs` and `rate` are values with which it learns well.
+    `warm_up` is the share of the rate in its first WARM_UP_STEPS.
 
-    Gradient descent doubles small differences every few steps while its rate is large for how steeply the loss is
-    bent, as it mostly is in a convolution's first steps. With a fifth of the rate there, two trainings that only round
-    otherwise stay together: their losses lie 1e-6 apart after 200 steps in the place of 1e-2.
+    Gradient descent doubles small differences every few steps while its rate is large for the curvature of the loss.
+    This is usual in a convolution's first steps. With a fifth of the rate there, two trainings that differ only in
+    rounding stay together: their losses lie 1e-6 apart after 200 steps instead of 1e-2.
     """
 
     name: str
@@ -50,26 +50,26 @@ class Network:
         return ((Place(k + 1, layer.kind), layer) for k, layer in enumerate(self.layers))
 
     def parameters(self) -> Iterator[tuple[Place, str, tuple[int, ...]]]:
-        """Where each parameter is, its name and shape, in the order in which they lie in memory one after the other."""
+        """Yield place, name and shape of each parameter, in the order of their memory."""
         for place, layer in self.places():
             for name, shape in layer.parameters.items():
                 yield place, name, shape
 
     @property
     def count(self) -> int:
-        """Numbers in all parameters."""
+        """Return the number of elements of all parameters."""
         return sum(math.prod(shape) for _, _, shape in self.parameters())
 
     def operations(self) -> dict[str, Operation]:
-        """The student's functions that training it calls, in the order of their first use."""
+        """Return the student's functions that training calls, in the order of their first use."""
         kinds = list(dict.fromkeys(layer.kind for layer in self.layers))
         names = [f"{kind}Forward" for kind in kinds] + ["crossEntropyForward", "crossEntropyBackward"]
         names += [f"{kind}Backward" for kind in reversed(kinds)] + ["sgdStep"]
         return {name: OPERATIONS[name] for name in names}
 
     def first_weights(self, seed: int) -> Array:
-        """float32 (count): W uniform with a variance of 2 over the numbers that go into an output (He and others,
-        2015), that of the last layer LAST_GAIN / 3 over them; b is 0."""
+        """Return the initial parameters, float32 (count). W is uniform, with a variance of 2 over the number of
+        inputs of an output (He and others, 2015). In the last layer the variance is LAST_GAIN / 3 over it; b is 0."""
         random = np.random.Generator(np.random.PCG64(seed))
         parts = []
         for layer in self.layers:
@@ -90,7 +90,7 @@ class Network:
         return found
 
     def owner(self, element: int) -> tuple[Place, str, tuple[int, ...]]:
-        """The parameter that the `element`-th of all numbers belongs to, and its index there."""
+        """Return the parameter that contains number `element` of all, and the index in it."""
         for place, name, shape in self.parameters():
             size = math.prod(shape)
             if element < size:

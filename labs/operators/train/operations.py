@@ -22,8 +22,8 @@ RESULT = ""
 
 @dataclass(frozen=True)
 class Operation:
-    """A function's arguments in order: tensors, whole numbers, then a real one. `written` are those of the tensors that
-    it changes; `returns` says that it gives a tensor as well. `whole` are int64, all else is float32."""
+    """A function's arguments in order: tensors, whole numbers, then a real one. `written` are the tensors that it
+    changes. `returns` is True if it also returns a tensor. `whole` are int64, all others float32."""
 
     function: str
     tensors: tuple[str, ...]
@@ -35,7 +35,8 @@ class Operation:
 
     @property
     def signature(self) -> str:
-        """In the codes of `grader.judge.binding.CODE_NAMES`, as "T(TTi)"; a whole number may be "l", a real one "d"."""
+        """Return the signature in the codes of `grader.judge.binding.CODE_NAMES`, as "T(TTi)"; a whole number may be
+        "l", a real one "d"."""
         codes = "T" * len(self.tensors) + "i" * len(self.sizes) + "f" * bool(self.real)
         return f"{'T' if self.returns else 'v'}({codes})"
 
@@ -89,15 +90,15 @@ _WIDER = {"i": "il", "f": "fd"}
 
 
 def unfit(functions: Mapping[str, str], wanted: Mapping[str, Operation]) -> str:
-    """Why a file that offers `functions`, by name with their signatures' codes, cannot be trained with: one line about
-    the first of `wanted` that is not there or takes something else; "" where all will do."""
+    """Return one line about the first of `wanted` that is missing from `functions` or has another signature; "" if
+    all fit. `functions` maps the names in a file to the codes of their signatures."""
     for name, operation in wanted.items():
         if name not in functions:
             place = "in PYBIND11_MODULE at the end of the file"
             return f"{name} is not bound {place}; it is called as {operation.prototype}"
         returned, _, codes = functions[name].rstrip(")").partition("(")
         expected, _, accepted = operation.signature.rstrip(")").partition("(")
-        # Whatever a function returns besides what it writes is not looked at.
+        # A function that writes its results may return anything: that is ignored.
         fits = (returned == expected or not operation.returns) and len(codes) == len(accepted)
         if not fits or any(
             code not in _WIDER.get(wish, wish) for code, wish in zip(codes, accepted, strict=True)
@@ -108,7 +109,7 @@ def unfit(functions: Mapping[str, str], wanted: Mapping[str, Operation]) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """A call's place in the network: the layer's number from 1 and its kind; number 0 is none of the layers."""
+    """A call's place in the network: the layer's number from 1 and its kind; number 0 for calls outside of layers."""
 
     number: int
     kind: str
@@ -123,7 +124,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Made:
-    """One call as it was made: `tensors` as they were sent, `answers` by the names of what came back."""
+    """One finished call: `tensors` as sent, and the returned `answers` by name."""
 
     place: Place
     operation: Operation
@@ -134,8 +135,8 @@ class Made:
 
 
 class StudentOperators:
-    """Calls the student's functions in one runner. `told` hears of each call that was answered, off the clock: `wall_s`
-    is what the calls took, their pipe included."""
+    """Calls of the student's functions in one runner. `told` is called with each answered call, off the clock.
+    `wall_s` is the time of the calls, their pipe included."""
 
     def __init__(self, session: Session, told: Callable[[Made], None] | None = None) -> None:
         self.session, self.told = session, told
@@ -150,7 +151,8 @@ class StudentOperators:
         output_shape: tuple[int, ...] = (),
         real: float = 0.0,
     ) -> Mapping[str, Array]:
-        """The function's answers: RESULT, if it returns something, and what it has written. Raises Broken."""
+        """Return the function's answers: RESULT, if it returns a tensor, and the tensors that it has written. Raises
+        Broken."""
         operation = OPERATIONS[function]
         arguments: list[dict[str, object]] = [{"input": k} for k in range(len(operation.tensors))]
         arguments += [{"value": sizes[name]} for name in operation.sizes]
@@ -192,7 +194,7 @@ class StudentOperators:
 
 
 def _ended(call: Call) -> str:
-    """What became of a call that gave no answer, in words behind the function's name."""
+    """Describe a call without an answer, in words to follow the function's name."""
     if call.status == "timeout":
         return f"did not end within {call.wall_s:.0f} s"
     if call.status == "exception":

@@ -45,12 +45,12 @@ class Progress:
             self._bar.stop()
 
     def step(self, done: int, total: int) -> None:
-        """So many steps of so many have been made."""
+        """Show that `done` of `total` steps are finished."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total)
 
     def say(self, line: str) -> None:
-        """One line."""
+        """Print one line."""
         if self._bar is not None and sys.stdout.isatty():
             from rich.text import Text
 

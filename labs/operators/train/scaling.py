@@ -2,9 +2,9 @@
 
 Every number of threads has a runner of its own, which trains the same network from the same weights on the same
 batches. As in the other studies they take turns: in each round each makes some steps, and some more in the reverse
-order, and a speed-up is a ratio within a round. A step is timed whole, with the pipe and with what is not the student's
-in it: that part of it no number of threads makes shorter. The losses that the runners come to are compared, too: they
-differ by rounding, unless threads get into each other's way.
+order. A speed-up is a ratio within a round. A step is timed whole. It includes the pipe and all work besides the
+student's functions, which more threads do not shorten. The final losses of the runners are compared, too. They differ
+by rounding only, unless threads disturb each other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .wishes import Data, Wishes
 PUBLISHED_S = {1: 1200.0, 4: 390.0, 8: 260.0}
 """The published course's times of 10 epochs over MNIST by threads: its MLP 784-32-10, on a machine of its own."""
 TURN_S, MOST_STEPS = 0.15, 50
-"""How long a turn should take at least, and the most steps in it."""
+"""Least duration of a turn, and the most steps in it."""
 COLUMNS = (
     "network",
     "threads",
@@ -52,8 +52,8 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Line:
-    """One number of threads: milliseconds of a step, speed-up over one thread, and how far the loss at the end lies
-    from that of one thread, relative to it. None where it was not measured."""
+    """Results for one number of threads: milliseconds of a step, speed-up over one thread, and the relative
+    difference of the final loss from that of one thread. None where it was not measured."""
 
     threads: int
     step_ms: Estimate | None
@@ -64,8 +64,8 @@ class Line:
 @dataclass(frozen=True)
 class Curve:
     """One network over threads. `serial` is the share s of Amdahl's law, None without two counts. `core_share` is the
-    CPU time of the one-threaded runner and of this process, which take turns, over wall time: 1 on a machine that does
-    nothing else; None where no CPU time can be read."""
+    CPU time of the one-threaded runner and of this process, which take turns, over wall time. It is 1 on a machine
+    without other load, and None if no CPU time can be read."""
 
     network: Network
     batch: int
@@ -186,7 +186,7 @@ class Scaling:
 
 
 class _Turns:
-    """One number of threads: its runner, its network, and how far it is in the batches."""
+    """One number of threads: its runner, its network, and its position in the batches."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class _Turns:
         """CPU seconds of the runner and of this process, and the time in which they were used."""
 
     def steps_s(self, count: int) -> float:
-        """Seconds of so many steps."""
+        """Make `count` steps and return their time in seconds."""
         session = self.operators.session
         cpu_s, mine_s, started = session.cpu_clock_s(), time.process_time(), time.perf_counter()
         for _ in range(count):
@@ -229,7 +229,7 @@ class _Turns:
         return self.steps_s(1)
 
     def rounds_s(self) -> list[float]:
-        """Seconds of a turn, one for each round: the geometric mean of its two."""
+        """Return the seconds of a turn, one for each round: the geometric mean of its two."""
         pairs = zip(self.turns_s[::2], self.turns_s[1::2], strict=True)
         return [math.sqrt(one * other) for one, other in pairs]
 
@@ -244,8 +244,8 @@ def measure(
     rounds: int,
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> Curve:
-    """Time the network's steps with each of `counts` that the machine has cores for, and with 1. `told` hears how many
-    turns of how many are over. Raises `operations.Broken`."""
+    """Time the network's steps with each of `counts` that the machine has cores for, and with 1. `told` is called
+    with the numbers of finished turns and of all turns. Raises `operations.Broken`."""
     counts = sorted({1, *counts})
     order = np.random.Generator(np.random.PCG64(wishes.seed)).permutation(len(data.training))
     some = min(MOST_STEPS, len(order) // wishes.batch)
@@ -266,7 +266,8 @@ def measure(
 
 
 def serial(lines: Sequence[Line]) -> float | None:
-    """The share s of Amdahl's law that fits the measured ones best, by least squares; None for fewer than two."""
+    """Return the share s of Amdahl's law that fits the measured lines best, by least squares; None for fewer than
+    two."""
     fitted = [(line.threads, 1 / line.speedup.middle) for line in lines if line.speedup is not None]
     counts, times = [t for t, _ in fitted], [time for _, time in fitted]
     return serial_share(counts, times) if len(fitted) > 1 else None

@@ -1,8 +1,8 @@
 """Training, epoch by epoch: the student's network and PyTorch's own, on the same batches from the same weights.
 
-The first steps go in lockstep, both networks one after the other in each step (`lockstep`). Thereafter the student's
-network makes the rest of an epoch's steps in a row, unwatched, and PyTorch's then makes the same: what is measured of
-one is not disturbed by threads of the other that still spin. Speeds are those of the unwatched steps.
+The first steps go in lockstep, both networks one after the other in each step (`lockstep`). Then the student's
+network makes the rest of an epoch's steps in a row, unwatched, and PyTorch's makes the same afterwards. So spinning
+threads of one network do not disturb the times of the other. Speeds are those of the unwatched steps.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from .operations import Broken, StudentOperators
 from .wishes import Data, Wishes
 
 MEAN_INK, INK_SPREAD = 0.18, 0.30
-"""Of pixels from 0 to 1, ours and MNIST's, about; what a network sees has mean 0 and deviation 1."""
+"""Approximate mean and deviation of pixels from 0 to 1, ours and MNIST's. A network's input is scaled to mean 0 and
+deviation 1."""
 MNIST_IMAGES = 60_000
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What both networks came to: mean loss of the epoch's steps, share of held-out images that are read rightly, and
-    images a second, None where each step was watched."""
+    """Results of both networks: mean loss of the epoch's steps, share of correctly read held-out images, and images a
+    second. The last is None if each step was watched."""
 
     number: int
     loss: float
@@ -46,9 +47,9 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Training:
-    """What became of one network. `read` is what the student's network said at last of each held-out image; `calls`
-    and `call_s` are calls of the student's functions in unwatched steps and what these took, pipe included, of
-    `step_s` altogether."""
+    """Result for one network. `read` is the final answer of the student's network for each held-out image.
+    `calls_per_step` is the number of calls of the student's functions. `call_share` is their share of the time of
+    unwatched steps, pipe included."""
 
     network: Network
     wishes: Wishes
@@ -65,7 +66,7 @@ class Training:
 
 
 class Stopped(Exception):
-    """Training cannot go on by the student's fault: one line."""
+    """Training cannot continue, by the student's fault: one line."""
 
 
 @dataclass
@@ -95,8 +96,8 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Trainer:
-    """Both networks, and the data. `told` hears after each step of the student's how many steps of how many have been
-    made in all."""
+    """Both networks, and the data. `told` is called after each step of the student's, with the numbers of finished
+    steps and of all."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Trainer:
         threads: int,
         told: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """Raises UsageError for a batch that is larger than all there is."""
+        """Prepare both networks. Raises UsageError for a batch that is larger than the training set."""
         if wishes.batch > len(data.training):
             raise UsageError(
                 f"--batch {wishes.batch} is more than the {len(data.training)} images to learn from"
@@ -124,8 +125,12 @@ class Trainer:
         torch.set_num_threads(threads)
 
     def run(self, epoch_ends: Callable[[Epoch], None] = lambda epoch: None) -> Training:
-        """All epochs; fewer where a deviation ends it. Raises `operations.Broken`, Stopped, and UsageError where the
-        numbers leave float32 in both networks."""
+        """Train for all epochs, or until a deviation.
+
+        Raises:
+            operations.Broken, Stopped: the student's fault.
+            UsageError: the numbers leave float32 in both networks.
+        """
         random = np.random.Generator(np.random.PCG64(self.wishes.seed + 1))
         epochs: list[Epoch] = []
         for number in range(1, self.wishes.epochs + 1):
@@ -160,7 +165,7 @@ class Trainer:
     # ---- one epoch
 
     def _epoch(self, order: Array, mine: _Tally, torchs: _Tally) -> bool:
-        """Return True if training may go on behind it."""
+        """Train one epoch. Return True if training may continue."""
         watched = max(0, min(self.wishes.lockstep - self.steps, self.steps_per_epoch))
         for images, labels in self._batches(order, 0, watched):
             self._student_step(images, labels, mine, watched=True)
@@ -208,7 +213,7 @@ class Trainer:
         tally.add(loss, len(images), time.perf_counter() - started, watched=watched)
 
     def _rate(self, steps: int) -> float:
-        """That of the step behind so many."""
+        """Return the learning rate after `steps` steps."""
         return self.wishes.rate * (self.network.warm_up if steps < WARM_UP_STEPS else 1.0)
 
     def _finite(self, loss: float, torch_loss: float) -> None:
@@ -224,15 +229,15 @@ class Trainer:
     # ---- images
 
     def _batches(self, order: Array, start: int, end: int) -> Iterator[Batch]:
-        """Batches `start` to before `end` of an epoch. Images that do not fill a batch wait for another order: the step
-        of a few would be as large as that of many."""
+        """Yield batches `start` to before `end` of an epoch. Images that do not fill a batch are left for another
+        epoch: a step of a few would be as large as one of many."""
         size = self.wishes.batch
         for k in range(start, end):
             chosen = order[k * size : (k + 1) * size]
             yield tensors(self.data.training, chosen)
 
     def _read(self, forward: Callable[[Tensor], Tensor]) -> Array:
-        """What a network says of each held-out image."""
+        """Return a network's answer for each held-out image."""
         count, size = len(self.data.held_out), self.wishes.batch
         found = []
         with torch.no_grad():

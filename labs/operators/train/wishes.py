@@ -9,7 +9,7 @@ from .digits import Digits
 
 @dataclass(frozen=True)
 class Data:
-    """What a network learns from, and what it is tested with; `source` says in words where both come from."""
+    """Training set and test set of a network; `source` names their origin in words."""
 
     training: Digits
     held_out: Digits
@@ -18,7 +18,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Wishes:
-    """Options of a training. `lockstep` is how many steps are watched; `goes_on` trains on behind a deviation."""
+    """Options of a training. `lockstep` is the number of watched steps; `goes_on` continues after a deviation."""
 
     epochs: int
     batch: int
