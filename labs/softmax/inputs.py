@@ -15,12 +15,13 @@ Shape = Mapping[str, int]
 LARGEST = 1e4
 """Logits lie within +-LARGEST, -inf aside."""
 JUMP = 150.0
-"""More than exp() of float32 can take: it overflows from 88.7 on, and is 0 below -104."""
+"""A difference too large for exp() in float32, which overflows from 88.7 on and is 0 below -104."""
 OFFSETS = (9000.0, 60.0, 150.0, 600.0, 3000.0)
-"""From where exp() still has a value on both sides to where a maximum begun at -1000 is too large."""
+"""Offsets of rows: from values at which exp() is finite on both sides, to one for which a running maximum begun at
+-1000 is too large."""
 LEFT_BEHIND = (16.8, 17.2)
-"""How far the tail lies below the maximum: exp() of it is less than half a unit in the last place of a float sum that
-is 1 or more, so that it adds nothing to such a sum."""
+"""Distance of the tail below the maximum. Its exp() is less than half a unit in the last place of a float sum of 1 or
+more. Adding it leaves the sum unchanged."""
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
@@ -90,7 +91,8 @@ def _large(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _increasing(draws: Draws, rows: int, columns: int) -> Array:
-    """In order of size, so that each element is a new maximum; in odd rows the last one leaves all others behind."""
+    """Rows in order of size, so that each element is a new maximum; in odd rows the last one leaves all others
+    behind."""
     x = np.sort(_random(draws, rows, columns), 1)
     x[1::2, -1] += np.float32(JUMP)
     return x

@@ -1,7 +1,7 @@
-"""Kernels of which it is known what must become of them: the master with named edits. For the staff, not handed out.
+"""Kernels with known verdicts: the master with named edits. For the staff, not handed out.
 
 `python -m grader selftest --lab softmax` judges them all, and so does tests/test_softmax.py. WRONG names for each the
-code that must be told, RIGHT are other ways of writing the same, which must pass in time too.
+code of the expected diagnosis. RIGHT are other correct ways of writing the same, which must also pass in time.
 """
 
 from __future__ import annotations
@@ -53,6 +53,6 @@ def edited(source: str, mutation: Mutation) -> str:
 def side_by_side(
     assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
-    """Some of them in one file, which compiles once, and a part for each."""
+    """Return one file with all of these edits, which compiles once, and a part for each."""
     source = mutations.side_by_side(master, FUNCTIONS, made, tuple(FUNCTIONS))
     return source, mutations.parts_of(assignment, made)

@@ -39,7 +39,7 @@ from .scene import Scene, agreement, fitting, scene_of
 #: Units of the roundoff for all that does not grow, and per square root of C for a sum that keeps its tail.
 STEPS, PER_ROOT = 64, 8
 OUTPUTS = ("m", "l", "o")
-"""Of `merge`, in the order of the assignment."""
+"""Outputs of `merge`, in the order of the assignment."""
 DEEPEST = 110.0
 """exp() of anything further below the maximum is 0 in float32."""
 SMALLEST = 1e-36
@@ -53,9 +53,12 @@ def softmax(x: Array) -> Array:
 
 
 def merged(inputs: Inputs) -> dict[str, Array]:
-    """The partial result of both sides: m, l (R) and o (R, d), float64. With a = l1 exp(m1 - m), b = l2 exp(m2 - m):
-    m = max(m1, m2), l = a + b, o = (a o1 + b o2) / l (Milakov and Gimelshein, Online normalizer calculation for
-    softmax, 2018; Dao et al., FlashAttention, 2022). Both sides empty: -inf, 0 and 0."""
+    """Merge the partial results of both sides. Return m, l (R) and o (R, d), float64.
+
+    With a = l1 exp(m1 - m) and b = l2 exp(m2 - m): m = max(m1, m2), l = a + b, o = (a o1 + b o2) / l. If both sides
+    are empty: -inf, 0 and 0. Sources: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Dao et
+    al., FlashAttention, 2022.
+    """
     m1, l1, o1, m2, l2, o2 = (
         inputs[name].astype(np.float64) for name in ("m1", "l1", "o1", "m2", "l2", "o2")
     )
@@ -79,7 +82,7 @@ def all_zero(seen: Deviation) -> Found | None:
 
 
 def row_factors(seen: Deviation) -> Found | None:
-    """Each row is a multiple of what it should be."""
+    """Find rows that are a multiple of the right row."""
     expected, actual = seen.expected, seen.actual
     if expected.ndim != 2 or expected.shape[1] < 3:
         return None

@@ -57,7 +57,7 @@ class Scene:
         return np.maximum.accumulate(self.x, 1)
 
     def of_all(self, per_row: Array) -> Array:
-        """Of something (R, ...) the rows of the scene."""
+        """Return the scene's rows of an array (R, ...)."""
         return per_row[self.first : self.first + len(self.x)]
 
 
@@ -72,7 +72,7 @@ def normalised(weights: Array) -> Array:
 
 
 def shifted(scene: Scene, shift: Array | float) -> Array:
-    """The softmax with `shift` in the place of the row's maximum: right but for what overflows or underflows."""
+    """Return the softmax with `shift` instead of the row's maximum: right except for overflow and underflow."""
     return normalised(np.exp(scene.x - np.asarray(shift, np.float32)))
 
 
@@ -104,9 +104,11 @@ def fitting(
     likely: frozenset[str],
     right: Mapping[str, Array] | None = None,
 ) -> list[Suspect]:
-    """All suspects that explain the whole output, else those that explain its wrong elements; as of
-    `grader.judge.oracle.Oracle.suspects`, which says what `likely` is. Each gives the output of its mistake, or several
-    by name: then those that are `right` have to be right."""
+    """Return all suspects that explain the whole output, else those that explain its wrong elements.
+
+    `likely` is as for `grader.judge.oracle.Oracle.suspects`. A suspect predicts one output, or several by name; then
+    those in `right` have to be right.
+    """
     full: list[Suspect] = []
     partial: list[Suspect] = []
     for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
@@ -133,8 +135,8 @@ def _same(predicted: Array, right: Array) -> bool:
 
 
 def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> tuple[bool, bool]:
-    """Return True if a prediction agrees with nearly all wrong elements, and with nearly all right ones as well. What
-    is no number must be met by the same."""
+    """Compare a prediction with the output. Return two booleans: it agrees with nearly all wrong elements, and with
+    nearly all right ones as well. NaN agrees with NaN only, and an infinity with the same infinity."""
     actual, wrong = seen.actual, seen.wrong
     slack = seen.slack if slack is None else slack
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)

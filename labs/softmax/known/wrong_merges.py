@@ -1,4 +1,4 @@
-"""Wrong kernels of `merge`, with the code that each must be told."""
+"""Wrong kernels of `merge`, each with the code of its expected diagnosis."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""`accuracy`: where each of the student's parts overflows, and how far its results are from float64.
+"""`accuracy`: the size at which each of the student's parts overflows, and the distance of its results from float64.
 
-Two sweeps. In the first, rows of usual logits lie around +size and -size, from 0 to ten thousand. In the second, the
-first element of a row leaves C - 2 others so far behind that none of them alone changes a float sum, while all together
-do. `merge` is given the partial results of both halves of the columns, as float32.
+The study makes two sweeps. In the first, rows of usual logits lie around +size and -size, from 0 to ten thousand. In
+the second, the first element of a row lies far above C - 2 others. None of those alone changes a float sum, but
+together they do. `merge` receives the partial results of both halves of the columns, as float32.
 
-An error is told in units in the last place of the float32 that is right: 0.5 is as exact as rounding allows. Of `merge`
-it is that of l, and that of o in units of the larger of |o1| and |o2|.
+Errors are in units in the last place of the correct float32: 0.5 is as exact as rounding allows. For `merge` the
+error of l is reported, and that of o in units of the larger of |o1| and |o2|.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ MERGE = "merge"
 
 @dataclass(frozen=True)
 class Point:
-    """One part on one input: `error` in units in the last place, infinite where a result is no number; None without an
-    answer, and then `trouble` says why. `sweep` is "size" or "columns", `value` the place in it."""
+    """One part on one input. `error` is in units in the last place, and infinite if a result is NaN or infinite.
+    Without an answer it is None, and `trouble` gives the reason. `sweep` is "size" or "columns", `value` the place in
+    it."""
 
     part: str
     sweep: str
@@ -147,8 +148,8 @@ def halves(x: Array, seed: int) -> dict[str, Array]:
 
 
 def units_off(actual: Array, right: Array, scale: Array | None = None) -> float:
-    """The largest error in units in the last place of `scale`, by default of what is right; infinite where a result is
-    no number."""
+    """Return the largest error in units in the last place of `scale`, by default of the right result; infinite if a
+    result is NaN or infinite."""
     if not np.isfinite(actual).all():
         return float("inf")
     scale = abs(right) if scale is None else scale

@@ -1,9 +1,9 @@
-"""`traffic`: what the parts' loops load and store, and how many lines they move, beside the theory.
+"""`traffic`: the loads and stores of the parts' loops and the cache lines that they move, beside the theory.
 
-Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them, and makes each
-access of theirs to X or O in a model of one cache: the line that was used longest ago leaves, a line that is stored to
-is fetched first, and written back when it leaves. `framework` is the same softmax as one kernel for each operation:
-maximum, difference, exp(), sum, quotient. `fused` is what all the parts could reach: the row stays on the chip.
+Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them. It applies each
+of their accesses to X or O to a model of one cache with LRU replacement. A line is fetched before it is stored to,
+and written back when it is evicted. `framework` is the same softmax as one kernel for each operation: maximum,
+difference, exp(), sum, quotient. `fused` is the limit for all parts: the row stays on the chip.
 
 In elements of a matrix of M rows and N columns:
 
@@ -13,8 +13,8 @@ In elements of a matrix of M rows and N columns:
     online      2 MN loads, MN stores       (maximum and sum; the quotients)
     fused       MN loads, MN stores
 
-Of these, a cache that cannot hold a row sends every load to memory, and one that holds a row only the first of each
-element. A line of O is fetched before it is stored to, once more MN.
+A cache that cannot hold a row sends every load to memory; one that holds a row sends only the first load of each
+element. A line of O is fetched before it is stored to: MN once more.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
 
 
 def passes(kernel: str, columns: int, model: Model) -> int | None:
-    """How often all of X is fetched, or as much: the lines of O that are stored to among it. None where the cache holds
-    about as much as a row, so that neither limit applies."""
+    """Return the theoretical number of fetches of all of X, the fetched lines of O included. Return None if the cache
+    holds about one row, so that neither limit applies."""
     row_bytes = columns * FLOAT_BYTES
     loads = {"framework": 5, "naive": 2, "safe": 3, "online": 2, "fused": 1}[kernel]
     if 2 * model.size_bytes <= row_bytes:

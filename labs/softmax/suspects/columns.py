@@ -13,7 +13,7 @@ WIDTHS = (2, 4, 8, 16, 32, 64)
 
 
 def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
-    """Those for rows of so many columns. Widths that leave out the same columns are one suspect."""
+    """Return the suspects for rows of `columns` elements. Widths that leave out the same columns are one suspect."""
     cuts: dict[int, list[str]] = {}
     cuts[columns - 1] = ["the last one"]
     for width in WIDTHS:

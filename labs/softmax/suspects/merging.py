@@ -49,7 +49,7 @@ class Sides:
         return {"m": self.m if m is None else m, "l": both, "o": o}
 
     def weighted(self) -> tuple[Array, Array]:
-        """What both sides truly count."""
+        """Return the correct weights of both sides."""
         return self.sum(1) * self.factor(1), self.sum(2) * self.factor(2)
 
 

@@ -21,7 +21,7 @@ def _before(s: Scene, start: Array) -> Array:
 
 
 def _later(s: Scene) -> Array:
-    """What each step's sum is multiplied by in the steps behind it."""
+    """Return the factor by which later steps rescale each step's sum."""
     return np.exp(s.running - s.most)
 
 
