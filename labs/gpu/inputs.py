@@ -15,11 +15,11 @@ from grader.judge.draws import Draws
 Shape = Mapping[str, int]
 
 LONG = "long_"
-"""Of rows that have the sizes `lines` and `width`."""
+"""Prefix of distributions whose rows have the sizes `lines` and `width`."""
 LARGEST = 1e4
 """Logits lie within about +-LARGEST."""
 BELOW = 9000.0
-"""How far below 0 all logits of `below` lie: exp() of them is 0, and a padded key's 0 is above them all."""
+"""Distance of all logits of `below` under 0: their exp() is 0, and a padded key's 0 is above them all."""
 PEAK = 30.0
 """The one logit of `dominant`."""
 CLIMB = 20.0
@@ -27,8 +27,11 @@ CLIMB = 20.0
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
-    """x (R, C), or (lines, width) where it is `long_NAME`; or a, b; or q (B, N, d), k, v (B, M, d); and dO, O (B, N,
-    d) and L (B, N) where it is `NAME_gradient`."""
+    """Make the float32 arrays of a case.
+
+    They are x (R, C), or (lines, width) for `long_NAME`; or a, b; or q (B, N, d), k, v (B, M, d). For `NAME_gradient`
+    they include dO, O (B, N, d) and L (B, N).
+    """
     draws, precision = Draws(seed), shape.get("precision", 24)
     if distribution.startswith(LONG):
         made = ROWS[distribution.removeprefix(LONG)](draws, shape["lines"], shape["width"])
@@ -64,7 +67,7 @@ def _random(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _wide(draws: Draws, rows: int, columns: int) -> Array:
-    """Of all sizes: from 2^-12 to 2^6, positive and negative."""
+    """Numbers of all sizes: from 2^-12 to 2^6, positive and negative."""
     sizes = np.exp2(draws.uniform((rows, columns), -12.0, 6.0))
     return np.where(draws.uniform((rows, columns)) < 0.5, -sizes, sizes)
 
@@ -90,7 +93,7 @@ def _masked(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _increasing(draws: Draws, rows: int, columns: int) -> Array:
-    """In order of size, so that each block has a new maximum."""
+    """Rows in order of size, so that each block has a new maximum."""
     return np.sort(draws.uniform((rows, columns), -CLIMB, CLIMB), 1)
 
 
@@ -112,7 +115,7 @@ def _matrices(draws: Draws, rows: int, inner: int, columns: int) -> tuple[Array,
 
 
 def _positive(draws: Draws, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """All within 0.5 to 1.5: sums grow and grow, and what is added late is small beside them."""
+    """Numbers within 0.5 to 1.5: sums keep growing, and late terms are small beside them."""
     return draws.uniform((rows, inner), 0.5, 1.5), draws.uniform((inner, columns), 0.5, 1.5)
 
 
@@ -130,7 +133,7 @@ def _sizes(shape: Shape) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
 
 
 def _heads(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Logits of a standard deviation of 3, whatever d is."""
+    """Logits with a standard deviation of 3, for any d."""
     queries, keys = _sizes(shape)
     q, k = draws.uniform(queries, -3.0, 3.0), draws.uniform(keys, -3.0, 3.0)
     return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}
@@ -177,8 +180,9 @@ def _heads_equal(draws: Draws, shape: Shape) -> dict[str, Array]:
 
 
 def _heads_large(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Logits to about +-LARGEST. All numbers of q and k are whole and below 96, so that every type of 8 bits and more
-    holds them, TF32 too, and products and their sums are exact in float32: what is asked for is what comes after."""
+    """Logits to about +-LARGEST. All numbers of q and k are whole and below 96, so every type of 8 significant bits
+    or more holds them, TF32 too. Products and their sums are exact in float32, so the case tests the steps after
+    them."""
     queries, keys = _sizes(shape)
     q, k = (np.round(draws.uniform(size, -95.0, 95.0)) for size in (queries, keys))
     return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}

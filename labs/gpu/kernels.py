@@ -49,8 +49,8 @@ def _softmax_row(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK:
 
 @triton.jit
 def _softmax_blocks(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK: tl.constexpr):
-    """One program: one row in blocks, twice. Each lane has a maximum and a sum of its own until the end, so that a
-    block costs no reduction, and no sum holds more than C / BLOCK numbers."""
+    """One program: one row in blocks, twice. Each lane keeps a maximum and a sum of its own until the end. So a block
+    needs no reduction, and no sum holds more than C / BLOCK numbers."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     # Finite, so that a difference of two maxima is a number where a lane has seen nothing or -inf alone.
@@ -201,8 +201,8 @@ def _key_tiles(
     dk, dv, k, v, q_ptr, do_ptr, lse_ptr, delta_ptr, q_stride, do_stride, keys, first, last, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """What the queries from `first` to before `last` add to the gradients of one tile of keys. All is transposed: a row
-    is a key. Rows beyond N add nothing, for their q, dO and delta are loaded as 0."""
+    """Add the share of the queries from `first` to before `last` to the gradients of one tile of keys. All is
+    transposed: a row is a key. Rows beyond N add nothing, for their q, dO and delta are loaded as 0."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = _load_tile(q_ptr, q_stride, start, N, ROWS, D, d)
@@ -264,7 +264,7 @@ def _query_tiles(
     dq, q, do, lse, delta, k_ptr, v_ptr, k_stride, v_stride, rows, first, last, M, scale,
     d: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """What the keys from `first` to before `last` add to the gradient of one tile of queries."""
+    """Add the share of the keys from `first` to before `last` to the gradient of one tile of queries."""
     for start in range(first, last, KEYS):
         keys = start + tl.arange(0, KEYS)
         k = _load_tile(k_ptr, k_stride, start, M, KEYS, D, d)

@@ -2,19 +2,18 @@
 
 Three roundings make the error budget:
 
-- `u` = 2^-p, that of the case's type (p = 24, 11, 8): every result is rounded to it once, and so may be the weights
-  that enter a second product (P, dS), for the tensor cores take operands of that type alone.
-- TF32: the tensor cores cut operands of float32 to 10 bits behind the point, which is what tl.dot does unless it is
-told
-  otherwise, and is allowed. Such an operand may be off by 2^-10 of itself; one that 10 bits hold is not off at all, so
-  that the logits of 10,000 have to be right in float32 as well.
-- `e` = 2^-24: all sums are held in float32. A sum of n products may be off by (2 sqrt(n) + 32) e of the sum of their
-  absolute values (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2: n e at worst, sqrt(n) e usually;
-  the constant is for adders of tensor cores that cut where they might round), and exp() of a score s by
-  4 e (|s| + |m| + 4) of itself: s and its row's maximum m are scaled by log2(e), rounded, and subtracted.
+- `u` = 2^-p, the roundoff of the case's type (p = 24, 11, 8). Every result is rounded to it once. The weights that
+  enter a second product (P, dS) may be rounded to it, too, for the tensor cores take operands of that type alone.
+- TF32: the tensor cores cut operands of float32 to 10 bits behind the point. This is the default of tl.dot, and it is
+  allowed. Such an operand may be off by 2^-10 of itself. One that fits into 10 bits has no error, so the logits of
+  10,000 have to be right in float32 as well.
+- `e` = 2^-24: all sums are kept in float32. A sum of n products may be off by (2 sqrt(n) + 32) e of the sum of their
+  absolute values. (See Higham, Accuracy and Stability of Numerical Algorithms, section 4.2: n e at worst, sqrt(n) e
+  usually.) The constant is for adders of tensor cores that cut where they might round. exp() of a score s may be off
+  by 4 e (|s| + |m| + 4) of itself: s and its row's maximum m are scaled by log2(e), rounded, and subtracted.
 
-From there on errors are propagated in first order, absolute value by absolute value: an error in a score is a
-relative one of its weight, and so on to O, L, dQ, dK and dV. Nothing is left to chance but the square roots above.
+From there on errors are propagated in first order, absolute value by absolute value. An error in a score is a
+relative error of its weight, and so on to O, L, dQ, dK and dV. Only the square roots above are statistical.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ E = 2.0**-24
 TF32 = 2.0**-10
 """The largest relative error of an operand that is cut to TF32."""
 FLUSHED = {24: 1e-36, 11: 2.0**-25, 8: 1e-36}
-"""Half of the smallest positive number, by precision: what a small result may be off by (float32 ends so low that it
-does not matter; bfloat16 has its range)."""
+"""Half of the smallest positive number, by precision: the possible error of a small result. (float32 ends so low that
+it does not matter; bfloat16 has its range.)"""
 COLUMNS_LOOKED_AT = 64
-"""Of each looked-at row of a product: float64 has to see all of the second factor that they need."""
+"""Columns checked in each sampled row of a product. They limit the part of the second factor that float64 needs."""
 HEADS_LOOKED_AT = 4
 """Heads from which the rows of a large output are taken."""
 MOST_SCORES = 1 << 28
@@ -62,18 +61,18 @@ def flushed(shape: Shape) -> float:
 
 
 def weights_unit(shape: Shape) -> float:
-    """What an intermediate may be off by when it becomes the operand of a second product."""
+    """Return the relative error of an intermediate that becomes the operand of a second product."""
     return TF32 if shape.get("precision", 24) == 24 else unit(shape)
 
 
 def cut(t: Array) -> Array:
-    """How far each number may move when the tensor cores take it for an operand; those of 16 bits do not."""
+    """Return the error of each number when the tensor cores cut it as an operand; 0 for types of 16 bits."""
     kept = (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(kept == t, 0.0, abs(t.astype(np.float64)) * TF32)
 
 
 def summed(terms: int) -> float:
-    """By what share of its absolute terms a float32 sum may be off."""
+    """Return the error of a float32 sum, relative to the sum of its terms' absolute values."""
     return (2 * terms**0.5 + 32) * E
 
 
@@ -97,7 +96,7 @@ class Rows(Oracle):
 
     @abstractmethod
     def of(self, x: Array, shape: Shape) -> Expected:
-        """What the function gives for these rows."""
+        """Return the expected output for these rows."""
 
     def bytes(self, shape: Shape) -> int:
         """x is read and y is written."""
@@ -119,7 +118,7 @@ class Gelu(Rows):
         return Expected(y, flushed(shape) + 1.01 * unit(shape) * abs(y) + 16 * E * abs(x))
 
     def flops(self, shape: Shape) -> int:
-        """Those of a polynomial of third degree, an exponential and a quotient."""
+        """Return the operations of a polynomial of third degree, an exponential and a quotient."""
         return 8 * self.numbers(shape)
 
 
@@ -193,8 +192,8 @@ class Matmul(Oracle):
 
 @dataclass(frozen=True)
 class Propagated:
-    """Some rows and keys of some heads: scores, weights and how far they may be off. q (B, n, d), k, v (B, m, d);
-    `rows` (n) and `keys` (m) are their numbers in the whole."""
+    """Scores, weights and their possible errors for some rows and keys of some heads. q (B, n, d), k, v (B, m, d);
+    `rows` (n) and `keys` (m) are their indices in the whole."""
 
     q: Array
     k: Array
@@ -205,7 +204,7 @@ class Propagated:
 
     @classmethod
     def of(cls, inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array) -> Propagated:
-        """These rows and keys of these heads."""
+        """Take these rows and keys of these heads."""
         q, k, v = inputs["q"][heads][:, rows], inputs["k"][heads][:, keys], inputs["v"][heads][:, keys]
         return cls(q, k, v, rows, keys, shape)
 
@@ -216,7 +215,7 @@ class Propagated:
 
     @cached_property
     def largest(self) -> Array:
-        """Of each row the largest |score| that counts, (B, n, 1)."""
+        """Return the largest finite |score| of each row, (B, n, 1)."""
         return abs(np.where(np.isfinite(self.scores), self.scores, 0.0)).max(2, keepdims=True)
 
     @cached_property
@@ -289,7 +288,7 @@ def gradients_of(p: Propagated, o: Array, lse: Array, upstream: Array) -> dict[s
 
 
 class Flash(Oracle):
-    """What forward and backward have in common. `mistakes` are suspects that take a `Heads`."""
+    """Shared part of forward and backward. `mistakes` are suspects that take a `Heads`."""
 
     output = "O"
     clues = CLUES
@@ -298,7 +297,7 @@ class Flash(Oracle):
     weak_relations = (products.half_accumulator, simple.imprecise)
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        """A mistake that gives NaN in some rows is known by what it gives in the others."""
+        """Try the suspects. If the output has NaN or infinities, recognise the mistake by the other elements."""
         if not seen.finite():
             lost = seen.wrong & ~np.isfinite(seen.actual)
             seen = replace(
@@ -400,8 +399,8 @@ class FlashBackward(Flash):
     def _gradients(
         inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array
     ) -> Mapping[str, Expected]:
-        """What these rows and keys have to do with each other: dQ is whole where `keys` are all, dK and dV where `rows`
-        are."""
+        """Return the gradients that these rows and keys add to each other: dQ is complete if `keys` are all keys, dK
+        and dV if `rows` are all rows."""
         if "L" in inputs:
             o, lse = inputs["O"][heads][:, rows], inputs["L"][heads][:, rows]
         else:  # An autograd.Function keeps its own.

@@ -1,7 +1,7 @@
 """Reference kernels for times: the same functions, written as a good student writes them. Not handed out as a source.
 
-One loop for all tiles, every tile masked, one set of blocks. What a second loop without a mask, better blocks or the
-card's copy engine gain is the student's to gain.
+One loop for all tiles, every tile masked, one set of blocks. A student can gain time by a second loop without a mask,
+better blocks or the GPU's copy engine.
 """
 
 import torch
@@ -111,7 +111,7 @@ def _tile(ptr, stride, rows, count, D: tl.constexpr, d: tl.constexpr):
 
 @triton.jit
 def _store(ptr, rows, count, tile, D: tl.constexpr, d: tl.constexpr):
-    """To a contiguous tensor of rows of d numbers."""
+    """Store a tile in a contiguous tensor of rows of d numbers."""
     columns = tl.arange(0, D)
     inside = (rows < count)[:, None] & (columns < d)[None, :]
     tl.store(ptr + rows.to(tl.int64)[:, None] * d + columns[None, :], tile.to(ptr.dtype.element_ty), mask=inside)
@@ -252,7 +252,7 @@ def flash_backward(q, k, v, o, lse, do, causal):
 
 
 class Attention(torch.autograd.Function):
-    """What a file in this form is timed against."""
+    """The reference for the times of files written as an autograd.Function."""
 
     @staticmethod
     def forward(ctx, q, k, v, causal=False):

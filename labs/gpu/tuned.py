@@ -1,9 +1,9 @@
-"""Attention as the staff would tune it for a Hopper card: the rung of the ladder above the reference. Not handed out.
+"""Attention as the staff would tune it for a Hopper GPU: the rung of the ladder above the reference. Not handed out.
 
-What it has over the master's: tiles come by the card's tensor memory accelerator, whose descriptors cost no registers
-and no addresses; the backward pass makes each score once, not twice, for its programs add their shares of dQ to one
-float32 workspace, one step late where that is quicker: a product whose result is not read in its own step is not
-waited for. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors (`takes`).
+Two things differ from the master. Tiles are loaded by the tensor memory accelerator, whose descriptors cost no
+registers and no addresses. And the backward pass computes each score once, not twice: its programs add their shares
+of dQ to one float32 workspace. Where it is faster they add one step late, since a product whose result is not read in
+its own step causes no wait. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors (`takes`).
 """
 
 import torch
@@ -108,8 +108,9 @@ def _backward_tiles(
     scale, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BULK: tl.constexpr,
     LATE: tl.constexpr,
 ):
-    """What the queries from `first` to before `last` add to dk and dv, and this tile of keys to their dq. With LATE,
-    `share` is that of the tile before `first`, still to be added, and that of the last tile comes back in its place."""
+    """Add the share of the queries from `first` to before `last` to dk and dv, and this tile of keys' share to their
+    dq. With LATE, `share` belongs to the tile before `first` and is still to be added; the last tile's share is
+    returned in its place."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = q_tensor.load([begin + start, 0])
@@ -204,7 +205,7 @@ def takes(q, k, v) -> bool:
 
 
 def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int]:
-    """(rows, keys, warps, stages): what was quickest on the card that docs/gpu.md names."""
+    """Return (rows, keys, warps, stages), the fastest on the GPU that docs/gpu.md names."""
     if d <= 32:
         return 64, 128, 4, 3
     if d <= 64:
@@ -213,7 +214,8 @@ def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int]:
 
 
 def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool, bool]:
-    """(rows, keys, warps, stages, late, bulk): with `bulk` the copy engine adds up dQ, else atomic additions do."""
+    """Return (rows, keys, warps, stages, late, bulk). With `bulk` the copy engine adds up dQ, otherwise atomic
+    additions do."""
     if d <= 32:
         return 64, 128, 4, 2, False, not causal
     if d <= 64:
@@ -222,7 +224,7 @@ def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool, boo
 
 
 def flash_forward(q, k, v, causal, blocks=None):
-    """As the master's; `blocks` are those of `forward_blocks`."""
+    """Compute the same as the master's; `blocks` are those of `forward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages = blocks or forward_blocks(d, causal)
@@ -237,7 +239,7 @@ def flash_forward(q, k, v, causal, blocks=None):
 
 
 def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
-    """As the master's; `blocks` are those of `backward_blocks`."""
+    """Compute the same as the master's; `blocks` are those of `backward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages, late, bulk = blocks or backward_blocks(d, causal)

@@ -1,8 +1,8 @@
-"""Kernels of which it is known what must become of them: the master with named edits. For the staff, not handed out.
+"""Kernels with known verdicts: the master with named edits. For the staff, not handed out.
 
-WRONG names for each the code that must be told, RIGHT are other ways of writing the same, which must pass, SLOW is
-right and takes longer. The students' file is called kernels.py, so that this package stands for what other labs call
-so.
+WRONG names for each the code of the expected diagnosis. RIGHT are other correct ways of writing the same, which must
+pass. SLOW is correct and takes longer. The students' file is called kernels.py, so this package takes the place of
+the `kernels` module of other labs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FUNCTIONS = {
         "flash_backward",
     ),
 }
-"""What of the master an edit of a part may be in: its kernels and the function that launches them."""
+"""Functions of the master that an edit of a part may change: its kernels and the function that launches them."""
 WRONG = (*WRONG_ROWS, *WRONG_FORWARD, *WRONG_BACKWARD)
 
 SLOW = Mutation(
@@ -74,7 +74,7 @@ def edited(source: str, mutation: Mutation) -> str:
 def side_by_side(
     assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
-    """Some of them in one file, each with kernels of its own, and a part for each."""
+    """Return one file with all of these edits, each with kernels of its own, and a part for each."""
     source = _without_starter(master)
     variants = ""
     for number, mutation in enumerate(made):
@@ -103,7 +103,8 @@ def _without_starter(source: str) -> str:
 
 
 def _place(source: str, function: str) -> tuple[int, int]:
-    """Where a function is defined: from its decorator to before the next line that begins in the first column."""
+    """Return start and end of a function's source: from its decorator to before the next line that begins in the
+    first column."""
     found = re.search(rf"^(@triton\.jit\n)?def {function}\(", source, re.MULTILINE)
     if found is None:
         raise ValueError(f"no function {function}")

@@ -1,4 +1,4 @@
-"""Wrong kernels of attention's backward pass, with the code that each must be told."""
+"""Wrong kernels of attention's backward pass, each with the code of its expected diagnosis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong kernels of GELU, softmax and the product, with the code that each must be told."""
+"""Wrong kernels of GELU, softmax and the product, each with the code of its expected diagnosis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared part of this lab's studies: one request to a child that loads the student's file and measures on the card."""
+"""Shared part of this lab's studies: one request to a child that loads the student's file and measures on the GPU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ TIMEOUT_S = 300.0
 
 
 def measured(what: str, file: Path, **wanted: object) -> dict[str, Any]:
-    """The child's answer. Raises KitError, one line, where this machine has no GPU or the child does not answer, and
-    UsageError where the file has no such function, or one that fails."""
+    """Return the child's answer.
+
+    Raises:
+        KitError: one line; this machine has no GPU or the child does not answer.
+        UsageError: the file lacks the requested function, or the function fails.
+    """
     request = json.dumps({"what": what, "file": str(file.resolve()), **wanted})
     try:
         ran = subprocess.run(
@@ -38,7 +42,7 @@ def measured(what: str, file: Path, **wanted: object) -> dict[str, Any]:
 
 
 def about(found: dict[str, Any], *more: str) -> str:
-    """Where a finding was made: the card, today, what else matters."""
+    """Describe the conditions of a measurement: the GPU, the date, torch's version and `more`."""
     import datetime
 
     return " · ".join(

@@ -20,9 +20,9 @@ from typing import Any
 
 WARMUPS, CALLS = 3, 9
 LAUNCHING_CYCLES = 1_000_000
-"""Half a millisecond of the card's clock: more than the launches of any call here take."""
+"""Half a millisecond of the GPU's clock, longer than the launches of any call here."""
 SIDE = 8192
-"""Rows and columns of what is read and written once."""
+"""Rows and columns of the matrices for kernels that read and write once."""
 
 
 def loaded(path: str) -> Any:
@@ -36,7 +36,8 @@ def loaded(path: str) -> Any:
 
 
 def median_ms(call: Callable[[], object]) -> float:
-    """The time on the card of what a call launches, without the time that Python takes to launch it."""
+    """Measure the time on the GPU of the kernels that a call launches, without the time that Python takes to launch
+    them."""
     import torch
 
     for _ in range(WARMUPS):
@@ -180,7 +181,8 @@ def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
 
 
 def memory(file: str, lengths: list[int], heads: int, d: int) -> dict[str, Any]:
-    """[N, peak bytes of naive attention, of the student's], beyond what was allocated before; None: out of memory."""
+    """Return [N, peak bytes of naive attention, of the student's], beyond the earlier allocations; None: out of
+    memory."""
     import torch
 
     kernels, points = loaded(file), []
@@ -221,7 +223,7 @@ def roofs() -> dict[str, float]:
 
 
 def ladder(file: str, part: str, shape: dict[str, int], others: dict[str, str]) -> dict[str, Any]:
-    """ms of each rung's kernel for one part, or what it raised; the roofs."""
+    """Return the ms of each rung's kernel for one part, or its error; and the roofs."""
     import torch
 
     dtype = getattr(torch, TYPES[shape["precision"]])
@@ -364,7 +366,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    # What the student's file prints is no answer.
+    # Keep the student's prints out of the reply.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     print(json.dumps(answer(json.load(sys.stdin))), file=replies, flush=True)

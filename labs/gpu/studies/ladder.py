@@ -1,9 +1,9 @@
-"""`ladder PART`: the student's kernel between the naive way and what the card can do.
+"""`ladder PART`: the student's kernel between the naive way and the limit of the GPU.
 
-From the slowest to the limit: by hand in PyTorch, the same compiled (torch.compile), the student's, the reference
-where it is at hand, the staff's tuned kernel where it is, PyTorch's best, and the card's limit: the bytes that have
-to be moved over the bandwidth of a copy, or the FLOPs over the rate of the library's product, whichever takes longer.
-All in turns, in one process, by CUDA events.
+From the slowest to the limit: by hand in PyTorch, the same compiled (torch.compile), the student's, the reference and
+the staff's tuned kernel if present, PyTorch's best, and the GPU's limit. The limit is the longer of two times: the
+bytes to move over the bandwidth of a copy, and the FLOPs over the rate of the library's product. All are measured in
+turns, in one process, by CUDA events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMIT = "the card's limit"
 
 @dataclass(frozen=True)
 class LadderStudy:
-    """`times` in ms by rung, or why there is none; `limits` in ms by what limits."""
+    """`times` in ms by rung, or the reason why a rung was not measured; `limits` in ms by the limiting resource."""
 
     part: str
     times: Mapping[str, float | str]
@@ -35,7 +35,7 @@ class LadderStudy:
 
     @property
     def limit(self) -> tuple[str, float]:
-        """What limits the part on this card, and the time that it takes."""
+        """Return the resource that limits the part on this GPU, and its time in ms."""
         name = max(self.limits, key=lambda one: self.limits[one])
         return name, self.limits[name]
 

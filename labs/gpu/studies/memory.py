@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Peak:
-    """Bytes at most beyond the inputs; None where they did not fit the card."""
+    """Peak bytes beyond the inputs; None if they did not fit into the GPU's memory."""
 
     length: int
     naive: int | None

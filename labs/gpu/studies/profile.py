@@ -36,7 +36,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Way:
-    """`ms` is that of a call; with `trouble` there is none."""
+    """One way to write GELU. `ms` is the time of a call, None if `trouble` explains its absence."""
 
     name: str
     ms: float | None

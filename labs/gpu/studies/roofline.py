@@ -1,8 +1,8 @@
-"""`roofline`: the lab's kernels under the roof of this card.
+"""`roofline`: the lab's kernels under the roof of this GPU.
 
-The roof is the lower of two lines: what memory brings (bytes/s of a copy of 256 MiB, read and written) times a kernel's
-intensity (FLOPs per byte that no way can leave out), and the FLOPs of the tensor cores (those of the library's
-product of 8192 x 8192 numbers of float16). Work and bytes are the oracles' (`flops`, `bytes`).
+The roof is the lower of two lines. One is the memory bandwidth (bytes/s of a copy of 256 MiB, read and written) times
+a kernel's intensity (necessary FLOPs per byte). The other is the FLOP/s of the tensor cores (measured with the
+library's product of 8192 x 8192 numbers of float16). Work and bytes are the oracles' (`flops`, `bytes`).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RooflineStudy:
 
 
 def kernels_of(found: Mapping[str, float | str]) -> tuple[Kernel, ...]:
-    """Times by function, or why there is none, as kernels with their work."""
+    """Build kernels with their work from `found`: by function the time in ms, or the reason why it was not measured."""
     from ..oracle import ORACLES
 
     made = []

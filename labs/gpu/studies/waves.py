@@ -44,7 +44,7 @@ def filled(side: int, tile: tuple[int, int], at_once: int) -> float:
 
 
 def cliffs(sides: Sequence[int], tile: tuple[int, int], at_once: int) -> tuple[int, ...]:
-    """Of these sizes, in order, those that take more waves than the one before."""
+    """Return the sizes, in order, that take more waves than the size before."""
     found = [waves(side, tile, at_once) for side in sides]
     return tuple(side for side, now, before in zip(sides[1:], found[1:], found, strict=False) if now > before)
 

@@ -217,8 +217,8 @@ def dk_not_transposed(h: Heads) -> Outputs | None:
 
 
 def _tiles_not_transposed(tile: int, name: str) -> Callable[[Heads], Outputs | None]:
-    """Each tile of P, or dS, as it is in the place of its transpose: a row of the tile is a query, and taken for a key.
-    Queries beyond the last one have scores of 0, a saved sum of 0 and no dO: weights of 1 and no dS."""
+    """Predict gradients from tiles of P or dS that were not transposed: each row of a tile, a query, is taken for a
+    key. Queries beyond the last one have scores of 0, a saved sum of 0 and no dO: weights of 1 and no dS."""
 
     def predict(h: Heads) -> Outputs | None:
         padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile

@@ -121,7 +121,7 @@ def gelu_by_columns(s: Situation) -> Array:
 
 
 def by_columns(t: Array) -> Array:
-    """What a kernel sees that takes a matrix of columns for one of rows."""
+    """Return the matrix as a kernel sees it that takes columns for rows."""
     return t.ravel(order="F").reshape(t.shape)
 
 
@@ -266,7 +266,7 @@ SOFTMAX += [
 
 
 def row_factors(seen: Deviation) -> Found | None:
-    """Each row is a multiple of what it should be."""
+    """Find rows that are a multiple of the right row."""
     expected, actual = seen.expected, seen.actual
     if expected.ndim != 2 or expected.shape[1] < 3:
         return None

@@ -116,7 +116,7 @@ def _turned_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
 
 
 def turned_diagonal(h: Heads, tile: int) -> Array:
-    """Which keys are seen where tiles beyond the diagonal are left out, and the mask of those on it is turned round."""
+    """Return the mask of a kernel that skips tiles beyond the diagonal and reverses the mask of the tiles on it."""
     queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
     return (keys // tile < queries // tile) | ((keys // tile == queries // tile) & (keys >= queries))
 
@@ -318,7 +318,7 @@ MISTAKES += [
 
 
 def _rescaled_by_base(tile: int, of_old: float) -> Callable[[Heads], Outputs | None]:
-    """Weights to one base, what rescales them to another: 2^(m_old - m) in the place of e^(m_old - m), or the
+    """Predict weights in one base that are rescaled in another: 2^(m_old - m) instead of e^(m_old - m), or the
     reverse."""
 
     def predict(h: Heads) -> Outputs | None:
@@ -413,7 +413,7 @@ def first_head(h: Heads) -> Outputs | None:
 
 
 def _read_as_rows(t: Array) -> Array:
-    """What a kernel reads that takes (N, B, d) in memory for (B, N, d)."""
+    """Return the tensor as a kernel reads it that takes (N, B, d) in memory for (B, N, d)."""
     return t.swapaxes(0, 1).reshape(t.shape)
 
 

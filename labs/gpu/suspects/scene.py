@@ -82,7 +82,7 @@ class Heads:
 
     @cached_property
     def total(self) -> Array:
-        """Their sum, (B, N, 1)."""
+        """Return the sum of the weights of each row, (B, N, 1)."""
         return self.weights.sum(2, keepdims=True)
 
     @cached_property
@@ -147,5 +147,5 @@ def padding(keys: int, tile: int) -> int:
 
 
 def last_tile(length: int, tile: int) -> int:
-    """Where the last tile begins."""
+    """Return the index at which the last tile begins."""
     return (length - 1) // tile * tile
