@@ -1,7 +1,7 @@
 """Weights from files: the demo's own, a nanoGPT ckpt.pt, a GPT-2 in safetensors. Files are data, and none is executed.
 
-A model is laid out without memory first, so that a file cannot ask for more than it brings; then the names and shapes
-of its tensors have to fit exactly. Whatever does not is a UsageError of one line that names the file.
+A model is first laid out without memory, so that a file cannot request more memory than it fills. Then the names and
+shapes of its tensors must fit exactly. Otherwise a one-line UsageError names the file.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Loaded:
 def load(path: Path = PLAYS, vocabulary: Path | None = None) -> Loaded:
     """Read a checkpoint with its vocabulary, by default the file of the same name beside it.
 
-    Raises UsageError for a file that is missing, damaged, of another kind of model, or that holds more than tensors,
-    and for a vocabulary that is not the model's.
+    Raises:
+        UsageError: the file is missing, damaged, of another kind of model, or holds more than tensors. Or: the
+            vocabulary does not belong to the model.
     """
     if not path.is_file():
         raise UsageError(f"no such checkpoint: {path}")
@@ -153,7 +154,7 @@ def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from error
     except Exception as error:
-        # Whatever torch makes of a damaged or hostile file: the unpickler refuses by many names.
+        # The unpickler refuses damaged or hostile files with many types of exception.
         raise UsageError(
             f"{path} was not opened: it is damaged, or holds more than tensors and numbers, which could run code"
         ) from error
@@ -187,7 +188,7 @@ def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
 
 
 def _is_mask(name: str) -> bool:
-    """Old checkpoints keep the causal mask with the weights."""
+    """Return True for a causal mask, which old checkpoints keep with the weights."""
     return name.endswith((".attn.bias", ".attn.masked_bias"))
 
 
@@ -202,7 +203,7 @@ def _tied(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _from_gpt2(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names and orientation of nanoGPT: the published file stores linear maps transposed."""
+    """Return the tensors with nanoGPT's names and orientation: the published file stores linear maps transposed."""
     renamed = {}
     for name, tensor in tensors.items():
         plain = name.removeprefix("transformer.")
@@ -228,7 +229,8 @@ def _gpt2_config(path: Path, tensors: Mapping[str, Tensor]) -> Config:
 
 
 def _gpt2_heads(path: Path, n_embd: int) -> int:
-    """From the config.json that is published beside the weights; without it, heads of 64 channels as in GPT-2."""
+    """Return the number of heads from the config.json beside the weights; without it, assume heads of 64 channels as
+    in GPT-2."""
     beside = path.with_name("config.json")
     if not beside.is_file():
         return max(1, n_embd // GPT2_HEAD_SIZE)

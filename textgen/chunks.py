@@ -1,14 +1,15 @@
-"""One query's attention over many keys, cut into chunks that a kernel without a mask answers side by side.
+"""Attention of one query over many keys, cut into chunks that a kernel without a mask processes as one batch.
 
-A kernel computes as many rows as there are keys, and one is wanted: over t keys its work is t x t. Over C chunks of
-t / C keys each, as further entries of the batch, it is t x t / C. To put the chunks' answers together one has to know
-how much weight each stands for, which a softmax has divided out. So every chunk gets the newest key once more, with a
-value that is 0 but for a 1 in a channel of its own: in that channel the kernel returns exp(s) / Z, of the newest key's
-score s and the chunk's sum Z. The newest key is the same in all chunks, so these tell each Z in the same unit, exp(s),
-which nobody has to compute. The sum over all keys holds exp(s) itself, so that taking the copies out of it again costs
-a few bits at most, whatever the scores are.
+A kernel computes as many rows as there are keys, but decoding needs one: over t keys its work is t x t. Over C chunks
+of t / C keys each, as further entries of the batch, it is t x t / C.
 
-In real arithmetic the result is softmax over all keys; the merge is the one of Dao et al. 2022 (FlashAttention).
+To merge the chunks' outputs, each chunk's weight must be known, but a softmax has divided it out. So every chunk gets
+a copy of the newest key. The copy's value is 0 except for a 1 in an extra channel. In that channel the kernel returns
+exp(s) / Z, with the newest key's score s and the chunk's sum Z. The newest key is the same in all chunks, so each Z
+is known in the same unit, exp(s), which never has to be computed. The sum over all keys contains exp(s) itself.
+Subtracting the copies therefore costs a few bits at most, for any scores.
+
+In real arithmetic the result is the softmax over all keys. The merge follows Dao et al. 2022 (FlashAttention).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import torch
 from torch import Tensor
 
 LEAST_SHARE = 1e-30
-"""Of the newest key in a chunk: below it float32 loses digits, and its inverse overflows soon."""
+"""Least usable weight of the newest key in a chunk: below it float32 loses digits, and the inverse soon overflows."""
 
 
 class _Views:
-    """The chunks in use, (C, B, H, most + 1, d + 1) each: as they are sent, and what every token writes to."""
+    """Views of the chunks in use, each (C, B, H, most + 1, d + 1): the tensors to send, and the parts that each token
+    writes."""
 
     def __init__(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
         self.sent = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
@@ -30,12 +32,12 @@ class _Views:
 
 
 class Chunks:
-    """One layer's keys and values as the kernel is to see them: chunks of `most` keys, each with a row more at its end
-    that is a copy of the newest key. What is not filled yet are copies of it as well, with 0 for all of their value.
+    """Keys and values of one layer in chunks of `most` keys. Each chunk has one more row at its end, a copy of the
+    newest key. Unfilled rows are copies of it as well, with a value of 0.
 
-    Kept from token to token, so that a token moves its own row and no other: position p lies in slot p % window, where
-    it takes the place of the key that has just left the window. Entry c * B + b of the kernel's batch is chunk c of
-    text b.
+    The chunks are kept from token to token, so that a token writes its own row only: position p lies in slot p %
+    window, where it replaces the key that has just left the window. Entry c * B + b of the kernel's batch is chunk c
+    of text b.
     """
 
     def __init__(self, batch: int, heads: int, channels: int, window: int, most: int) -> None:
@@ -47,10 +49,11 @@ class Chunks:
         self.end = 0
 
     def follow(self, q: Tensor, k: Tensor, v: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Q, K, V (C * B, H, most + 1, d + 1) for one call of the query (B, H, 1, d) at position end - 1.
+        """Return Q, K, V (C * B, H, most + 1, d + 1) for one kernel call. The query q (B, H, 1, d) is at position end
+        - 1.
 
-        k and v (B, H, n, d) are the keys and values of its window, of which only the newest is read when the call
-        before this one was for the position before.
+        k and v (B, H, n, d) are the keys and values of its window. If the previous call was for the previous
+        position, only the newest of them is read.
         """
         if self.end != end - 1 or not self._all:
             self._begin(k, v, end)
@@ -95,10 +98,10 @@ class Chunks:
         return count, live - (count - 1) * self.most
 
     def merge(self, answers: Tensor) -> Tensor | None:
-        """One row of each chunk's answer, (C * B, H, 1, d + 1), to the attention over all keys (B, H, 1, d).
+        """Merge one row of each chunk's output, (C * B, H, 1, d + 1), into the attention over all keys (B, H, 1, d).
 
-        None where the newest key's share cannot be divided by: a wrong kernel, or scores further apart than float32
-        can tell.
+        Return None if a chunk's share of the newest key is too small to divide by. Then the kernel is wrong, or the
+        scores lie further apart than float32 can represent.
         """
         count, filled = self._filled()
         batch, d = self._shape[0], self.channels

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CONTEXTS = (16, 32, 64, 128, 256, 512, 1024)
 ROUNDS = 3
 SLOWEST_TOKEN_S = 0.3
-"""A part that takes longer at one context is not asked at the next one, which would take four times as long."""
+"""Limit of seconds per token. A slower part skips the next context, which would take four times as long."""
 WIDTH, HEIGHT = 820, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 540, 50, 360
 COLOURS = ("#6b7280", "#b45309", "#0369a1", "#15803d", "#a21caf", "#be123c")
@@ -39,7 +39,7 @@ COLOURS = ("#6b7280", "#b45309", "#0369a1", "#15803d", "#a21caf", "#be123c")
 
 @dataclass(frozen=True)
 class Speaker:
-    """One part and what became of its text: a tally, or why there is none."""
+    """One part and the result of its text: a tally, or in `trouble` the reason why it has none."""
 
     part: Part
     tally: Tally | None
@@ -76,7 +76,7 @@ def speak(setup: TextSetup, bench: Bench, part: Part) -> Speaker:
 
 
 def texts(speakers: Sequence[Speaker], setup: TextSetup) -> list[str]:
-    """Each different text once, with the names of those who said it."""
+    """Return each different text once, with the parts that wrote it."""
     said: dict[str, list[str]] = {}
     for speaker in speakers:
         if speaker.tally:
@@ -150,7 +150,7 @@ def _kernels(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> Iterator[
 
 
 def _filled(setup: TextSetup, kernel: StudentKernel, context: int) -> Decoder:
-    """A decoder in the middle of a text: what the keys hold does not matter to the time."""
+    """Return a decoder in the middle of a text. The content of the cache does not affect the time."""
     model = setup.loaded.model
     decoder = Decoder(model, kernel, 1, context + 1, CONTEXTS[-1])
     decoder.fill(torch.Generator().manual_seed(1), context - 1)

@@ -1,11 +1,11 @@
-"""Plays without end from a seeded grammar, every word of it ours, together with the entropy of what was written.
+"""Endless plays from a seeded grammar, every word of it ours, with the entropy of the text.
 
-Nothing is downloaded and nothing quoted. Because each choice is drawn from known odds, the text's own information
-content is known as well: the sum of -log p over all choices bounds what any model can reach, so that a training loss
-has a floor to be read against. (It is a bound from above: two ways to the same words count as two.)
+Nothing is downloaded and nothing quoted. Each choice is drawn with known probabilities, so the information content of
+the text is known as well. It is the sum of -log p over all choices. A training loss is compared with it: it is an
+upper bound of the best loss that any model can reach. (Two ways to the same words count as two.)
 
-What a model has to carry from line to line: who is on setup, who is spoken of and as what, who asked what, the thing
-that the scene is about, and that the high-born speak verse and the low-born prose.
+A model has to carry this from line to line: the people on stage, the person spoken of and in which role, who asked
+which question, and the subject of the scene. It must also know that the high-born speak verse and the low-born prose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decoding with a key/value cache around an attention that is somebody else's."""
+"""Decoding with a key/value cache around an attention that the caller supplies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from textgen.onerow import OneRow
 class Decoder:
     """A model with its cache in the middle of `batch` texts of at most `length` tokens.
 
-    `answers` are the attention's answers of the last `extend`, (B, H, T, d) for each layer; `streams` (B, length, C)
-    is what `GPT.logits` was applied to at each position so far.
+    `answers` are the attention outputs of the last `extend`, (B, H, T, d) for each layer. `streams` (B, length, C) is
+    the input of `GPT.logits` at each position so far.
     """
 
     def __init__(self, model: GPT, attend: Attention, batch: int, length: int, window: int) -> None:
@@ -33,10 +33,10 @@ class Decoder:
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
-        """Take further tokens (B, T), a prompt or one for each text; returns the logits after the last, (B, V).
+        """Append tokens (B, T), a prompt or one for each text. Return the logits after the last, (B, V).
 
-        The linear maps see all T at once, layer after layer, and attention is the cache's business: each token's
-        query meets the keys of its window, whatever T is.
+        The linear maps process all T tokens at once, layer after layer. Attention uses the cache: each token's query
+        meets the keys of its window, for any T.
         """
         start, end = self.position, self.position + tokens.shape[1]
         first = max(0, start - self.window + 1)

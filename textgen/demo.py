@@ -1,6 +1,6 @@
-"""`gpt149.py PART --inference`: options, the way from a module.cpp to a kernel that talks, and what is printed.
+"""`gpt149.py PART --inference`: its options, the way from a module.cpp to a kernel that generates text, and its output.
 
-Importing this file is cheap: torch and all that needs it come in only when something is to be done.
+Importing this file is cheap: torch and the modules that need it are imported only when they are used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from textgen.generate import Tally
 
 MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 2048}
-"""Names as in the published kit, and how long a text is, in tokens, its prompt included."""
+"""Names as in the published kit, with the length of a text in tokens, its prompt included."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
 DEFAULT_CHUNK = 7
 """Keys that are not cut up, measured: shorter chunks hold more copies of the newest key, longer ones more equal rows.
@@ -103,7 +103,8 @@ def wanted(given: argparse.Namespace) -> bool:
 
 
 def read_options(given: argparse.Namespace) -> TextOptions:
-    """Raises UsageError, in one line, for whatever makes no sense."""
+    """Check the options and return them. Raises UsageError, in one line, for options that are invalid or contradict
+    each other."""
     for name, flag in NOT_HERE.items():
         if getattr(given, f"size_{name}", None) or getattr(given, name, None):
             raise UsageError(
@@ -205,7 +206,7 @@ def _parts(course: Assignment, test: str) -> tuple[Part, ...]:
 
 
 def speak(setup: TextSetup, bench: Bench, part: Part) -> int:
-    """One part's text, streamed, and what there is to say about it."""
+    """Stream one part's text, then print its report. Return the exit code."""
     from grader.judge import faults
     from textgen.tokenizer import TextStream
 

@@ -1,9 +1,9 @@
-"""A text, token by token, with every attention the kernel's, and PyTorch doing the same beside it to be held against.
+"""Generation of a text, token by token, with the kernel's attention in every layer, compared with PyTorch's.
 
-The two never mix: the kernel's answers alone lead to the tokens. PyTorch's decoder is fed the same tokens (it is
-"teacher-forced") and keeps a cache of its own, so the first attention answer that differs is where the kernel left
-it, and the error cannot hide behind an earlier one. When the text is done, a third computation, plain causal PyTorch
-over the whole text at once, has to give the same logits at every position.
+The two never mix: only the kernel's outputs determine the tokens. PyTorch's decoder receives the same tokens
+("teacher forcing") and keeps its own cache. So the first attention output that differs is where the kernel failed,
+and no earlier error can hide it. At the end a third computation, plain causal PyTorch over the whole text at once,
+must give the same logits at every position.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from textgen.sampling import Choice, Sampler
 
 LOGIT_LIMIT = 1e-3
 ANSWER_LIMIT = 1e-3
-"""Of the largest element of an attention's answer, or of 1. Honest kernels of float32 stay below a hundredth of it."""
+"""Tolerance relative to the largest element of an attention output, or to 1. Honest float32 kernels stay below 1 % of
+it."""
 NEAR_TIE = 1e-3
 
 
 @dataclass
 class Tally:
-    """What a run came to. Times are wall seconds: `decode_s` all of the kernel's decoding, `kernel_s` of it waiting for
-    the kernel, `torch_s` PyTorch's own decoding of the same tokens."""
+    """Result of a run. Times are wall seconds: `decode_s` for all decoding with the kernel, `kernel_s` of it for
+    waiting for the kernel, `torch_s` for PyTorch's own decoding of the same tokens."""
 
     prompt_tokens: int
     tokens: Tensor
@@ -47,7 +48,7 @@ class Tally:
 
     @property
     def new_tokens(self) -> int:
-        """Of one text."""
+        """Return the number of generated tokens of one text."""
         return self.tokens.shape[1] - self.prompt_tokens
 
 
@@ -103,7 +104,8 @@ class Run:
         self.tally.near_ties += int((~same & (expected.margins <= NEAR_TIE)).sum())
 
     def first_fault(self, logits: Tensor, expected: Tensor) -> Fault | None:
-        """The earliest token, then layer, then head at which the last step left PyTorch, if it did."""
+        """Return the first fault of the last step, by token, then layer, then head; None if the kernel agrees with
+        PyTorch."""
         start = self.mine.position - self.mine.answers[0].shape[2]
         places = [
             Fault(f"its attention is off by {error:.2g}", start + token, layer, head, sample)
@@ -123,7 +125,8 @@ class Run:
         return self.blame(f"the logits are off by {error:.2g}, in small steps over many tokens")
 
     def blame(self, message: str) -> Fault:
-        """No single answer was off by much: name the layer and head of the last token where it is most."""
+        """Build the fault for an error spread over many outputs: name the layer and head where the last token is
+        furthest off."""
         errors = [
             (mine - theirs)[:, :, -1].abs().amax(dim=2)
             for mine, theirs in zip(self.mine.answers, self.theirs.answers, strict=True)
@@ -134,7 +137,7 @@ class Run:
 
     @torch.inference_mode()
     def check_whole(self) -> None:
-        """Hold every position's logits against plain causal PyTorch over the whole text."""
+        """Compare every position's logits with plain causal PyTorch over the whole text."""
         tally, end = self.tally, self.mine.position
         expected = self.model.stream(tally.tokens[:, :end], self.window)
         for first in range(0, end, 128):
@@ -151,7 +154,8 @@ class Run:
 
 
 def _left(mine: Tensor, theirs: Tensor, limit: float) -> list[tuple[int, int, int, float]]:
-    """The first token of (B, H, T, d) answers that are further apart than `limit`: (token, head, sample, error)."""
+    """Return (token, head, sample, error) of the first token of (B, H, T, d) outputs that differs by more than
+    `limit`."""
     apart = (mine - theirs).abs().amax(dim=3)  # (B, H, T)
     wrong = ~(apart <= limit)  # written so that NaN counts as wrong
     if not bool(wrong.any()):
@@ -171,10 +175,10 @@ def generate(
     tell: Callable[[list[int]], None] = lambda tokens: None,
     trust: bool = False,
 ) -> Tally:
-    """Continue the prompts (B, P) to `length` tokens each. `tell` hears each new token of all texts as it is chosen.
+    """Continue the prompts (B, P) to `length` tokens each. Call `tell` with each new token of all texts.
 
-    Ends early at the first fault, unless `trust` and the kernel still answers: then only the first fault is kept.
-    Whatever the kernel does is in the result, never an exception.
+    Ends early at the first fault. With `trust`, goes on while the kernel still answers, and keeps the first fault
+    only. The result records every failure of the kernel; none is raised.
     """
     run = Run(loaded, kernel, prompt, length, sampler, window)
     tally = run.tally

@@ -1,9 +1,9 @@
 """The student's attention as the model calls it: in its runner process, through the judge's pipe.
 
-The kernel knows no mask: it computes softmax(Q transpose(K)) V for as many queries as there are keys. While a text is
-decoded there is one new query, and of full attention over the rows so far the row of the newest token *is* causal
-attention. So the newest query is put into *every* row of Q: all rows of the answer have to be the same, and which one
-is read is drawn after the kernel has answered. A kernel that gets one row right and not the others is found out.
+The kernel has no mask: it computes softmax(Q transpose(K)) V for as many queries as there are keys. Decoding has one
+new query. In full attention over the rows so far, the newest token's row *is* causal attention. So the newest query
+is put into *every* row of Q, and all rows of the output must be equal. The row to read is drawn at random after the
+kernel has answered, so a kernel that gets only one row right is detected.
 
 Many keys are cut into chunks that lie side by side in the batch: see `textgen.chunks`.
 """
@@ -27,7 +27,8 @@ from grader.runner.session import Session
 from textgen.chunks import Chunks
 
 AGREEMENT_LIMIT = 1e-4
-"""Of the answer's largest element, or of 1: how far rows that should be equal may lie apart. Measured: below 1e-6."""
+"""Limit of the difference between rows that should be equal, relative to the answer's largest element, or to 1.
+Measured: below 1e-6."""
 MASKED = -1e4
 """A score that exp() turns into exactly 0, with and without subtracting the row's maximum."""
 
@@ -35,7 +36,7 @@ Prefill = Literal["prefix", "mask"]
 
 
 class Attention(Protocol):
-    """Who answers for a decoder. `chunk` is how many keys it takes uncut, 0 for any number."""
+    """Attention that a decoder calls. `chunk` is the number of keys it takes uncut, 0 for any number."""
 
     @property
     def chunk(self) -> int: ...
@@ -51,9 +52,9 @@ class Attention(Protocol):
 
 @dataclass(frozen=True)
 class Fault:
-    """The first thing that was wrong, counted from 0. `head` and `sample` are None where there is no answer at all.
+    """The first fault found, counted from 0. `head` and `sample` are None if the kernel returned no output.
 
-    `broken` says that the kernel gives no answers any more, so that nothing can go on.
+    `broken` is True if the kernel no longer answers, so that generation cannot continue.
     """
 
     message: str
@@ -64,7 +65,7 @@ class Fault:
     broken: bool = False
 
     def where(self, samples: int = 1) -> str:
-        """The place in words."""
+        """Return the place in words."""
         place = f"token {self.token}, layer {self.layer}"
         if self.head is not None:
             place += f", head {self.head}"
@@ -91,8 +92,8 @@ class StudentKernel:
         prefill: Prefill,
         chunk: int = 0,
     ) -> None:
-        """`shape` has the sizes that are no property of the model: threads, Br, Bc. `chunk` is the most keys that are
-        not cut up, 0 for any number."""
+        """Prepare calls of one part. `shape` has the sizes that the model does not set: threads, Br, Bc. `chunk` is
+        the largest number of keys that are not cut up, 0 for any number."""
         self.session, self.part, self.shape = session, part, shape
         self.window, self.prefill, self.chunk = window, prefill, chunk
         self.calls, self.wall_s = 0, 0.0
@@ -118,22 +119,22 @@ class StudentKernel:
         return torch.cat(rows, dim=2)
 
     def _row(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None) -> Tensor:
-        """One query (B, H, 1, d) against keys and values (B, H, n, d)."""
+        """Return attention of one query (B, H, 1, d) over keys and values (B, H, n, d)."""
         if cut is not None and k.shape[2] > cut.most:
             merged = cut.merge(self._one_of_equals(layer, token, *cut.follow(q, k, v, token + 1), q.shape[0]))
             if merged is not None:
                 return merged
-            # A kernel that is wrong, or scores that are further apart than float32 can tell: ask for all at once.
+            # The kernel is wrong, or the scores are too far apart for float32: use all keys at once.
         return self._one_of_equals(layer, token, q.expand_as(k), k, v, q.shape[0])
 
     def _one_of_equals(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor, texts: int) -> Tensor:
-        """One row of the kernel's answer to (B, H, N, d) tensors, where all rows of each head of q are the same.
-        Entry e of the batch B belongs to text e % texts."""
+        """Call the kernel on (B, H, N, d) tensors. All rows of each head of q are equal. Return one row of the
+        output. Entry e of the batch B belongs to text e % texts."""
         output = self.answer(layer, token, q, k, v)
         chosen = self._random.randrange(output.shape[2])
         row = output.narrow(2, chosen, 1)
         known = self.disagreement
-        # Nearly always the rows are equal to the bit, which one number tells (of NaN it is no 0).
+        # The rows are nearly always equal to the bit. One dot product checks that (NaN != 0).
         apart = (output - row).view(-1)
         if torch.dot(apart, apart).item() != 0.0 and (
             known is None or (token, layer) < (known.token, known.layer)
@@ -175,7 +176,7 @@ class StudentKernel:
         return self.answer(layer, start, wide_q, wide_k, wide_v)[..., :d]
 
     def answer(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """One call on (B, H, N, d) tensors. Raises Broken."""
+        """Call the kernel once on (B, H, N, d) tensors. Raises Broken."""
         B, H, N, d = q.shape
         shape = {**self.shape, "B": B, "H": H, "N": N, "d": d}
         inputs = {name: each.contiguous().numpy() for name, each in (("Q", q), ("K", k), ("V", v))}
@@ -205,7 +206,7 @@ class StudentKernel:
 
 
 class TorchAttention:
-    """Causal attention by PyTorch over the same kind of cache: what the kernel is held against, token by token.
+    """Causal attention by PyTorch over the same kind of cache. The kernel is compared with it token by token.
 
     `largest_score` is the greatest q·k so far: a kernel that takes exp() without subtracting the row's maximum
     overflows from 88 on.

@@ -45,8 +45,8 @@ class Config:
 
 
 class Linear(nn.Module):
-    """A linear map whose weights come from a file or `GPT.initialise`, and are not drawn before that: on the device
-    "meta" a draw alone would import a second's worth of modules."""
+    """A linear map with weights from a file or `GPT.initialise`. They are not drawn before that: on the device "meta"
+    a draw alone would import modules for a second."""
 
     def __init__(self, inputs: int, outputs: int, config: Config) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class Block(nn.Module):
         self.ln_2, self.mlp = LayerNorm(config), MLP(config)
 
     def project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What attention is asked, from the stream (B, T, C): as `Attention.project`."""
+        """Map the stream (B, T, C) to attention's inputs, as `Attention.project`."""
         return self.attn.project(self.ln_1(x), start)
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ class GPT(nn.Module):
         return self.logits(self.stream(tokens, window))
 
     def stream(self, tokens: Tensor, window: int | None = None) -> Tensor:
-        """What `logits` is applied to, (B, T, C)."""
+        """Return the input of `logits`, (B, T, C)."""
         T = tokens.shape[1]
         near = None
         if window is not None and window < T:

@@ -1,8 +1,8 @@
-"""The model's maps for one new token of each text: `textgen.model` with what a single row makes cheap.
+"""The model's maps for one new token of each text: `textgen.model`, made fast for a single row.
 
-At one row nearly all the time goes into calling things, not into arithmetic. So there are no modules here, weights lie
-the way a row reads them, and sums ride along with products. It computes what the modules compute; `generate` holds
-every text against those at its end.
+At one row nearly all the time goes into Python calls, not into arithmetic. So this file uses no modules, stores
+weights in the order in which a row reads them, and merges sums into products. The results are those of the modules;
+`generate` compares every text with them at its end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OneRow:
 
 
 class OneRowLayer:
-    """What lies before and after one layer's attention."""
+    """Computations before and after one layer's attention."""
 
     def __init__(self, block: Block, turns: _Turns | None) -> None:
         attn, mlp = block.attn, block.mlp

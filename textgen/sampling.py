@@ -1,7 +1,7 @@
 """From logits to tokens: the inverse of the cumulative distribution, with one random source for each text.
 
 `torch.multinomial` gives other tokens for a batch of four than for the same texts one by one. Here a text's tokens
-depend on its own seed and logits alone, and the same draw can be put to two sets of logits.
+depend on its own seed and logits alone, and the same draw can be applied to two sets of logits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from grader.core.seeds import derive
 
 @dataclass(frozen=True)
 class Choice:
-    """Tokens (B,), and how far each was from being another one: the gap between the two best logits where the best is
-    taken, else the distance of the draw from the nearer end of its token's interval."""
+    """Tokens (B,) and their margins: the distance to choosing another token. For the best token it is the gap between
+    the two best logits; else the distance of the draw from the nearer end of its token's interval."""
 
     tokens: Tensor
     margins: Tensor
@@ -31,7 +31,7 @@ class Sampler:
         self._sources = [torch.Generator().manual_seed(derive(seed, "text", k)) for k in range(texts)]
 
     def draw(self) -> Tensor:
-        """One number in [0, 1) for each text, (B,)."""
+        """Draw one number in [0, 1) for each text, (B,)."""
         return torch.stack(
             [torch.rand((), generator=source, dtype=torch.float64) for source in self._sources]
         )

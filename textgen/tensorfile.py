@@ -1,7 +1,8 @@
 """The safetensors format, read and written: eight bytes of header length, a JSON header, the tensors' bytes.
 
-A file from elsewhere is data and stays data: nothing in it is executed, sizes are checked before anything is allocated,
-and every tensor has to lie inside the file, of exactly its shape's size, beside the others and not over them.
+A file from elsewhere is only data: nothing in it is executed, and sizes are checked before anything is allocated.
+Every tensor must lie inside the file, have exactly its shape's size, and not overlap another.
+
 Format: https://github.com/huggingface/safetensors#format
 """
 
@@ -47,7 +48,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """All tensors by name, and the metadata. Raises UsageError for a file that cannot be read or is not sound."""
+    """Return all tensors by name, and the metadata. Raises UsageError for a file that cannot be read or is invalid."""
     import torch
 
     try:

@@ -56,7 +56,7 @@ def _import_torch() -> None:
 
 
 class TextSetup:
-    """Everything that a kernel needs to talk: the build, the model, the prompt in tokens."""
+    """All that a kernel needs to generate text: the build, the model, the prompt in tokens."""
 
     def __init__(self, course: Assignment, options: TextOptions, zygote: Zygote, stack: ExitStack) -> None:
         self.course, self.options, self.zygote, self.stack = course, options, zygote, stack
@@ -156,7 +156,7 @@ class TextSetup:
 
 
 def fault_lines(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
-    """Where the kernel left PyTorch, and what can be done."""
+    """Report where the kernel's output left PyTorch's, and suggest a next step."""
     fault = tally.fault
     assert fault is not None
     place = fault.where(len(tally.tokens))

@@ -30,7 +30,7 @@ SHORTEST_CORPUS_CHARS = 5_000
 
 @dataclass(frozen=True)
 class Training:
-    """Everything that decides the weights. Lengths in tokens unless they say otherwise."""
+    """Settings that determine the weights. Lengths are in tokens unless their names give another unit."""
 
     corpus_chars: int = 12_000_000
     held_out_chars: int = 60_000
@@ -43,10 +43,10 @@ class Training:
     steps: int = 1600
     warmup_steps: int = 40
     matrix_rate: float = 0.003
-    """Of Muon, for the matrices of the layers; the other learning rate is AdamW's, for all else."""
+    """Learning rate of Muon, for the matrices of the layers; `other_rate` is AdamW's, for all other parameters."""
     other_rate: float = 0.016
     last_share: float = 0.05
-    """Of the learning rates, at the end."""
+    """Final share of the learning rates."""
     weight_decay: float = 0.05
     seed: int = 1
 
@@ -126,7 +126,7 @@ def batch_of(tokens: Tensor, recipe: Training, generator: torch.Generator) -> tu
 
 
 def share_of_rate(recipe: Training, step: int) -> float:
-    """Of the learning rates: linear warm-up, then half a cosine."""
+    """Return the share of the learning rates at a step: linear warm-up, then half a cosine."""
     if step < recipe.warmup_steps:
         return (step + 1) / recipe.warmup_steps
     done = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
