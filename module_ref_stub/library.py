@@ -1,10 +1,10 @@
-"""The reference and the expert kernels: compiled once for each machine and compiler into one object each, and kept in
-the kit's cache; in a handout, which has no sources of them, the prebuilt object of the platform.
+"""The reference and the expert kernels, compiled once for each machine and compiler, and kept in the kit's cache.
 
-The object is linked where it is used, into a library for processes with torch and, the reference, into a program of the
-native runner. No torch and no Python header is involved: one object serves every torch and every Python. The kernels
-are compiled once for each instruction set level, and a level is picked when they are first called. The two are built
-apart, so that nobody who only wants to be judged waits for the expert's templates.
+Each of the two is one object. A handout has no sources of them: it holds the prebuilt object of the platform. The
+object is linked where it is used. Processes with torch use it in a library; the native runner links the reference
+into a program. The build needs neither torch nor Python's headers: one object serves every torch and every Python.
+The kernels are compiled once for each instruction set level, and a level is picked when they are first called. The
+two objects are built separately, so that judging does not wait for the expert's templates.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ _AVX512 = ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
 
 @dataclass(frozen=True)
 class ReferenceRecipe:
-    """What one of the objects is made of. `dispatch` is compiled once, each of `leveled` once for each instruction set
-    level, with the macro beside it naming the table to define: its value is the prefix and the level."""
+    """Sources and compiler flags of one object. `dispatch` is compiled once. Each source in `leveled` is compiled
+    once for each instruction set level. The macro beside it names the table to define: its value is the prefix and
+    the level."""
 
     stem: str
     what: str
@@ -71,8 +72,8 @@ REFERENCE = ReferenceRecipe(
     # No contraction into fused multiply-adds: every level has to add and round alike.
     flags=("-ffp-contract=off",),
     avx2=_AVX2,
-    # Sums in strict order gain nothing from 512-bit vectors and pay for taking them apart: part 2 took 1.15 times as
-    # long with them, which would have moved the allowance with the machine that a student happens to be graded on.
+    # Sums in strict order gain nothing from 512-bit vectors: part 2 took 1.15 times as long with them. The allowance
+    # would then have depended on the machine that grades a student.
     avx512=(*_AVX2, *_AVX512),
 )
 
@@ -118,17 +119,20 @@ def compile_commands(
 
 
 def library_path() -> Path:
-    """The reference library for this machine, built first where the cache has none. Never imports torch.
+    """Return the path of the reference library for this machine, and build it if the cache lacks it. Never imports
+    torch.
 
-    Builds may run side by side: each works in a folder of its own and renames its result into place. Raises KitError
-    when there is no compiler, the compiler fails or the cache cannot be written, and in a handout when it holds no
-    object for this platform.
+    Builds may run in parallel: each works in a folder of its own and renames its result into place.
+
+    Raises:
+        KitError: no compiler was found, the compiler failed, or the cache cannot be written. In a handout: it holds no
+            object for this platform.
     """
     return _path(REFERENCE)
 
 
 def expert_path() -> Path:
-    """The expert library (expert.h), in the same way and with the same errors as `library_path`."""
+    """Return the path of the expert library (expert.h). Builds and raises as `library_path` does."""
     return _path(EXPERT)
 
 
@@ -149,7 +153,8 @@ def _path(recipe: ReferenceRecipe) -> Path:
 
 
 def object_path(recipe: ReferenceRecipe = REFERENCE) -> Path:
-    """All of a recipe's kernels as one object, in a handout the prebuilt one. Errors as of `library_path`."""
+    """Return the path of the object with all of a recipe's kernels; in a handout, the prebuilt one. Raises as
+    `library_path`."""
     if not has_sources(recipe):
         return prebuilt.path(PREBUILT, recipe.stem, f"compiled {recipe.what}")
     tools = toolchain()
@@ -162,7 +167,8 @@ def object_path(recipe: ReferenceRecipe = REFERENCE) -> Path:
 
 
 def _kept(name: str, make: Callable[[Path], Path]) -> Path:
-    """A file of the cache; where it is not there, what `make` leaves in the folder that it is given."""
+    """Return the path of a file in the cache. If it is missing, `make` first writes it into the folder that it
+    receives."""
     cache = cache_root() / "reference"
     if not (cache / name).exists():
         try:
@@ -223,7 +229,7 @@ def _run(command: Sequence[str], directory: Path, what: str) -> None:
 
 
 def _key(recipe: ReferenceRecipe, tools: Toolchain) -> str:
-    """Names everything that the kernels depend on. OpenMP's flags follow from the compiler."""
+    """Return a digest of all that the kernels depend on. OpenMP's flags follow from the compiler."""
     digest = hashlib.sha256()
     levels = itertools.chain(*level_flags(tools.machine, recipe).values())
     flags = [*COMMON_FLAGS, *recipe.flags, *JOIN_FLAGS, *levels]
@@ -234,7 +240,7 @@ def _key(recipe: ReferenceRecipe, tools: Toolchain) -> str:
 
 
 def sources_digest(recipe: ReferenceRecipe) -> str:
-    """Names what is compiled: the sources, in a handout the prebuilt object (KitError without one)."""
+    """Return a digest of the sources; in a handout, of the prebuilt object (KitError without one)."""
     paths = [SOURCE_DIR / name for name in recipe.sources]
     if not has_sources(recipe):
         paths = [object_path(recipe)]
@@ -271,10 +277,10 @@ KERNELS = _Kernels()
 
 
 def native_program() -> Path:
-    """The reference as a program of the native runner (native/inside/reference.cpp), from the cache where it is
-    known.
+    """Return the path of the reference as a program of the native runner (native/inside/reference.cpp), from the
+    cache if possible.
 
-    Errors as of `library_path`.
+    Raises as `library_path`.
     """
     from grader.backends.native import nativebuild
 
