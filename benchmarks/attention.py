@@ -1,11 +1,11 @@
 """Speed of attention on this machine: the expert kernel, the plain best C++, PyTorch's own, softmax(QK^T)V, FMA peak.
 
-The kit's kernels have one process and PyTorch's another, with OpenMP threads of their own, pinned to the same cores
-and stopped (SIGSTOP) while the other one works. A round asks each kind once, in an order that is reversed every other
-time; a ratio is taken within a round, and what is printed are the medians over rounds with their quartiles.
-Percentages are of the multiply-adds that the same cores did in the same round (one block of assembly,
-`expert_peak.h`), 4 B H N^2 d operations a call; exponentials do not count as work. Levels: `avx2` holds PyTorch to
-AVX2 by its own switches.
+The kit's kernels run in one process and PyTorch's in another, each with OpenMP threads of its own. Both are pinned to
+the same cores, and each is stopped (SIGSTOP) while the other works. A round calls each kind once, in an order that is
+reversed every other time. A ratio is taken within a round; the script prints medians over rounds with their
+quartiles. Percentages are relative to the peak rate of multiply-adds, measured on the same cores in the same round
+(one block of assembly, `expert_peak.h`). A call counts as 4 B H N^2 d operations; exponentials do not count as work.
+Levels: `avx2` restricts PyTorch to AVX2 by its own switches.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def answer(request: dict, tensors) -> float:
 
 
 class Worker:
-    """A process that serves, stopped whenever it is not asked."""
+    """A process that serves, stopped between requests."""
 
     def __init__(self, cores: Sequence[int], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(

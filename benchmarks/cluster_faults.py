@@ -1,11 +1,11 @@
 """Random faults in a cluster: whatever is killed or stopped, the same grades, and nothing graded twice.
 
-A class is graded by acting workers (all but the evaluator is real: judge, scheduler, machines, nodes, ledger), first
-here and undisturbed, then on `local:3` while faults happen at random moments: SIGKILL of a machine's dask worker, of
-its node, of the scheduler and of the judge, Ctrl-C of the judge, SIGSTOP of a machine for longer than it may be
-silent. A judge that ended goes on with `--resume`. Some submissions kill the worker that judges them, once. Compared
-are `grades.csv` byte by byte, how many results the ledger has of each, and from its records that no two timings held
-one thing at once.
+A class is graded by acting workers (all but the evaluator is real: judge, scheduler, machines, nodes, ledger). The
+first run is here and undisturbed. The second is on `local:3` while faults happen at random moments: SIGKILL of a
+machine's dask worker, of its node, of the scheduler and of the judge; Ctrl-C of the judge; SIGSTOP of a machine
+beyond its limit of silence. A judge that ended continues with `--resume`. Some submissions kill the worker that
+judges them, once. The runs are compared in `grades.csv` (byte by byte) and in the number of results per submission in
+the ledger. The ledger's records must show that no two timings held one resource at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAULTS = (*KILLS, "stop a machine", "interrupt the judge")
 
 
 def inflict(fault: str, acting: Class, judge: subprocess.Popen[str], moments: random.Random) -> bool:
-    """Inflict a fault. Return False if there is nothing for it to happen to."""
+    """Inflict a fault. Return False if none of the processes that it could hit is running."""
     if fault.endswith("judge"):
         judge.send_signal(signal.SIGKILL if fault.startswith("kill") else signal.SIGINT)
         judge.communicate()

@@ -31,7 +31,7 @@ SHAPES = ((4, 48, 4096, 32), (4, 16, 4096, 64), (4, 16, 4096, 128))
 SIDE = 16384
 """Rows and columns of GELU and softmax: 1 GiB of float32."""
 LAUNCHING_CYCLES = 1_000_000
-"""Half a millisecond of the card's clock: more than the launches of any call here take."""
+"""Half a millisecond of the GPU's clock, longer than the launches of any call here."""
 STEP_LIMIT_S = 40.0
 CHECKED = (
     ("float16", (3, 200, 200, 64)),
@@ -96,7 +96,7 @@ def backward_sweep(d: int) -> list[tuple[str, Blocks]]:
 
 
 def steps() -> Iterator[dict[str, Any]]:
-    """Everything to do, what matters most first."""
+    """Yield all steps, the most important first."""
     yield {"step": "machine"}
     yield {"step": "check_rows"}
     for dtype, sizes in CHECKED:
@@ -145,7 +145,8 @@ def module(name: str) -> Any:
 
 
 def once_ms(call: Callable[[], object]) -> float:
-    """The time on the card of what a call launches, without the time that Python takes to launch it."""
+    """Measure the time on the GPU of the kernels that a call launches, without the time that Python takes to launch
+    them."""
     import torch
 
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -159,7 +160,7 @@ def once_ms(call: Callable[[], object]) -> float:
 
 
 def in_turns(calls: dict[str, Callable[[], object]], rounds: int, warmups: int = 3) -> dict[str, Any]:
-    """(median, lower quartile, upper quartile) in ms of each call, or what it raised."""
+    """Return (median, lower quartile, upper quartile) in ms of each call, or its error."""
     import torch
 
     found: dict[str, Any] = {}
@@ -609,7 +610,7 @@ COMPILING = False
 
 
 def work() -> None:
-    """One line of JSON in, one out, until the input ends."""
+    """Read a line of JSON and answer with one, until the input ends."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -1,11 +1,12 @@
 # ruff: noqa: E501
-"""What of the system and of the files CUDA, torch and Triton need under a runner's lock, found by trying.
+"""Search by trial for the system calls and files that CUDA, torch and Triton need under a runner's lock.
 
     python benchmarks/gpu_locks.py FILE FOUND      FILE has scale(x, y, factor), compiled already; FOUND is written (JSON)
 
-A first child is traced: its filter asks this process of every call that a runner may not make or that names a file
-(SECCOMP_RET_USER_NOTIF), which notes it and lets it go on. Then children are locked as runners are, with what the trace
-showed let in besides; what is not needed is taken away one by one. Whatever is known is printed at once.
+The first child is traced. Its filter reports to this process every call that a runner may not make or that names a
+file (SECCOMP_RET_USER_NOTIF). This process notes the call and lets it continue. Then children are locked as runners
+are, with the traced calls and files allowed as well, and unnecessary ones are removed one by one. Every finding is
+printed at once.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def say(*words: object) -> None:
 
 
 def work() -> str:
-    """What a runner does with a card; the first thing that fails, or "ok"."""
+    """Use the GPU as a runner does. Return the first failure, or "ok"."""
     import torch
 
     try:
@@ -108,7 +109,7 @@ def work() -> str:
 
 
 def child(act) -> tuple[int, int]:
-    """A child that says what `act` returns; its process and the end of its pipe."""
+    """Start a child that reports the result of `act`. Return its process id and the read end of its pipe."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -163,7 +164,8 @@ HOLDERS: list[int] = []
 
 
 def traced() -> tuple[list[str], dict[str, bool]]:
-    """Calls beyond the runner's filter, as entries of a table, and files with whether they were opened to be written."""
+    """Return calls beyond the runner's filter, as entries of a table, and files with True if they were opened for
+    writing."""
     watched = set(PATH_AT)
 
     def act(pipe: int) -> str:
@@ -261,7 +263,7 @@ def trial(spec: dict, version: int | None = None) -> str:
 
 
 def smaller(items: list, works) -> list:
-    """As few of these as still work, each tried without once."""
+    """Return a minimal subset with which `works` holds, trying to leave out each item once."""
     kept = list(items)
     for item in items:
         without = [other for other in kept if other != item]

@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The rounds of one style in one part beside so many busy processes."""
+    """The rounds of one style in one part, beside a number of busy processes."""
 
     part: str
     style: str

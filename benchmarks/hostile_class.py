@@ -1,9 +1,9 @@
 """A class with hostile submissions among honest ones: is everybody graded, and what do the others pay for it?
 
 The same honest submissions (the master, and the styles of tests/honest) are graded twice by the command line, in the
-strongest sandbox: alone, and with every row E1 to E7 of the threats among them. Told are the wall clock of both and
-their ratio, everybody's verdict, whether the honest ones earn the same in both, whether `--resume` finds nothing
-left to do, and the size of the results folder.
+strongest sandbox: alone, and with every row E1 to E7 of the threats among them. The script prints the wall clock of
+both and their ratio, and everybody's verdict. It checks that the honest ones earn the same in both and that
+`--resume` finds nothing left to do. It prints the size of the results folder, too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Kill the judge of a class at random moments, resume it, and compare the grades with those of an undisturbed run.
 
-The class is real: right, wrong, crashing, leaving, hanging and unreadable submissions as a folder and a zip,
+The class is real: right, wrong, crashing, leaving, hanging and unreadable submissions as a folder and a zip. It is
 graded by the command line with the real evaluator in the strongest sandbox. In each trial a few sources get a new
-comment, so that the kill may fall into a compile as well. What is compared: `grades.csv` byte by byte, who has how
-many results in the ledger (one each: nothing graded twice), and what is left of processes once the run has ended.
+comment, so that the kill may fall into a compile as well. Three things are compared: `grades.csv` byte by byte, the
+number of results per submission in the ledger (one each: nothing graded twice), and the processes left after the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SEED = "149"
 
 
 def hand_in(folder: Path, note: str) -> None:
-    """Writes the class; three of its sources say `note`, so that they are compiled anew."""
+    """Write the class; three of its sources contain `note`, so that they are compiled anew."""
     for name, kind in kinds((ROOT / "module.cpp").read_text()).items():
         noted = name in ("right", "wrong once", "crash")
         text = (f"// {note}\n" * noted + kind.source).encode()

@@ -1,10 +1,9 @@
 """One test run the way the published kit does it, re-enacted for comparison.
 
-In its order: import torch, have `torch.utils.cpp_extension.load` look at the student's source (and compile
-it unless it is unchanged), fill Q, K and V element by element in Python, run the reference and then the
-student once each under torch.profiler, comparing each with PyTorch's own operators, with the three seconds
-of sleep that each test has. The published reference is a binary that no longer loads, so the student's own
-function stands in for it here.
+In its order: import torch, let `torch.utils.cpp_extension.load` compile the student's source if it changed, and fill
+Q, K and V element by element in Python. Then run the reference and the student once each under torch.profiler. Each
+is compared with PyTorch's own operators. Each test sleeps for three seconds, as in the kit. The published reference
+is a binary that no longer loads, so the student's own function stands in for it here.
 """
 
 from __future__ import annotations

@@ -3,13 +3,14 @@
     python benchmarks/soak.py                 errors at every level that this machine has
     python benchmarks/soak.py --sanitize      the same kernels under g++'s AddressSanitizer
 
-For each shape and size of the scores two errors are held to twice those of softmax(QK^T)V in float32, both against
-float64 and over all seeds: the root mean square of the errors as they are, and the largest of the errors in units of
-each output's rounding budget (tests/rounding.py). Errors as they are would not do for the largest: with large scores
-it is that of the one query whose two best keys are nearly equal, and of one small matrix its rounding in float32 may as
-well be next to nothing. Of a single query row both are taken over all shapes together, since one shape has too few of
-them: 20 rows, one or two of which decide. What the largest errors as they are come to is shown, too. Exit code 1 if a
-ratio is larger, or if anything is not finite.
+For each shape and size of the scores, two errors are limited to twice those of softmax(QK^T)V in float32. Both are
+measured against float64 over all seeds: the root mean square of the plain errors, and the largest error in units of
+each output's rounding budget (tests/rounding.py).
+
+The largest plain error would not do. With large scores it comes from the one query whose two best keys are nearly
+equal. In a small matrix, float32 may by chance have next to no error. For a single query row both errors are taken
+over all shapes together, since one shape has too few: 20 rows, of which one or two decide. The largest plain errors
+are printed, too. Exit code 1 if a ratio is larger, or if any result is NaN or infinite.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SHAPES = (
 )
 FACTORS = (0.1, 1.0, 5.0, 30.0)
 LEAST_ERROR = 2.4e-7
-"""What the usual error of a tiny shape may be below by luck."""
+"""Floor of the usual error in ratios: that of a tiny shape may be smaller by luck."""
 KERNELS = {
     "expert": "usual",
     "plain": "usual",
@@ -82,7 +83,7 @@ def restart_sanitized(seeds: int) -> int:
 
 @dataclass(frozen=True)
 class Errors:
-    """Of one kernel's results: squares summed up, their number, the largest, and the largest by its budget."""
+    """Errors of one kernel: sum of squares, number, the largest, and the largest relative to its budget."""
 
     squares: float
     count: int
@@ -98,7 +99,7 @@ class Errors:
         )
 
     def over(self, usual: Errors) -> tuple[float, float, float]:
-        """Ratios to the usual ones: mean, largest by its budget, largest."""
+        """Return the ratios to the usual errors: mean, largest by its budget, largest."""
         mean, usual_mean = ((each.squares / each.count) ** 0.5 for each in (self, usual))
         return (
             mean / max(usual_mean, LEAST_ERROR),
@@ -111,7 +112,7 @@ NONE = Errors(0.0, 0, 0.0, 0.0)
 
 
 def errors_of(shape: tuple[int, ...], factor: float, seeds: int) -> dict[str, Errors]:
-    """Over all seeds, of each kernel and of softmax(QK^T)V in float32. Not a number where a kernel gave one."""
+    """Return the errors over all seeds, for each kernel and for softmax(QK^T)V in float32. A NaN is kept."""
     import torch
 
     from module_ref_stub import expert

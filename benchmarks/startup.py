@@ -1,9 +1,8 @@
 """How soon a student hears something: `gpt149.py` against the published flow and against `import torch`, in
 turn.
 
-Wall seconds as a person waits for them, from the start of the process to its end, or to the first line that
-tells whether the result is correct. The sources are compiled beforehand by both sides, so this is the run
-after an unchanged file.
+Times are wall seconds from the start of the process to its end, or to the first line with the verdict. The sources
+are compiled beforehand by both sides, so this is the run after an unchanged file.
 """
 
 from __future__ import annotations

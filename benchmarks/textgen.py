@@ -1,14 +1,20 @@
 """Tokens per second through the kernel: cached decoding against computing everything again for each token.
 
 All ways call the same function in the same runner, in turn, at positions spread over a text of each length.
-"published": for each token the model runs over the whole context, PyTorch's masked attention carries the text, and
-the kernel is called once a layer beside it on all rows, its answer thrown away. Comparing that answer is left out, and
-PyTorch's attention is its fused one: both are in favour of the published way. As in nanoGPT, the context is cut to the
-last `window` tokens. "cached" is the demo: its kernel's answers carry the text. The target is held against "published"
-with the same window. "again" (asked for by --again, since it takes minutes at 1024) has no cache either, but the
-kernel's answers carry the text: one call a layer, the causal mask as further channels. Times are wall clock, the pipe
-included. Each turn comes to its place in the text with a token that is not counted, then takes a few in a row, as a
-text does.
+
+"published": for each token the model runs over the whole context, and PyTorch's masked attention produces the text.
+Once a layer the kernel is called beside it on all rows, and its output is discarded. Two choices favour this way: the
+output is not compared, and PyTorch's attention is its fused one. As in nanoGPT, the context is cut to the last
+`window` tokens.
+
+"cached" is the demo: its kernel's outputs produce the text. The target is compared with "published" at the same
+window.
+
+"again" (with --again, since it takes minutes at 1024) has no cache either, but the kernel's outputs produce the text:
+one call a layer, the causal mask as further channels.
+
+Times are wall clock, the pipe included. Each turn first computes one uncounted token at its place in the text, then a
+few in a row, as a text does.
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ from textgen.textsetup import DEFAULT_WINDOW, TILE  # noqa: E402
 
 TARGET = 2.0
 TOKENS = 4
-"""In a turn, one after the other as in a text."""
+"""Counted tokens of a turn, one after the other as in a text."""
 AGAIN = "again"
 WIDEST_NAME = len("published, window 1024")
 
@@ -125,7 +131,7 @@ def sides(model: GPT, kernel: StudentKernel, length: int, chunk: int, cores: int
 def measure(
     all_sides: list[Side], length: int, positions: int, rounds: int
 ) -> dict[str, tuple[float, float]]:
-    """For each side seconds a token, averaged over the text, and the kernel's share; medians of turns."""
+    """Return, for each side, seconds a token, averaged over the text, and the kernel's share; medians of turns."""
     places = [min(length - TOKENS, max(1, round((k + 0.5) * length / positions))) for k in range(positions)]
     total = {side.name: 0.0 for side in all_sides}
     in_kernel = dict(total)

@@ -1,22 +1,21 @@
 """Share of right verdicts on time: our rule and the published one on the same recorded calls.
 
-Recording. One runner holds the reference, another the student, as in the graded measurement (fresh inputs, fresh
-runners for each round, pinned, stopped between calls, calls in A B B A rounds). The student is first the very same
-object, then one that does a given share of additional work of the same kind; on a quiet machine and beside one and two
-processes that keep a core busy. Whatever else runs on the machine meanwhile is part of the record.
+Recording. One runner holds the reference, another the student, as in the graded measurement. Each round has fresh
+inputs and fresh runners, pinned, stopped between calls; the calls go A B B A. The student is first the very same
+object, then one that does a given share of additional work of the same kind. Both are recorded on a quiet machine,
+and beside one and two processes that keep a core busy. Other load on the machine becomes part of the record.
 
-Resampling. A verdict is drawn by playing the recorded rounds to the sequential rule of grader.judge.timing.measure in
-blocks of four consecutive rounds from random even places (a moving-block bootstrap: neighbouring rounds
-stay together, so noise that lasts longer than a round is kept, and so is the alternation A B B A, B A A B).
-The published rule gets one call of each side from one random round, the reference first, and fails a
-student who is more than 15 ms slower by the wall clock; it is spared its missing warm-up.
+Resampling. A verdict is drawn by applying the sequential rule of grader.judge.timing.measure to the recorded rounds.
+They come in blocks of four consecutive rounds from random even places (a moving-block bootstrap). Neighbouring rounds
+stay together. This keeps noise that lasts longer than a round, and the alternation A B B A, B A A B. The published
+rule gets one call of each side from one random round, the reference first. It fails a student who is more than 15 ms
+slower by the wall clock; it is spared its missing warm-up.
 
-"boundary %" is how often our rule would call an identical kernel slow if its times were longer by just the
-allowance: at most 1 % by theory, where rounds are independent; the record tells what its real noise makes
-of that.
+"boundary %" is the frequency with which our rule calls an identical kernel slow if its times are longer by just the
+allowance. By theory it is at most 1 % for independent rounds; the record shows the effect of real noise.
 
-A 1.3 times slower kernel ought to be called slow only where the allowance, max(1.10, 1 + 15 ms /
-reference), is below 1.3: the last columns show it.
+A 1.3 times slower kernel ought to be called slow only where the allowance, max(1.10, 1 + 15 ms / reference), is below
+1.3: the last columns show it.
 """
 
 from __future__ import annotations
@@ -224,7 +223,7 @@ def policy_of(part: str) -> TimePolicy:
 
 
 def attempt(rounds: Sequence[Round], policy: TimePolicy, rng: random.Random) -> Timing:
-    """One verdict of ours; a machine found unfit is given a second chance, as the evaluator does."""
+    """Draw one verdict by our rule; a machine found unfit is given a second chance, as in the evaluator."""
     first = sequential(blocks(rounds, rng), policy)
     return first if first.fit else sequential(blocks(rounds, rng), policy)
 

@@ -1,12 +1,13 @@
 """How soon `--watch` answers after a save, and what many saves leave behind.
 
-A session of `gpt149.py part3 --watch` on the master is driven from outside: a version of the file is written, and each
-line's arrival on the terminal is timed from that moment. Kinds of saves: a syntax error, an edit that changes the
-object (a constant that the result does not depend on), a comment. They take turns: a busy moment hits all of them.
+A session of `gpt149.py part3 --watch` on the master is driven from outside: a version of the file is written, and the
+arrival of each line on the terminal is timed from that moment. Kinds of saves: a syntax error, an edit that changes
+the object (a constant that the result does not depend on), a comment. They take turns, so that a busy moment affects
+all of them.
 
-With `--soak N`, N saves of all kinds in a drawn order (right, wrong, syntax error, crash, hang, half-written file,
-removed and back, by rename) and what becomes of each; then whether the watcher's memory has grown, which of its
-descriptors are open, and which processes are left. Exit code 1 where anything is not as it should be.
+With `--soak N`, N saves of all kinds follow in a drawn order, and the result of each is checked. Kinds: right, wrong,
+syntax error, crash, hang, half-written file, removed and back, by rename. Then the script checks the watcher's memory
+for growth, its open descriptors, and the processes left. Exit code 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ class Session:
         raise TimeoutError("".join(line for _, line in self.lines[since:]))
 
     def settled(self, since: int, verdict: str = "", within_s: float = WITHIN_S) -> None:
-        """Until the newest run has its line of history, at the table's end, with this verdict. Raises TimeoutError."""
+        """Wait until the newest run has its line of history, at the table's end, with this verdict. Raises
+        TimeoutError."""
         end = time.monotonic() + within_s
         while time.monotonic() < end and self.process.poll() is None:
             lines = self.lines[since:]

@@ -1,4 +1,4 @@
-"""What a file may try against the clock and the sandbox, through the evaluator."""
+"""Attacks of a submitted file on the clock and the sandbox, tried through the evaluator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpu_steps.common import ROOT, WORK, judged, lab, working
 
 
 def step_attacks() -> None:
-    """What a file may try, behind the lab's master: the part `matmul` through the evaluator, with one case."""
+    """Run each attack behind the lab's master: the part `matmul` through the evaluator, with one case."""
     from dataclasses import replace
 
     from gpu.attacks import ATTACKS

@@ -1,5 +1,5 @@
 # ruff: noqa: E501, PERF203
-"""What the steps share: files, runners of their own, and the sandbox that works."""
+"""Shared parts of the steps: files, runners of their own, and the sandbox that works."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def spawn(
     cache: str = "",
     builds: bool = False,
 ):
-    """A runner; without a `cache` of the zygote's it reads the one that the step `warm` has filled (tier D)."""
+    """Start a runner; without a `cache` of the zygote's it reads the one that the step `warm` has filled (tier D)."""
     from grader.sandbox import Limits
 
     limits = Limits(memory_bytes=None, open_files=1024)
@@ -89,7 +89,7 @@ def timed(session, arena, function="product", arguments=ARGUMENTS, **how):
 
 
 def found_locks() -> None:
-    """Let in what the step `locks` has found to be needed."""
+    """Allow the calls and files that the step `locks` has found necessary."""
     import json
 
     from grader.sandbox import lock, seccomp, view
@@ -107,7 +107,7 @@ def found_locks() -> None:
 
 
 def working():
-    """The strongest sandbox whose runners reach the card, chosen as a class would."""
+    """Return the strongest sandbox whose runners reach the GPU, chosen as for a class."""
     from grader.backends.gpu.card import finding
     from grader.backends.torch.zygote import Zygote
     from grader.judge.ondevice import host
@@ -154,7 +154,7 @@ def shown(part) -> str:
 
 
 def judged(source: Path, parts, sandbox, assignment=None, **options):
-    """Each part by itself through the one evaluator, with what it took."""
+    """Judge each part by itself through the evaluator, and measure the time."""
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
 

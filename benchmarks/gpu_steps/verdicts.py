@@ -16,7 +16,7 @@ def matmul(a, b, c):
 
 
 def profiled(*arguments, **how) -> None:
-    """As `judged`, and where the time went."""
+    """Run `judged` under the profiler, and print the functions that took most time."""
     seen = cProfile.Profile()
     seen.enable()
     judged(*arguments, **how)
