@@ -1,6 +1,6 @@
-"""Pseudonyms for a board: the same for a student in every run, and nobody's name can be tried out against them.
+"""Pseudonyms for a board, the same for a student in every run. Without the secret, none can be computed from a name.
 
-They are drawn by a secret that lies beside them in the results folder, which is the staff's.
+They are derived from that secret, which is stored beside them in the staff's results folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ QUALITIES, ANIMALS = tuple(_QUALITIES.split()), tuple(_ANIMALS.split())
 
 
 def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
-    """A pseudonym for each of these, kept in the folder. Raises UsageError where that cannot be written."""
+    """Return a pseudonym for each student, and keep it in the folder. Raises UsageError if the folder cannot be
+    written."""
     names = sorted(students)
     try:
         with plainfile.folder(folder.resolve()) as place:
@@ -61,7 +62,7 @@ def _secret(place: int) -> bytes:
 
 
 def _known(place: int) -> dict[str, str]:
-    """Those who have one already. One that is no pseudonym of ours is drawn anew."""
+    """Return the pseudonyms on record. A name outside of our word lists is dropped, and drawn anew."""
     try:
         text = plainfile.read(TABLE, 16 << 20, inside=place).decode("utf-8", errors="replace")
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """The leaderboard as one page of HTML: a style sheet named by its digest, no script, no network.
 
-Names are the only text of strangers in it; they are made harmless and escaped.
+Names are the only untrusted text in it; they are made harmless and escaped.
 """
 
 from __future__ import annotations

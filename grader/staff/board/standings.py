@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Point:
-    """One result of a student's in the course of time: `run` counts the states of the board, from 0."""
+    """One result of a student over time: `run` counts the states of the board, from 0."""
 
     run: int
     at: str
@@ -48,7 +48,7 @@ class PartBoard:
 
 @dataclass(frozen=True)
 class Board:
-    """All parts that somebody was timed in; `runs` are the days of the states that histories count."""
+    """All parts with a timed student; `runs` are the days of the states in the histories."""
 
     parts: tuple[PartBoard, ...]
     students: tuple[str, ...]
@@ -100,7 +100,7 @@ def _part(
 
 
 def counted(record: Record, part_id: str) -> Ratio | None:
-    """A student's ratio where the part is right, was timed, and carries no flag."""
+    """Return a student's ratio if the part is right, was timed, and has no flag."""
     ratio = record.ratios.get(part_id)
     if ratio is None or record.fault or part_id in record.flagged or not all(map(math.isfinite, ratio)):
         return None
@@ -108,7 +108,8 @@ def counted(record: Record, part_id: str) -> Ratio | None:
 
 
 def placed(found: Iterable[Place]) -> tuple[Place, ...]:
-    """Places with their ranks: whoever's interval overlaps that of the first of a rank shares it."""
+    """Return the places with their ranks. A place shares a rank if its interval overlaps that of the first in the
+    rank."""
     ordered = sorted(found, key=lambda place: (place.ratio, place.student))
     ranked: list[Place] = []
     first: Place | None = None

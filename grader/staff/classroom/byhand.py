@@ -1,7 +1,7 @@
-"""Points by hand: which table they come from, remembered in the results folder so that no later report loses them.
+"""Points by hand, and the path of their table, which the results folder remembers so that no later report loses them.
 
-The table is the one that the command line names, else the one that was used last (the ledger knows), else
-`DIR/manual.csv` where there is one. A table inside the folder is remembered by its name there, so that a folder may be
+The table is the first of these: the one that the command line names, the one used last (the ledger records it),
+`DIR/manual.csv` if it exists. A table inside the folder is remembered by its name there, so that the folder can be
 moved; any other by its whole path.
 """
 
@@ -19,14 +19,14 @@ from grader.staff.classroom.ledger import History
 
 MANUAL = "manual.csv"
 NONE = Path("no table at all")
-"""In the place of a table: points by hand are left out, and a table from elsewhere is forgotten."""
+"""In place of a table: points by hand are left out, and a table from elsewhere is forgotten."""
 Points = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class ByHand:
-    """Points by submission and item. `source` is the table as the ledger remembers it, None without one; `note` what a
-    person should know of the choice, or ""."""
+    """Points by submission and item. `source` is the table as the ledger records it, None without one. `note` is a
+    remark on the choice of table for a person, or ""."""
 
     points: Points = field(default_factory=dict)
     source: str | None = None
@@ -36,9 +36,9 @@ class ByHand:
 def read(
     folder: Path, given: Path | None, history: History, assignment: Assignment, ids: Collection[str]
 ) -> ByHand:
-    """The points by hand for the results in `folder`. `given` is the table that the caller names, or NONE.
+    """Read the points by hand for the results in `folder`. `given` is the table that the caller names, or NONE.
 
-    Raises UsageError for what is wrong in the table, and for a remembered one that is not there any more.
+    Raises UsageError for a mistake in the table, and for a remembered table that no longer exists.
     """
     if given == NONE:
         return ByHand()
@@ -57,7 +57,7 @@ def read(
 
 
 def _is_there(own: Path) -> bool:
-    """Return True if the folder holds a table of its own. Nobody named it, so it has to be a plain file."""
+    """Return True if the folder holds a table of its own. It was not named by a user, so it has to be a plain file."""
     try:
         mode = own.lstat().st_mode
     except OSError:

@@ -1,11 +1,10 @@
-"""Interface for grading submissions: a seam of two calls, and the implementation on this machine.
+"""Interface for grading submissions, with two methods, and its implementation on this machine.
 
-`submit` queues a job; `results` tells what happens until nothing is left to do. A job ends in `Done` or `Failed`;
-what to do about a failure is the classroom's affair. `LocalExecutor` keeps worker processes
-(`grader.staff.classroom.worker`), each with NumPy imported once, and gives them one job at a time. A worker that dies
-fails its job and is replaced; one that says nothing for longer than the phase that it is in may take is killed, which
-comes to the same. Each kind of phase has a limit of its own, so that a file which takes the judge's time where seconds
-are enough does not get an hour of it.
+`submit` queues a job; `results` yields events until all jobs have ended. A job ends in `Done` or `Failed`; the
+classroom decides about failures. `LocalExecutor` keeps worker processes (`grader.staff.classroom.worker`), each with
+NumPy imported once, and gives each one job at a time. If a worker dies, its job fails and it is replaced. A worker
+that is silent for longer than its phase may take is killed, with the same effect. Each kind of phase has its own
+limit, so that a file cannot block the judge for an hour in a phase that takes seconds.
 """
 
 from __future__ import annotations
@@ -38,20 +37,21 @@ START_WITHIN_S = 300.0
 MOST_FAILED_STARTS = 3
 LOG_TAIL_BYTES = 4096
 MOST_WORKER_BYTES = 8 << 30
-"""Resident memory of one worker, its runners and compilers apart: it holds inputs, outputs and NumPy, tens of times
-less. What made it grow beyond that costs its own submission the verdict, and not the machine's memory."""
+"""Limit of one worker's resident memory, without its runners and compilers: inputs, outputs and NumPy need a small
+fraction of it. Beyond it the submission being judged gets no verdict, before the machine runs out of memory."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A submission to be judged; where only what is `left` of it is, beside the result.json at `before`."""
+    """A submission to be judged. With `left`, only that is judged again, and the rest comes from the result.json at
+    `before`."""
 
     submission_id: str
     source: Path
     left: Rest | None = None
     before: Path | None = None
     known_as: str = ""
-    """What the result calls it, where that is not its id here."""
+    """The id in the result, if it differs from the id here."""
 
     def to_json(self) -> str:
         """Return the job as one line of JSON for a worker."""
@@ -62,7 +62,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Phase:
-    """A submission that is being graded has come this far."""
+    """Progress of a submission that is being graded: the phase that it has reached."""
 
     submission_id: str
     text: str
@@ -71,9 +71,9 @@ class Phase:
 
 @dataclass(frozen=True)
 class Done:
-    """A verdict: `result` is what result.json holds; `unfit` that a time in it comes from an unsteady machine;
-    `seconds` the wall time by kind of phase (waiting, building, results, timing); `timings` what each timing had to
-    itself, and when, as `recorded.HeldTiming` has it; `machine` who judged it, in a cluster."""
+    """A verdict. `result` is the content of result.json. `unfit` is True if a time in it comes from an unsteady
+    machine. `seconds` is the wall time by kind of phase (waiting, building, results, timing). `timings` lists the
+    resource and period of each timing, as in `recorded.HeldTiming`. `machine` is the judging machine of a cluster."""
 
     submission_id: str
     result: Mapping[str, Any]
@@ -85,8 +85,8 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """No verdict, and not by the submission's fault as far as anyone can tell. `died`: its worker did. `final`: it was
-    tried again already."""
+    """No verdict, and apparently not by the submission's fault. `died`: its worker died. `final`: it has already been
+    tried again."""
 
     submission_id: str
     why: str
@@ -96,7 +96,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class MachineMet:
-    """A machine of a cluster has proved itself, or was refused; or it was `lost`, which says why."""
+    """A machine of a cluster has proved itself, or was refused, or was lost; `lost` gives the reason."""
 
     machine: Machine
     lost: str = ""
@@ -106,12 +106,13 @@ Event = Phase | Done | Failed | MachineMet
 
 
 class Executor(Protocol):
-    """Somewhere to grade. Jobs are taken up in the order of `submit`, which may be called while `results` runs."""
+    """Interface of an executor. Jobs are taken up in the order of `submit`, which may be called while
+    `results` runs."""
 
     def submit(self, job: Job) -> None: ...
 
     def results(self) -> Iterator[Event | None]:
-        """What happens, as it happens, with None now and then in between; ends when every job has."""
+        """Yield events as they happen, with None now and then in between, until every job has ended."""
         ...
 
     def close(self) -> None:
@@ -143,9 +144,11 @@ class _Worker:
 
 
 class LocalExecutor:
-    """Workers on this machine. `silence_s`: by the kind of phase, how long a worker may say nothing, `None` for any
-    time; a kind that is not among them has the longest. `command` starts a worker, which may have `most_bytes` resident
-    (Linux only)."""
+    """Workers on this machine.
+
+    `silence_s` is the longest silence of a worker in seconds, by kind of phase; None is unlimited, and other kinds
+    have the longest of them. `command` starts a worker, which may have `most_bytes` resident (Linux only).
+    """
 
     def __init__(
         self,
@@ -171,7 +174,7 @@ class LocalExecutor:
         self._queue.append(job)
 
     def results(self) -> Iterator[Event | None]:
-        """See `Executor`. Raises KitError when workers die before they have begun to work, time and again."""
+        """Yield events: see `Executor`. Raises KitError if workers repeatedly die before they start to work."""
         while True:
             self._assign()
             if not self._queue and not any(worker.job for worker in self._workers):
@@ -187,11 +190,11 @@ class LocalExecutor:
             yield None
 
     def wake_by(self, descriptor: int) -> None:
-        """Have `results` come round whenever there is something to read on a descriptor of the caller's."""
+        """Make `results` return to its caller as soon as a descriptor of the caller's is readable."""
         self._selector.register(descriptor, selectors.EVENT_READ, None)
 
     def drop(self, submission_id: str) -> None:
-        """Forget a job, and end the worker that is at it: nothing more is heard of it."""
+        """Forget a job, and end the worker that judges it: no further events of it follow."""
         self._queue = deque(job for job in self._queue if job.submission_id != submission_id)
         for worker in [
             worker for worker in self._workers if worker.job and worker.job.submission_id == submission_id
@@ -255,7 +258,7 @@ class LocalExecutor:
             worker.process.stdin.flush()
 
     def _heard_of(self, worker: _Worker, kind: str) -> None:
-        """Begin its silence anew, in a phase of this kind."""
+        """Restart the worker's time of silence, in a phase of this kind."""
         longest_s = max(
             (limit_s for limit_s in self._silence_s.values() if limit_s is not None), default=None
         )
@@ -310,7 +313,7 @@ class LocalExecutor:
             raise KitError(f"workers cannot start ({why}): {said or 'they say nothing'}")
 
     def _end(self, worker: _Worker) -> int:
-        """Take away a worker with all that it started or wrote; returns how it ended."""
+        """End a worker and remove all that it started or wrote. Return its exit status."""
         process = worker.process
         assert process.stdin is not None and process.stdout is not None
         self._selector.unregister(process.stdout)

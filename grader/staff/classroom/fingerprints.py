@@ -34,7 +34,7 @@ TELLING = (
     "grader.study",
     *(f"{labs.PACKAGE}.{name}.studies" for name in labs.known()),
 )
-#: Folders of sources that are no Python: what is compiled beside a submission, and the reference.
+#: Folders of sources in other languages than Python: those compiled beside a submission, and the reference.
 COMPILED = ("grader/backends/native/shim", "grader/backends/native/inside", "module_ref_stub")
 COMPILED_SUFFIXES = {".h", ".cpp", ".map"}
 
@@ -50,18 +50,19 @@ class Fingerprints:
     settings: str
 
     def changes(self, now: Fingerprints) -> tuple[str, ...]:
-        """Why a verdict with these fingerprints is out of date: 'source changed' and so on; empty if it is not."""
+        """Return the reasons why a verdict with these fingerprints is out of date, as in 'source changed'; empty if
+        it holds."""
         then, new = asdict(self), asdict(now)
         return tuple(f"{what} changed" for what in then if then[what] != new[what])
 
 
 def of_text(text: str) -> str:
-    """Any text: what is wrong with an archive, the settings of a run."""
+    """Return the digest of any text, such as the fault of an archive or the settings of a run."""
     return _digest([text.encode(errors="surrogateescape")])
 
 
 def deciding(root: Path = ROOT) -> list[Path]:
-    """The kit's sources that can change a verdict, found by what the judging path imports."""
+    """Return the kit's sources that can change a verdict, found by the imports of the judging path."""
     known = imports.modules(root)
     judging = imports.closure(root, DECIDING, stop=TELLING)
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(TELLING)]
@@ -73,7 +74,8 @@ def deciding(root: Path = ROOT) -> list[Path]:
 
 @cache
 def of_kit() -> str:
-    """The sources that reach verdicts, the reference's and the versions of what they run on."""
+    """Return the digest of the sources that decide verdicts, the reference's sources, and the versions that they run
+    on."""
     versions = f"python {platform.python_version()} torch {toolchain.torch_version()}"
     return _digest(
         [

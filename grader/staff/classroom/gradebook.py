@@ -1,6 +1,6 @@
-"""From a ledger to what people read: rows for the reports, and one student's result on the terminal.
+"""From a ledger to the texts for people: rows for the reports, and one student's result on the terminal.
 
-Nothing is graded here. Results are read one at a time, so that a class of any size needs the memory of one.
+Nothing is graded here. Results are read one at a time, so that memory does not grow with the class.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from grader.submission.ids import no_such_submission
 
 NOT_YET = "not graded yet"
 LONGEST_PATH = 4096
-"""Characters of a path within a message: Linux opens none that is longer."""
+"""Longest path in characters within a message: Linux opens no longer one."""
 NO_TABLE = byhand.NONE
 
 
 def write_reports(book: Ledger, assignment: Assignment, history: History, by_hand: ByHand) -> tuple[str, ...]:
-    """grades.csv, report.html and the feedback files, for all who are on the roster; returns notes for the caller, such
+    """Write grades.csv, report.html and the feedback files for all on the roster. Return notes for the caller, such
     as totals that are lower than in the reports before."""
     totals: dict[str, float] = {}
     written = classbook.write(
@@ -60,7 +60,8 @@ def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[R
 
 
 def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
-    """That totals are lower than they were, whose, and whether another table of points by hand may be why."""
+    """Return a note that names the totals which have fallen since the last report, and a changed table of points by
+    hand."""
     if history.reported is None:
         return []
     before, on_roster = history.reported, {entry.submission_id for entry in history.roster}
@@ -81,7 +82,7 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """That lateness is charged to nobody whose time is not known, if there is a due date; else ""."""
+    """Return a note on submissions without a time, which are never late; "" without such submissions or a due date."""
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:
@@ -93,7 +94,7 @@ def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
 
 
 def rows(folder: Path, assignment: Assignment, history: History, points: Points) -> Iterator[Row]:
-    """One row for each on the roster, in its order, graded or not."""
+    """Yield one row for each submission on the roster, in its order, graded or not."""
     for entry in history.roster:
         result, trouble = result_of(folder, entry, history.records.get(entry.submission_id))
         scored = score_of(assignment, entry, result, points) if result else None
@@ -111,13 +112,13 @@ def rows(folder: Path, assignment: Assignment, history: History, points: Points)
 
 
 def machine_of(history: History, submission_id: str) -> str:
-    """The machine of a cluster that judged it, "" for this one."""
+    """Return the machine of a cluster that judged the submission, or "" for this one."""
     record = history.records.get(submission_id)
     return record.machine if record else ""
 
 
 def machines(history: History) -> list[MachineRow]:
-    """The machines of the clusters that judged this class, as they were met last."""
+    """Return the machines of the clusters that judged this class, with their latest data."""
     return [
         MachineRow(
             name=met.name,
@@ -135,7 +136,7 @@ def machines(history: History) -> list[MachineRow]:
 def result_of(
     folder: Path, entry: Entry, record: Record | None
 ) -> tuple[SubmissionResult | None, str | None]:
-    """The result that counts and, of one that could not be graded, why. No result: nobody has a verdict yet."""
+    """Return the result that counts, and the reason if grading failed. Without a result there is not yet a verdict."""
     if record is None:
         return None, entry.error or NOT_YET
     if record.fault == "kit":
@@ -166,7 +167,8 @@ def submitted_at(entry: Entry) -> datetime | None:
 
 
 def open_book(folder: Path) -> tuple[Assignment, History]:
-    """A class that was graded in this folder, with the assignment as it is now. Raises UsageError if there is none."""
+    """Open a class that was graded in this folder, with the assignment as it is now. Raises UsageError for other
+    folders."""
     history = ledger.read(folder)
     if not history.runs:
         raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the folder that was --out of a run")
@@ -175,8 +177,8 @@ def open_book(folder: Path) -> tuple[Assignment, History]:
 
 
 def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
-    """The assignment that a ledger names. Whoever wrote the ledger may have named any file: what is in it is told only
-    where it is an assignment. Raises UsageError."""
+    """Load the assignment that a ledger names. A forged ledger may name any file, so errors quote its content only if
+    it is an assignment. Raises UsageError."""
     try:
         return load(config, seed)
     except UsageError as error:
@@ -189,7 +191,7 @@ def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
 
 
 def config_of(folder: Path, run: Run) -> Path:
-    """The assignment that a run was judged by. Raises UsageError when it is not there any more, or no file."""
+    """Return the assignment that a run was judged by. Raises UsageError if it no longer exists or is not a file."""
     config = Path(run.config)
     try:
         there, is_file = config.exists(), config.is_file()
@@ -216,9 +218,12 @@ def report(
     exports: Mapping[str, Path] | None = None,
     column: str | None = None,
 ) -> int:
-    """Write the reports anew; `manual` as for `byhand.read`. `exports` are gradebooks to be filled, by the name of
-    their platform, and `column` the assignment's in them. Raises UsageError while a run holds the folder, and for an
-    export that cannot be filled: then nothing is written."""
+    """Write the reports anew.
+
+    `manual` is as for `byhand.read`. `exports` are gradebooks to fill, by the name of their platform, and `column` is
+    the assignment's column in them. Raises UsageError while a run holds the folder, and for an export that cannot be
+    filled: then nothing is written.
+    """
     from grader.staff.platforms import filling, table
 
     open_book(folder)
@@ -228,7 +233,7 @@ def report(
         filled = {}
         if exports:
             for name in exports:
-                filling.place_of(folder, name)  # told before anything is written
+                filling.place_of(folder, name)  # raises before anything is written
             graded = rows(folder, assignment, history, by_hand.points)
             filled = filling.filled(exports, table.gradebooks(), assignment, graded, history.roster, column)
         notes = write_reports(book, assignment, history, by_hand)
@@ -256,7 +261,7 @@ def report(
 
 
 def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO = sys.stdout) -> int:
-    """One student's result as the terminal report shows it. Raises UsageError when nobody is called so."""
+    """Print one student's result as in the terminal report. Raises UsageError for an unknown id."""
     assignment, history = open_book(folder)
     entry = next((entry for entry in history.roster if entry.submission_id == submission_id), None)
     if entry is None:
@@ -296,7 +301,7 @@ def lateness_text(assignment: Assignment, entry: Entry, scored: Score) -> str:
 
 
 def score_text(scored: Score) -> str:
-    """What the rubric makes of the verdicts: late days, points by hand, the total."""
+    """Return the score by the rubric as text: the lines, late days, points by hand, the total."""
     lines = []
     for line in scored.lines:
         points = OPEN if line.id in scored.waiting else f"{line.points:g}"

@@ -1,4 +1,4 @@
-"""The submissions of one run on their way from an executor to the ledger, and what is done when one fails."""
+"""Grading of one run: its submissions from an executor to the ledger, and the treatment of failures."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from grader.submission import Submission
 MOST_UNFIT, MOST_FAILED = 2, 1
 """Times that a submission may go back into the queue: after an unsteady machine, after a failure of the kit."""
 MOST_ALIKE = 3
-"""Submissions that may fail in the same words, with no verdict yet, before the machine is to blame for it."""
+"""Submissions that may fail with the same message, without any verdict yet, before the machine is blamed."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One submission to grade, and why if it was graded before. `left` is what of it is to be judged where that is
-    not all, beside the result at `before`."""
+    """One submission to grade, and the reason if it was graded before. `left` is the part of it to be judged, if not
+    all; the rest comes from the result at `before`."""
 
     submission: Submission
     fingerprints: Fingerprints
@@ -72,9 +72,9 @@ class Grading:
         self.any_verdict = False
 
     def record_unreadable(self) -> None:
-        """What could not be unpacked or holds no source needs no worker: that is its verdict.
+        """Record the verdict of submissions that could not be unpacked or hold no source: they need no worker.
 
-        Unless it was the kit that had no room for it.
+        If the kit had no room to unpack one, it is recorded as the kit's fault.
         """
         for name, item in self.planned.items():
             if name not in self.jobs:
@@ -82,7 +82,7 @@ class Grading:
                 self.finish(name, trouble=why, fault=item.submission.fault or "submission")
 
     def drive(self, executor: Executor, interruption: Interruption) -> None:
-        """Get every planned submission onto the ledger, unless interrupted. Raises KitError when that is hopeless."""
+        """Record a result for every planned submission, unless interrupted. Raises KitError if grading is hopeless."""
         self.record_unreadable()
         for job in self.jobs.values():
             executor.submit(job)
@@ -118,7 +118,8 @@ class Grading:
             self.any_verdict = True
 
     def give_up_if_hopeless(self, failed: Failed) -> None:
-        """A missing compiler fails three hundred submissions alike; a submission that kills workers only itself."""
+        """Raise KitError if the failure would hit every submission, such as a missing compiler; one that kills
+        workers affects only itself."""
         self.faults[failed.why] += not failed.died
         if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:
             raise KitError(
@@ -126,7 +127,7 @@ class Grading:
             )
 
     def finish(self, name: str, done: Done | None = None, *, trouble: str = "", fault: Fault = "") -> None:
-        """Put one on record, and only then show it."""
+        """Record one result, and only then show it."""
         item, result = self.planned[name], done.result if done else None
         if fault == "submission":
             nothing = unreadable(self.assignment, name, trouble)
@@ -152,7 +153,7 @@ class Grading:
 
 
 def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
-    """The result of what holds nothing that could be judged: every part is missing, and says why."""
+    """Build the result of a submission without anything to judge: every part is missing, with the reason."""
     parts = tuple(
         PartResult(part.id, part.title, "missing", part.points, diagnosis=Diagnosis("unreadable", why))
         for part in assignment.select("all")
@@ -172,7 +173,7 @@ def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
 
 
 def light(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What a ledger's line holds of a result."""
+    """Return the fields of a result that its line in the ledger keeps."""
     return {
         "sha256": result["submission"]["sha256"],
         "verdicts": {part["id"]: part["verdict"] for part in result["parts"]},
@@ -199,8 +200,7 @@ def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Interruption:
-    """Ctrl-C, a hang-up or a polite kill: the first is remembered and heeded at the next tick, another one is obeyed
-    at once."""
+    """Handler of Ctrl-C, SIGHUP and SIGTERM: the first signal takes effect at the next tick, a second one at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

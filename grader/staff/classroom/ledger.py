@@ -1,19 +1,24 @@
 """The record of a class: an append-only file of JSON lines that survives the death of its writer at any moment.
 
-Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines (`recorded` has them as records): `run` (one per start
-of the judge: assignment, seed, sandbox tier), `roster` (who handed in), `result` (one finished submission, light),
-`machine` (of a cluster: what one proved) and `report` (the totals that were written, and where points by hand came
-from). What counts as finished is what has a `result` line, and the last one of
-a submission counts. A line is written in one go and synced to the disk *after* the submission's `result.json`, which
-appears by rename; so a judge killed in between has at worst written a result that nobody counts. A line that was torn
-by such a death is the last one: readers ignore it, and the next writer cuts it off.
+Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines (`recorded` has them as records):
 
-Whoever writes holds `DIR/lock` (flock), which the kernel releases when its holder dies. The holder's note in it names
-its scratch folder and the lock file itself (device and inode), so that the lock of a copied folder is known for a copy:
-what its note names is another's. The scratch folder is locked too while its owner lives.
+- `run`: one start of the judge, with assignment, seed and sandbox tier.
+- `roster`: the list of submissions.
+- `result`: one finished submission, in short.
+- `machine`: the proof of a machine of a cluster.
+- `report`: the totals that were written, and the table of points by hand.
 
-Somebody else may have prepared the folder: no link in it is followed, and lines are read within limits of size, depth
-and type (`plainfile`, `typedjson`).
+A submission is finished if it has a `result` line; the last one counts. A line is written in one go and synced to the
+disk *after* the submission's `result.json`, which appears by rename. So a judge killed in between has at worst
+written a result that does not count. If the judge dies while it writes, only the last line can be torn. Readers
+ignore it, and the next writer cuts it off.
+
+The writer holds `DIR/lock` (flock), which the kernel releases when the holder dies. The holder's note in it names its
+scratch folder and the lock file itself (device and inode). The lock of a copied folder is thus recognised as a copy,
+and its note is ignored. The scratch folder is locked too while its owner lives.
+
+The folder may have been prepared by an attacker: no link in it is followed, and lines are read within limits of size,
+depth and type (`plainfile`, `typedjson`).
 """
 
 from __future__ import annotations
@@ -47,12 +52,12 @@ from grader.submission.ids import is_id
 LEDGER, LOCK, RESULT = "ledger.jsonl", "lock", "result.json"
 SCRATCH_PREFIX = "gpt149-class-"
 MOST_LINE_BYTES = 16 << 20
-"""The roster of fifty thousand."""
+"""Enough for a roster of fifty thousand."""
 MOST_BYTES = 512 << 20
 
 
 def read(folder: Path) -> History:
-    """The history in this folder; empty when there is none yet. Raises KitError for a line that nobody wrote so, and
+    """Read the history in this folder; it is empty without a ledger. Raises KitError for an invalid line, and
     UsageError for a file that cannot be read."""
     path = folder / LEDGER
     runs: list[Run] = []
@@ -80,7 +85,7 @@ def read(folder: Path) -> History:
 
 
 def results(folder: Path) -> Iterator[Record]:
-    """Every result line in order, those that later ones replaced as well. Raises as `read`."""
+    """Yield every result line in order, replaced ones included. Raises as `read`."""
     path = folder / LEDGER
     for number, line in _lines(path):
         item = _item(line, f"{path}:{number}")
@@ -89,7 +94,7 @@ def results(folder: Path) -> Iterator[Record]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Each whole line with its number. After the last newline stands what its writer did not live to end."""
+    """Yield each whole line with its number. Text after the last newline is a torn line, and is skipped."""
     try:
         with os.fdopen(plainfile.open_file(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > MOST_BYTES:
@@ -147,13 +152,13 @@ def _roster(listed: object) -> tuple[Entry, ...]:
 
 
 def _require_id(name: str) -> None:
-    """An id becomes a path: nobody else's text may."""
+    """Raise unless the id is valid: it becomes a path, so it must not be any other text."""
     if not is_id(name):
         raise ValueError(f"{name[:40]!r} is no submission's id")
 
 
 def now() -> str:
-    """UTC, ISO 8601, to the second."""
+    """Return the current time in UTC, ISO 8601, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
@@ -161,7 +166,7 @@ def now() -> str:
 
 
 class Ledger:
-    """The one writer of a folder; made by `hold`. All of its methods raise KitError when the disk takes no more."""
+    """The only writer of a folder; made by `hold`. All methods raise KitError if the disk cannot be written."""
 
     def __init__(self, folder: Path, fd: int, scratch: Path) -> None:
         self.folder, self.scratch = folder, scratch
@@ -181,8 +186,8 @@ class Ledger:
             self._append({"kind": "result", **asdict(record)})
 
     def finish_scored(self, scored: Iterable[tuple[Record, str]]) -> None:
-        """Keep results that earn other points than before, for which nothing was run, by the text of their result.json:
-        all of the files first, then all of the lines at once."""
+        """Keep results whose points changed without a new run, by the text of their result.json: first all files,
+        then all lines at once."""
         lines = []
         with self._told():
             for record, text in scored:
@@ -198,12 +203,12 @@ class Ledger:
             plainfile.replace(descriptor, RESULT, [result.encode()], sync=sync)
 
     def met(self, machine: Machine) -> None:
-        """Remember what a machine of a cluster proved, or why it may not judge."""
+        """Record the proof of a machine of a cluster, or the reason why it may not judge."""
         with self._told():
             self._append({"kind": "machine", **asdict(machine)})
 
     def reported(self, reported: Reported) -> None:
-        """Remember what the reports say that were just written."""
+        """Record the totals in the reports just written."""
         with self._told():
             self._append({"kind": "report", **asdict(reported)})
 
@@ -225,10 +230,10 @@ class Ledger:
 
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[Ledger]:
-    """Be the one writer of `folder`, which is made if need be, with a scratch folder of one's own.
+    """Lock `folder` for writing, which is made if need be, with a scratch folder of one's own.
 
-    What a killed holder left is cleared away first: its torn last line and its scratch folder. Raises UsageError when
-    another process holds it or it cannot be written.
+    First remove the torn last line and the scratch folder of a killed holder. Raises UsageError if another process
+    holds the folder or it cannot be written.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -239,7 +244,7 @@ def hold(folder: Path) -> Iterator[Ledger]:
 
 
 def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
-    """The ledger, locked; `stack` gives everything back. Raises UsageError, KitError and OSError."""
+    """Return the locked ledger; `stack` releases everything. Raises UsageError, KitError and OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
     stack.callback(os.close, lock)
@@ -256,7 +261,7 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
     fd = _open_own(folder / LEDGER, os.O_RDWR | os.O_APPEND, 0o644)
     stack.callback(os.close, fd)
     scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
-    # Named before it is made: whoever dies in between leaves nothing that nobody knows of.
+    # Note the folder before it is made: if the process dies in between, the next holder knows what to remove.
     _leave_note(lock, _Note(_identity(lock), str(scratch), os.getpid()))
     stack.callback(removal.remove, scratch)
     try:
@@ -271,7 +276,7 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
 
 
 def _open_own(path: Path, flags: int, mode: int) -> int:
-    """A file of the ledger's own, made if need be. Raises UsageError for anything else under its name."""
+    """Open a file of the ledger's own, made if need be. Raises UsageError for anything else under its name."""
     try:
         return plainfile.open_file(path, flags | os.O_CREAT, mode=mode)
     except OSError as error:
@@ -295,7 +300,7 @@ def _cut_torn_line(fd: int) -> None:
 
 @dataclass(frozen=True)
 class _Note:
-    """What a holder writes into the lock file. `lock` is the file itself, as `_identity` names it."""
+    """The holder's note in the lock file. `lock` is the file itself, as `_identity` names it."""
 
     lock: str = ""
     scratch: str = ""
@@ -303,7 +308,8 @@ class _Note:
 
 
 def _note(lock: int) -> _Note:
-    """What the last holder wrote; empty when it was killed while it did, or when that is none of the kit's."""
+    """Read the last holder's note. It is empty if the holder was killed while writing it, or if the text is not the
+    kit's."""
     try:
         return typedjson.record(_Note, typedjson.parse(os.pread(lock, 4096, 0)))
     except ValueError:
@@ -323,14 +329,14 @@ def _identity(lock: int) -> str:
 
 @contextlib.contextmanager
 def _claimed(scratch: Path) -> Iterator[None]:
-    """Hold the scratch folder itself, so that nobody takes it for a dead one's."""
+    """Lock the scratch folder itself, so that it is not mistaken for a dead holder's."""
     with plainfile.folder(scratch) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
 
 
 def _clear_scratch(path: str) -> None:
-    """Remove a scratch folder that a killed holder left; nothing but what this room makes, and none that is in use."""
+    """Remove the scratch folder of a killed holder, if its name is one of ours and it is not in use."""
     if not Path(path).name.startswith(SCRATCH_PREFIX):
         return
     with contextlib.suppress(OSError, ValueError), plainfile.folder(Path(path)) as descriptor:

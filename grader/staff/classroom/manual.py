@@ -34,7 +34,7 @@ from grader.submission.moments import moment
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS = 16 << 20, 100_000, 1000
 LONGEST_CELL = 20_000
-"""Characters: a very long comment."""
+"""Length limit of a cell in characters: that of a very long comment."""
 NEAR = 0.75
 """An id this much like another (`difflib`'s ratio) is taken for a misspelt one."""
 _POINTS = re.compile(r"\d{1,6}(\.\d{0,6})?|\.\d{1,6}")

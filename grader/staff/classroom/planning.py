@@ -1,8 +1,8 @@
 """Plan of a run, by submission: nothing, score it anew, judge some of it again, or all of it.
 
-A verdict holds for fingerprints (`grader.staff.classroom.fingerprints`). Where its source, the kit and the settings are
-the same and only the assignment is another, the digests of its parts (`grader.assignment.prints`) say how much of it is
-out of date: a change of what verdicts are worth is arithmetic on the results that are on record, and runs nothing.
+A verdict holds for fingerprints (`grader.staff.classroom.fingerprints`). If only the assignment has changed, the
+digests of its parts (`grader.assignment.prints`) show which of them are out of date. A change of points is computed
+from the results on record, and runs nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ WORTH_CHANGED = "what verdicts are worth changed"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the command line asks for, and how it asks when it goes on with what is left.
+    """Options of the command line, also for continuing an earlier run.
 
-    What is None was not said: with `resume` it is as in the run before (`grader.staff.classroom.resuming`), else it has
-    its default. `manual` may be byhand.NONE.
+    None means not given: with `resume` the value of the run before counts (`grader.staff.classroom.resuming`), else
+    the default. `manual` may be byhand.NONE.
     """
 
     submissions: Path
@@ -62,8 +62,8 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """`todo` is judged, in the order of the submissions; of `scored` the results are on record, and only the points
-    are not: the record and the text of its result.json as they will be."""
+    """Work of a run. `todo` is judged, in the order of the submissions. `scored` is only scored anew: its results are
+    on record, and it holds the new record and the new text of result.json."""
 
     todo: list[Planned] = field(default_factory=list)
     scored: list[tuple[Record, str]] = field(default_factory=list)
@@ -76,7 +76,7 @@ def plan(
     submissions: Sequence[Submission],
     history: History,
 ) -> Plan:
-    """The work that has to be done now."""
+    """Return the work that has to be done now."""
     settings = fingerprints.of_text(f"timing {start.timing}")
     found = Plan()
     for item in submissions:
@@ -107,7 +107,7 @@ def plan(
 
 
 def _cases_text(left: Rest) -> str:
-    """'part2 whole', or the cases that are called: the same words for all who lack the same."""
+    """Return 'part2 whole', or the cases that are called: the same text for all submissions that lack the same."""
     named = dict.fromkeys(name for names in left.parts.values() for name in names)
     whole = [part_id for part_id, names in left.parts.items() if not names]
     told = [f"{', '.join(whole)} as a whole"] if whole else []
@@ -138,7 +138,7 @@ def _result(path: Path) -> SubmissionResult | None:
 
 
 def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, history: History) -> list[str]:
-    """What was finished before, what is scored anew, and why some of it is graded again."""
+    """Return lines on finished submissions, those scored anew, and the reasons for grading some again."""
     todo = plan.todo
     finished = sum(item.id in history.records for item in submissions)
     again = [item for item in todo if item.reason]

@@ -14,9 +14,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One start of the judge in this folder. `config` is the assignment's file and `seed` what took the place of its
-    own, if anything did; `at` and all times are UTC, ISO 8601. `manual` is the table of points by hand that was named,
-    `submitted` the table of times (or FILE_TIMES)."""
+    """One start of the judge in this folder. `config` is the assignment's file, and `seed` replaces its seed unless
+    None. `at` and all times are UTC, ISO 8601. `manual` is the table of points by hand that was named, `submitted`
+    the table of times (or FILE_TIMES)."""
 
     at: str
     config: str
@@ -31,13 +31,13 @@ class Run:
     submitted: str | None = None
     schema_version: int = SCHEMA_VERSION
     judging: Mapping[str, PartPrints] = field(default_factory=dict)
-    """What of the assignment decides verdicts, as digests by part; {} in runs of before."""
+    """Digests of the assignment's settings that decide verdicts, by part; {} in older runs."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One who handed in. `marked_late`: the platform says so, not by how much. `error`: why nothing can be graded.
-    `identities`: what platforms call them (`grader.staff.platforms.matching`)."""
+    """One submission on the roster. `marked_late`: late according to the platform, lateness unknown. `error`: the
+    reason why it cannot be graded. `identities`: its names on platforms (`grader.staff.platforms.matching`)."""
 
     submission_id: str
     name: str
@@ -50,9 +50,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """One finished submission. `seconds` are wall time by kind of phase, `verdicts` by part id; points are the
-    evaluator's, before late days and hand-given ones. `trouble` says why there is no result; `fault` whose it is: the
-    kit's is no verdict and is tried again. `waits_for`: what the machine lacked, names with blanks between them."""
+    """One finished submission. `seconds` are wall time by kind of phase, `verdicts` by part id. Points are the
+    evaluator's, before late days and points by hand. `trouble` is the reason for a missing result, and `fault` the
+    side at fault: the kit's fault gives no verdict and is tried again. `waits_for`: the programs that the machine
+    lacked, separated by blanks.
+    """
 
     submission_id: str
     fingerprints: Fingerprints
@@ -69,7 +71,7 @@ class Record:
     """The reason that it was graded again, if it was."""
     waits_for: str = ""
     machine: str = ""
-    """Of a cluster: who judged it."""
+    """The machine of a cluster that judged it."""
     timings: tuple[HeldTiming, ...] = ()
     ratios: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     """Of each part that was timed and right: the ratio to the reference's time, and the ends of its interval."""
@@ -79,8 +81,8 @@ class Record:
 
 @dataclass(frozen=True)
 class HeldTiming:
-    """What one timing had to itself, and when. `resource` is "machine", "core 3" or "card 0" of the machine with this
-    name; times are seconds of that machine's clock (since 1970)."""
+    """Resource that one timing held, and the period. `resource` is "machine", "core 3" or "card 0" of the machine
+    with this name; times are seconds of that machine's clock (since 1970)."""
 
     part: str
     machine: str
@@ -91,8 +93,8 @@ class HeldTiming:
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine of a cluster, as it was met. `refused` says why it may not judge. `ratios` are those of the
-    calibration submission, which every machine judges: by part the ratio and the ends of its interval."""
+    """One machine of a cluster, at its last proof. `refused` is the reason why it may not judge. `ratios` are those
+    of the calibration submission, which every machine judges: by part the ratio and the ends of its interval."""
 
     name: str
     at: str
@@ -115,8 +117,8 @@ class Reported:
 
 @dataclass(frozen=True)
 class History:
-    """What a ledger says: the runs in order, the latest roster, the last record of each submission, the last reports.
-    `manual` is the table of points by hand that was used last, by a run or a report."""
+    """Content of a ledger: the runs in order, the latest roster, the last record of each submission, the last
+    reports. `manual` is the table of points by hand that a run or a report used last."""
 
     runs: tuple[Run, ...] = ()
     roster: tuple[Entry, ...] = ()
@@ -126,7 +128,8 @@ class History:
     machines: Mapping[str, Machine] = field(default_factory=dict)
 
     def judging(self, assignment_fingerprint: str) -> Mapping[str, PartPrints]:
-        """What decided verdicts under this state of the assignment, as far as a run has recorded it."""
+        """Return the digests that decided verdicts under this state of the assignment; {} if no run has recorded
+        them."""
         found = (
             run.judging for run in reversed(self.runs) if run.assignment_fingerprint == assignment_fingerprint
         )

@@ -1,8 +1,8 @@
 """Settings that a resumed run keeps from the one before: assignment, seed, timing, sandbox tier, source of times.
 
-A verdict depends on the first three, so that `--resume` without them must not put three hundred verdicts out of date by
-forgetting what was asked for. What is said anew and differs needs --regrade. The tier is kept where the machine still
-has it; --trust is a decision for each run and is never remembered.
+A verdict depends on the first three. A `--resume` without them must therefore keep the old ones, or three hundred
+verdicts would be out of date. A setting given anew that differs needs --regrade. The tier is kept if the machine
+still has it. --trust is decided for each run and never remembered.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from grader.staff.classroom.planning import RunOptions
 
 FILE_TIMES = "file times"
-"""In the place of a table of times: when the files on disk were last changed."""
+"""In place of a table of times: the modification times of the files on disk."""
 COMMIT_TIMES = "commit times"
-"""In its place: when the last commit of each clone was made."""
+"""In place of a table of times: the time of the last commit in each clone."""
 
 
 def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:
-    """What is wanted with nothing left open, the assignment, and the seed that takes the place of its own: the
-    caller's, else that of the run which is continued, else one drawn now if the assignment has none.
+    """Return the complete settings, the assignment, and the seed that replaces its own. That is the caller's, else
+    that of the run which is continued, else one drawn now if the assignment has none.
 
     Raises UsageError for a change that would put verdicts out of date, unless wanted.regrade.
     """
@@ -77,7 +77,7 @@ def _is_same(config: Path, before: Run) -> bool:
 
 
 def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox:
-    """The sandbox that is asked for, else the tier of the run that is continued, else the strongest there is."""
+    """Return the requested sandbox, else the tier of the run that is continued, else the strongest available."""
     before = history.runs[-1].sandbox if history.runs and wanted.resume else None
     if wanted.tier is not None or before is None:
         return sandbox.choose(wanted.tier, wanted.trust)
@@ -92,7 +92,7 @@ def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox
 
 
 def source_of_times(wanted: RunOptions, history: History) -> str | None:
-    """Where times of submission come from besides the export: a table's path, FILE_TIMES, COMMIT_TIMES, or None."""
+    """Return the source of submission times besides the export: a table's path, FILE_TIMES, COMMIT_TIMES, or None."""
     if wanted.submitted is not None:
         return str(wanted.submitted.resolve())
     if wanted.file_times:

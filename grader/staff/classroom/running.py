@@ -1,11 +1,11 @@
-"""A class graded unattended: every submission gets a verdict, nothing that is finished is done twice.
+"""A class graded unattended: every submission gets a verdict, and no finished work is repeated.
 
-Theory of operation. The judge is one small process without torch. It finds the submissions, compares the fingerprints
-of each with those of its last record, hands what is new or out of date to an executor, and keeps every answer in the
-ledger (`grader.staff.classroom.ledger`) before it counts. A submission whose worker died goes back into the queue once,
-and then on record as the kit's fault; one that was timed on an unsteady machine goes to the end of the queue, twice at
-most. The reports are written at the end and when the judge is interrupted; after a `kill -9` the ledger alone is enough
-to go on.
+Theory of operation. The judge is one small process without torch. It finds the submissions and compares the
+fingerprints of each with those of its last record. New and outdated ones go to an executor. Every result enters the
+ledger (`grader.staff.classroom.ledger`) before it counts. A submission whose worker died goes back into the queue
+once; after that it is recorded as the kit's fault. One that was timed on an unsteady machine goes to the end of the
+queue, at most twice. The reports are written at the end and when the judge is interrupted. After a `kill -9` the
+ledger alone is enough to continue.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ if TYPE_CHECKING:
     from grader.staff.cluster.executor import ClusterExecutor
 
 CALLS_OF_A_STEP = 200
-"""No step of the work makes more calls of the longest duration than this: two measurements, each of eight rounds of
-four calls and two to warm up, after which the measurement's own budget of time ends it, and the cases."""
+"""Upper limit of the calls of longest duration in one step of the work: two measurements and the cases. A measurement
+has eight rounds of four calls and two warm-up calls; then its own time budget ends it."""
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
-"""For what a step does besides, on a busy machine."""
+"""Extra time for the other work of a step, on a busy machine."""
 
 
 def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:
     """Grade a class; returns the exit code. `command` starts another kind of worker.
 
-    Raises UsageError for what the caller can mend, KitError when nothing can be graded on this machine.
+    Raises UsageError for faults that the caller can mend, KitError if this machine cannot grade anything.
     """
     refuse_mixing(wanted)
     if wanted.cluster is not None:
         from grader.staff.cluster.address import parse
 
         parse(wanted.cluster)
-    # Mistakes in the assignment, or in what is asked of an earlier run, are told before anything is made.
+    # Report mistakes in the assignment or in the options of an earlier run before anything is made.
     resuming.settle(wanted, ledger.read(wanted.out))
     with ledger.hold(wanted.out) as book, Interruption() as interruption:
         history = ledger.read(wanted.out)
@@ -137,7 +137,8 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
 
 
 def refuse_mixing(wanted: RunOptions) -> None:
-    """Results among submissions would be submissions the next time, and lie in the students' own folders."""
+    """Raise UsageError for a results folder among submissions: results would count as submissions next time, and lie
+    in the students' own folders."""
     if wanted.out.resolve().is_relative_to(wanted.submissions.resolve()):
         raise UsageError(
             f"--out {wanted.out} lies among the submissions: choose a folder outside of {wanted.submissions}"
@@ -145,7 +146,8 @@ def refuse_mixing(wanted: RunOptions) -> None:
 
 
 def found(wanted: RunOptions, assignment: Assignment, scratch: Path) -> list[Submission]:
-    """All submissions, in a private place. Raises UsageError when there are none, or not those that --only names."""
+    """Return all submissions, in a private place. Raises UsageError if the folder has none, or lacks one that --only
+    names."""
     # Workers and runners under other users pass through to their own folders, and cannot list it.
     scratch.chmod(0o711)
     submissions = submission.find(wanted.submissions, assignment.source, scratch / "submissions")
@@ -157,8 +159,8 @@ def found(wanted: RunOptions, assignment: Assignment, scratch: Path) -> list[Sub
 
 
 def refuse_places(out: Path, ids: Sequence[str]) -> None:
-    """What stands in the way of a file that will be written, told before anybody is graded: a link where somebody's
-    folder belongs would lead the files elsewhere. Raises UsageError."""
+    """Raise UsageError, before grading starts, for anything in the way of a file that will be written. A link in
+    place of a folder would lead the files elsewhere."""
     places = [(out / name, False) for name in ("grades.csv", "report.html")]
     for name in ids:
         places.append((out / name, True))
@@ -175,7 +177,7 @@ def timed(
     submissions: list[Submission],
     scratch: Path,
 ) -> list[Submission]:
-    """The submissions with the times that a table, their files or their commits give them, where one is asked for."""
+    """Return the submissions with times from a table, their files or their commits, if one of these is requested."""
     source = resuming.source_of_times(wanted, history)
     if source == FILE_TIMES:
         return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]
@@ -215,7 +217,7 @@ def executor_for(
     scratch: Path,
     command: Sequence[str],
 ) -> LocalExecutor | ClusterExecutor:
-    """Workers on this machine, none of them started yet; or the machines of a cluster."""
+    """Return an executor with workers on this machine, none of them started yet, or with the machines of a cluster."""
     if wanted.cluster is not None:
         return cluster_for(wanted, start, assignment, scratch, command)
     slot = scratch / "slot"
@@ -241,7 +243,7 @@ def executor_for(
 def cluster_for(
     wanted: RunOptions, start: Run, assignment: Assignment, scratch: Path, command: Sequence[str]
 ) -> ClusterExecutor:
-    """The machines of the cluster that is named. Raises UsageError where there is none."""
+    """Return the executor of the named cluster. Raises UsageError if the cluster does not exist."""
     from grader.staff.cluster import proof
     from grader.staff.cluster.address import parse
     from grader.staff.cluster.executor import ClusterExecutor
@@ -263,8 +265,8 @@ def cluster_for(
 
 
 def silence_limits(limits: RunLimits) -> dict[str, float | None]:
-    """How long a worker may say nothing in each kind of its phases. Where it reads what a stranger wrote, seconds: one
-    that is stuck there costs its own submission the verdict, and the others half a minute."""
+    """Return the longest silence of a worker in seconds, by kind of phase. It is short for phases that read untrusted
+    text. A worker stuck there then costs its own submission the verdict, and the others half a minute."""
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
     return {
         "waiting": None,  # for others to finish
@@ -280,7 +282,7 @@ def silence_limits(limits: RunLimits) -> dict[str, float | None]:
 
 
 def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: TextIO) -> int:
-    """The last lines and the exit code: 0 when everybody who was to be graded has a verdict."""
+    """Print the last lines and return the exit code: 0 if every submission to be graded has a verdict."""
     asked = [e.submission_id for e in history.roster if not wanted.only or e.submission_id in wanted.only]
     records = [history.records[name] for name in asked if name in history.records]
     verdicts = Counter(verdict for record in records for verdict in record.verdicts.values())

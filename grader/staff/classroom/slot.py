@@ -1,19 +1,19 @@
-"""A machine as a room that many evaluations share, and in which each timing has what it needs to itself.
+"""Locks of a machine that many evaluations share, so that each timing has the resource that it needs to itself.
 
-What a timing needs depends on the clock that decides it (`need_of`). A serial part is decided by the CPU time of a
-pinned core, which work on other cores hardly moves: it holds one core (`core-K`), and timings on other cores, builds
-and results go on beside it. A part with threads is decided by wall time: it holds the machine, and nothing else of
-the class runs. A part on a graphics card holds the card.
+The need of a timing depends on the clock that decides it (`need_of`). A serial part is decided by the CPU time of a
+pinned core, which work on other cores hardly affects. It holds one core (`core-K`), while timings on other cores,
+builds and results continue. A part with threads is decided by wall time. It holds the machine, and nothing else of
+the class runs. A part on a GPU holds the GPU.
 
-Three kinds of locks. `room` is held shared by whoever works, and alone by a timing that holds the machine. Whoever
-wants to share it passes the `gate`: those who want the machine keep the gate shut while they wait and while they have
-it. So they follow one another without the others in between, which would have to leave again each time; and as each
-of them has to pass the gate before it can want the machine again, those who share it wait for as many timings as
-there are workers at most. The locks are flock's: the kernel drops those of a process that was killed, so nothing has
-to be cleaned up.
+There are three kinds of locks. Workers hold `room` shared; a timing that needs the machine holds it exclusively. A
+worker must pass the `gate` to share the room. A timing that wants the machine keeps the gate shut while it waits and
+while it has the room. So such timings follow one another without shared work in between, which would have to stop
+again each time. Each of them has to pass the gate before it can want the machine again. Shared work therefore waits
+for at most as many timings as there are workers. The locks are flock's: the kernel drops those of a killed process,
+so nothing has to be cleaned up.
 
-With `alone` every timing holds the machine, one at a time, and the gate lets those who share it in between: how it was
-when no timing was believed beside another.
+With `alone` every timing holds the machine, one at a time, and the gate admits shared work in between. Use it if
+timings beside other work are not trusted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from grader.core import machine
 
 Need = Literal["core", "machine", "card"]
 LOOK_S = 0.02
-"""How often a timing that waits for a core looks for one that is free: a timing takes a second or more."""
+"""Seconds between two looks of a waiting timing for a free core: a timing takes a second or more."""
 
 
 def need_of(part: Part) -> Need:
@@ -45,14 +45,14 @@ def need_of(part: Part) -> Need:
 
 @dataclass(frozen=True)
 class Held:
-    """What somebody has to himself: its name, and the cores that a timed runner gets (None: as the machine says)."""
+    """Resource held by one timing: its name, and the cores for a timed runner (None: the machine's default)."""
 
     resource: str
     cpus: list[int] | None
 
 
 class Slot:
-    """One process's key to the room. Not for threads: a process has one place in it at most."""
+    """Handle of one process for the machine's locks. Not for threads: a process holds at most one place in the room."""
 
     def __init__(self, folder: Path, cores: Sequence[int] | None = None, *, alone: bool = False) -> None:
         """`folder` holds the lock files and is the same for all who share the machine. `cores` are those on which
@@ -64,7 +64,7 @@ class Slot:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Be one of many: building, checking results."""
+        """Share the room with others, for building and checking results."""
         self._enter()
         try:
             yield
@@ -73,7 +73,7 @@ class Slot:
 
     @contextmanager
     def hold(self, need: Need) -> Iterator[Held]:
-        """Have what a timing needs; used inside `shared`."""
+        """Hold the resource that a timing needs; used inside `shared`."""
         if need == "machine" or self.alone or (need == "core" and not self.cores):
             with self.exclusive():
                 yield Held("machine", None)
@@ -86,7 +86,8 @@ class Slot:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Be alone. Used inside `shared`, whose share is given up meanwhile and taken again at the end."""
+        """Hold the machine exclusively. Used inside `shared`, whose share is released meanwhile and taken again at
+        the end."""
         fcntl.flock(self._room, fcntl.LOCK_UN)
         fcntl.flock(self._gate, fcntl.LOCK_EX if self.alone else fcntl.LOCK_SH)
         try:
@@ -102,7 +103,7 @@ class Slot:
             self._enter()
 
     def close(self) -> None:
-        """Give back the key, and with it the place in the room."""
+        """Release all locks, and with them the place in the room."""
         os.close(self._gate)
         os.close(self._room)
 
@@ -116,7 +117,7 @@ class Slot:
 
 @contextmanager
 def _one_of(folder: Path, kind: str, numbers: Sequence[int]) -> Iterator[int]:
-    """Hold the first of these resources that is free, after waiting for one if need be."""
+    """Hold the first free resource of these; wait for one if none is free."""
     while True:
         for number in numbers:
             lock = _open(folder / f"{kind}-{number}")

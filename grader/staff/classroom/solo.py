@@ -34,10 +34,10 @@ def run(
     json_file: Path | None,
     for_github: bool = False,
 ) -> int:
-    """Grade what `path` holds; returns the exit code. `for_github`: what a step of a workflow prints may be read by the
-    student, so that nothing more is told than in feedback.txt.
+    """Grade the submission at `path`; return the exit code. With `for_github` the student may read what the workflow
+    step prints, so it prints no more than feedback.txt holds.
 
-    Raises UsageError when there is nothing at `path`, or the result cannot be written.
+    Raises UsageError if `path` does not exist, or the result cannot be written.
     """
     assignment = load(config, seed)
     if json_file and not json_file.absolute().parent.is_dir():
@@ -84,7 +84,7 @@ def _publish(
     sources: Sources,
     watch: Stopwatch,
 ) -> None:
-    """The log as feedback.txt, and what GitHub takes."""
+    """Write the log as feedback.txt, and the files for GitHub."""
     row = Row(only.id, only.name, "", result, scored, None)
     with github.muted():
         print(feedback.feedback(assignment, row))
@@ -92,7 +92,7 @@ def _publish(
 
 
 def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
-    """The student's files, and where they lie in the repository that GITHUB_WORKSPACE names, else in this folder."""
+    """Return the student's files and their paths in the repository that GITHUB_WORKSPACE names, else in this folder."""
     root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
     given = path if path.is_file() else path / only.origin
     found = given if only.origin and given.is_file() else root / assignment.source

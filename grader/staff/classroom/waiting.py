@@ -1,7 +1,7 @@
-"""Submissions that a class run cannot judge, because the machine lacks a program: who waits, for what, and until when.
+"""Submissions that a class run cannot judge because the machine lacks a program.
 
-Such a submission is on record with the verdict `unjudged`, and its points are open. It is judged as soon as a run on a
-machine that has the program goes on with the class.
+Such a submission is recorded with the verdict `unjudged`, and its points are open. It is judged as soon as the class
+is continued on a machine that has the program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grader.backends.torch.torchbuild import PYTHON_HEADERS
 from grader.report.progress import shortened
 from grader.submission import Submission
 
-#: How to tell that a program is there, where being on the PATH is not enough.
+#: Checks for programs that need more than to be on the PATH.
 CHECKS: Mapping[str, Callable[[], bool]] = {
     ispc.TOOL: lambda: ispc.compiler() is not None,
     TORCH: lambda: torch_version() != ABSENT,
@@ -40,7 +40,8 @@ REMEDIES = {
 
 
 def is_over(waits_for: str) -> str:
-    """Why an unjudged submission can be judged now: what it waited for is here. "" while anything of it is not."""
+    """Return a sentence that an unjudged submission can be judged now, since its programs are here; "" while one is
+    missing."""
     tools = waits_for.split()
     return f"{' and '.join(tools)} is here now" if tools and all(map(is_here, tools)) else ""
 
@@ -51,13 +52,13 @@ def is_here(tool: str) -> bool:
 
 
 def expected(submissions: Iterable[Submission]) -> dict[str, str]:
-    """What submissions that are to be graded will wait for, by their ids, as far as can be told before."""
+    """Return the programs that submissions will wait for, by id, as far as they are known before grading."""
     found = {item.id: ispc.waits_for(item.source) for item in submissions if item.source is not None}
     return {name: tool for name, tool in found.items() if tool}
 
 
 def lines(waits: Mapping[str, str], remedy: str) -> list[str]:
-    """One line for each thing that somebody waits for: how many, what for, and what to do, `remedy` at last."""
+    """Return one line for each missing program: the number of submissions that wait for it, and the `remedy`."""
     return [
         f"{len(names)} cannot be judged without {tool}, their points are open: {shortened(names)}; "
         f"{REMEDIES.get(tool, f'pip install {tool}')}, then {remedy}"
@@ -66,7 +67,7 @@ def lines(waits: Mapping[str, str], remedy: str) -> list[str]:
 
 
 def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
-    """The ids of those who wait, by what they wait for, in the order of the alphabet: jobs end in any."""
+    """Return the ids of waiting submissions by the programs they wait for, in alphabetical order: jobs end in any."""
     found: dict[str, list[str]] = {}
     for name, tool in sorted(waits.items()):
         found.setdefault(tool, []).append(name)

@@ -1,10 +1,9 @@
 """A worker: a trusted process that imports NumPy once, keeps one zygote and grades one submission after the other.
 
-Theory of operation. The executor starts `python -m grader.staff.classroom.worker` and writes JSON lines to its standard
-input: first the settings, then one job at a time. The worker answers in JSON lines: {"ready"}, {"phase"} as a
-submission goes along, and then {"done": ...} or {"failed": why}. It ends when its input does. It is sent SIGTERM by the
-kernel when the judge dies, so that it never outlives the judge for long: a worker without a judge would grade for
-nobody and disturb the timings of the next run.
+Theory of operation. The executor starts `python -m grader.staff.classroom.worker` and writes JSON lines to its
+standard input: first the settings, then one job at a time. The worker answers in JSON lines: {"ready"}, {"phase"} as
+a submission proceeds, and then {"done": ...} or {"failed": why}. It ends when its input does. The kernel sends it
+SIGTERM when the judge dies. Otherwise it would go on grading for nobody and disturb the timings of the next run.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from grader.sandbox import Sandbox
 from grader.staff.classroom.slot import Slot, need_of
 
 OUTPUT_KEPT_BYTES = 4 << 10
-"""Of what a part's kernel printed, in a class's result files: three hundred floods would fill a disk."""
+"""Limit of a part's printed text in a class's result files: three hundred floods would fill a disk."""
 END_WITHIN_S = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all workers of a run have in common. `sandbox` is the judge's choice, as plain values."""
+    """Settings shared by all workers of a run. `sandbox` is the judge's choice, as plain values."""
 
     config: str
     assignment_fingerprint: str
@@ -52,18 +51,18 @@ class Settings:
     sandbox: Mapping[str, Any]
     slot: str
     timings_alone: bool = False
-    """Every timing has the machine to itself, whatever it needs."""
+    """If True, every timing has the machine to itself, regardless of its need."""
     cores: tuple[int, ...] | None = None
-    """On which serial timings may run side by side; None for those of the machine's own rule."""
+    """Cores on which serial timings may run side by side; None for the machine's own rule."""
     machine: str = ""
-    """What this machine is called in the ledger."""
+    """The name of this machine in the ledger."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
 
 def options(assignment: Assignment, timing: bool) -> Options:
-    """How a submission of a class is evaluated, alone or among others: a time that earns nothing is not taken."""
+    """Return the options for a submission of a class: times that earn nothing are not measured."""
     return Options(
         seed=assignment.seed, timing=timing, time_ungraded=False, profile=assignment.profiler_table
     )
@@ -110,7 +109,7 @@ class PhaseClock:
 
 
 class Worker:
-    """Grades what it is told, and tells how far it is."""
+    """Grades the requested jobs, and reports the progress."""
 
     def __init__(
         self, settings: Settings, assignment: Assignment, say: Callable[[Mapping[str, Any]], None]
@@ -147,7 +146,7 @@ class Worker:
                 else:
                     result = judged(self.assignment.select("all"))
         except (KitError, UsageError, OSError) as error:
-            # Whatever it was, the next submission shall not meet the same zygote.
+            # For any error, give the next submission a new zygote.
             self.zygote.close()
             self.zygote = self._new_zygote()
             self.say({"failed": str(error)})
@@ -202,7 +201,7 @@ class Worker:
 
 
 def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
-    """Read the settings, then jobs until there are no more."""
+    """Read the settings, then serve jobs until the input ends."""
     settings = Settings(**json.loads(requests.readline()))
     assignment = load(Path(settings.config), settings.seed)
     if assignment.fingerprint != settings.assignment_fingerprint:
@@ -223,7 +222,7 @@ def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
 
 
 def _end(_signal: int, _frame: object) -> None:
-    # Leaving in order ends compilers and runners; whatever hangs on the way out is cut short.
+    # Leaving in order ends compilers and runners. The alarm cuts it short if one of them hangs.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(END_WITHIN_S)
@@ -235,7 +234,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orphans.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(sys.argv[1]):
-        return  # the judge died before it could be told
+        return  # the judge died before the signal was set up
     # The pipes move out of the way: nothing that is printed by accident ends up among the answers, and no child
     # holds them open.
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")

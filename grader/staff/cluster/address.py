@@ -21,14 +21,15 @@ _SCHEDULER = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9_.-]+):(\d{1,
 
 @dataclass(frozen=True)
 class Address:
-    """`scheduler` is where one stands, "" where `machines` are to be started here."""
+    """A parsed address. `scheduler` is that of a running scheduler, or "" if `machines` processes are to be started
+    here."""
 
     scheduler: str = ""
     machines: int = 0
 
 
 def parse(text: str) -> Address:
-    """Raises UsageError for what is no address, and where dask.distributed is not installed."""
+    """Parse the address. Raises UsageError for an invalid one, and if dask.distributed is not installed."""
     local = re.fullmatch(r"local:(\d{1,3})", text)
     found = _SCHEDULER.fullmatch(text)
     if local and 1 <= int(local[1]) <= MOST_LOCAL:
@@ -48,15 +49,16 @@ def parse(text: str) -> Address:
 
 
 def connect(scheduler: str, security: Any = None, within_s: float = CONNECT_S) -> Client:
-    """A client of a scheduler; without `security` dask's own settings count (~/.config/dask, DASK_ in the environment).
+    """Return a client of a scheduler. Without `security` dask's own settings count (~/.config/dask, DASK_ in the
+    environment).
 
-    Raises UsageError, in one line, where none answers or it is not spoken to so.
+    Raises UsageError, in one line, if no scheduler answers or its protocol differs.
     """
     import logging
 
     from distributed import Client
 
-    # What it logs of lost connections is told by the judge, in words of its own.
+    # The judge reports lost connections itself.
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -74,7 +76,7 @@ def connect(scheduler: str, security: Any = None, within_s: float = CONNECT_S) -
 
 
 def _why(scheduler: str, error: BaseException) -> str:
-    """What keeps a client from a scheduler. Dask tells it in texts and in causes."""
+    """Return the reason why a client cannot connect. Dask gives it in texts and in causes."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:

@@ -1,6 +1,6 @@
 """The classroom's `Executor` over the workers of a dask scheduler: see `grader.staff.cluster` for how it works.
 
-All that is known is changed by one thread, in `results`. What dask tells in threads of its own goes through a queue.
+One thread, in `results`, changes all state. Messages that dask delivers in threads of its own go through a queue.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from grader.staff.cluster.proof import Kit
 
 TICK_S = 0.5
 WORKERS_WITHIN_S = 60.0
-"""For the first worker to be there, or another one once all are gone: a batch system takes its time."""
+"""Time for the first worker to appear, or for another one once all are gone: a batch system may be slow."""
 RECONNECT_S = 120.0
 MOST_DEATHS = 2
-"""Machines that a submission may lose while it alone runs there, before it is blamed."""
+"""Number of machines lost while they judged only this submission, after which it is blamed."""
 MOST_UNSTEADY = 3
 """Unsteady timings in a row after which a machine has to prove itself anew."""
 MOST_PROOFS = 5
-"""Times that a machine may be lost while it proves itself, before it is not asked any more."""
+"""Losses of a machine during its proof, after which it is no longer used."""
 CALIBRATION = "calibration"
 
 
 class ClusterExecutor:
-    """Jobs on many machines. `calibration` is the submission that each of them judges first, None for none; `command`
+    """Jobs on many machines. `calibration` is the submission that each of them judges first, None for none. `command`
     starts another kind of worker there, for tests."""
 
     def __init__(
@@ -65,7 +65,7 @@ class ClusterExecutor:
         self._suspects: set[str] = set()
         self._deaths: Counter[str] = Counter()
         self._avoid: dict[str, str] = {}
-        """The machine that a submission should rather not go to again, by its id."""
+        """The machine to avoid for a submission, by its id."""
         self._slow_once: set[str] = set()
         self._count = 0
         self._lonely_since_s = time.monotonic()
@@ -91,8 +91,8 @@ class ClusterExecutor:
         self._queue.append(job)
 
     def results(self) -> Iterator[Event | None]:
-        """See `Executor`. Raises UsageError when no worker is there, KitError when none proves itself or all are
-        gone."""
+        """Yield events: see `Executor`. Raises UsageError if the scheduler has no worker, KitError if none proves
+        itself or all are gone."""
         while self._queue or any(
             attempt.job.submission_id != CALIBRATION for attempt in self._attempts.values()
         ):
@@ -136,7 +136,7 @@ class ClusterExecutor:
                 yield Phase(attempt.job.submission_id, phase, attempt.node.name)
 
     def _look_around(self) -> Iterator[Event | None]:
-        """Who is there, who is gone, who is silent."""
+        """Update the list of machines: new ones, lost ones, silent ones."""
         if self._local:
             self._local.tend()
         if self._client.status != "running":
@@ -160,7 +160,7 @@ class ClusterExecutor:
         self._despair()
 
     def _despair(self) -> None:
-        """Raises when there is nobody to wait for."""
+        """Raise if no machine can judge: all are lost or refused, or none has appeared."""
         if any(node.may_judge() for node in self._nodes.values()):
             self._lonely_since_s = time.monotonic()
         elif time.monotonic() - self._lonely_since_s > self._workers_within_s and not self._nodes:
@@ -179,7 +179,7 @@ class ClusterExecutor:
             raise KitError(f"no machine of the cluster may judge: {one_line(told, 600)}")
 
     def _reconnect(self) -> Iterator[Event | None]:
-        """The scheduler is gone: whoever was being judged goes back into the queue, nobody to blame."""
+        """Connect again after the scheduler was lost. The jobs in progress go back into the queue, without blame."""
         for node in self._nodes.values():
             for attempt in node.attempts.values():
                 self._requeue(attempt)
@@ -206,7 +206,7 @@ class ClusterExecutor:
         return {"kit": asdict(self._kit), "name": node.name, "workers": node.most, "command": self._command}
 
     def _submit(self, node: Node, function: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
-        """A task that this worker alone may run, once."""
+        """Submit a task that only this worker may run, once."""
         return self._client.submit(
             function,
             self._run,
@@ -296,7 +296,8 @@ class ClusterExecutor:
         self._count += 1
         request = travel.request(job, only_source=job.submission_id == CALIBRATION)
         digest = hashlib.sha256(repr(sorted(request.items())).encode()).hexdigest()[:24]
-        # By its content, so that dask's own pages tell who is who; and by the attempt, for none is answered twice.
+        # The digest of the content identifies the job on dask's own pages. The number of the attempt makes the key
+        # unique.
         key = f"judge-{digest}-{self._run}-{self._count}"
         attempt = Attempt(key, job, node, alone)
         self._attempts[key] = node.attempts[key] = attempt
@@ -363,7 +364,7 @@ class ClusterExecutor:
     # ---- losses
 
     def _lost(self, node: Node, why: str) -> Iterator[Event]:
-        """A machine took its jobs with it."""
+        """Give back the jobs of a lost machine."""
         attempts = list(node.attempts.values())
         node.attempts = {}
         for attempt in attempts:
@@ -376,7 +377,7 @@ class ClusterExecutor:
         yield MachineMet(node.recorded(), lost=why)
 
     def _blame(self, attempt: Attempt) -> Iterator[Event]:
-        """Whoever was judged on a machine that was lost is judged again, alone; or blamed, if it was."""
+        """Judge the submission of a lost machine again, alone. If it was already judged alone too often, blame it."""
         name = attempt.job.submission_id
         if not attempt.phase:
             self._requeue(attempt)  # it had not begun

@@ -1,9 +1,9 @@
 """`--cluster local:N`: a scheduler and N machines that are processes here, to try a cluster with.
 
-The machines share this one's cores as far as they go: each has its own, and where there are fewer cores than machines,
-some share one. All of them take turns at what a timing holds, as nodes of one machine do (`node.slot_folder`). The
-scheduler listens on the loopback alone, by TLS with a key of its own: whoever can speak to it can run anything as the
-judge, and a runner of another's code may be on this machine too. What dies is started again, MOST_RESTARTS times.
+The machines share this one's cores. Each has its own if there are enough; otherwise some share one. All of them take
+turns at the resource that a timing holds, as nodes of one machine do (`node.slot_folder`). The scheduler listens on
+the loopback alone, by TLS with a key of its own. Any process with access to it could run anything as the judge, and a
+runner with untrusted code may be on this machine too. Processes that die are started again, MOST_RESTARTS times.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ START_WITHIN_S = 60.0
 END_WITHIN_S = 5.0
 MOST_RESTARTS = 50
 MOST_FAILED_STARTS = 3
-"""Of the scheduler, in a row: one that was killed while it started is started again."""
+"""Failed starts of the scheduler in a row: one that was killed while it started is started again."""
 KEY_FILES = ("key.pem", "cert.pem")
 
 
 class LocalMachines:
-    """The processes; `address` is the scheduler's and `security` how it is spoken to. Raises KitError without a key."""
+    """The processes. `address` is the scheduler's, and `security` has the keys for connections to it. Raises KitError
+    if no key can be made."""
 
     def __init__(self, count: int, scratch: Path) -> None:
         self.count, self.place = count, scratch / "cluster"
@@ -48,7 +49,7 @@ class LocalMachines:
         self.tend()
 
     def tend(self) -> None:
-        """Start what is not there. Raises KitError when that does not help."""
+        """Start missing processes again. Raises KitError if they keep dying."""
         if not self._runs("scheduler"):
             told = self.place / "address"
             told.unlink(missing_ok=True)
@@ -109,7 +110,8 @@ class LocalMachines:
             )
 
     def _awaited(self, told: Path, *, may_end: bool) -> str:
-        """Its address; "" where it ended before it had one, if it `may_end`. Raises KitError."""
+        """Wait for the scheduler's address. Return "" if it ended before it had one and `may_end` is True. Raises
+        KitError."""
         ends_s = time.monotonic() + START_WITHIN_S
         while time.monotonic() < ends_s and self._runs("scheduler"):
             if told.exists():
@@ -148,7 +150,7 @@ class LocalMachines:
 
 
 def security_of(folder: Path) -> Any:
-    """How the processes of a local cluster speak to one another: one key for all."""
+    """Return the TLS settings of a local cluster's processes: one key for all."""
     from distributed.security import Security
 
     key, certificate = (str(folder / name) for name in KEY_FILES)
@@ -158,7 +160,7 @@ def security_of(folder: Path) -> Any:
 
 
 def cores_of(k: int, count: int) -> list[int]:
-    """The cores of the k-th of so many machines: a share of this one's, or one that is shared."""
+    """Return the cores of machine `k` of `count`: a share of this one's, or one core that is shared."""
     cores = machine.usable_cpus() or list(range(os.cpu_count() or 1))
     return cores[k::count] or [cores[k % len(cores)]]
 
@@ -204,7 +206,7 @@ def main(arguments: Sequence[str]) -> None:
     parent, keys, what, *rest = arguments
     orphans.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(parent):
-        return  # the judge died before it could be told
+        return  # the judge died before the signal was set up
     security = security_of(Path(keys))
     if what == "scheduler":
         asyncio.run(scheduler(security, *rest))

@@ -12,20 +12,20 @@ from grader.staff.classroom.ledger import now
 from grader.staff.classroom.recorded import Machine
 
 SILENT_S = 20.0
-"""A machine with jobs that says nothing for so long is taken to be gone: its tasks speak every two seconds."""
+"""Seconds of silence after which a machine with jobs counts as lost: its tasks report every two seconds."""
 
 PROVE_WITHIN_S = 600.0
-"""A machine that has not proved itself by then is not waited for: the first one makes its reference and its headers."""
+"""Time limit of a machine's proof: the first one builds its reference and its headers."""
 
 MOST_NAME = 56
-"""Characters of a machine's name, less what makes it one of a kind."""
+"""Length limit of a machine's name, without the suffix that makes it unique."""
 
 State = Literal["new", "proving", "calibrating", "fit", "refused"]
 
 
 @dataclass
 class Attempt:
-    """One job on one machine. Answers to an attempt that was given up count nothing."""
+    """One attempt to judge a job on a machine. Answers to an abandoned attempt are ignored."""
 
     key: str
     job: Job
@@ -33,14 +33,14 @@ class Attempt:
     alone: bool
     future: Any = None
     phase: str = ""
-    """"" until it is heard of: it waits for its machine to have room."""
+    """The phase; "" until the first message, while it waits for room on its machine."""
     heard_s: float = field(default_factory=time.monotonic)
     began_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass
 class Node:
-    """A dask worker, by its address at the scheduler. `most` is how many jobs it takes at once."""
+    """A dask worker, by its address at the scheduler. `most` is the number of jobs that it takes at once."""
 
     address: str
     name: str
@@ -60,8 +60,8 @@ class Node:
         return not self.attempts
 
     def has_room(self, *, alone: bool, ahead: int = 0) -> bool:
-        """Return True if it may be given one more job, with so many `ahead` of the room it has: nothing else runs
-        beside one that has to be alone."""
+        """Return True if it can take one more job. `ahead` jobs may wait beyond the number that it runs at once. A
+        job that has to be `alone` needs an idle machine."""
         if self.state != "fit" or any(attempt.alone for attempt in self.attempts.values()):
             return False
         return self.is_idle if alone else len(self.attempts) < self.most + ahead
@@ -73,12 +73,12 @@ class Node:
         return self.state != "refused" and time.monotonic() - self.since_s < PROVE_WITHIN_S
 
     def is_silent(self) -> bool:
-        """Return True if no attempt was heard of for too long."""
+        """Return True if no attempt has sent a message for too long."""
         heard_s = [attempt.heard_s for attempt in self.attempts.values()]
         return bool(heard_s) and time.monotonic() - max(heard_s) > SILENT_S
 
     def recorded(self) -> Machine:
-        """For the ledger."""
+        """Return its record for the ledger."""
         facts = self.facts
         return Machine(
             name=self.name,
@@ -110,7 +110,8 @@ def needs(*, card: bool) -> dict[str, float]:
 
 
 def room_of(worker: Mapping[str, Any], *, card: bool) -> tuple[int, str]:
-    """How many jobs a worker takes at once, of which each holds a `card` or not; and why none, if so."""
+    """Return the number of jobs that a worker takes at once, each holding a GPU if `card`. If it is 0, also return
+    the reason."""
     resources = worker.get("resources") or {}
     cores, threads = int(resources.get("cores", 0)), int(worker.get("nthreads", 1))
     if cores < 1 or "machine" not in resources:

@@ -1,11 +1,11 @@
-"""A node: the process below a dask worker that judges what its machine is given, as the local executor does.
+"""A node: the process below a dask worker that judges the jobs of its machine, as the local executor does.
 
-    python -m grader.staff.cluster.node        speaks lines of JSON by its standard input and output
+    python -m grader.staff.cluster.node        reads and writes lines of JSON on standard input and output
 
-First comes what the judge has (`start`: the kit, a name, how many at once), and the node answers with `facts`: what
-this machine is, and why it may not judge, if so. Then jobs come and go: {"job", "submission_id", "files", "left",
-"before"} in, {"job", "phase"} and {"job", "done"} or {"job", "failed", "died"} out; {"stop": job} ends one at once.
-The node ends with its input, and with its parent.
+The judge first sends `start`: the kit, a name, the number of jobs at once. The node answers with `facts`: a
+description of this machine, and the reason if it may not judge. Then jobs come and go: {"job", "submission_id",
+"files", "left", "before"} in, {"job", "phase"} and {"job", "done"} or {"job", "failed", "died"} out; {"stop": job}
+ends one at once. The node ends with its input, and with its parent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from grader.submission.ids import is_id
 
 SLOTS = "gpt149-slots"
 MACHINES_FOLDERS = ("/dev/shm", "/tmp")
-"""Where locks may lie that all nodes of a machine find, whatever their TMPDIR says."""
+"""Folders for locks that all nodes of a machine find, independent of TMPDIR."""
 SCRATCH = "gpt149-node-"
 ALIVE_S = 2.0
 """Seconds between the messages by which a node with jobs says that it is at work."""
@@ -57,13 +57,13 @@ class Node:
         self.workers = int(start["workers"])
         self.command: list[str] = start["command"]
         self.jobs: dict[str, str] = {}
-        """The judge's word for each job, by the local executor's."""
+        """The judge's key of each job, by its name in the local executor."""
         self.scratch, self._claim = own_scratch()
         self.started = 0
         self.executor: LocalExecutor | None = None
 
     def facts(self, *, thorough: bool) -> dict[str, Any]:
-        """What this machine is, and why it may not judge."""
+        """Return a description of this machine, and the reason if it may not judge."""
         refused = proof.refusals(self.kit)
         notes: list[str] = []
         if not refused and thorough:
@@ -96,7 +96,7 @@ class Node:
         )
 
     def take(self, request: Mapping[str, Any]) -> None:
-        """A job, or the end of one."""
+        """Take a job, or stop one."""
         if self.executor is None:
             return
         if "stop" in request:
@@ -109,7 +109,7 @@ class Node:
         try:
             self._begin(request)
         except OSError as error:
-            # This machine's trouble (a full disk), and nobody else's: it goes to another one.
+            # Only this machine has the fault (a full disk): the job goes to another one.
             removal.remove(self.scratch / f"job-{self.started - 1}")
             self.say({"job": request["job"], "failed": f"it cannot be kept: {error.strerror}", "died": False})
 
@@ -155,10 +155,11 @@ class Node:
 
 
 def own_scratch() -> tuple[Path, int]:
-    """A folder of one's own, and the descriptor that holds it; those of killed nodes of this user are removed first.
+    """Make a private folder. Return it, and the descriptor that locks it. First remove the folders of this user's
+    killed nodes.
 
-    The kernel drops the lock of whoever dies. Who makes a folder and who looks for left ones take turns, so that none
-    is taken for a dead one's before it is locked.
+    The kernel releases the lock of a process that dies. Making a folder and removing old ones exclude each other, so
+    that a new folder is not removed before it is locked.
     """
     turn = os.open(slot_folder() / "nodes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -178,7 +179,7 @@ def own_scratch() -> tuple[Path, int]:
 
 
 def slot_folder() -> Path:
-    """The locks of this machine: the same for all nodes of this user, whichever judge they work for."""
+    """Return the folder of this machine's locks: the same for all nodes of this user, for any judge."""
     places = [place for place in MACHINES_FOLDERS if os.access(place, os.W_OK | os.X_OK)]
     folder = Path(*places[:1] or [tempfile.gettempdir()], f"{SLOTS}-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
@@ -230,7 +231,7 @@ class Requests:
         self._lines: deque[bytes] = deque()
 
     def there(self) -> list[dict[str, Any]]:
-        """All that have come."""
+        """Return all requests that have arrived."""
         with contextlib.suppress(BlockingIOError):
             self._read()
         found = [json.loads(line) for line in self._lines]
@@ -238,7 +239,7 @@ class Requests:
         return found
 
     def wait(self) -> dict[str, Any]:
-        """The next one. A node that nobody asks for anything ends: its judge may be gone."""
+        """Return the next request. Raises EOFError after a long silence, too: the judge may be gone."""
         while not self._lines:
             with selectors.DefaultSelector() as selector:
                 selector.register(self.descriptor, selectors.EVENT_READ)

@@ -1,7 +1,7 @@
-"""Proof that a machine gives before it gets a submission: that a verdict of its would be one of the judge's.
+"""Proof of a machine, before it gets a submission, that its verdicts would equal the judge's.
 
-The judge says what it has (`Kit`); a node compares that with what it finds at its own place, and says in words what is
-different. Whether it times as it should is shown by the calibration submission, which each machine judges as any other.
+The judge sends its versions and digests (`Kit`). A node compares them with its own, and reports the differences in
+words. Its timing is checked by the calibration submission, which each machine judges as any other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PARTS_NAMED = 4
 
 @dataclass(frozen=True)
 class Kit:
-    """Sources of the verdicts of one run. `config` is relative to the kit's folder where it lies in it."""
+    """Sources of the verdicts of one run. `config` is relative to the kit's folder if it lies in it."""
 
     config: str
     assignment_fingerprint: str
@@ -43,11 +43,11 @@ class Kit:
     timings_alone: bool
     trust: bool
     card: bool = False
-    """True if a part is judged on a graphics card: then each job holds one."""
+    """True if a part is judged on a GPU: then each job holds one."""
 
 
 def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -> Kit:
-    """The judge's own."""
+    """Return the judge's own kit."""
     place = config.resolve()
     return Kit(
         config=str(place.relative_to(ROOT) if place.is_relative_to(ROOT) else place),
@@ -61,7 +61,7 @@ def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -
 
 
 def versions() -> dict[str, str]:
-    """What a submission is compiled and judged with on this machine. Raises KitError without a compiler."""
+    """Return the versions that compile and judge a submission on this machine. Raises KitError without a compiler."""
     tools = toolchain.toolchain()
     return {
         "python": platform.python_version(),
@@ -77,7 +77,7 @@ def config_path(kit: Kit) -> Path:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """This machine for the ledger."""
+    """Describe this machine for the ledger."""
     told = machine.describe()
     return {
         "name": name,
@@ -88,7 +88,7 @@ def facts(name: str) -> dict[str, Any]:
 
 
 def refusals(kit: Kit) -> list[str]:
-    """Why verdicts of this machine would not be the judge's: one short phrase each; none if they would."""
+    """Return the reasons why verdicts of this machine could differ from the judge's, one short phrase each."""
     found = []
     try:
         here = versions()

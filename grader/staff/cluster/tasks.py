@@ -1,7 +1,7 @@
-"""Task of a dask worker: it hands jobs to the node below it, and says how they go. It reads nothing of them.
+"""Task of a dask worker: it hands jobs to the node below it and reports their progress. It does not read their content.
 
-Dask pickles these functions by their names, so that a worker without the kit cannot be asked at all. What they take and
-return are plain values.
+Dask pickles these functions by their names, so a worker without the kit cannot run them. Arguments and results are
+plain values.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from grader.core.harmless import one_line
 from grader.core.places import ROOT
 
 ALIVE_S = 2.0
-"""How often a task says that it is there."""
+"""Seconds between two messages of a task that it is alive."""
 STALL_S = 6.0
-"""A task that could not run for so long was stopped, and its job with it: what was timed meanwhile is not believed."""
+"""A task that could not run for this many seconds was stopped, and its job with it: times measured meanwhile are
+discarded."""
 CLOSE_WITHIN_S = 10.0
 NODE_SILENT_S = 30.0
-"""A node that says nothing for so long is stopped or stuck: it is ended, and its jobs go elsewhere."""
+"""A node that is silent for this many seconds is stopped or stuck: it is ended, and its jobs go elsewhere."""
 LOG_LINES = 5
 
 
@@ -46,7 +47,7 @@ class NodeProcess:
         self._reader.start()
 
     def wait_facts(self) -> dict[str, Any]:
-        """What the machine is, and why it may not judge."""
+        """Wait for the description of the machine, and the reason if it may not judge."""
         self._there.wait()
         return self.facts or {"lost": "its node ended while it looked at the machine"}
 
@@ -67,7 +68,7 @@ class NodeProcess:
         self._write({"stop": job})
 
     def is_silent(self) -> bool:
-        """Return True if it is not at work any more, although it is there."""
+        """Return True if the node no longer works although its process exists."""
         return time.monotonic() - self.heard_s > NODE_SILENT_S
 
     def kill(self) -> None:
@@ -92,7 +93,7 @@ class NodeProcess:
             self._process.stdin.flush()
 
     def _read(self, start: dict[str, Any]) -> None:
-        """Whatever becomes of the node, and of this: nobody waits for it in vain."""
+        """Read the node's messages. After any end of the node or error here, wake all who wait for a message."""
         said: list[bytes] = []
         try:
             self._talk(start, said)
@@ -148,12 +149,12 @@ def _keep(lines: list[bytes], line: bytes) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Of a node: nothing of dask's, whose settings name keys."""
+    """Return the node's environment, without dask's settings, which name keys."""
     return {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
 
 
 def node_of(run: str, start: Mapping[str, Any]) -> NodeProcess:
-    """The node of one run of a judge, started if need be."""
+    """Return the node of one run of a judge, started if need be."""
     with _lock:
         for other in [other for other, node in _nodes.items() if node.ended]:
             del _nodes[other]
@@ -164,12 +165,12 @@ def node_of(run: str, start: Mapping[str, Any]) -> NodeProcess:
 
 
 def prove(run: str, start: Mapping[str, Any]) -> dict[str, Any]:
-    """What this machine is, and why it may not judge."""
+    """Return a description of this machine, and the reason if it may not judge."""
     return node_of(run, start).wait_facts()
 
 
 def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic: str) -> dict[str, Any]:
-    """Have a job judged; returns the node's last word on it. While it goes on its phases are told under `topic`."""
+    """Have a job judged; return the node's last message on it. Log its phases under `topic` meanwhile."""
     from distributed import get_worker
 
     worker, job = get_worker(), request["job"]
@@ -204,7 +205,7 @@ def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic:
 
 
 def _is_wanted(worker: Any, key: str) -> bool:
-    """Return True if anybody waits for this task: dask cannot end one that runs."""
+    """Return True if a client still waits for this task: dask cannot end a running one."""
     task = worker.state.tasks.get(key)
     return task is not None and task.state in ("executing", "long-running")
 

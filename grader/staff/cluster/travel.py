@@ -14,8 +14,7 @@ MOST_RESULT_BYTES = 8 << 20
 
 
 def request(job: Job, *, only_source: bool) -> dict[str, Any]:
-    """A job as it travels: the submission's files, or the source alone, and the earlier result where only some of it is
-    judged."""
+    """Serialize a job: the submission's files, or the source alone; and the earlier result if only a part is judged."""
     files = {path.name: path for path in sorted(job.source.parent.iterdir()) if path.is_file()}
     if only_source:
         files = {job.source.name: job.source}
@@ -31,7 +30,7 @@ def request(job: Job, *, only_source: bool) -> dict[str, Any]:
 
 
 def fetched(future: Any) -> dict[str, Any]:
-    """What a task returned; what became of it, where it returned nothing."""
+    """Return a task's result, or a description of its failure."""
     try:
         if future.status == "finished":
             return dict(future.result(timeout=FETCH_WITHIN_S))

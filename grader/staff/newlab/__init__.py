@@ -11,11 +11,12 @@ from grader.core.errors import EXIT_PASS, KitError, UsageError
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
 MARK, SUFFIX = "@LAB@", ".txt"
-"""What stands for the name in the template, and what its files end in, so that nothing takes them for the kit's own."""
+"""Placeholder of the name in the template, and the suffix of its files, which hides them from searches for the kit's
+own."""
 
 
 def main(arguments: list[str]) -> int:
-    """Write the lab. Raises UsageError for a name that is none, or one that is taken."""
+    """Write the lab. Raises UsageError for an invalid name, or one that is taken."""
     parse = Parser(
         prog="python -m grader new", description="Make a lab that passes at once: a vector addition."
     )

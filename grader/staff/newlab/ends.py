@@ -1,4 +1,4 @@
-"""How each known kernel of a lab must end: what the test that a new lab comes with asks."""
+"""Expected verdicts of the known kernels of a lab, for the test that a new lab comes with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grader.judge.evaluate import evaluate
 
 TIME_BUDGET_S = 10.0
 ATTEMPTS = 4
-"""For a time, on a machine that is too busy to tell."""
+"""Attempts at a time, since a machine may be too busy to decide."""
 NOT_STEADY = {"machine_unfit", "undecided"}
 
 
@@ -32,7 +32,7 @@ class Ending:
         return self.name
 
     def faults(self, scratch: Path) -> list[str]:
-        """What is not as it must be, when the kernel is judged in the folder `scratch`."""
+        """Judge the kernel in the folder `scratch`. Return the differences from the expected verdict."""
         assignment = load(labs.assignment_file(self.folder, staff=True))
         text = labs.master(self.folder, assignment.source).read_text(encoding="utf-8")
         if self.edit is not None:
@@ -61,7 +61,7 @@ class Ending:
 
 
 def all_of(folder: Path) -> list[Ending]:
-    """Every known kernel of the lab in this folder. Raises UsageError for what is no lab."""
+    """Return every known kernel of the lab in this folder. Raises UsageError for another folder."""
     folder = folder.resolve()
     found = [Ending(folder, "the master passes", "pass"), Ending(folder, "the starter is wrong", "wrong")]
     kernels = labs.load(folder).kernels()

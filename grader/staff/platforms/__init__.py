@@ -1,9 +1,9 @@
 """Course platforms: their hand-ins, the results that they want, and the texts for students.
 
 `table` has a row for each platform. `container` grades in a container that a platform starts (`gradescope`,
-`prairielearn`), `gradebook` fills the export of a platform that keeps grades (`canvas`, `moodle`), `github` says whose
-a clone is. What a platform is shown of a result is rendered in `grader.report`; what a release writes for it is
-`grader.staff.release.products`'s.
+`prairielearn`). `gradebook` fills the export of a platform that keeps grades (`canvas`, `moodle`). `github` names the
+owner of a clone. `grader.report` renders the results for a platform; `grader.staff.release.products` writes a release
+for it.
 """
 
 from __future__ import annotations

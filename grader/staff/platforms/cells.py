@@ -1,8 +1,8 @@
-"""A table of somebody else's (CSV) in which single cells are replaced and every other byte stays as it was.
+"""A foreign table (CSV) in which single cells are replaced and every other byte stays as it was.
 
-The `csv` module reads a table and writes another one: quotation marks, line ends and a byte order mark are lost on the
-way. Here each cell keeps the place at which it stands in the text, by the grammar of RFC 4180, so that what is not
-replaced is copied.
+The `csv` module would write a different file: quotation marks, line ends and a byte order mark are lost on the way.
+Here each cell keeps its position in the text, by the grammar of RFC 4180. All text outside of replaced cells is
+copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grader.core.harmless import one_line
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS, MOST_CELLS = 16 << 20, 100_000, 5000, 2_000_000
 LONGEST_CELL = 100_000
-"""Characters: a feedback comment in HTML."""
+"""Length limit in characters: a feedback comment in HTML."""
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
 _PLAIN = re.compile(r"[^,\r\n]*")
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -26,7 +26,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text without the quotation marks around it, and where it stands (with them) in the whole."""
+    """One cell: its text without the quotation marks around it, and its position (with them) in the whole."""
 
     text: str
     start: int
@@ -69,7 +69,7 @@ class Table:
 
 
 def read(path: Path) -> Table:
-    """The table at `path`. Raises UsageError with file and line for what is none."""
+    """Read the table at `path`. Raises UsageError with file and line if it is not a table."""
     text = textfile.read(path, MOST_BYTES, no="gradebook", advice="take the file as the platform exported it")
     return parse(path, text)
 

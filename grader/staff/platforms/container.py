@@ -1,17 +1,17 @@
-"""The harness in a platform's container: grades the one submission there and always leaves the results file.
+"""The harness in a platform's container: it grades the one submission there and always leaves the results file.
 
-Theory of operation. The platform starts us, as root as a rule, with a folder that holds what was handed in. This
-process stays small and does no judging. It first leaves a results file that says that grading did not end, so that
-there is one even if the whole container is stopped; then it has a child process do the work within a time limit; then
-it writes what the child found, or why there is nothing.
+Theory of operation. The platform starts this process, usually as root, with a folder that holds the hand-in. The
+process stays small and does not judge. It first writes a results file which says that grading did not end, so that
+one exists even if the whole container is stopped. Then a child process does the work within a time limit. At the end
+this process writes the child's findings, or the reason why they are missing.
 
-- The child hands its findings over in a folder that only this user may enter. Nothing is read back from the folder of
-  the results or of the submission, so a results file that the student hands in, or that the kernel writes, is at best
+- The child returns its findings in a folder that only this user may enter. Nothing is read back from the folder of
+  the results or of the submission. A results file that the student hands in, or that the kernel writes, is at best
   overwritten.
-- The results file is written last, in one step, to a name that is no link; its folder is closed to other users
+- The results file is written last, in one step, and never through a link. Its folder is closed to other users
   meanwhile.
-- A student is never shown a traceback: that goes to standard error, which platforms show to the staff.
-- 0 points by a fault of ours, or for want of a program on this machine, are named as such, and the process ends with
+- A student never sees a traceback: it goes to standard error, which platforms show to the staff.
+- If our fault or a missing program on this machine causes 0 points, the results say so. The process then ends with
   exit code 3.
 """
 
@@ -48,10 +48,10 @@ _LARGEST_FOUND_BYTES = 4 << 20
 
 
 def main(container: Container, where: Path | Sequence[str], limit_s: float | None = None) -> int:
-    """Grade what lies in the folder `where` (or, from the command line, in the one that it names).
+    """Grade the submission in the folder `where` (or, from the command line, in the folder that it names).
 
-    Returns 0 when there is a grade and 3 when the kit was at fault, which standard error then says too; the results
-    file is there in both cases. Raises UsageError when there is no such folder, and so no place to leave anything.
+    Returns 0 for a grade. Returns 3 if the kit was at fault, with a message on standard error. The results file
+    exists in both cases. Raises UsageError if the folder does not exist: then nothing can be written.
     """
     if not isinstance(where, Path):
         if list(where[:1]) == [CHILD]:
@@ -95,7 +95,7 @@ def _folder(container: Container, arguments: Sequence[str]) -> Path:
 def _found_by_child(
     container: Container, root: Path, limit_s: float, started: float
 ) -> tuple[dict[str, Any], int]:
-    """What the child found, or a kit fault that says why it found nothing. Raises nothing."""
+    """Run the child. Return its findings, or a kit fault with the reason why they are missing. Raises nothing."""
     private = Path(tempfile.mkdtemp(prefix="gpt149-container-"))
     try:
         why = run([sys.executable, "-m", container.module, CHILD, str(root), str(private)], limit_s)
@@ -112,7 +112,7 @@ def _found_by_child(
 
 
 def run(command: Sequence[str], limit_s: float) -> str:
-    """Run the child in a process group of its own; "" when it ended well, else what happened to it."""
+    """Run the child in a process group of its own. Return "" if it ended well, else a description of its end."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
         command,
@@ -148,7 +148,7 @@ def _limit_s(container: Container) -> float:
 
 @contextlib.contextmanager
 def _closed_to_others(results: Path) -> Iterator[Path]:
-    """The results folder, made if need be, which no other user may enter until the last word is written."""
+    """Yield the results folder, made if need be, which no other user may enter until the last results are written."""
     if results.is_symlink() or (results.exists() and not results.is_dir()):
         results.unlink()
     results.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def _closed_to_others(results: Path) -> Iterator[Path]:
 
 
 def _write(place: Path, found: Mapping[str, Any]) -> None:
-    """The results file in one step. Whatever stood under its name, a link or a folder, is replaced, not followed."""
+    """Write the results file in one step. A link or a folder under its name is replaced, not followed."""
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
     if place.is_dir() and not place.is_symlink():
         removal.remove(place)
@@ -172,7 +172,7 @@ def _write(place: Path, found: Mapping[str, Any]) -> None:
 
 
 def _grade_to_file(container: Container, root: Path, private: Path) -> int:
-    """Grade, and leave the findings in the private folder; whatever goes wrong is a finding too."""
+    """Grade, and write the findings into the private folder; any error is a finding too."""
     started = time.monotonic()
     max_points = 0.0
     try:
@@ -195,7 +195,8 @@ def _fault(container: Container, why: str, started: float, max_points: float) ->
 
 
 def grade(container: Container, assignment: Assignment, root: Path, scratch: Path) -> dict[str, Any]:
-    """The results of the submission in `root`. Raises KitError or UsageError for what is not the student's fault."""
+    """Return the results of the submission in `root`. Raises KitError or UsageError for faults that are not the
+    student's."""
     from grader import score, submission
 
     started = time.monotonic()
@@ -234,8 +235,8 @@ def _evaluate(container: Container, root: Path, assignment: Assignment, source: 
 
 
 def _assignment(container: Container, root: Path) -> Assignment:
-    """The assignment of the kit in one of the container's folders, else of this very kit; with the hidden cases where
-    they are."""
+    """Return the assignment of the kit in one of the container's folders, else of this very kit, with any hidden
+    cases."""
     return _first_assignment([*(root / name for name in container.kits), ROOT])
 
 

@@ -1,4 +1,4 @@
-"""The exports of gradebooks that `grader report` is given, filled with a class's totals and written beside them."""
+"""Gradebook exports that `grader report` receives, filled with a class's totals and written beside them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def filled(
     roster: Sequence[Entry],
     column: str | None = None,
 ) -> dict[str, Filled]:
-    """Each export by its platform's name, filled. `rows` are those of the roster, in its order; `column` names the
-    assignment in an export that has several. Raises UsageError, in one line; nothing is written here."""
+    """Fill each export; return them by their platform's name. `rows` are those of the roster, in its order; `column`
+    names the assignment in an export that has several. Raises UsageError, in one line; nothing is written here."""
     graded = [
         (entry, row.total, row.score.pending if row.score else ())
         for entry, row in zip(roster, rows, strict=True)
@@ -55,7 +55,7 @@ def _student(entry: Entry, total: float | None, pending: tuple[str, ...], *, fol
 
 
 def place_of(folder: Path, name: str) -> Path:
-    """Where a platform's filled export is written. Raises UsageError where it cannot be."""
+    """Return the path of a platform's filled export. Raises UsageError if it cannot be written."""
     place = folder / f"{name}.csv"
     if trouble := plainfile.trouble_with(place, wants_folder=False):
         raise UsageError(f"cannot write {place}: {trouble}")

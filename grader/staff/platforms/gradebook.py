@@ -1,7 +1,7 @@
-"""A class's totals put into the export of a platform's gradebook: its own cells filled, every other byte as it was.
+"""A class's totals in the export of a platform's gradebook: only the cells of grades change, every other byte is kept.
 
-What the formats share is here; `canvas` and `moodle` say which columns theirs has, which rows are people and what may
-be written where. Nothing that a student wrote reaches the file: only numbers do.
+This module has the shared part of the formats. `canvas` and `moodle` define their columns, the rows of people, and
+the permitted values. Only numbers are written to the file, never a student's text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _NUMBER = re.compile(r"[-+]?(\d{1,12}(\.\d{0,12})?|\.\d{1,12})")
 
 @dataclass(frozen=True)
 class Target:
-    """One person's row of an export: who it is, the cell of the grade, and why it cannot be changed, or ""."""
+    """One person's row of an export: the person, the cell of the grade, and the reason why it cannot be changed, or
+    ""."""
 
     person: Listed
     cell: Cell
@@ -33,7 +34,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Filled:
-    """The whole file as the platform is to get it back, and lines for the person who asked."""
+    """The complete file for the platform, and lines for the user."""
 
     content: bytes
     notes: tuple[str, ...]
@@ -41,21 +42,21 @@ class Filled:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is wanted of an export: the assignment's title and maximum, and the column that was named, if one was."""
+    """Request to an export: the assignment's title and maximum, and the named column, if any."""
 
     title: str
     max_points: float
     column: str | None = None
 
 
-#: (the export, what is asked) -> the rows of people, in order. Raises UsageError for an export that is none.
+#: (the export, the request) -> the rows of people, in order. Raises UsageError for a file that is not an export.
 Reader = Callable[[Table, Asked], Sequence[Target]]
 
 
 @dataclass(frozen=True)
 class Gradebook:
-    """How a platform's gradebook is read and filled. `fold`: e-mail addresses are compared without capitals. `most`: a
-    total above the maximum is not imported, so that the maximum is written in its place."""
+    """Functions and rules of a platform's gradebook. `fold`: case is ignored in e-mail addresses. `most`: the
+    platform does not import a total above the maximum, so the maximum is written in its place."""
 
     title: str
     read: Reader
@@ -64,9 +65,10 @@ class Gradebook:
 
 
 def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked) -> Filled:
-    """The export at `path` with each student's total in it. A person without a total keeps what stands there.
+    """Return the export at `path` with each student's total in it. A person without a total keeps the old value.
 
-    Raises UsageError, in one line with the file and its line, for what cannot be filled; nothing is written here.
+    Raises UsageError, in one line with the file and its line, for a cell that cannot be filled; nothing is written
+    here.
     """
     table = cells.read(path)
     targets = book.read(table, asked)
@@ -117,7 +119,7 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
 
 
 def _names(targets: Sequence[Target]) -> list[str]:
-    """What each person is called in a message: the name, with the line of the file where several bear it."""
+    """Return each person's name for a message, with the line of the file if several share the name."""
     told = [one_line(target.person.name, 40) for target in targets]
     borne = Counter(told)
     return [
@@ -131,7 +133,7 @@ def _list(what: str, names: Sequence[str]) -> str:
 
 
 def _not_final(students: Sequence[Student]) -> str:
-    """Those with a total that may still change; without their names where all wait for the same."""
+    """List students whose total may still change; without their names if all wait for the same."""
     waiting = [student for student in students if student.pending]
     if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
         return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"
@@ -153,9 +155,9 @@ def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> st
 
 
 def columns(table: Table, required: Sequence[str], what: str, optional: Sequence[str] = ()) -> dict[str, int]:
-    """The place of each column by its name, that of the first where several bear one; those that are asked for in
-    whatever capitals (Moodle's "Maximum Grade" has become "Maximum grade"). Raises UsageError where one of the required
-    is missing, or one that is read stands there twice."""
+    """Return the position of each column by its name, the first of equal names. Case is ignored in requested names
+    (Moodle's "Maximum Grade" has become "Maximum grade"). Raises UsageError if a required column is missing, or if a
+    column to be read occurs twice."""
     if not table.rows:
         raise UsageError(f"{table.path}: nothing is in it: this is not {what}")
     header = table.rows[0]
@@ -173,14 +175,14 @@ def columns(table: Table, required: Sequence[str], what: str, optional: Sequence
 
 
 def cell_of(table: Table, row: Row, column: int) -> Cell:
-    """A cell that is to be filled. Raises UsageError where the row ends before it."""
+    """Return a cell to be filled. Raises UsageError if the row ends before it."""
     if column >= len(row.cells):
         raise UsageError(f"{table.at(row)}: {len(row.cells)} cells under {len(table.rows[0].cells)} columns")
     return row.cells[column]
 
 
 def number(text: str) -> float | None:
-    """The number that a cell holds; None where it is empty or says something else."""
+    """Return the number in a cell; None if it is empty or holds another text."""
     return float(text) if _NUMBER.fullmatch(text := text.strip()) else None
 
 
@@ -193,8 +195,8 @@ def points(value: float) -> str:
 
 
 def same_maximum(table: Table, row: Row, text: str, asked: Asked, where: str) -> None:
-    """Raises UsageError where the platform's maximum is another than the assignment's: a total would say another
-    share of it there."""
+    """Raise UsageError if the platform's maximum differs from the assignment's: the same total would then be another
+    share."""
     there = number(text)
     if there is None or abs(there - asked.max_points) > 0.005:
         told = f"out of {points(there)} points" if there is not None else f"'{one_line(text, 20)}'"

@@ -21,7 +21,7 @@ AUTOGRADER = Path("/autograder")
 
 @dataclass(frozen=True)
 class Metadata:
-    """What submission_metadata.json tells of lateness. `due` is the latest that any of its users was given."""
+    """Data on lateness in submission_metadata.json. `due` is the latest due date of its users."""
 
     submitted_at: datetime | None = None
     due: datetime | None = None
@@ -39,7 +39,8 @@ def main(where: Path | Sequence[str] = AUTOGRADER, limit_s: float | None = None)
 
 
 def late_s(root: Path, assignment: Assignment) -> float | None:
-    """Seconds after Gradescope's due date, which knows of extensions; after the assignment's where it has none."""
+    """Return the seconds after Gradescope's due date, which includes extensions; without one, after the
+    assignment's."""
     from grader import score
 
     metadata = read_metadata(root / "submission_metadata.json")
@@ -49,9 +50,10 @@ def late_s(root: Path, assignment: Assignment) -> float | None:
 
 
 def read_metadata(path: Path) -> Metadata:
-    """Times of submission and due date; what is missing or not as expected is None, for grading goes on without it.
+    """Read the times of submission and due date. A missing or invalid value is None, since grading continues without
+    it.
 
-    A due date of a user's own (an extension) counts before the assignment's; of a group's, the latest.
+    A due date of a user's own (an extension) replaces the assignment's; for a group, the latest counts.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

@@ -21,8 +21,8 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Student:
-    """One submission of a class, as a gradebook is told of it. `total` is what counts in the end (late days and points
-    by hand in it), None where there is no grade (yet). `people` are how many handed it in together, at least 1."""
+    """One submission of a class, as a gradebook needs it. `total` is the final one (with late days and points by
+    hand), None without a grade (yet). `people` is the number of people who handed it in together, at least 1."""
 
     submission_id: str
     name: str
@@ -43,7 +43,8 @@ class Listed:
 
 @dataclass(frozen=True)
 class Matched:
-    """`pairs` are the places in the two lists; the other two, in order, who is in one list and not in the other."""
+    """Result of a match. `pairs` are positions in the two lists; the other two, in order, are the entries of one list
+    that the other lacks."""
 
     pairs: tuple[tuple[int, int], ...]
     only_listed: tuple[int, ...]
@@ -53,7 +54,7 @@ class Matched:
 def identities(
     submission_id: str, emails: Iterable[str], others: Iterable[str], *, fold: bool
 ) -> frozenset[str]:
-    """What a submission is known by. `fold`: the platform takes capitals in an e-mail address for small letters."""
+    """Return the identities of a submission. `fold`: the platform ignores case in e-mail addresses."""
     return frozenset(
         [
             *(email(address, fold=fold) for address in emails if address.strip()),
@@ -74,10 +75,10 @@ def folder(value: str) -> str:
 
 
 def match(listed: Sequence[Listed], students: Sequence[Student]) -> Matched:
-    """Who is who. Several people of one submission (a group) may each have a row.
+    """Match rows with submissions. Several people of one submission (a group) may each have a row.
 
-    Raises UsageError, in one line, for whatever leaves a choice: an identity that two rows or two submissions share, a
-    row whose identities belong to two submissions, and more rows for a submission than people handed it in.
+    Raises UsageError, in one line, for every ambiguity: an identity that two rows or two submissions share; a row
+    whose identities belong to two submissions; more rows for a submission than people handed it in.
     """
     _refuse_equal_rows(listed)
     holders: defaultdict[str, list[int]] = defaultdict(list)
@@ -117,7 +118,7 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
 def _holder(
     row: Listed, students: Sequence[Student], holders: dict[str, list[int]], *, weak: bool
 ) -> int | None:
-    """The submission of a row, by the names of folders (`weak`) or by all other identities."""
+    """Return the submission of a row, by the names of folders (`weak`) or by all other identities."""
     found: dict[int, str] = {}
     for identity in row.identities:
         if identity.startswith(f"{FOLDER}:") != weak:
@@ -147,15 +148,15 @@ def _refuse_crowds(pairs: dict[int, int], listed: Sequence[Listed], students: Se
 
 
 def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
-    """The address of a submission that is a row's but for capitals, or ""; for platforms that compare them."""
+    """Return a submission's address that differs from a row's in case only, or ""; for platforms that compare case."""
     own = {identity.casefold() for identity in row.identities if identity.startswith("email:")}
     known = (identity for student in students for identity in student.identities)
     return next((_value(each) for each in known if each.startswith("email:") and each.casefold() in own), "")
 
 
 def shown(names: Iterable[str]) -> str:
-    """All of them: a list of who is missing is of use only when it is whole. Separated by what stands in none of them:
-    Canvas says "Last, First"."""
+    """Join all names, since a list of missing people is useful only in full. The separator occurs in none of them:
+    Canvas writes "Last, First"."""
     told = [one_line(name, 200) for name in names]
     return ("; " if any("," in name for name in told) else ", ").join(told)
 

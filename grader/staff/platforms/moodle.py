@@ -20,8 +20,8 @@ COLUMNS = (
     *("Identifier", "Status", "Grade", "Maximum Grade", "Grade can be changed"),
     *("Last modified (submission)", "Last modified (grade)", "Feedback comments"),
 )
-#: Columns that there are by an assignment's or a site's settings: names and addresses are left out where marking is
-#: blind, and addresses where whoever exports may not see them.
+#: Columns that depend on the settings of an assignment or a site. Blind marking leaves out names and addresses.
+#: Addresses are also missing if the user who exports may not see them.
 OPTIONAL = (
     *("Full name", "Email address", "ID number", "Username", "Group"),
     *("Marker", "Marking workflow state", "Online text"),

@@ -1,8 +1,8 @@
-"""PrairieLearn's external grader: its container holds what was handed in under `/grade/student/`, the question's files
-for the staff under `/grade/tests/`, and takes `/grade/results/results.json` back.
+"""PrairieLearn's external grader: its container holds the hand-in under `/grade/student/`, the question's files for
+the staff under `/grade/tests/`, and takes `/grade/results/results.json` back.
 
-The kit itself lies in the image; the question's `tests/configs/` holds the assignment, so that a case can be changed
-without building an image. Of lateness the platform tells nothing: what its access rules take off is its own affair.
+The kit itself lies in the image. The question's `tests/configs/` holds the assignment, so that a case can be changed
+without building an image. The platform gives no data on lateness: its access rules deduct points by themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from grader.staff.platforms.records import Container
 
 GRADE = Path("/grade")
 TIMEOUT_S = 600
-"""The longest that PrairieLearn lets a grader run; it stops one after 30 s where the question asks for nothing."""
+"""The longest time limit of PrairieLearn for a grader, in seconds; the default is 30 s."""
 
 
 def main(where: Path | Sequence[str] = GRADE, limit_s: float | None = None) -> int:

@@ -2,8 +2,8 @@
 
     python -m grader.staff.platforms.preparing [--torch]
 
-builds the reference of the kit's own assignment, whichever lab that is of, and the kit's own programs and headers.
-`setup.sh` calls it, in the archive that `grader.staff.release.contents.autograder` makes.
+builds the reference of the kit's own assignment, for any lab, and the kit's own programs and headers. `setup.sh`
+calls it, in the archive that `grader.staff.release.contents.autograder` makes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run(arguments: list[str]) -> int:
     torch = parse.parse_args(arguments).torch
     assignment = kits_assignment()
     if all(part.device is not None for part in assignment.parts):
-        # Kernels for a GPU are compiled for the card that is there, when they are first called.
+        # Kernels for a GPU are compiled for the present GPU, when they are first called.
         return EXIT_PASS
     reference = assignment.lab.reference()
     reference.program()

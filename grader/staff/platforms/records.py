@@ -15,30 +15,30 @@ Results = dict[str, Any]
 
 
 class Renderer(Protocol):
-    """What a platform with a container of its own wants back, as plain values of JSON. A module with these functions
-    will do (`grader.report.gradescope`)."""
+    """Renderer of the results that a platform with a container of its own takes, as plain JSON values. A module with
+    these functions will do (`grader.report.gradescope`)."""
 
     def results(
         self, assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
     ) -> Results:
-        """Of a submission that was judged; `seconds` is what grading took."""
+        """Render a judged submission; `seconds` is the time that grading took."""
 
     def refused(self, assignment: Assignment, why: str, *, seconds: float) -> Results:
-        """Of one that holds nothing to judge, by its own fault."""
+        """Render a submission that has nothing to judge, by its own fault."""
 
     def kit_fault(self, details: str, *, seconds: float, max_points: float = 0.0) -> Results:
-        """When grading itself failed: no traceback for the student, and no grade."""
+        """Render a failure of grading itself: no traceback for the student, and no grade."""
 
 
 @dataclass(frozen=True)
 class Container:
     """A platform that starts the kit for one submission, in folders of its own making.
 
-    `root` is where they lie; `submission` and `results` are in it, what is handed in and the file that is wanted back.
-    `kits` are folders in it that may hold the assignment (`configs/`), in this order, before the kit's own. `late_s`
-    reads what it tells of lateness from the root: seconds after the due date, or None. `limit_s` leaves room to say so
-    before the platform stops the container; `limit_variable` names the variable of the environment that replaces it.
-    `module` is run for the child process; `image` says where a missing program is to be installed.
+    `root` is the folder of all others. In it, `submission` is the hand-in and `results` the results file. `kits` are
+    folders in it that may hold the assignment (`configs/`), in this order, before the kit's own. `late_s` reads the
+    lateness from the root: seconds after the due date, or None. `limit_s` leaves time to report a time-out before the
+    platform stops the container. `limit_variable` names the environment variable that replaces it. `module` is run
+    for the child process; `image` names the place where a missing program is to be installed.
     """
 
     title: str
@@ -56,8 +56,8 @@ class Container:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a platform allows: seconds for one submission, bytes of what is written back, processors. None: not known,
-    or the staff's to choose."""
+    """Limits of a platform: seconds for one submission, bytes of the results, processors. None: unknown, or chosen by
+    the staff."""
 
     seconds: float | None = None
     bytes_back: int | None = None
@@ -71,9 +71,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Platform:
-    """One row. The first five fields after the title are words for people; what is None the platform does not have.
+    """One platform: a row of the table. The first five fields after the title are words for people. A feature that is
+    None does not exist on the platform.
 
-    `release`: what `release --platform NAME` writes, in words; how is `grader.staff.release.products`'s.
+    `release` describes the files that `release --platform NAME` writes; `grader.staff.release.products` writes them.
     """
 
     name: str

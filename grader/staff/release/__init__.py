@@ -17,7 +17,7 @@ from grader.core.places import ROOT
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m grader release --out DIR`. Raises UsageError for what is wrong with the master or its release."""
+    """`python -m grader release --out DIR`. Raises UsageError for a fault of the master or its release."""
     from grader.core.commandline import Parser
 
     parse = Parser(prog="python -m grader release", description=(__doc__ or "").splitlines()[0])

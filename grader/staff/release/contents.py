@@ -1,7 +1,7 @@
-"""Contents of the two archives: a handout of what a student needs, an autograder of all that grades.
+"""Contents of the two archives: a handout with all that a student needs, an autograder with all that grades.
 
-The rooms of a handout are not listed but found: whatever its command lines import. What only the staff may have is
-listed, and stops that search.
+The rooms of a handout are not listed but found: its command lines and all that they import. The staff's rooms are
+listed, and stop that search.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CONFIG = "gpt149.yaml"
 _EXTENDS = re.compile(rb"^extends:.*$", re.MULTILINE)
 HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-#: Modules that a handout begins with; packages stand for all that is in them.
+#: Modules that start the search for a handout; a package stands for all modules in it.
 STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "textgen")
-#: Rooms that no handout holds. `grader.__main__` knows them by name, and does without those that are not there.
+#: Rooms left out of every handout. `grader.__main__` refers to them by name, and works without them.
 STAFF_ROOMS = ("grader.staff", "grader.submission")
-#: Files that are no Python, by the module that reads them.
+#: Data files, by the module that reads them.
 DATA = {
     "grader.backends.torch.torchbuild": ("grader/backends/native/shim/**/*",),
     "grader.backends.native.nativebuild": ("grader/backends/native/inside/*",),
@@ -74,11 +74,11 @@ class Kit:
     text: Path
     writeup: Path | None
     image: str = ""
-    """What the image of a platform's container is called, "" for the assignment's id and "-grader"."""
+    """Name of the image for a platform's container; "" stands for the assignment's id and "-grader"."""
 
     @property
     def reference_sources(self) -> list[Path]:
-        """Sources of the reference and of whatever else stands beside it."""
+        """Return the sources of the reference and of the kernels beside it."""
         return self.assignment.lab.reference().sources()
 
     @property
@@ -93,8 +93,8 @@ class Kit:
 
     @property
     def staff_files(self) -> list[Path]:
-        """Sources of kernels whose lines no handout holds: the reference, programs, known kernels, and what else the
-        lab keeps for the staff."""
+        """Return the sources whose lines must not be in a handout: the reference, programs, known kernels, and other
+        files that the lab keeps for the staff."""
         named = ("kernels.py", *self.assignment.lab.staff)
         found = {*self.reference_sources, *self.program_sources}
         for path in (self.lab / name for name in named):
@@ -199,7 +199,8 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
 
 
 def student_rooms(root: Path, chosen: Iterable[str] = ()) -> set[str]:
-    """The modules of a handout: what its command lines and the `chosen` labs import, up to the rooms of the staff."""
+    """Return the modules of a handout: all that its command lines and the `chosen` labs import, without the staff's
+    rooms."""
     known = imports.modules(root)
     wanted = [name for name in known if within(name, STUDENT_ROOMS)] + [*chosen]
     return {name for name in imports.closure(root, wanted, stop=STAFF_ROOMS) if not within(name, STAFF_ROOMS)}
@@ -211,15 +212,16 @@ def within(name: str, rooms: Iterable[str]) -> bool:
 
 
 def _entrances(kit: Kit) -> list[str]:
-    """The package of the lab and its studies, which are imported by name: reading imports does not find them."""
+    """Return the package of the lab and its studies. They are imported by name, so a search of imports does not find
+    them."""
     package = f"{labs.PACKAGE}.{kit.lab.name}"
     return [package, *(resolve_name(module, package) for module, _ in kit.assignment.lab.studies.values())]
 
 
 def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
-    """The modules of a lab that lies outside of the kit, by the name that they are imported under; {} for another's.
+    """Return the modules of a lab outside of the kit, by their name when imported; {} for a lab of the kit.
 
-    Students get what its package imports, now or later, and nothing of it that is for the `staff`.
+    Students get the modules that its package imports, now or later, and none for the `staff`.
     """
     if kit.elsewhere is None:
         return {}
@@ -251,7 +253,7 @@ def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
 
 
 def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
-    """These modules in the place of the kit's own labs, and the assignment's lab as the main one of its archive."""
+    """Return these modules in place of the kit's own labs, with the assignment's lab as the main one of its archive."""
     own = Path(labs.PACKAGE, kit.lab.name)
     files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"

@@ -31,10 +31,9 @@ def release(
     say: Callable[[str], None],
     platform: str = "gradescope",
 ) -> tuple[Path, ...]:
-    """Write all that a platform's release has into `out`, or nothing. `references` are further prebuilt objects.
+    """Write all files of a platform's release into `out`, or nothing. `references` are further prebuilt objects.
 
-    Raises UsageError, in one line, for the first thing that is not as it must be, and KitError where this machine
-    cannot build or judge.
+    Raises UsageError, in one line, for the first fault, and KitError if this machine cannot build or judge.
     """
     product = products.PRODUCTS[platform]
     place = products.place(platform, out)
@@ -42,7 +41,7 @@ def release(
         raise UsageError(f"{place} is there already: take it away, or name another folder with --out")
     with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        # What is wrong with a text is told before anything is compiled.
+        # Report faults of the texts before anything is compiled.
         search.refuse(contents.handout(kit, {}) | product.in_handout(kit), kit)
         handout = contents.handout(kit, prebuilt(kit, scratch, references, say)) | product.in_handout(kit)
         search.refuse(handout, kit)
@@ -59,7 +58,8 @@ def release(
 
 
 def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
-    """What a handout holds compiled, by path: for this platform, for others that a cross compiler serves, and given."""
+    """Return the compiled files of a handout, by path: for this platform, for others with a cross compiler, and the
+    given ones."""
     from grader.backends.native.toolchain import toolchain
 
     tools = toolchain()
@@ -85,9 +85,10 @@ def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str]
 
 
 def given_objects(given: Sequence[Path], own: Iterable[str]) -> dict[str, bytes]:
-    """Objects that were made on other machines, by path: each lies beside those of our `own`, and is called alike.
+    """Read objects made on other machines. Return them by path: each lies beside those of our `own`, and is named
+    alike.
 
-    Raises UsageError for a name that is none of them.
+    Raises UsageError for a name that does not match one of those.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     for path in given:

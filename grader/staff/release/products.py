@@ -30,7 +30,7 @@ IMAGE_KIT = "/gpt149/source"
 
 @dataclass(frozen=True)
 class Made:
-    """What a release is about to write: archives by name, and folders by name with their files."""
+    """Content of a release before it is written: archives by name, and folders by name with their files."""
 
     archives: Mapping[str, bytes]
     folders: Mapping[str, Files] = field(default_factory=dict)
@@ -42,8 +42,8 @@ def _nothing(kit: Kit) -> dict[str, File]:
 
 @dataclass(frozen=True)
 class Product:
-    """`in_handout` are further files of the handout, `rest` what is written beside it (the handout's bytes are given),
-    and `prove` holds that against what it is for; it raises Unproved."""
+    """Product of a release for one platform. `in_handout` returns further files of the handout. `rest` returns the
+    files written beside it, given the handout's bytes. `prove` tests the product in use, and raises Unproved."""
 
     rest: Callable[[Kit, bytes], Made]
     prove: Callable[[ProofSetup, Made], None]
@@ -73,8 +73,8 @@ def _workflow(kit: Kit) -> dict[str, File]:
 
 
 def _prove_github(bench: ProofSetup, made: Made) -> None:
-    """A repository takes every file of the handout. What the workflow calls, called in the handout: the starter fails
-    on every part, the solution passes."""
+    """Prove that a repository takes every file of the handout. Run the workflow's command in the handout: the starter
+    must fail on every part, the solution must pass."""
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     folder = bench.folder / "handout"
@@ -140,7 +140,8 @@ def _prairielearn(kit: Kit, handout: bytes) -> Made:
 
 
 def info(kit: Kit) -> dict[str, Any]:
-    """The question's info.json. Its uuid follows from the assignment's id: a later release is the same question."""
+    """Return the question's info.json. Its uuid follows from the assignment's id: a later release is the same
+    question."""
     return {
         "uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"gpt149:{kit.assignment.id}")),
         "title": kit.assignment.title,
@@ -159,8 +160,9 @@ def info(kit: Kit) -> dict[str, Any]:
 
 
 def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
-    """In the layout of a job, with the kit as in the image: the starter gets 0, the solution 1, and what does not
-    compile is not gradable. Where this machine cannot judge all of it, a job of the solution would say nothing."""
+    """Prove the question in the layout of a job, with the kit as in the image. The starter must get 0, the solution
+    1, and a file that does not compile must not be gradable. If this machine cannot judge all parts, the solution is
+    not tried: its result would prove nothing."""
     proofs.handout(bench, made.archives[HANDOUT])
     files = made.folders["prairielearn"]
     image = proofs.unpacked(bench, files[f"image/{AUTOGRADER}"].content, "image/source")

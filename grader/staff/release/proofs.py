@@ -1,9 +1,9 @@
-"""Proofs of a release before it writes anything: its archives, unpacked into empty folders, do what they are for.
+"""Proofs of a release before it writes anything: its archives, unpacked into empty folders, work as intended.
 
-Each proof runs the command that its reader will run, in a process of its own, with a cache of its own that begins with
-the precompiled headers of the caller's, and holds what came out against what must. The first that fails ends the
-release with one line. What this machine lacks a program or a card for is not judged: such parts and times are told in a
-line of their own as not proved, and where no part at all can be judged the release ends.
+Each proof runs the command that its reader will run, in a process of its own, and compares the outcome with the
+expected one. The process has a cache of its own, which starts with the caller's precompiled headers. The first
+failure ends the release with one line. Parts and times for which this machine lacks a program or a GPU are not
+judged: one line lists them as not proved. If no part at all can be judged, the release ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from grader.staff.release.archive import unpack
 from grader.staff.release.contents import STAFF_ROOMS, within
 
 TIMEOUT_S = 900.0
-#: What a part that nobody has begun is told.
+#: Words in the diagnosis of a part that has not been begun.
 NOT_WRITTEN = "not written yet"
 
 
@@ -38,7 +38,7 @@ class Unproved(UsageError):
 
 @dataclass(frozen=True)
 class ProofSetup:
-    """Where proofs are made: `folder` is empty at first; `say` hears each proof as it holds."""
+    """Settings of the proofs. `folder` is empty at first; `say` is called with each proof that holds."""
 
     assignment: Assignment
     starters: Mapping[str, str]
@@ -47,20 +47,20 @@ class ProofSetup:
     folder: Path
     say: Callable[[str], None] = lambda line: None
     lacking: dict[str, str] = field(default_factory=dict)
-    """Parts that this machine cannot judge, with what they wait for."""
+    """Parts that this machine cannot judge, with the programs that they wait for."""
     untimed: dict[str, str] = field(default_factory=dict)
-    """Parts whose results are right and whose times it cannot judge, or not beside what the release holds."""
+    """Parts whose results are right but whose times this machine cannot judge, or not with the release's objects."""
 
     unseen: list[str] = field(default_factory=list)
-    """What of a platform could not be tried for that."""
+    """Claims about a platform that could not be tried for that reason."""
 
     def put(self, files: Mapping[str, str], folder: Path) -> None:
-        """Hand these files in."""
+        """Write these files into the folder, as handed in."""
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
 
     def say_what_is_open(self) -> None:
-        """One line of all that was not proved, if there is anything."""
+        """Print one line of all that was not proved, if anything."""
         told = [f"{part} (no {what})" for part, what in self.lacking.items()]
         if self.untimed:
             lacks = ", ".join(f"no {what}" for what in dict.fromkeys(self.untimed.values()))
@@ -75,16 +75,17 @@ class ProofSetup:
 
     @property
     def cache(self) -> Path:
-        """Of all builds that prove something: what a release holds is found in it, and nothing of the caller's."""
+        """The cache of all builds in the proofs: it has the release's objects, and none of the caller's."""
         return self.folder / "cache"
 
     def share_what_every_build_needs(self) -> None:
-        """The precompiled headers and the runner, which depend on nothing but the compiler and on sources that the
-        release has to have, are taken from the caller's cache."""
+        """Copy the precompiled headers and the runner from the caller's cache. They depend only on the compiler and
+        on sources that the release must have."""
         objectcache.share(cache_root(), self.cache, ("", ".plain", ".kit"))
 
     def environment(self) -> dict[str, str]:
-        """Nothing of the caller's but how to find programs: no path of Python's, no cache, no settings of the kit."""
+        """Return an environment with the caller's PATH, LANG, TMPDIR and CXX only, and a home and a cache of
+        its own."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "CXX") if name in os.environ}
         return {
             **kept,
@@ -111,7 +112,7 @@ class ProofSetup:
     def ended(
         self, arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """The exit code, and what was printed. Raises Unproved for what does not end."""
+        """Return the exit code, and the printed text. Raises Unproved for a command that does not end."""
         command = [sys.executable, *arguments]
         try:
             ended = subprocess.run(
@@ -138,9 +139,10 @@ def _told(arguments: list[str]) -> str:
 
 
 def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None:
-    """The handout resolves its imports; its starter compiles and earns nothing, and the solution in its place all.
+    """Prove that the handout's imports resolve, that its starter compiles and earns nothing, and that the solution
+    earns all.
 
-    `run_here` is False when it holds no reference for this machine: then nothing of it can be run.
+    `run_here` is False if it holds no reference for this machine: then nothing of it can be run.
     """
     folder = unpacked(bench, archive, "handout")
     imports_resolve(folder)
@@ -163,7 +165,7 @@ def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None
 
 
 def _times(bench: ProofSetup, folder: Path) -> None:
-    """The solution there is in time, as far as the handout and this machine can tell."""
+    """Prove that the solution there is in time, as far as the handout and this machine can measure it."""
     timed = [
         part
         for part in bench.assignment.parts
@@ -190,7 +192,7 @@ def _times(bench: ProofSetup, folder: Path) -> None:
 
 
 def refuse_unjudgeable(bench: ProofSetup) -> None:
-    """Raises KitError where this machine judges no part: nothing of a release would be proved."""
+    """Raise KitError if this machine cannot judge any part: the release would be unproved."""
     parts = [part.id for part in bench.assignment.parts if part.points > 0]
     if parts and set(parts) <= set(bench.lacking):
         what = ", ".join(dict.fromkeys(bench.lacking.values()))
@@ -201,14 +203,14 @@ def refuse_unjudgeable(bench: ProofSetup) -> None:
 
 
 def refuse_undecided(bench: ProofSetup, judged: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises Unproved for a part of the solution that could not be judged, though the starter's was."""
+    """Raise Unproved for a part of the solution that could not be judged, though the starter's was."""
     for name, part in judged.items():
         if part["verdict"] == "unjudged" and name not in bench.lacking:
             raise Unproved(f"the solution in the handout is unjudged on {name}: {_why(part)}")
 
 
 def _parts(bench: ProofSetup, all_of_them: str) -> str:
-    """The parts that this machine judges."""
+    """Return the parts that this machine judges."""
     if not bench.lacking:
         return all_of_them
     return ", ".join(
@@ -217,7 +219,7 @@ def _parts(bench: ProofSetup, all_of_them: str) -> str:
 
 
 def imports_resolve(folder: Path) -> None:
-    """Raises Unproved when a module in the folder imports one that is not there, other than the staff's rooms."""
+    """Raise Unproved if a module in the folder imports a missing one, other than the staff's rooms."""
     known = imports.modules(folder)
     for found in imports.missing(folder, known):
         if not (found.late and within(found.imported, STAFF_ROOMS)):
@@ -226,8 +228,8 @@ def imports_resolve(folder: Path) -> None:
 
 
 def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
-    """Raises Unproved for a file that the archive's own .gitignore keeps out of a repository: no student would get
-    it."""
+    """Raise Unproved for a file that the archive's own .gitignore keeps out of a repository: no student would
+    get it."""
     git = shutil.which("git")
     if git is None:
         bench.say("NOT CHECKED, as there is no git here: that .gitignore leaves no file of the handout out")
@@ -253,8 +255,8 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
 
 
 def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """The parts that were not judged, with what they wait for. Raises Unproved for one that earns anything, or is not
-    told that it is not written."""
+    """Return the parts that were not judged, with the programs they wait for. Raises Unproved for a part that earns
+    points, or whose diagnosis is not that it is not written yet."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["points"] > 0:
@@ -272,8 +274,8 @@ def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[st
 
 
 def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """The parts that were not judged, with what they wait for. Raises Unproved for one that is not right, or too
-    slow."""
+    """Return the parts that were not judged, with the programs they wait for. Raises Unproved for a part that is
+    wrong or too slow."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["verdict"] == "unjudged" and part.get("waits_for"):
@@ -287,7 +289,7 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, s
 
 
 def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
-    """Parts as the student's own command line judges them: by default every one, without times."""
+    """Return parts as the student's own command line judges them: by default every one, without times."""
     asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
     found.unlink(missing_ok=True)
@@ -314,8 +316,8 @@ def _why(part: Mapping[str, Any]) -> str:
 
 
 def autograder(bench: ProofSetup, archive: bytes) -> None:
-    """In Gradescope's layout, the starter gets 0 of the autograder and the solution everything, times included. Where
-    this machine lacks what parts or times need, they are no grade, and all others are as they must be."""
+    """Prove, in Gradescope's layout, that the starter gets 0 points and the solution all, times included. Parts or
+    times that this machine cannot judge must be left without a grade, and all others must be right."""
     root = bench.folder / "autograder"
     unpacked(bench, archive, "autograder/source")
     bench.share_what_every_build_needs()
@@ -340,8 +342,8 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
 
 
 def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], whose: str) -> set[str]:
-    """The parts that are told to be no grade. Raises Unproved where one is missing, and where one is open that this
-    machine can judge; one that lacks its time alone has had its hidden cases, and all are right."""
+    """Return the parts reported as without a grade. Raises Unproved if a part is missing, or open although this
+    machine can judge it. A part that lacks only its time must have passed its hidden cases."""
     tests = {test["name"]: test for test in scored.get("tests", [])}
     opened = set()
     for part in (part for part in bench.assignment.parts if part.points > 0):
@@ -364,7 +366,7 @@ def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], who
 
 
 def _left_open(bench: ProofSetup, opened: set[str]) -> str:
-    """What of a total is no grade."""
+    """Return a note on the parts of a total that are left without a grade."""
     unjudged = [part for part in bench.lacking if part in opened]
     right = [part for part in bench.untimed if part in opened]
     told = [f"right, and open until times are judged: {', '.join(right)}"] if right else []
@@ -379,7 +381,7 @@ def hand_in(root: Path, bench: ProofSetup, files: Mapping[str, str]) -> None:
 
 
 def _lost(scored: Mapping[str, Any]) -> str:
-    """The first test that did not get all of its points, in its own words."""
+    """Return the first test that did not get all of its points, in its own words."""
     for test in scored.get("tests", []):
         if test["score"] < test["max_score"]:
             return f"{test['name']}: {(test['output'].strip().splitlines() or ['no word'])[0]}"

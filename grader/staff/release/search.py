@@ -1,4 +1,4 @@
-"""The search of a handout for what it must not give away."""
+"""The search of a handout for secrets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def secrets(kit: Kit) -> list[Secret]:
 
 
 def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
-    """Each file that holds a secret, with the first one that it holds."""
+    """Return each file that holds a secret, with the first one found in it."""
     secrets = list(secrets)
     found = []
     for path, file in sorted(files.items()):
@@ -51,7 +51,7 @@ def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
 
 
 def strangers(files: Files, kit: Kit) -> list[str]:
-    """Files that no handout holds, whatever is in them."""
+    """Return the files that must not be in a handout, with any content."""
     found = []
     own = PurePosixPath(labs.PACKAGE, kit.lab.name)
     staffs = {own / name for name in kit.assignment.lab.staff}
@@ -78,7 +78,7 @@ def places(path: str) -> tuple[PurePosixPath, ...]:
 
 
 def refuse(files: Files, kit: Kit) -> None:
-    """Raises UsageError, in one line, when the handout gives something away."""
+    """Raise UsageError, in one line, if the handout gives a secret away."""
     found = strangers(files, kit) + leaks(files, secrets(kit))
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -86,7 +86,7 @@ def refuse(files: Files, kit: Kit) -> None:
 
 
 def _line(content: bytes, secret: Secret) -> str:
-    """ ":12" where the needle stands in one line."""
+    """Return ":12", the line of the needle, if it lies within one line."""
     if not secret.compact:
         return ""
     for number, line in enumerate(content.splitlines(), 1):

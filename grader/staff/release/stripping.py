@@ -1,8 +1,8 @@
 """Secret lines of a master and of the hidden file.
 
-A line counts as a secret when it says enough to be nobody's by chance: at least LEAST_CHARACTERS without white space,
-no comment, no preprocessor directive (the assignment's text quotes the pragma on purpose), no head of a plain loop, and
-not given to students outside of the marked regions.
+A line counts as a secret if it is unlikely to occur by chance. It has at least LEAST_CHARACTERS without white space,
+and is not a comment, a preprocessor directive or the head of a plain loop. (The assignment's text quotes the pragma
+on purpose.) Students must not have the same line outside of the marked regions.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SPACE = re.compile(rb"\s+")
 
 @dataclass(frozen=True)
 class Secret:
-    """Bytes that no file of a handout may hold. A `compact` needle is one without white space, and so is what it is
-    searched in; `what` names it to the staff."""
+    """Bytes that must not be in any file of a handout. A `compact` needle has no white space, and the text that it is
+    searched in loses its own; `what` names the secret to the staff."""
 
     what: str
     needle: bytes
@@ -39,7 +39,7 @@ def compact(data: bytes) -> bytes:
 
 
 def of_master(text: str, name: str) -> list[Secret]:
-    """The solution's lines, less those that the starter's given text holds as well."""
+    """Return the solution's lines, without those that the starter's given text holds as well."""
     marked = list(regions.lines(text))
     numbered = [(number, line) for number, line, region in marked if region == "SOLUTION"]
     given = compact("".join(line for _, line, region in marked if region is None).encode())
@@ -52,10 +52,9 @@ def comment_of(name: str) -> str:
 
 
 def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret]:
-    """A source that is not handed out, such as the reference's, in pieces of one or two lines.
+    """Return the secrets of a source that is not handed out, such as the reference's, in pieces of one or two lines.
 
-    Much of it is how anybody writes C++ or Python, so a piece has to be LEAST_OF_SOURCE characters long, and a line
-    that imports says nothing.
+    Much of it is common C++ or Python. So a piece has to be LEAST_OF_SOURCE characters long, and imports are skipped.
     """
     comment = comment_of(name)
     lines = [
@@ -74,15 +73,15 @@ def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret
 
 
 def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secret]:
-    """All lines of a text for the staff: hidden cases, the key to the write-up. A line that only says which of the
-    `public` parts it adds to stands in the public file as well."""
+    """Return all lines of a text for the staff: hidden cases, the key to the write-up. A line that only names the
+    extended one of the `public` parts is skipped, since it stands in the public file as well."""
     openings = {compact(f"- id: {part}".encode()) for part in public}
     told = _telling(enumerate(text.splitlines(), 1), f"what is for the staff, {name}", b"", comment="#")
     return [secret for secret in told if secret.needle not in openings]
 
 
 def of_assignment(assignment: Assignment) -> list[Secret]:
-    """The hidden seed in each form that it could be written in, and the names of hidden cases."""
+    """Return the hidden seed in each form that it could be written in, and the names of hidden cases."""
     secrets = []
     seeds = [assignment.seed] if assignment.seed is not None else []
     seeds += [case.seed for part in assignment.parts for case in part.cases if case.hidden]
@@ -111,5 +110,5 @@ def _telling(lines: Iterable[tuple[int, str]], what: str, given: bytes, *, comme
 
 
 def _code(line: str, comment: str) -> str:
-    """The line without its comment; nothing of a directive."""
+    """Return the line without its comment; nothing of a directive."""
     return "" if line.lstrip().startswith("#") else line.split(comment)[0]

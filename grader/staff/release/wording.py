@@ -1,4 +1,4 @@
-"""Values for the templates of a release: which files an assignment is handed in as, and what judging needs."""
+"""Values for the templates of a release, such as the files of a hand-in and the programs that judging needs."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def runs_on_a_device(assignment: Assignment) -> bool:
 
 
 def named(assignment: Assignment, before: str = "", after: str = "") -> str:
-    """The files that are handed in, as a text lists them, with a mark before and after each."""
+    """Return the names of the files to hand in, as a text lists them, with a mark before and after each."""
     *others, last = (f"{before}{name}{after}" for name in assignment.sources)
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def handout(assignment: Assignment, compiled: Iterable[str]) -> dict[str, str]:
-    """For a handout with these objects and programs, by their paths."""
+    """Return the words of a handout with these objects and programs, by their paths."""
     titles: dict[str, list[str]] = {}
     for part in assignment.parts:
         titles.setdefault(part.command, []).append(part.title)
@@ -104,7 +104,7 @@ def handout(assignment: Assignment, compiled: Iterable[str]) -> dict[str, str]:
         "compared": _NOT_COMPARED if on_device else _COMPARED.format(platforms=", ".join(platforms)),
         "packages": DEVICE_PACKAGE if on_device else "",
         "torch": _DEVICE_MAKE_TORCH if on_device else _MAKE_TORCH,
-        # Parts that the machine cannot judge are no error either.
+        # Parts that the machine cannot judge are not an error either.
         "accepted": "case $$? in 1|3) ;; *) exit 1 ;; esac" if on_device else "test $$? -eq 1",
     }
 
@@ -128,7 +128,8 @@ def workflow(assignment: Assignment) -> dict[str, str]:
 
 
 def question(assignment: Assignment, image: str) -> dict[str, str]:
-    """What may be missing is optional there: its parts are not handed in then."""
+    """Return the words of a question. Files that may be missing are optional there: their parts are then not handed
+    in."""
     first, *further = map(escape, assignment.sources)
     return {
         "title": escape(assignment.title),

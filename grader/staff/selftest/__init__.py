@@ -1,8 +1,8 @@
 """Test of this machine's verdicts today: kernels of which the end is known, judged as a class is.
 
-Right ones must pass, wrong ones must be found, a slow one must be slow and a fast one not, and what attacks the judge
-must end as promised, in the sandbox that a run would choose now. What cannot be trusted is told group by group, since
-a machine on which times are chance may well judge results.
+Right ones must pass, wrong ones must be found, a slow one must be slow and a fast one not. Attacks on the judge must
+end as promised, in the sandbox that a run would choose now. Each group that cannot be trusted is reported separately,
+since a machine with random times may well judge results.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 def told(trial: Trial) -> str:
-    """A trial as lines for a terminal."""
+    """Return a trial as lines for a terminal."""
     mark = "FAIL" if trial.faults else "ok  "
     first = f"{mark}  {trial.group:13}  {trial.name}" + (
         f"  ({trial.seconds:.1f} s)" if trial.seconds else ""
@@ -63,7 +63,7 @@ def told(trial: Trial) -> str:
 
 
 def conclusion(made: Iterable[Trial]) -> list[str]:
-    """One line for each group: what can be trusted today."""
+    """Return one line for each group: can its verdicts be trusted today?"""
     by_group: dict[str, list[Trial]] = {group: [] for group in GROUPS}
     for trial in made:
         by_group[trial.group].append(trial)

@@ -1,4 +1,4 @@
-"""The trials of a self-test, group by group: each judges something whose end is known, by the path of a class."""
+"""The trials of a self-test, group by group: each judges a submission with a known verdict, by the path of a class."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from grader.judge.evaluate import evaluate
 from grader.sandbox import Sandbox
 
 TIME_BUDGET_S = 10.0
-"""For the calls of one timed part."""
-#: Flags of a measurement that tell of the machine, in words.
+"""Time budget in seconds for the calls of one timed part."""
+#: Flags of a measurement that concern the machine, in words.
 NOT_STEADY = {
     "machine_unfit": "the reference does not agree with itself",
     "undecided": "the machine is too unsteady to tell whether it is within the allowance",
@@ -32,7 +32,7 @@ NOT_STEADY = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial that was made: `faults` say what was not as it must be, none if all was well."""
+    """One finished trial. `faults` are the differences from the expected end."""
 
     group: str
     name: str
@@ -49,9 +49,9 @@ class TrialSetup:
     zygote: Zygote
     folder: Path
     kernels: Any
-    """The lab's module of kernels whose end is known, None where it has none. It holds WRONG and SLOW, and may have
-    RIGHT, a SHAPE for what is not timed, an `edited(source, mutation)` of its own, and a function
-    `side_by_side(assignment, source, mutations)`: one file of all these, and its parts."""
+    """The lab's module of kernels with known verdicts, or None. It holds WRONG and SLOW. It may also hold RIGHT, a
+    SHAPE for untimed kernels, an `edited(source, mutation)` of its own, and `side_by_side`. The call
+    `side_by_side(assignment, source, mutations)` returns one file of all these and its parts."""
 
     def edited(self, master: str, mutation: Mutation) -> str:
         return str(getattr(self.kernels, "edited", edited)(master, mutation))
@@ -74,7 +74,8 @@ class TrialSetup:
 
 
 def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = False) -> Iterator[Trial]:
-    """All trials, as they end. `every` threat, or one for each row. Raises UsageError without the master source."""
+    """Yield all trials, as they end: `every` threat, or one for each row. Raises UsageError without the master
+    source."""
     path = labs.master(assignment.lab_folder, assignment.source)
     try:
         master = path.read_text(encoding="utf-8")
@@ -118,7 +119,7 @@ def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
 
 
 def master_faults(result: SubmissionResult) -> Iterator[str]:
-    """Verdicts other than a pass (of which "slow" is the clock's affair) and flags for people."""
+    """Yield verdicts other than a pass (except "slow", which concerns the clock) and flags for people."""
     for part in result.parts:
         if part.verdict not in ("pass", "slow"):
             yield f"{part.id} is {part.verdict}: {part.diagnosis.message if part.diagnosis else 'no word why'}"
@@ -126,7 +127,7 @@ def master_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def time_faults(result: SubmissionResult) -> Iterator[str]:
-    """What the timed parts of a kernel that is as fast as the reference say of the machine."""
+    """Yield faults of the machine that the timed parts of a kernel as fast as the reference show."""
     for part in result.parts:
         if part.verdict == "slow":
             yield f"{part.id} is called slow, and it is about as fast as the reference"
@@ -160,9 +161,9 @@ def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
 def judged_each(
     bench: TrialSetup, master: str, made: Sequence[Mutation], *, timing: bool
 ) -> Iterator[tuple[Mutation, SubmissionResult, float]]:
-    """What becomes of each of these, as the one part of its file, and the seconds that it took.
+    """Judge each edit as the one part of its file. Yield it, its result, and the time in seconds.
 
-    Where several share a file, its flags are said of each.
+    If several share a file, the flags of the file are reported for each.
     """
     files = [(bench.edited(master, one), (bench.assignment.part(one.part),), (one,)) for one in made]
     if made and hasattr(bench.kernels, "side_by_side"):
@@ -176,7 +177,7 @@ def judged_each(
 
 
 def wrong_faults(bug: Mutation, part: PartResult) -> Iterator[str]:
-    """A wrong kernel must be found, and by the name that its row gives."""
+    """Yield faults: a wrong kernel must be found, with the code in its row."""
     code = part.diagnosis.code if part.diagnosis else "nothing"
     if part.verdict not in ("wrong", "crash"):
         yield f"it is {part.verdict}"
@@ -192,7 +193,7 @@ def named(bug: Mutation) -> str:
 
 
 def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
-    """Each threat ends as its row says, its controls too. Nothing for a lab that has none."""
+    """Yield trials: each threat and its controls must end as its row says. Yield nothing for a lab without threats."""
     table = bench.assignment.lab.threats()
     if table is None:
         return
@@ -211,7 +212,7 @@ def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
 
 
 def one_for_each_row(submissions: Sequence[Any]) -> list[Any]:
-    """As few of the files as hold every row at least once, the fullest first, in their own order."""
+    """Return as few of the files as cover every row at least once, the fullest first, in their own order."""
     missing = {threat.row for submission in submissions for threat in submission.threats.values()}
     chosen: list[int] = []
     while missing:
