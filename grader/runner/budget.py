@@ -10,8 +10,8 @@ from grader.runner.calls import Call
 
 MOST_CALLS, MOST_IDLE_CALLS = 15, 2
 """Limits of all calls of a part, in multiples of the limit of one call: their time, and the time in which no thread
-runs or could run. An honest kernel waits for milliseconds. One that is 30 times slower than a reference whose calls take a
-hundredth of the limit uses a third of the first."""
+runs or could run. An honest kernel waits for milliseconds. One that is 30 times slower than a reference whose calls
+take a hundredth of the limit uses a third of the first."""
 
 
 class Budget:
