@@ -221,7 +221,8 @@ def _entrances(kit: Kit) -> list[str]:
 def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
     """Return the modules of a lab outside of the kit, by their name when imported; {} for a lab of the kit.
 
-    Students get the modules that its package imports, now or later, and none for the `staff`.
+    With `staff`, these are all of its modules. Students get those that its package and its studies import, now or
+    later.
     """
     if kit.elsewhere is None:
         return {}
