@@ -26,7 +26,7 @@ from conftest import ROOT, refused, write
 from honest.styles import published
 from native_programs import asked
 
-from grader.backends.native import lightpath, nativebuild, toolchain
+from grader.backends.native import lightpath, nativebuild, standin, toolchain
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.records import Build
 from grader.backends.torch import torchbuild
@@ -245,6 +245,25 @@ def test_comments_and_literals_are_no_code() -> None:
 
 
 WORKS = one_function("return t;")
+TARGET = '#pragma GCC target("avx2,fma")\n'
+#: Beginnings of a file whose torch headers come next, and if their pragmas are for those headers.
+BEGINNINGS = [
+    ("", False),
+    (TARGET, True),
+    ('\ufeff#include <vector>\n #  pragma  GCC\\\n optimize("Ofast")\r\n', True),
+    ("%:pragma GCC push_options\n", True),
+    ('#pragma clang attribute push(__attribute__((target("avx2"))), apply_to=function)\n', True),
+    ('#define FAST(x) _Pragma(#x)\nFAST(GCC optimize("O3"))\n', True),
+    (f"{HEAD}{TARGET}#include <vector>\n", False),
+    (f"// {TARGET}/*\n{TARGET}*/\n", False),
+    ('#pragma once\n#pragma GCC diagnostic ignored "-Wall"\n#pragma omp declare simd\n', False),
+]
+
+
+@pytest.mark.parametrize(("beginning", "own_order"), BEGINNINGS)
+def test_a_file_whose_pragmas_are_for_the_headers_has_its_own_order(beginning: str, own_order: bool) -> None:
+    assert standin.steers_headers((beginning + WORKS).encode()) is own_order
+    assert not standin.steers_headers((beginning + "int x;\n" * 9).encode()), "no header of torch's"
 
 
 def value(host: NativeHost, program: Path | None) -> list[float]:
@@ -253,6 +272,24 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
         answer = session.call(asked("f", 3, shape=(2,), output=(2,)))
     assert answer.status == "ok", (session.death, answer)
     return answer.output.tolist()
+
+
+@pytest.mark.parametrize(
+    ("beginning", "expected"),
+    [
+        ("", 3.0),
+        ("#pragma GCC push_options\n", 2.0),
+        ("#pragma GCC push_options\nstd::vector<int> early;\n", 3.0),
+    ],
+    ids=["headers first", "own order", "needs them first"],
+)
+def test_the_order_of_pragmas_and_headers(beginning: str, expected: float, tmp_path: Path) -> None:
+    """The function is called in either order. What compiles only with the headers first is compiled that way."""
+    seen = f"{beginning}#ifdef GPT149_PLAIN_TORCH_H\n#define WERE_FIRST\n#endif\n"
+    body = "#ifdef WERE_FIRST\nreturn torch::full({1}, 3.0f);\n#endif\nreturn torch::full({1}, 2.0f);"
+    made = nativebuild.build(write(tmp_path, seen + one_function(body)))
+    with NativeHost() as host:
+        assert value(host, made.program) == [expected], made.diagnostics
 
 
 @pytest.mark.parametrize(

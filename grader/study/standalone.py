@@ -71,7 +71,7 @@ def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = No
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))
     runner = nativebuild.kit().runner
-    decisive = repr((tools, kit, macros, standin.HEADERS, str(runner)))
+    decisive = repr((tools, kit, macros, standin.RULES, str(runner)))
     digest = hashlib.sha256(decisive.encode() + b"\0" + text)
     for path in (*sorted(NATIVE.glob("*.*")), *sorted(standin.PLAIN.glob("*")), *sorted(SHIM.glob("*.h"))):
         digest.update(b"\0" + path.read_bytes())
@@ -90,7 +90,10 @@ def _compile_all(
     prepared: standin.Prepared, kit: Kit, macros: Sequence[str], runner: Path, place: Path, name: str
 ) -> None:
     tools = prepared.tools
-    finished = _run_compiler([*prepared.command(), *macros, "-c", "module.cpp", "-o", "module.o"], place)
+    for command in prepared.commands((place / "module.cpp").read_bytes()):
+        finished = _run_compiler([*command, *macros, "-c", "module.cpp", "-o", "module.o"], place)
+        if finished.returncode == 0:
+            break
     if finished.returncode != 0:
         source = (place / "module.cpp").read_text(errors="replace")
         refused = standin.refusal(finished.output.decode(errors="replace"), name, source)

@@ -30,8 +30,15 @@ class Style:
     tiles: Literal["ijk", "jik", "kij"] = "ijk"
     side: int = 16
     bounds: Literal["before", "condition"] = "before"
+    #: Pragmas above all headers, for these and the kernels.
+    options: str = ""
 
 
+OPTIONS = """#pragma GCC optimize("O3,unroll-loops,fast-math")
+#ifdef __AVX__
+#pragma GCC target("avx2,fma")
+#endif
+"""
 STYLES = (
     Style("as the starter"),
     Style("std::exp, divided late", exp="std::exp", division="late"),
@@ -47,13 +54,14 @@ STYLES = (
     Style("row by row of V, divided late", product="rows", division="late", accessors="value", row="index"),
     Style("larger tiles", side=64, exp="std::exp", division="late", row="copied"),
     Style("offset function, maximum", accessors="offset", maximum=True, collapse=2, tiles="jik", side=32),
+    Style("options for all functions", options=OPTIONS),
 )
 
 
 def source(style: Style) -> str:
     write = _Writer(style)
     parts = (write.naive(), write.blocked(), write.fused(), write.flash())
-    return "\n".join([PREAMBLE, write.accessors(), *parts, BINDINGS])
+    return style.options + "\n".join([PREAMBLE, write.accessors(), *parts, BINDINGS])
 
 
 HEADERS = "torch/extension.h ATen/ATen.h iostream time.h sys/time.h vector immintrin.h omp.h"

@@ -80,7 +80,7 @@ def _nothing(folder: Path) -> None:
 def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
     """A folder of the cache with what `fill` puts there, and the compiler's omp.h."""
     made = digest(
-        repr(tools).encode(), repr(standin.HEADERS).encode(), fill.__name__.encode(), *contents_of(SHIM)
+        repr(tools).encode(), repr(standin.RULES).encode(), fill.__name__.encode(), *contents_of(SHIM)
     )
     folder = cache_root() / "editor" / made
     try:

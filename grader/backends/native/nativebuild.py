@@ -182,7 +182,7 @@ class NativeRecipe(Source):
 def _kits_text() -> list[bytes]:
     return [
         *contents_of(SHIM, standin.PLAIN, INSIDE),
-        repr((standin.HEADERS, LINKAGES, PLAIN_STACK, NO_COMPILER_AT_LINK, clock_flags())).encode(),
+        repr((standin.RULES, LINKAGES, PLAIN_STACK, NO_COMPILER_AT_LINK, clock_flags())).encode(),
     ]
 
 
@@ -374,7 +374,7 @@ class _Work(Compilers):
                 return self.may_lack_ispc(message), None
             self.options.tell("building")
             headers = (*known.views.headers, *KITS_HEADERS, room.header or prepared.folder)
-            for finished, listed in self.stages(known, prepared, room, deadline):
+            for finished, listed in self.stages(known, prepared, room, deadline, self.source.text):
                 if finished.returncode != 0 or finished.timed_out:
                     self.options.tell("inspection")
                     text = self.source.text.decode(errors="replace")
@@ -409,17 +409,24 @@ class _Work(Compilers):
                     return
 
     def stages(
-        self, known: Kit, prepared: Prepared, room: compiling.Room, deadline: float
+        self, known: Kit, prepared: Prepared, room: compiling.Room, deadline: float, text: bytes = b""
     ) -> Iterator[tuple[Finished, str]]:
-        """Run front end, assembler and linker, each in its view. Yield how each ended, and the list of what it read."""
+        """Run front end, assembler and linker, each in its view. Yield how each ended, and the list of what it read.
+
+        `text` is the student's, empty for a file of the kit's own.
+        """
         assert room.header is not None
         seen, views, compiler = replace(prepared, folder=room.header), known.views, self.source.tools.compiler
 
         def run(command: Sequence[str], stage: Stage) -> Finished:
             return self.run(command, room.folder, deadline - time.monotonic(), room, stage)
 
-        front_end = [*seen.command(), *self.source.defines, *stages.FRONT_END_FLAGS]
-        yield run(front_end, Stage(views.front_end, KITS_HEADERS)), stages.INCLUDED
+        for command in seen.commands(text):
+            front_end = [*command, *self.source.defines, *stages.FRONT_END_FLAGS]
+            finished = run(front_end, Stage(views.front_end, KITS_HEADERS))
+            if finished.returncode == 0:
+                break
+        yield finished, stages.INCLUDED
 
         assembler = [
             str(compiler),

@@ -4,8 +4,10 @@ to say of a file that needs more of torch than it has.
 Theory of operation. A student's file waits for headers and for the code that it brings along: so inside/plain has
 headers that hold what a loop may call, which are precompiled, and sources with the rest, which are compiled once. Both
 are made for one set of flags (`prepare`) and kept in the cache; compiling a student's file then costs about what the
-file itself costs. What would be the assignment's own work (products, sums, exponentials of tensors) is absent on
-purpose: nothing that a file could call does it.
+file itself costs. A pragma such as `#pragma GCC target` above the first #include is meant for the headers too: gcc does
+not inline a function of theirs that was compiled with other options. Such a file is compiled without the precompiled
+header, in its own order (`Prepared.commands`). What would be the assignment's own work (products, sums, exponentials
+of tensors) is absent on purpose: nothing that a file could call does it.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ from grader.backends.native.toolchain import (
 from grader.core import objectcache
 from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
+from grader.source.cpptext import SPLICE, without_layout
 
 PLAIN = Path(__file__).resolve().parent / "inside" / "plain"
 INCLUDES = (f"-I{PLAIN}", f"-I{SHIM}")
 HEADER, PRECOMPILED = "plain_torch.h", "plain_torch.h.gch"
 SOURCE, OBJECT = PLAIN / "plain.cpp", "plain.o"
 """Source and object of the stand-in: compiled once, linked with every student's object."""
-#: Headers that a kernel file may include. They are empty: the stand-in is included in front of everything.
+#: Headers that a kernel file may include. Each is the stand-in, which usually is included in front of everything.
 HEADERS = (
     *(f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch", "types", "utils")),
     *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),
@@ -76,7 +79,15 @@ HEADERS = (
     ),
     *(f"c10/util/{name}.h" for name in ("ArrayRef", "Exception")),
 )
-EMPTY = "// Empty on purpose: plain_torch.h has already been included in front of everything.\n"
+FORWARD = f"#ifndef GPT149_PLAIN_TORCH_H\n#include <{HEADER}>\n#endif\n"
+#: Directives in a text without layout: pragmas that decide how functions after them are compiled, and #include.
+STEERING = re.compile(
+    r"^ ?(?:#|%:) ?pragma (?:GCC (?:target|optimize|push_options)|clang (?:attribute|optimize|fp))\b|\b_Pragma\b",
+    re.MULTILINE,
+)
+INCLUDE = re.compile(r"^ ?(?:#|%:) ?(?:include|import) ?[<\"](?P<name>[^>\"\n]*)", re.MULTILINE)
+#: For keys of the cache: all that decides what a source becomes, besides its text, the flags and the files in PLAIN.
+RULES = (HEADERS, FORWARD, STEERING.pattern, INCLUDE.pattern)
 
 #: Flags that decide how fast code is and what a debugger knows of it, and nothing that two objects have to agree on.
 TUNING = re.compile(r"-O\w*|-g\d?|-m(?:avx\w*|fma|prefer-vector-width=\w+)")
@@ -175,14 +186,34 @@ class Prepared:
         else:
             # gcc takes the precompiled header if it lies where it looks first, and else the header from PLAIN.
             forced = (f"-I{self.folder}", "-include", HEADER)
+        return self._command(forced)
+
+    def commands(self, text: bytes) -> tuple[tuple[str, ...], ...]:
+        """Return the commands to try for a student's file, in this order, until one succeeds.
+
+        A file that steers its headers is first compiled in its own order. With sanitizers it is not: their checks have
+        to stand above all headers.
+        """
+        is_checked = any(flag.startswith("-fsanitize") for flag in self.flags)
+        own_order = () if is_checked or not steers_headers(text) else (self._command(()),)
+        return (*own_order, self.command())
+
+    def _command(self, forced: Sequence[str]) -> tuple[str, ...]:
         return (str(self.tools.compiler), *forced, *self.flags, f"-I{self.folder / 'include'}")
 
 
+def steers_headers(text: bytes) -> bool:
+    """Return True if a pragma that decides how functions are compiled stands above the first of HEADERS."""
+    code = without_layout(SPLICE.sub("", text.decode("utf-8-sig", "replace")))
+    first = next((found.start() for found in INCLUDE.finditer(code) if found["name"] in HEADERS), 0)
+    return STEERING.search(code, 0, first) is not None
+
+
 def write_headers(folder: Path) -> None:
-    """Put the empty HEADERS below this folder."""
+    """Put the HEADERS below this folder."""
     for name in HEADERS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(EMPTY)
+        (folder / name).write_text(FORWARD)
 
 
 def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...]:
@@ -213,7 +244,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
     wanted = (*compile_flags(tools, flags), *(macros if tools.family == "clang" else ()))
     # What is in the kit's folders counts, not where they lie: a second clone or handout has it made already.
     counting = [flag for flag in wanted if flag not in INCLUDES]
-    digest = hashlib.sha256(repr((tools, counting, HEADERS)).encode())
+    digest = hashlib.sha256(repr((tools, counting, RULES)).encode())
     for path in (Path(__file__), *sorted(PLAIN.iterdir()), *sorted(SHIM.glob("*.h"))):
         digest.update(b"\0" + path.name.encode() + b"\0" + path.read_bytes())
     entry, cpu_s = root / "headers" / f"{digest.hexdigest()[:32]}.plain", 0.0
