@@ -122,25 +122,13 @@ def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tu
     played: list[Replay] = []
     if play and needs_kernel and not bench.device.place.zygote.blind:
         played, said = play_again(marker, [(case, trace) for case, _, trace in right.values()])
+        rows += [row for each in played for row in each.rows]
     if allows_all:
         ran = [name for name in _of("op ", rows) if ATTENTION.search(name)]
     else:
         replayed = {each.case for each in played}
         unplayed = [each for name, (_, each, _) in right.items() if name not in replayed]
-        ran = [
-            name
-            for each in unplayed
-            for name in _of("op ", each)
-            if name not in allowed and not _is_plain(name)
-        ]
-        ran += [name for each in played for name in _computing(each, allowed)]
-        often = [row for each in (*unplayed, *(one.rows for one in played)) for row in each]
-        often = [row for row in often if row.calls >= MOST_ARITHMETIC]
-        ran += [f"{name} (many times)" for name in _of("op ", often) if name in _ARITHMETIC - allowed]
-        if not _ARITHMETIC & set(device.library_operators):
-            ran += [much for each in played for much in _much(each, device.library_operators)][:1]
-            ran += _without_kernels(marker, played) if not ran else []
-        ran = [*dict.fromkeys(ran)]
+        ran = _ran(marker, unplayed, played, allowed)
     if ran:
         found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
@@ -153,6 +141,27 @@ def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tu
     if said:
         found.append(Flag("no_kernel", said, "review"))
     return tuple(found)
+
+
+def _ran(
+    marker: Marker,
+    unplayed: Sequence[Sequence[ProfileRow]],
+    played: Sequence[Replay],
+    allowed: Collection[str],
+) -> list[str]:
+    """Name what torch computed in calls: of those without a replay, operators alone are known."""
+    device = marker.part.device
+    assert device is not None
+    names = [name for each in unplayed for name in _of("op ", each)]
+    ran = [name for name in names if name not in allowed and not _is_plain(name)]
+    ran += [name for each in played for name in _computing(each, allowed)]
+    every = [row for each in (*unplayed, *(one.rows for one in played)) for row in each]
+    often = _of("op ", [row for row in every if row.calls >= MOST_ARITHMETIC])
+    ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC and name not in allowed]
+    if not _ARITHMETIC & set(device.library_operators):
+        ran += [much for each in played for much in _much(each, device.library_operators)][:1]
+        ran += _without_kernels(marker, played) if not ran else []
+    return [*dict.fromkeys(ran)]
 
 
 def play_again(marker: Marker, calls: Sequence[tuple[Case, str]]) -> tuple[list[Replay], str]:
