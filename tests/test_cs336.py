@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import without_card
-from conftest import ROOT, in_files, one_of_each, part_of, results_alone
+from conftest import ROOT, in_files, one_of_each, part_of, results_alone, some
 from without_card import cardless, interpreted, words
 
 from grader.assignment.loading import load
@@ -59,6 +59,104 @@ def test_torchs_own_attention_is_flagged(how: str, tensors: str, tmp_path: Path)
     (part,) = without_card.judged(tmp_path, text, ["forward_pytorch"], case, ASSIGNMENT).values()
     assert part.verdict == "pass", part.diagnosis
     assert "library_operators" in [flag.code for flag in part.flags]
+
+
+#: A class in PyTorch whose passes are two of these functions.
+IN_PYTORCH = """
+import threading
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+ATTEND = torch.nn.functional.scaled_dot_product_attention
+
+def scores(q, k, causal):
+    s = q @ k.mT * q.shape[-1] ** -0.5
+    hidden = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).triu(1)
+    return s.masked_fill(hidden, float("-inf")) if causal else s
+
+def whole(q, k, v, causal):
+    s = scores(q, k, causal)
+    return s.softmax(-1) @ v, s.logsumexp(-1)
+
+def tiles(q, k, v, causal):
+    hidden = torch.ones(q.shape[1], k.shape[1]).triu(1).bool()
+    o, L = torch.empty_like(q), q.new_empty(q.shape[:2])
+    for at in range(0, q.shape[1], 64):
+        rows = slice(at, at + 64)
+        s = q[:, rows] @ k.mT * q.shape[-1] ** -0.5
+        if causal:
+            s.masked_fill_(hidden[rows], float("-inf"))
+        L[:, rows], o[:, rows] = s.logsumexp(-1), s.softmax(-1) @ v
+    return o, L
+
+def numpy(q, k, v, causal):
+    s = scores(q, k, causal)
+    return torch.from_numpy(s.softmax(-1).numpy() @ v.numpy()), s.logsumexp(-1)
+
+def thread(q, k, v, causal):
+    got = []
+    work = threading.Thread(target=lambda: got.append(ATTEND(q, k, v, is_causal=causal)))
+    work.start(), work.join()
+    return got[0], scores(q, k, causal).logsumexp(-1)
+
+def plain(q, k, v, causal):
+    return whole(q, k, v, causal)[0]
+
+def attended(q, k, v, causal):
+    with sdpa_kernel(SDPBackend.MATH):
+        return ATTEND(q, k, v, is_causal=causal)
+
+def operator(q, k, v, causal):
+    return torch.ops.aten._scaled_dot_product_attention_math(q, k, v, None, 0.0, causal)[0]
+
+class FlashAttentionPyTorch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, is_causal=False):
+        o, L = FORWARD(q, k, v, is_causal)
+        ctx.save_for_backward(q, k, v, o, L)
+        ctx.is_causal = is_causal
+        return o
+
+    @staticmethod
+    def backward(ctx, dO):
+        with torch.enable_grad():
+            q, k, v = (t.detach().requires_grad_(True) for t in ctx.saved_tensors[:3])
+            return *torch.autograd.grad(BACKWARD(q, k, v, ctx.is_causal), (q, k, v), dO), None
+"""
+#: The two functions, and the flags of both parts in PyTorch.
+SIGNS = {
+    "tiles plain": ([], []),
+    "whole operator": (["tensor_not_avoided"], ["library_operators"]),
+    "thread attended": (["library_operators", "unseen_work"], ["library_operators"]),
+    "numpy plain": (["unseen_work"], []),
+}
+
+
+@pytest.mark.parametrize("passes", some(SIGNS, 2))
+def test_a_class_in_pytorch_computes_in_tiles_and_in_sight(passes: str, tmp_path: Path) -> None:
+    forward, backward = passes.split()
+    text = IN_PYTORCH.replace("FORWARD", forward).replace("BACKWARD", backward)
+    found = judged(tmp_path, text, PARTS[:2]).values()
+    assert [part.verdict for part in found] == ["pass", "pass"]
+    assert tuple([flag.code for flag in part.flags] for part in found) == SIGNS[passes]
+
+
+@pytest.mark.parametrize(
+    "adapter", ["", "def get_flashattention_autograd_function_pytorch():\n    return Attention\n"]
+)
+def test_a_class_that_launches_a_kernel_is_not_the_one_in_pytorch(adapter: str, tmp_path: Path) -> None:
+    """One class for both, which chooses by its inputs, is the one in PyTorch where it launches nothing."""
+    text = edited(MASTER, Mutation("", "", ()))
+    start, end = text.index("class FlashAttentionPyTorch"), text.index("class FlashAttentionTriton")
+    alone = text[:start] + text[end:].replace("FlashAttentionTriton", "Attention")
+    found = without_card.judged(tmp_path, alone + adapter, PARTS, ("random",), ASSIGNMENT)
+    assert [found[part].verdict for part in PARTS] == ["missing", "missing", "pass", "pass"]
+    assert "launches the kernel _forward" in words(found["forward_pytorch"])
+    both = text + "\n\nclass Attention(FlashAttentionPyTorch):\n    @staticmethod\n"
+    both += "    def forward(ctx, q, k, v, is_causal=False):\n        chosen = FlashAttentionTriton if q.dtype is None "
+    both += "else FlashAttentionPyTorch\n        _forward\n        return chosen.forward(ctx, q, k, v, is_causal)\n"
+    (part,) = without_card.judged(tmp_path, both + adapter, PARTS[:1], ("random",), ASSIGNMENT).values()
+    assert (part.verdict, [flag.level for flag in part.flags if flag.level == "review"]) == ("pass", [])
 
 
 CARD = """

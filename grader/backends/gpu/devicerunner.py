@@ -43,6 +43,8 @@ cardlike: Any = None
 memory: Any = None
 #: A `tracing.Trace`, made in the process that runners are forked from.
 trace: Any = None
+kept: list[Any] = []
+"""Replacements of torch's kernels, kept for as long as the process lives."""
 tunes_itself = False
 """True where autotuners measure in this process, whatever the builder found: in timed calls, alone on the card."""
 blind = False
@@ -54,6 +56,7 @@ def prepare() -> None:
     start none. Launches of kernels are followed from then on."""
     global trace, blind
     trace = tracing.Trace()
+    kept.extend(tracing.watch_attention(trace))
     # Its compilers are programs, which a runner may not start, and take longer than a call may.
     importlib.import_module("torch").compile = cardlike.uncompiled  # type: ignore[attr-defined]
     try:
@@ -106,6 +109,7 @@ def prepare_interpreter() -> None:
     global memory, trace, blind
     cardlike.prepare()
     memory, trace = tensormemory.guard(kernelfiles.OWN), tracing.Trace()
+    kept.extend(tracing.watch_attention(trace))
     blind = memory is None
     if memory is not None:
         memory.trace = trace
@@ -216,10 +220,10 @@ class Kernels:
             self.synchronize()
 
         seen: dict[str, Any] = {}
-        # A class in PyTorch needs no kernel.
-        trace.names_only = (request.get("autograd") or {}).get("language") == "pytorch"
         with self.observed(seen, placed) if self.is_python else contextlib.nullcontext():
             kernelfiles.attempted(work)
+        if (request.get("autograd") or {}).get("language") == "pytorch":
+            self.refuse_kernels()
         if isinstance(self.loaded, replay.Player):
             seen["profile"] = rows(self.loaded.seen)
         for k, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
@@ -229,6 +233,14 @@ class Kernels:
                 tensor.copy_(placed[name])
         outside = memory.lines_outside() if memory is not None else []
         return {**ANSWERED, **seen, "outside": outside}
+
+    def refuse_kernels(self) -> None:
+        """Raises NotWritten if the last call launched a kernel: the class is not the one in PyTorch."""
+        names = [name.removeprefix(tracing.LAUNCH) for name in trace.seen if name.startswith(tracing.LAUNCH)]
+        if names:
+            raise kernelfiles.NotWritten(
+                f"the class in PyTorch is not implemented: the one that was called launches the kernel {names[0]}"
+            )
 
     @contextlib.contextmanager
     def observed(self, seen: dict[str, Any], placed: dict[str, Any]) -> Iterator[None]:
@@ -241,7 +253,7 @@ class Kernels:
         if self.loaded.judged_class:
             counts[f"class {self.loaded.judged_class}"] = 1 + self.loaded.judged_file
         seen["profile"] = rows(counts)
-        if not blind and not trace.names_only:
+        if not blind:
             seen["trace"] = trace.packed()
 
     def prepared(

@@ -15,6 +15,7 @@ Imports nothing of the kit, as all files beside untrusted code.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -40,13 +41,18 @@ def player_class(replay: Any) -> Any:
     """Return a `replay.Player` that counts what torch computes. The module is given, since nothing is imported here."""
 
     class Player(replay.Player):  # type: ignore[misc]
-        """Counts "op NAME" and "numbers NAME" of operators that compute on numbers of the call."""
+        """Counts "op NAME" and "numbers NAME" of operators that compute on numbers of the call. "largest" is the area
+        of the largest tensor that they write."""
 
         def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
             """Play a trace; with `ablate`, put NaN in place of each number that a kernel computes."""
             self.dependent = {tensor.untyped_storage()._cdata for tensor in tensors}
             self.ablate = ablate
+            self.areas: dict[int, int] = {}
+            """Of each storage, the area of the tensor that it was made as."""
+            self.largest = 0
             super().play(packed, tensors)
+            self.seen["largest"] = self.largest
 
         def depends(self, tensors: Iterable[Any]) -> bool:
             """Return True if one of the tensors may hold numbers that follow from the call's."""
@@ -54,9 +60,19 @@ def player_class(replay: Any) -> Any:
 
         def operator(self, name: str, *step: Any) -> None:
             schema, arguments, results = super().operator(name, *step)
+            for each in results:
+                self.areas.setdefault(storage_of(each), area(each))
             tensors = replay.tensors_in([*arguments.values()])
             if not self.depends(tensors):
                 return
+            if not name.startswith(("new_", "empty")) and not name.endswith("_like"):
+                # The others are as large as an argument whose numbers they do not read.
+                changed = [
+                    each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write
+                ]
+                written = replay.tensors_in([*results, *(arguments.get(each) for each in changed)])
+                areas = [self.areas.get(storage_of(each), 0) for each in written]
+                self.largest = max([self.largest, *map(area, results), *areas])
             is_table = name in INDEXED and not schema.is_mutable and not self.depends(tensors[:1])
             self.dependent.update(storage_of(each) for each in (*results, *(tensors * schema.is_mutable)))
             if is_free(name, schema, tensors, results):
@@ -110,6 +126,11 @@ def numbers(name: str, schema: Any, tensors: list[Any], results: list[Any]) -> i
         held = tensors[1:] if schema.is_mutable else [*tensors[1:], *results]
     width = [max(1, each.element_size() // 4) * (2 if each.is_complex() else 1) for each in held]
     return max((each.numel() * wide for each, wide in zip(held, width, strict=True)), default=0)
+
+
+def area(tensor: Any) -> int:
+    """Return the product of a tensor's two longest axes."""
+    return math.prod(sorted(tensor.shape)[-2:])
 
 
 def storage_of(tensor: Any) -> int:

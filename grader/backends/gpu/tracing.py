@@ -25,6 +25,7 @@ import inspect
 import json
 import sys
 import types
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -35,6 +36,8 @@ MOST_BYTES, MOST_PACKED, MOST_STEPS = 64 << 20, 700_000, 50_000
 DEEPEST = 8
 PLAIN = (bool, int, float, str, type(None))
 LANGUAGE = "triton.language"
+LAUNCH = "launch "
+"""Begins the name of a launched kernel among what a call went through."""
 
 
 class NoTrace(Exception):
@@ -46,11 +49,10 @@ class Trace:
 
     def __init__(self) -> None:
         self.following, self.depth = False, 0
-        self.names_only = False
-        """True for calls of which only the operators' names are asked for."""
         self.seen: dict[str, int] = {}
-        """Calls of each operator ("op mm")."""
-        self.steps: list[list[Any]] = []
+        """Calls of each operator ("op mm") and kernel ("launch k")."""
+        self.steps: list[list[Any] | str] = []
+        """Each as a list, or as its text in JSON."""
         self.kernels: dict[str, int] = {}
         self.storages: dict[int, tuple[int, Any]] = {}
         self.lost = ""
@@ -211,7 +213,7 @@ class Trace:
 
     # ---- steps
 
-    def append(self, step: list[Any]) -> None:
+    def append(self, step: list[Any] | str) -> None:
         if len(self.steps) >= MOST_STEPS:
             raise NoTrace(f"more than {MOST_STEPS} operators and launches")
         self.steps.append(step)
@@ -219,10 +221,13 @@ class Trace:
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Keep what goes wrong in here from the student's code: the trace is lost."""
+        import torch
         from torch.utils._python_dispatch import _disable_current_modes
 
+        # A mode's own call has usually left all of them. Leaving them again takes longer than an operator.
+        is_left = torch._C._len_torch_dispatch_stack() > 0
         try:
-            with _disable_current_modes():
+            with _disable_current_modes() if is_left else contextlib.nullcontext():
                 yield
         except NoTrace as error:
             self.lost = str(error)
@@ -238,12 +243,11 @@ class Trace:
         if space != "aten":
             return self.run_own(function, arguments, keywords)
         self.count(f"op {name}")
-        if self.names_only:
+        if self.lost or is_view(function):
             return function(*arguments, **keywords)
         told: Any = None
-        if not self.lost:
-            with self.recording():
-                told = self.value(list(arguments)), {key: self.value(each) for key, each in keywords.items()}
+        with self.recording():
+            told = self.value(list(arguments)), {key: self.value(each) for key, each in keywords.items()}
         result = function(*arguments, **keywords)
         if self.lost or told is None:
             return result
@@ -254,7 +258,8 @@ class Trace:
                 if self.number_of(storage) is None:
                     made.append([place, self.add(storage)])
             if made or function._schema.is_mutable:
-                self.append(["operator", name, function._overloadname, *told, made])
+                # As a text: Python would look through many small objects again and again.
+                self.append(json.dumps(["operator", name, function._overloadname, *told, made]))
         return result
 
     def run_own(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -276,7 +281,9 @@ class Trace:
         """Record one launch of a kernel; yields what takes its grid. Operators within are the interpreter's own."""
         grid: list[int] = []
         place = len(self.steps)
-        if self.following and not (self.depth or self.names_only or self.lost):
+        if self.following and not self.depth:
+            self.count(f"{LAUNCH}{function.__name__}")
+        if self.following and not (self.depth or self.lost):
             with self.recording():
                 signature = inspect.signature(function)
                 taken = {key: each for key, each in named.items() if key in signature.parameters}
@@ -306,10 +313,9 @@ class Trace:
     @contextlib.contextmanager
     def follow(self, tensors: Iterable[Any] = ()) -> Iterator[None]:
         """Record meanwhile. `tensors` are the call's own, in their order."""
-        from torch.overrides import TorchFunctionMode
         from torch.utils._python_dispatch import TorchDispatchMode
 
-        run, count = self.run, self.count
+        run = self.run
 
         class Following(TorchDispatchMode):
             @classmethod
@@ -320,15 +326,6 @@ class Trace:
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 return run(func, args, kwargs or {})
 
-        class Naming(TorchFunctionMode):
-            """Counts attention, which comes apart into other operators before it is dispatched."""
-
-            def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                name = getattr(func, "__name__", "")
-                if "attention" in name:
-                    count(f"op {name}")
-                return func(*args, **(kwargs or {}))
-
         self.mode = Following
         self.seen, self.steps, self.kernels, self.storages = {}, [], {}, {}
         self.lost, self.bytes, self.depth = "", 0, 0
@@ -336,7 +333,7 @@ class Trace:
             self.add(tensor.untyped_storage())
         self.following = True
         try:
-            with Following(), Naming():
+            with Following():
                 yield
         finally:
             self.following = False
@@ -344,12 +341,20 @@ class Trace:
     def packed(self) -> str:
         """The trace of the last call as a text, or "lost: " and why there is none."""
         if not self.lost:
-            whole = {"kernels": [*map(json.loads, self.kernels)], "steps": self.steps}
-            text = base64.b64encode(zlib.compress(json.dumps(whole).encode(), 1)).decode()
+            steps = [each if isinstance(each, str) else json.dumps(each) for each in self.steps]
+            whole = f'{{"kernels": [{", ".join(self.kernels)}], "steps": [{", ".join(steps)}]}}'
+            text = base64.b64encode(zlib.compress(whole.encode(), 1)).decode()
             if len(text) <= MOST_PACKED:
                 return text
             self.lost = "more operators, launches and constants than can be sent"
         return f"lost: {self.lost}"[:300]
+
+
+@functools.cache
+def is_view(function: Any) -> bool:
+    """Return True for an operator that makes and changes no storage."""
+    schema = function._schema
+    return not schema.is_mutable and all(each.alias_info is not None for each in schema.returns)
 
 
 def tensors_in(value: Any) -> list[Any]:
@@ -368,6 +373,42 @@ def global_names(code: types.CodeType) -> frozenset[str]:
     own = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     inner = [global_names(each) for each in code.co_consts if isinstance(each, types.CodeType)]
     return frozenset(own).union(*inner)
+
+
+def watch_attention(trace: Trace) -> list[Any]:
+    """Count PyTorch's own attention in every thread and in backward passes. Returns what has to stay alive for it.
+
+    Composite operators come apart before a dispatch mode sees them: their kernels are replaced in torch's dispatcher.
+    Functions in Python that compute attention by other operators are replaced in their modules.
+    """
+    import torch
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if trace.following:
+                trace.count(f"op {name}")
+            return function(*arguments, **named)
+
+        return call
+
+    module: Any = torch.nn.functional
+    for name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
+        function = getattr(module, name)
+        setattr(module, name, functools.wraps(function)(counted(name, function)))
+    kernel_of = getattr(torch.library, "get_kernel", None)
+    if kernel_of is None:  # torch before 2.9
+        return []
+    library, composite = torch.library.Library("aten", "IMPL"), "CompositeImplicitAutograd"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about kernels that are replaced
+        for name in torch._C._dispatch_get_all_op_names():
+            space, _, operator = name.partition("::")
+            if space != "aten" or "attention" not in operator:
+                continue
+            if torch._C._dispatch_has_kernel_for_dispatch_key(name, composite):
+                call = counted(operator, kernel_of(name, "CPU").call_boxed)
+                library.impl(operator, call, composite, with_keyset=True, allow_override=True)
+    return [library]
 
 
 def watch_launches(trace: Trace) -> None:

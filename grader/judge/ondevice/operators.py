@@ -13,6 +13,7 @@ changes no points.
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections import Counter
@@ -20,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Case, Part
 from grader.backends.gpu.devicebuild import PythonBuild
 from grader.backends.records import Build
@@ -87,6 +89,8 @@ class Replay:
     rows: tuple[ProfileRow, ...]
     outputs: dict[str, Any]
     """Outputs by name, in their own types."""
+    avoided: int
+    """Numbers in the part's `avoids_tensor`."""
 
     def given(self) -> int:
         """Return how many numbers the call's inputs and outputs hold."""
@@ -118,9 +122,8 @@ def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tu
     if named and bench.device.card is not None:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
     rows, said = [row for _, rows, _ in right.values() for row in rows], ""
-    needs_kernel = device.autograd is None or device.autograd.language != "pytorch"
     played: list[Replay] = []
-    if play and needs_kernel and not bench.device.place.zygote.blind:
+    if play and not bench.device.place.zygote.blind:
         played, said = play_again(marker, [(case, trace) for case, _, trace in right.values()])
         rows += [row for each in played for row in each.rows]
     if allows_all:
@@ -138,8 +141,11 @@ def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tu
         )
     if chosen := next((row for row in rows if row.name.startswith("class ")), None):
         found.append(Flag("judged_class", _chosen(chosen, built)))
+    if part.avoids_tensor and _holds_avoided(played):
+        message = f"PyTorch makes tensors of {' x '.join(part.avoids_tensor)} numbers during its calls, and no tiles"
+        found.append(Flag("tensor_not_avoided", message, "review"))
     if said:
-        found.append(Flag("no_kernel", said, "review"))
+        found.append(Flag("unseen_work" if in_torch(part) else "no_kernel", said, "review"))
     return tuple(found)
 
 
@@ -158,15 +164,23 @@ def _ran(
     every = [row for each in (*unplayed, *(one.rows for one in played)) for row in each]
     often = _of("op ", [row for row in every if row.calls >= MOST_ARITHMETIC])
     ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC and name not in allowed]
-    if not _ARITHMETIC & set(device.library_operators):
+    if not in_torch(marker.part) and not _ARITHMETIC & set(device.library_operators):
         ran += [much for each in played for much in _much(each, device.library_operators)][:1]
         ran += _without_kernels(marker, played) if not ran else []
     return [*dict.fromkeys(ran)]
 
 
+def in_torch(part: Part) -> bool:
+    """Return True for a part that is asked for in PyTorch, without kernels."""
+    assert part.device is not None
+    return part.device.autograd is not None and part.device.autograd.language == "pytorch"
+
+
 def play_again(marker: Marker, calls: Sequence[tuple[Case, str]]) -> tuple[list[Replay], str]:
-    """Play the traces of right calls on other inputs of the same sizes. Returns the replays, and why one of them is no
-    work of the file's kernels, "" where all are."""
+    """Play the traces of right calls on other inputs of the same sizes.
+
+    Returns the replays, and why one of them is not the work of the file, "" where all are.
+    """
     bench, part = marker.bench, marker.part
     assert bench.device is not None
     played: list[Replay] = []
@@ -179,11 +193,16 @@ def play_again(marker: Marker, calls: Sequence[tuple[Case, str]]) -> tuple[list[
             request = binding.request(part, shape, inputs)
             request = replace(request, echo=True, more={**request.more, "trace": trace, "ablate": False})
             call = session.call(request)
-            played.append(Replay(case.name, request, call.profile, _written(part, inputs, call)))
+            avoided = math.prod(evaluate_int(dim, shape) for dim in part.avoids_tensor)
+            played.append(Replay(case.name, request, call.profile, _written(part, inputs, call), avoided))
             if call.status != "ok":
                 why = call.message or call.signal_name or call.status
-                return played, f"its kernels could not be called apart from the file: {why}"
-            if part.outputs and not any(row.name.startswith("launch ") for row in call.profile):
+                what = "operators" if in_torch(part) else "kernels"
+                return played, f"its {what} could not be called apart from the file: {why}"
+            launches = any(row.name.startswith("launch ") for row in call.profile)
+            if launches and in_torch(part):
+                return played, "a kernel was launched, where PyTorch alone is asked for"
+            if part.outputs and not launches and not in_torch(part):
                 if all(output.value.size <= 1 for output in marker.expected(inputs, shape).values()):
                     continue  # The softmax of one number is 1, and needs no kernel.
                 return played, "no kernel of the file was launched"
@@ -232,6 +251,16 @@ def _without_kernels(marker: Marker, played: Sequence[Replay]) -> list[str]:
 def _counts(output: Any) -> Any:
     """Return which numbers of an output say something: 0 and NaN do not."""
     return (output != 0) & (output == output)
+
+
+def _holds_avoided(played: Sequence[Replay]) -> bool:
+    """Return True if every call, of two sizes at least, makes more than half of the tensor that it should do without.
+
+    A tile of a fixed size is as large on small inputs, but not on larger ones.
+    """
+    largest = [next((row.calls for row in each.rows if row.name == "largest"), 0) for each in played]
+    avoided = [each.avoided for each in played]
+    return len({*avoided}) > 1 and all(2 * a > b for a, b in zip(largest, avoided, strict=True))
 
 
 def _other_seed(part: Part, case: Case) -> int:
