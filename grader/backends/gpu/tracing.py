@@ -243,12 +243,17 @@ class Trace:
         if space != "aten":
             return self.run_own(function, arguments, keywords)
         self.count(f"op {name}")
-        if self.lost or is_view(function):
+        if self.lost:
             return function(*arguments, **keywords)
-        told: Any = None
+        result, told = None, None
+        if not function._schema.is_mutable:
+            result = function(*arguments, **keywords)
+            if all(self.number_of(each.untyped_storage()) is not None for each in tensors_in(result)):
+                return result  # A view needs no step: the tensors of later steps are parts of storages.
         with self.recording():
             told = self.value(list(arguments)), {key: self.value(each) for key, each in keywords.items()}
-        result = function(*arguments, **keywords)
+        if function._schema.is_mutable:
+            result = function(*arguments, **keywords)
         if self.lost or told is None:
             return result
         with self.recording():
@@ -348,13 +353,6 @@ class Trace:
                 return text
             self.lost = "more operators, launches and constants than can be sent"
         return f"lost: {self.lost}"[:300]
-
-
-@functools.cache
-def is_view(function: Any) -> bool:
-    """Return True for an operator that makes and changes no storage."""
-    schema = function._schema
-    return not schema.is_mutable and all(each.alias_info is not None for each in schema.returns)
 
 
 def tensors_in(value: Any) -> list[Any]:
