@@ -94,8 +94,12 @@ def test_timed_run_reports_ratio_and_rounds(tmp_path: Path) -> None:
 
 def test_accessor_without_usable_signature_counts_through_a_part(master: str, tmp_path: Path) -> None:
     renamed = keeping(master, "myNaiveAttention").replace("fourDimWrite", "storeElement")
-    bound = re.sub(r'\n *m\.def\("storeElement".*?;', "", renamed, flags=re.DOTALL)
-    assert bound != renamed
+    without = re.sub(r'\n *m\.def\("storeElement".*?;', "", renamed, flags=re.DOTALL)
+    assert without != renamed
+    # The function that the part is about has to be there, and not only in a comment.
+    _, result = judged(f"{without}// fourDimWrite\n", tmp_path, "4Daccess", "-N", "70")
+    assert (result["parts"][1]["verdict"], result["parts"][1]["flags"]) == ("missing", [])
+    bound = f"{without}#define fourDimWrite(...) storeElement(__VA_ARGS__)\n"
     run, result = judged(bound, tmp_path, "4Daccess", "-N", "70")
     assert run.returncode == 0, run.stdout + run.stderr
     write = result["parts"][1]

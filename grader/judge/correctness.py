@@ -135,7 +135,7 @@ class Correctness:
         with session:
             unbound = self.unbound(session)
             if unbound is not None:
-                if part.stands_in and unbound.code == "not_bound":
+                if part.stands_in and unbound.code == "not_bound" and self.marker.is_named():
                     self.judge_by_stand_in()
                     return
                 raise faults.Faulty("missing", unbound)

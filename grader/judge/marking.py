@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from grader.judge.bench import Bench
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
+from grader.source.cpptext import without_comments
 
 if TYPE_CHECKING:
     from grader.core.arrays import Array
@@ -65,6 +67,11 @@ class Marker:
         found, _ = answers(self.part, shape, inputs, call)
         expected = self.expected(inputs, shape)
         return found is not None and all(compare(expected[name], found[name]).ok for name in found)
+
+    def is_named(self) -> bool:
+        """Return True if the source has the function's name beyond comments and literals."""
+        code = without_comments(self._source)
+        return re.search(rf"\b{re.escape(self.part.function)}\b", code) is not None
 
     def mark(
         self,

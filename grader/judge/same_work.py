@@ -13,9 +13,10 @@ leaves the arguments of its own algorithm unused. Where both parts have the same
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from grader.assignment.expressions import evaluate_int, names_in
@@ -28,11 +29,14 @@ from grader.judge.marking import Marker
 if TYPE_CHECKING:
     from grader.core.arrays import Array
     from grader.judge.memory import Held
+    from grader.runner.session import Session
     from grader.source.landmarks import Body
 
 SAME_SHARE = 0.6
 """Outputs that agree in so many elements are taken for the same work. Other orders of summation reached 0.38, one that
 multiplies by a reciprocal instead of dividing 0.74."""
+NEAR_ULPS = 2
+"""Outputs that agree so nearly in every element are the same sums, rounded once more."""
 LEAST_USED = 2
 """A function that uses fewer of its own arguments does not do what they are for."""
 LEAST_TENSOR_BYTES = 2 << 20
@@ -50,9 +54,9 @@ def is_compared(assignment: Assignment, part: Part) -> bool:
     return bool(part.differs_from) or any(each.differs_from == part.id for each in assignment.parts)
 
 
-def output_flags(marker: Marker) -> Iterator[Flag]:
-    """Compare a part with the one that it `differs_from`, if both were judged. Raises KitError when a reference
-    fails."""
+def output_flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag]:
+    """Compare a part with the one that it `differs_from`, if both were judged, and with itself in other tiles. `fresh`
+    starts runners of it. Raises KitError when a reference fails."""
     part, bench = marker.part, marker.bench
     mine, theirs = (bench.outputs.get(name) for name in (part.id, part.differs_from or ""))
     if not mine or not theirs:
@@ -63,21 +67,69 @@ def output_flags(marker: Marker) -> Iterator[Flag]:
     is_idle = used is None or len(used) < min(LEAST_USED, len(own))
     if used is not None and is_idle:
         yield Flag("workspace_unused", f"{part.function} uses {_used_text(used, own)} and {other.id} lacks")
+    yield from _tile_flags(marker, other, fresh)
     common = [name for name in mine if name in theirs and mine[name].shape == theirs[name].shape]
-    if not common or _share([mine[name] for name in common], [theirs[name] for name in common]) < SAME_SHARE:
+    for share_of, least, words in (
+        (_share, SAME_SHARE, "equals that of {} to the last bit"),
+        (_near_share, 1.0, f"is within {NEAR_ULPS} units in the last place of that of {{}}"),
+    ):
+        if not common or share_of([mine[name] for name in common], [theirs[name] for name in common]) < least:
+            continue
+        telling = _telling(marker, other, common, share_of)
+        if not telling:
+            continue
+        share = share_of([mine[name] for name in telling], [theirs[name] for name in telling])
+        if share < least:
+            continue
+        elements = "every element" if share == 1.0 else f"{share:.0%} of the elements"
+        message = (
+            f"{elements} of its output {words.format(other.id)} on inputs on which the references differ: "
+            f"{', '.join(telling)}"
+        )
+        # Sums in double agree so nearly in any order.
+        is_strong = share_of is _share and (is_idle or not own)
+        yield Flag(f"same_as_{other.id}", message, "review" if is_strong else "note")
         return
-    telling = _telling(marker, other, common)
-    if not telling:
+
+
+def _tile_flags(marker: Marker, other: Part, fresh: Callable[..., Session]) -> Iterator[Flag]:
+    """Flag an output that is the same to the last bit in tiles twice as large.
+
+    All small cases count in which larger tiles change the reference's output. Some honest kernels add up key by key in
+    all tiles, so this is a note.
+    """
+    part, changed = marker.part, list[str]()
+    if not _own_sizes_doubled(part, other, marker.shape):
         return
-    share = _share([mine[name] for name in telling], [theirs[name] for name in telling])
-    if share < SAME_SHARE:
-        return
-    elements = "every element" if share == 1.0 else f"{share:.0%} of the elements"
-    message = (
-        f"{elements} of its output equals that of {other.id} to the last bit on inputs on which the references "
-        f"differ: {', '.join(telling)}"
-    )
-    yield Flag(f"same_as_{other.id}", message, "review" if is_idle or not own else "note")
+    with contextlib.ExitStack() as stack:
+        student = stack.enter_context(fresh(threads=marker.shape["threads"]))
+        reference = stack.enter_context(marker.bench.reference(threads=marker.shape["threads"]))
+        for case in part.cases:
+            shape, inputs = marker.inputs_of(case)
+            doubled = _own_sizes_doubled(part, other, shape)
+            if case.hidden or not case.shape:
+                continue
+            theirs, mine = [], []
+            for sizes in (shape, {**shape, **doubled}):
+                call = reference.call(binding.request(part, sizes, inputs, reference=True))
+                marker.refuse_failed_reference(call)
+                theirs.append(call.output.copy())
+                call = student.call(binding.request(part, sizes, inputs))
+                if not marker.is_right(sizes, inputs, call):
+                    return
+                mine.append(call.output.copy())
+            if _share(theirs[:1], theirs[1:]) < SAME_SHARE:
+                if _share(mine[:1], mine[1:]) < 1.0:
+                    return
+                changed.append(case.name)
+    if changed:
+        message = "its output is the same to the last bit in tiles twice as large, the reference's is not"
+        yield Flag("same_in_all_tiles", f"{message}: {', '.join(changed)}")
+
+
+def _own_sizes_doubled(part: Part, other: Part, shape: Mapping[str, int]) -> dict[str, int]:
+    own = binding.used_sizes(shape, part).keys() - binding.used_sizes(shape, other).keys()
+    return {name: 2 * shape[name] for name in own}
 
 
 def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None) -> Iterator[Flag]:
@@ -99,12 +151,10 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
         if held.student_bytes is not None and not _holds_tensor(part, held):
             return
         seen.append(held)
-    # As much in each size may be a buffer of other parts, unless the call gave memory back while it ran.
+    # As much in each size is a buffer of its own or of other parts, unless the call gave memory back while it ran.
     is_constant = all(_excess_bytes(held) is not None for held in seen) and not _grows(part, seen[1:])
-    message = "; ".join(_held_text(part, held) for held in seen)
-    yield Flag(
-        "tensor_not_avoided", message, "note" if is_constant and not _gave_back(part, judged) else "review"
-    )
+    if not is_constant or _gave_back(part, judged):
+        yield Flag("tensor_not_avoided", "; ".join(_held_text(part, held) for held in seen), "review")
 
 
 def sizes_beside(marker: Marker) -> list[dict[str, int]]:
@@ -197,7 +247,23 @@ def _share(some: Sequence[Array], others: Sequence[Array]) -> float:
     return equal / max(1, sum(one.size for one in some))
 
 
-def _telling(marker: Marker, other: Part, names: Sequence[str]) -> list[str]:
+def _near_share(some: Sequence[Array], others: Sequence[Array]) -> float:
+    """Share of elements that differ by at most NEAR_ULPS units in the last place."""
+    from grader.core.arrays import np
+
+    near = sum(
+        int((abs(one - other) <= NEAR_ULPS * np.spacing(np.maximum(abs(one), abs(other)))).sum())
+        for one, other in zip(some, others, strict=True)
+    )
+    return near / max(1, sum(one.size for one in some))
+
+
+def _telling(
+    marker: Marker,
+    other: Part,
+    names: Sequence[str],
+    share_of: Callable[[Sequence[Array], Sequence[Array]], float],
+) -> list[str]:
     """Names of the cases on which the references of both parts differ, and that of this part with other tiles: in a
     single tile of all keys flash attention may sum as a naive kernel does."""
     found = []
@@ -206,18 +272,16 @@ def _telling(marker: Marker, other: Part, names: Sequence[str]) -> list[str]:
             if case.name not in names:
                 continue
             shape, inputs = marker.inputs_of(case)
-            own_sizes = (
-                binding.used_sizes(shape, marker.part).keys() - binding.used_sizes(shape, other).keys()
-            )
+            doubled = _own_sizes_doubled(marker.part, other, shape)
             outputs = []
             for part, sizes in (
                 (marker.part, shape),
                 (other, shape),
-                (marker.part, {**shape, **{name: 2 * shape[name] for name in own_sizes}}),
-            )[: 3 if own_sizes else 2]:
+                (marker.part, {**shape, **doubled}),
+            )[: 3 if doubled else 2]:
                 call = session.call(binding.request(part, sizes, inputs, reference=True))
                 marker.refuse_failed_reference(call)
                 outputs.append(call.output.copy())
-            if all(_share(outputs[:1], [each]) < SAME_SHARE for each in outputs[1:]):
+            if all(share_of(outputs[:1], [each]) < SAME_SHARE for each in outputs[1:]):
                 found.append(case.name)
     return found
