@@ -128,6 +128,15 @@ def test_a_kernel_does_not_see_whether_a_call_is_delayed(tmp_path: Path) -> None
 
 
 @needs_delays
+def test_initialisers_cannot_take_the_timer_away(tmp_path: Path) -> None:
+    take = "for (int k = 0, id; k < 20000; k++) syscall(SYS_timer_create, CLOCK_MONOTONIC, nullptr, &id);"
+    text = includes("ctime sys/syscall.h unistd.h") + f"static int taken = [] {{ {take} return 1; }}();\n"
+    text += "torch::Tensor same(torch::Tensor t) { return t; }\n" + binding_of("same")
+    with NativeHost() as host, host.spawn(program(tmp_path, text), threads=2) as session:
+        assert session.death is not None and session.death.status == "crash"
+
+
+@needs_delays
 def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -> None:
     """On one core a timed call passes; the delayed call beside it does not."""
     racy = keeping(apply(master, [ONE_ROW_FOR_ALL]), "myFusedAttention")
