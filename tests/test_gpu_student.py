@@ -88,6 +88,53 @@ def flash_forward(q, k, v, causal):
 """
 
 
+#: What Triton's compiler takes and its interpreter lacks, is slow at, or refuses.
+GAPS = """
+@triton.jit
+def merge(a, m, b, n):
+    return tl.maximum(a, b), m * tl.exp(a - tl.maximum(a, b)) + n * tl.exp(b - tl.maximum(a, b))
+
+@triton.jit
+def last(a, b):
+    return b
+
+def made():
+    LOG2E = tl.constexpr(1.4426950408889634)
+
+    @triton.jit
+    def kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
+        row, column = tl.program_id(0), tl.arange(0, BLOCK)
+        v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=-1e30).to(tl.float32)
+        most, total = tl.reduce((v, tl.where(column < C, 1.0, 0.0)), 0, merge)
+        running, sums = tl.associative_scan((v, tl.where(column < C, 1.0, 0.0)), 0, merge)
+        total = (total + tl.reduce(sums, 0, last)).log().exp() * 0.5
+        w = ((v - tl.max(tl.sort(v), 0)) * LOG2E).exp2()
+        tl.store(y + row * y_row + column, (w / total).to(y.dtype.element_ty), mask=column < C)
+
+    return kernel
+
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        made()[(x.shape[0],)](x, y, *x.stride(), y.stride(0), x.shape[1], triton.next_power_of_2(x.shape[1]))
+        return y
+
+def softmax(x, y):
+    y.copy_(Own.apply(x))
+
+@triton.jit
+def approximate(x, y):
+    at = tl.arange(0, 16)
+    tl.store(y + at, tl.inline_asm_elementwise(
+        "tanh.approx.f32 $0, $1;", "=f,f", [tl.load(x + at)], dtype=tl.float32, is_pure=True, pack=1
+    ))
+
+def gelu(x, y):
+    approximate[(1,)](x, y)
+"""
+
+
 def by_interpreter(test: T) -> T:
     return interpreted(cardless(test))
 
@@ -112,6 +159,22 @@ def test_autotuned_kernels_and_those_of_libdevice_are_judged_without_a_card(tmp_
     assert {(part.verdict, part.diagnosis) for part in found.values()} == {("pass", None)}
     wrong = TUNED.replace("1.0 + libdevice.tanh(u)", "1.0 - libdevice.tanh(u)")
     assert judged(tmp_path, HEAD + wrong, ["gelu"])["gelu"].verdict == "wrong"
+
+
+@by_interpreter
+def test_gaps_of_the_interpreter_cost_nothing(tmp_path: Path) -> None:
+    found = judged(tmp_path, HEAD + GAPS, ["softmax", "gelu", "flash_forward"], ("random",))
+    assert [found[part].verdict for part in ("softmax", "gelu", "flash_forward")] == [
+        "pass",
+        "unjudged",
+        "missing",
+    ]
+    assert found["softmax"].flags == () and "takes 4 arguments" in words(found["flash_forward"])
+    own = (
+        HEAD
+        + "\ndef gelu(x, y):\n    raise NotImplementedError('not supported in interpreter mode') from OSError()\n"
+    )
+    assert judged(tmp_path, own, ["gelu"], ("random",))["gelu"].verdict == "crash"
 
 
 @by_interpreter

@@ -39,6 +39,7 @@ FROM_C = re.compile(
     r"CUDA |Found no NVIDIA|No CUDA GPUs|PyTorch was compiled without CUDA|The NVIDIA driver"
     r"|Cannot (access accelerator|get CUDA)"
 )
+INTERPRETER = "triton.runtime.interpreter"
 NO_CARD = " (this machine has no GPU, and its interpreter cannot answer that)"
 
 
@@ -156,13 +157,19 @@ class PythonFile:
                 if not _is_students(error):
                     raise
         in_triton = language != "pytorch"
+        count = len(form["arguments"])
+        classes = [each for each in self.classes if takes(each, count)]
+        if self.classes and not classes:
+            raise NotWritten(
+                f"there is no autograd.Function in the file whose forward takes {count} arguments"
+            )
         # The language first, then the name, which is all that a class that is not written yet has.
-        signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in self.classes]
+        signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in classes]
         best = max(signs, default=(False, False))
         if not signs or (language and not any(best)):
             kind = "launches a Triton kernel" if in_triton else "launches no Triton kernel"
             raise NotWritten(f"there is no autograd.Function in the file whose forward {kind}")
-        fitting = [each for each, sign in zip(self.classes, signs, strict=True) if sign == best]
+        fitting = [each for each, sign in zip(classes, signs, strict=True) if sign == best]
         return self.judged(fitting[-1], len(fitting))
 
     def judged(self, cls: Any, fitting: int = 1) -> Any:
@@ -316,6 +323,20 @@ def autograd_classes(modules: list[Any], base: type) -> list[Any]:
     ]
 
 
+def takes(cls: Any, count: int) -> bool:
+    """Return True if `apply` of this class can be called with so many arguments, as far as its forward pass says."""
+    try:
+        parameters = inspect.signature(cls.forward)
+    except (TypeError, ValueError):
+        return True
+    # Either `forward` takes the context, or `setup_context` does.
+    for given in (count, count + 1):
+        with contextlib.suppress(TypeError):
+            parameters.bind(*range(given))
+            return True
+    return False
+
+
 def launches(cls: Any) -> bool:
     """Return True if a class's forward pass names a Triton kernel, or a function of its module that does."""
     pending = [getattr(cls, "forward", None)]
@@ -427,7 +448,8 @@ def described(error: BaseException, *, has_card: bool = True) -> str:
     when it is asked for its text."""
     try:
         text = _described(error)
-        if not has_card and ASKS_FOR_CARD.search(text) and _is_of_card(_root(error)):
+        root = _root(error)
+        if not has_card and ((ASKS_FOR_CARD.search(text) and _is_of_card(root)) or _is_unsupported(root)):
             return text + NO_CARD
         # The judge knows the machine's lack by these words, which a file could raise itself.
         return f"{text}." if text.endswith(NO_CARD) else text
@@ -454,6 +476,21 @@ def _is_of_card(error: BaseException) -> bool:
     last = trace[-1]
     is_call = last.tb_frame.f_code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"]
     return is_call and type(error) is RuntimeError and FROM_C.match(str(error)) is not None
+
+
+def _is_unsupported(error: BaseException) -> bool:
+    """Return True if Triton's interpreter raised this exception for what it cannot do, and not the file."""
+    link = error.__traceback__
+    while link is not None and link.tb_next is not None:
+        link = link.tb_next
+    space = {} if link is None else link.tb_frame.f_globals
+    name = str(space.get("__name__"))
+    if getattr(sys.modules.get(name), "__dict__", None) is not space or not name.startswith("triton."):
+        return False
+    if isinstance(error, NotImplementedError):
+        return name == INTERPRETER
+    # A function of the language asks the interpreter for an instruction that it lacks.
+    return isinstance(error, AttributeError) and type(error.obj).__module__ == INTERPRETER
 
 
 def _root(error: BaseException) -> BaseException:
