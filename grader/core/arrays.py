@@ -1,9 +1,9 @@
 """NumPy as the judge uses it: one thread for BLAS, and the types and bytes of what goes through a runner's pipe.
 
-Every module that computes takes `np` from here and not from NumPy itself: the BLAS library reads how many threads to
-start when it is loaded. Threads of its own would go on spinning for milliseconds after a product, beside a kernel that
-is being timed, and a process that has threads cannot safely be forked. Where several threads pay, the judge starts them
-itself and waits for their end. Only what NumPy starts in a process that had imported it before is out of reach.
+Every module that computes imports `np` from here and not from NumPy: the BLAS library reads its number of threads when
+it is loaded. BLAS threads would spin for milliseconds after a product, beside a kernel that is being timed. A process
+with threads also cannot be forked safely. Where several threads pay, the judge starts them itself and waits for their
+end. This has no effect if NumPy was imported before this module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-#: Of the BLAS libraries that NumPy is built with: OpenBLAS, MKL, Accelerate.
+#: Environment variables for the number of threads of OpenBLAS, MKL and Accelerate, with which NumPy is built.
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -23,7 +23,7 @@ _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """These environment variables for a while: processes that are started later get those of before."""
+    """Set environment variables for the `with` block; they are restored afterwards."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -38,8 +38,11 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Signals are handled afterwards. What a handler raises while a module is imported may be lost: NumPy's generators,
-    which Cython compiled, take any exception at one place for a registration that is not possible, and Ctrl-C too."""
+    """Delay signal handlers until the end of the `with` block, an import of NumPy.
+
+    An exception raised by a handler during that import may be lost, Ctrl-C too: NumPy's generators, compiled by Cython,
+    take any exception at one place for a failed registration.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread alone
         return
@@ -59,25 +62,25 @@ def _uninterrupted() -> Iterator[None]:
 with _environment(dict.fromkeys(_THREADS, "1")), _uninterrupted():
     import numpy as np
 
-    # Else imported when the first inputs are drawn.
+    # Otherwise imported when the first inputs are drawn.
     import numpy.random
 
-# glibc gives freed memory back to the system from a size on that grows with the largest array freed so far, and getting
-# it again takes longer than what is done in it: a thousandth of a second for inputs of 1.5 MB. This one is not touched.
+# Raises glibc's threshold for returning freed memory to the system, which follows the largest array freed so far.
+# Getting memory anew takes longer than the work on it: 1 ms for inputs of 1.5 MB. This array is never touched.
 np.empty(31 << 20, np.uint8)
 
 __all__ = ["Array", "array_bytes", "as_array", "first_of", "item_bytes", "np"]
 
 Array = np.ndarray[Any, Any]
 
-#: Types of the protocol that NumPy lacks, with the bytes of an element.
+#: Bytes per element of the protocol's types that NumPy lacks.
 _WITHOUT_NUMPY = {"bfloat16": 2}
 
 
 def item_bytes(name: str) -> int | None:
-    """Bytes of an element of the type that the protocol calls `name` ("float32", "bfloat16"); None for an unknown one.
+    """Return the bytes per element of a type of the protocol ("float32", "bfloat16"); None for an unknown one.
 
-    Only what `np.dtype(name)` has besides can be read as an array; see `as_array`.
+    Only types that `np.dtype(name)` knows can be read as an array; see `as_array`.
     """
     if name in _WITHOUT_NUMPY:
         return _WITHOUT_NUMPY[name]
@@ -88,7 +91,7 @@ def item_bytes(name: str) -> int | None:
 
 
 def as_array(payload: bytearray, name: str, shape: tuple[int, ...], start: int = 0) -> Array | None:
-    """Bytes of a reply from `start` on as an array (not a copy of them), None for a type that NumPy lacks."""
+    """Return the bytes of a reply, from `start` on, as an array without a copy; None for a type that NumPy lacks."""
     if name in _WITHOUT_NUMPY:
         return None
     count = 1
@@ -98,10 +101,10 @@ def as_array(payload: bytearray, name: str, shape: tuple[int, ...], start: int =
 
 
 def array_bytes(array: Array) -> memoryview:
-    """The memory of a C-contiguous array as bytes, without a copy."""
+    """Return the memory of a C-contiguous array as bytes, without a copy."""
     return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
 
 
 def first_of(mask: Array) -> tuple[int, ...]:
-    """The indices of the first true element of a bool array that has one."""
+    """Return the indices of the first true element of a bool array that has one."""
     return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))

@@ -20,7 +20,7 @@ from grader.core.quantities import whole
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
 LONGEST_MESSAGE = 4000
-"""Characters of an error that are told: it may quote what a stranger wrote."""
+"""Characters of an error message that are printed: it may quote untrusted text."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class SizeOption:
-    """The option of one size of a run: `-N n` for the size N, and what it is."""
+    """The option of one size of a run: `-N n` for the size N, with its description."""
 
     flag: str
     name: str
@@ -55,7 +55,7 @@ def sizes(
     minima: Mapping[str, int],
     maxima: Mapping[str, int],
 ) -> dict[str, int]:
-    """The sizes that were given, by name. Raises UsageError for one out of its bounds."""
+    """Return the given sizes by name. Raises UsageError for one out of its bounds."""
     return {
         option.name: whole_number(
             text, option.flag, minima.get(option.name, 1), maxima.get(option.name, LARGEST_SIZE)
@@ -66,7 +66,7 @@ def sizes(
 
 
 def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> list[str]:
-    """The options that choose these sizes."""
+    """Return the command-line words that set these sizes."""
     return [
         word
         for option in options
@@ -76,7 +76,7 @@ def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> li
 
 
 def add_defines(parse: argparse.ArgumentParser, example: str = "NAME=8") -> None:
-    """Give `parse` the option for macros, which `macros` reads."""
+    """Give `parse` the option -D for macros, which `macros` reads."""
     parse.add_argument(
         "-D",
         dest="defines",
@@ -88,7 +88,7 @@ def add_defines(parse: argparse.ArgumentParser, example: str = "NAME=8") -> None
 
 
 def macros(given: Iterable[str]) -> dict[str, str]:
-    """Macros by name, 1 where no value is given. Raises UsageError for what is none."""
+    """Return macros by name, "1" where no value is given. Raises UsageError for a malformed one."""
     pairs = {}
     for item in given:
         name, _, value = item.partition("=")
@@ -99,7 +99,7 @@ def macros(given: Iterable[str]) -> dict[str, str]:
 
 
 def whole_number(text: str, flag: str, low: int, high: int) -> int:
-    """`text` as a number from `low` to `high`; UsageError names `flag` and the bounds."""
+    """Return `text` as a number from `low` to `high`. Raises UsageError, naming `flag` and the bounds."""
     number = whole(text)
     if number is None or not low <= number <= high:
         raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
@@ -107,14 +107,15 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
 
 
 def assignment_file(given: Path | None) -> Path:
-    """Return the staff's assignment file: as given, else with the hidden cases where they are, else the public file."""
+    """Return the staff's assignment file: as given, else the file with hidden cases if it exists, else the public
+    file."""
     return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
 
 
 def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exist: bool = True) -> Path:
-    """The file to judge: as given, else `name` in the working directory, in the folder `beside` or in the kit's.
+    """Return the file to judge: as given, else `name` in the working directory, in the folder `beside` or in the kit's.
 
-    Raises UsageError where there is none, if it `must_exist`.
+    Raises UsageError if it does not exist and `must_exist` is set.
     """
     places = (Path(), beside, ROOT)
     path = given or next((place / name for place in places if (place / name).exists()), ROOT / name)
@@ -128,10 +129,10 @@ def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exis
 
 
 def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
-    """Call `run` with the process's arguments, tell its errors after `name`, and end with its exit code."""
+    """Call `run` with the process's arguments and exit with its code. Errors are printed with `name` in front."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
-            os._exit(EXIT_USAGE)  # closed by the caller: there is nobody to tell
+            os._exit(EXIT_USAGE)  # closed by the caller: an error cannot be printed
     guard_standard_streams()
     try:
         code = run(sys.argv[1:])
@@ -145,7 +146,8 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
         print(f"\n{name}: interrupted", file=sys.stderr)
         code = EXIT_INTERRUPTED
     except OSError as error:
-        # The reader left (| head) or the disk is full: no verdict was delivered, so no exit code of one either.
+        # The reader has gone (| head) or the disk is full. No verdict was delivered, so no verdict's exit code is
+        # returned.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             print(f"{name}: {error}", file=sys.stderr)
@@ -157,7 +159,7 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # Taking apart what a command has imported (torch in the demo) takes time and changes nothing.
+    # Unloading the imported modules (torch in the demo) takes time and has no use.
     os._exit(code)
 
 

@@ -1,8 +1,8 @@
-"""A hand-in of several Python files as one file, so that all that keeps, sends or compares a source has all of them.
+"""Bundles: a hand-in of several Python files as one file, so that it is stored, sent and compared as a whole.
 
-Each file follows a line with its name, relative to the folder that was handed in, and its size; the main one is first.
-`Bundle` finds modules in it as Python finds them in folders. Imports nothing of the kit: the runner of a student's
-file and the reader of its text use it as well.
+Each file follows a line with its size and its name, relative to the folder that was handed in. The main file is first.
+`Bundle` finds modules in it as Python finds them in folders. Imports nothing of the kit: the runner of a student's file
+and the reader of its text use it as well.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping
 
 HEAD = re.compile(rb"# ---- ((?:\w[\w-]*/)*\w[\w-]*\.py) \((\d{1,8}) bytes\)\n")
 INIT = "__init__.py"
-#: The course's own files that name the classes to judge, below the folder that was handed in.
+#: The course's own files that name the classes to judge, relative to the folder that was handed in.
 ADAPTERS = ("tests/adapters.py", "adapters.py")
 MOST_FILES = 100
-#: Names that no file of a hand-in has as a module: Python's own, and what judges it.
+#: Modules that are never part of a hand-in: Python's own, and the libraries that judge it.
 INSTALLED = sys.stdlib_module_names | {"torch", "triton", "numpy", "cffi"}
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return several files as one, in their order; a single file as it is."""
+    """Return several files as one bundle, in their order; a single file unchanged."""
     if len(files) == 1:
         return next(iter(files.values()))
     return b"".join(
@@ -58,7 +58,7 @@ class Bundle:
         self._places: dict[str, str] = {}
 
     def place(self, module: str) -> str:
-        """Return the file of a module, the folder (with "/" behind it) of one without a file, or ""."""
+        """Return the file of a module; the folder, ending in "/", of a package without a file; or ""."""
         if module not in self._places:
             self._places[module] = self._place(module)
         return self._places[module]
@@ -75,7 +75,7 @@ class Bundle:
         return ""
 
     def module_of(self, file: str) -> str:
-        """Return the name by which a file is imported; "" where no import finds it."""
+        """Return the name by which a file is imported; "" if no import finds it."""
         *folders, last = file.split("/")
         first = len(folders)
         while first and "/".join([*folders[:first], INIT]) in self.files:
@@ -85,6 +85,6 @@ class Bundle:
         return module if self.place(module) == file else ""
 
     def adapters(self) -> str:
-        """Return the file of adapters, "" where none was handed in."""
+        """Return the file of adapters; "" if none was handed in."""
         found = (file for file in self.files if file.rpartition("/")[2] == "adapters.py")
         return next(found, "")

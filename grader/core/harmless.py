@@ -1,9 +1,9 @@
-"""Text of strangers made fit to be printed, and the stream through which both command lines print everything.
+"""Untrusted text made safe to print, and the stream through which both command lines print everything.
 
-Names, sources, messages and output come from students. Whatever writes them to a terminal unchanged lets a student set
-its title, erase lines or fake a "complete". So text is made harmless where it is printed, not where it is told:
-`guard_standard_streams` puts a `HarmlessStream` in front of stdout and stderr, and that writes no character that a
-terminal obeys. The kit's own colours and progress line are named sequences (CONTROLS), which only `control` writes.
+Names, sources, messages and output come from students. Printed unchanged, such text can set a terminal's title, erase
+lines or fake a "complete". So text is cleaned where it is printed, not where it is made. `guard_standard_streams` puts
+a `HarmlessStream` in front of stdout and stderr, which writes no character that a terminal obeys. The kit's own colours
+and progress line are named sequences (CONTROLS), which only `control` writes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TextIO, cast
 
 MARK = "?"
 """Replacement for each harmful character: one column wide, in every encoding."""
-#: Line ends and tabs, and what names in Arabic, Hebrew, Persian or Hindi hold between their letters.
+#: Line ends and tabs, and the marks that names in Arabic, Hebrew, Persian or Hindi hold between their letters.
 KEPT = "\n\t\u200c\u200d\u200e\u200f"
 #: Control, format (direction of text, invisible letters) and lone surrogate characters; line and paragraph separators.
 _HARMFUL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -28,7 +28,7 @@ CONTROLS = {
     "warn": "\x1b[1;33m",
     "plain": "\x1b[0m",
     "rewrite": "\r\x1b[K",
-    # Backgrounds, from light to dark, each with letters that can be read on it.
+    # Backgrounds from light to dark, each with a readable letter colour.
     "few": "\x1b[30;48;5;223m",
     "many": "\x1b[30;48;5;208m",
     "most": "\x1b[97;48;5;160m",
@@ -36,7 +36,7 @@ CONTROLS = {
 
 
 class _Replacements(dict[int, str]):
-    """For `str.translate`: each character's replacement, found when it is first met."""
+    """A table for `str.translate` that computes each character's replacement on first use."""
 
     def __init__(self, mark: str) -> None:
         super().__init__()
@@ -56,15 +56,17 @@ def _is_harmful(char: str) -> bool:
 
 
 def harmless(text: str, mark: str = MARK) -> str:
-    """The text with `mark` ("?" or U+FFFD) in place of each character that a terminal obeys, that turns the direction
-    of what follows, or that no encoding holds. Newlines and tabs stay, "\\r\\n" becomes "\\n". Time is linear."""
+    """Replace each character that is unsafe to print with `mark` ("?" or U+FFFD).
+
+    Unsafe are characters that a terminal obeys, that change the direction of text, or that no encoding holds. Newlines
+    and tabs stay, "\\r\\n" becomes "\\n". Takes linear time.
+    """
     return text.replace("\r\n", "\n").translate(_REPLACEMENTS[mark])
 
 
 def one_line(text: str, most: int = 80, clean: Callable[[str], str] = harmless) -> str:
-    """A stranger's name or value within a message: one harmless line of at most `most` characters, which `clean` makes
-    so."""
-    # Cleaning costs time per character, and a text can be long: cut first, with room for what is removed.
+    """Return an untrusted name or value as one harmless line of at most `most` characters. `clean` removes the harm."""
+    # Cleaning costs time per character, and a text can be long: cut first, with room for removed characters.
     kept = " ".join(clean(text[: 4 * most]).split())
     if len(kept) <= most and len(text) <= 4 * most:
         return kept
@@ -75,13 +77,13 @@ def one_line(text: str, most: int = 80, clean: Callable[[str], str] = harmless) 
 
 
 class HarmlessStream(io.TextIOBase):
-    """A text stream that makes harmless whatever is written to it, and hands it on to the one beneath."""
+    """A text stream that cleans all text written to it and passes it on to the stream beneath."""
 
     def __init__(self, beneath: TextIO) -> None:
         self._beneath = beneath
 
     def write(self, text: str) -> int:
-        """Raises what the stream beneath raises: OSError, ValueError if it is closed."""
+        """Write the cleaned text. Raises what the stream beneath raises: OSError, or ValueError if it is closed."""
         self._beneath.write(harmless(text))
         return len(text)
 
@@ -112,24 +114,26 @@ class HarmlessStream(io.TextIOBase):
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """The stream behind a HarmlessStream, unless it is one."""
+    """Wrap a stream in a HarmlessStream, unless it is one."""
     return stream if isinstance(stream, HarmlessStream) else cast(TextIO, HarmlessStream(stream))
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """The stream beneath, for a library that writes terminal sequences of its own: what it is told to show has to be
-    made harmless before."""
+    """Return the stream beneath, for a library that writes terminal sequences of its own.
+
+    Text passed to that library must be cleaned before.
+    """
     return stream._beneath if isinstance(stream, HarmlessStream) else stream
 
 
 def control(stream: TextIO, name: str) -> None:
-    """Write one of CONTROLS."""
+    """Write one of CONTROLS to the stream."""
     unguarded(stream).write(CONTROLS[name])
 
 
 def guard_standard_streams() -> None:
-    """From here on whatever this process prints to stdout and stderr is harmless."""
-    # A student's line, or name, may hold what the terminal's encoding does not.
+    """Clean all that this process prints to stdout and stderr from now on."""
+    # A student's line or name may hold characters that the terminal's encoding lacks.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,6 +1,6 @@
 """Imports between the kit's modules, read from the sources without running them.
 
-It decides what a handout has to hold and which files can change a verdict.
+They decide which modules a handout must hold and which files can change a verdict.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ SCRIPT = "gpt149"
 
 @dataclass(frozen=True)
 class Import:
-    """One import of a module of the kit: `late` when it stands in a function, and is made only when that is called;
-    `typing` when only a type checker makes it."""
+    """One import of a module of the kit.
+
+    `late`: it stands in a function and runs only when that is called. `typing`: only a type checker runs it.
+    """
 
     importer: str
     imported: str
@@ -27,7 +29,7 @@ class Import:
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """Every module of the kit under `root`, by dotted name, packages under their own."""
+    """Return the path of every module of the kit under `root`, by dotted name."""
     found = {SCRIPT: root / f"{SCRIPT}.py"} if (root / f"{SCRIPT}.py").is_file() else {}
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
@@ -37,7 +39,10 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
-    """What one module imports of the kit. A name that is no module here is given too, so that it can be missed."""
+    """Yield the kit's modules that one module imports.
+
+    A name without a module is yielded too, so that it can be reported.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node, late, typing in _walk(tree, False, False):
@@ -46,9 +51,9 @@ def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
 
 
 def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> set[str]:
-    """These modules, all that they import when they run, now or later, and the packages around them.
+    """Return these modules, all that they import when they run, now or later, and the packages around them.
 
-    A module of `stop`, or in one, is reached and not followed.
+    A module of `stop`, or in one, is included, but its imports are not followed.
     """
     known = modules(root)
     reached: set[str] = set()
@@ -66,7 +71,7 @@ def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> se
 
 
 def missing(root: Path, within: Iterable[str]) -> list[Import]:
-    """Imports of these modules that nothing under `root` answers."""
+    """List the imports of these modules that no module under `root` provides."""
     known = modules(root)
     return [
         found
@@ -77,7 +82,7 @@ def missing(root: Path, within: Iterable[str]) -> list[Import]:
 
 
 def third_party(root: Path, within: Iterable[str]) -> set[str]:
-    """Top-level names that these modules import and that are neither the kit's nor Python's own."""
+    """Return the top-level names that these modules import from neither the kit nor the standard library."""
     import sys
 
     known = modules(root)
@@ -94,8 +99,7 @@ def third_party(root: Path, within: Iterable[str]) -> set[str]:
 def _walk(
     node: ast.AST, late: bool, typing: bool
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
-    """The imports below a node, in their order. They are statements: no expression is looked into, where most of a
-    tree is."""
+    """Yield the imports below a node, in their order. Only statements are visited: most of a tree is expressions."""
     for child in (child for name in _BLOCKS for child in getattr(node, name, ())):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, late, typing
@@ -106,14 +110,14 @@ def _walk(
 
 
 _BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
-"""Where statements have statements."""
+"""Fields of a syntax node that hold statements."""
 
 
 def _named(node: ast.Import | ast.ImportFrom, package: str, known: Collection[str]) -> Iterator[str]:
-    """Modules of the kit that an import statement in a module of `package` names.
+    """Yield the kit's modules that an import statement in a module of `package` names.
 
-    `from package import name` names a module or something in the package; a package without such a module answers for
-    the name itself.
+    `from package import name` names a module, or something defined in the package. In the second case the package
+    itself is yielded.
     """
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if _ours(alias.name))

@@ -1,4 +1,4 @@
-"""Facts about the machine a verdict was reached on, for the result file, and which cores a timed runner gets."""
+"""Facts about the machine on which a verdict was reached, and the choice of cores for a timed runner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def describe() -> dict[str, object]:
-    """Processor, cores, memory, system and load; whatever this system does not tell is left out."""
+    """Return processor, cores, memory, system and load. Facts that this system does not report are left out."""
     facts: dict[str, object] = {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
@@ -24,15 +24,16 @@ def describe() -> dict[str, object]:
 
 
 def usable_cpus() -> list[int]:
-    """The cores this process may use, in order; empty where the system has no notion of it (macOS)."""
+    """Return the cores this process may use, in order; empty where the system cannot report them (macOS)."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | None:
-    """Cores for a timed runner of so many `threads` that may use so many `cores`; None of either means all.
+    """Return the cores for a timed runner that has `threads` threads and may use `cores` cores; None of either means
+    all.
 
-    A serial part gets the last of ours, so that the judge keeps the others. None (no limit) for a part that uses all of
-    them, or where the system cannot limit it.
+    A serial part gets the last core, so that the judge keeps the others. Returns None (no limit) for a part that uses
+    all cores, or if the system cannot limit it.
     """
     most = min((n for n in (threads, cores) if n is not None), default=None)
     order = core_order()
@@ -42,11 +43,11 @@ def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | No
 
 
 def timing_cores(cpus: Sequence[int] | None = None) -> list[int]:
-    """The cores on which serial timings may run side by side, of all that this process may use or of these, the last
-    first. The rest is for the judges of these timings and for whatever is built meanwhile; () where no core can be
-    held.
+    """Return the cores on which serial timings may run side by side, the last one first.
 
-    How many there are is measured (docs/measurements.md, "Whether time is judged fairly").
+    They are chosen from `cpus`, by default from all that this process may use. The rest is for the judges of these
+    timings and for builds meanwhile. Empty if no core can be reserved. Their number is measured (docs/measurements.md,
+    "Whether time is judged fairly").
     """
     order = core_order() if cpus is None else list(cpus)
     return list(reversed(order))[: timings_at_once(len(order))]
@@ -54,12 +55,14 @@ def timing_cores(cpus: Sequence[int] | None = None) -> list[int]:
 
 def timings_at_once(cores: int) -> int:
     """Return the number of serial timings that may run side by side on so many cores: half of them.
-    A judge works beside each of them, makes inputs and compares outputs."""
+
+    A judge works beside each of them, makes inputs and compares outputs.
+    """
     return cores // 2
 
 
 def core_order() -> list[int]:
-    """The cores this process may use, one hardware thread of each physical core before the second ones."""
+    """Return the usable cores: first one hardware thread of each physical core, then the second ones."""
     taken: dict[str, int] = {}
     ranked = []
     for cpu in usable_cpus():

@@ -1,7 +1,7 @@
-"""The store of built objects and precompiled headers: entries appear by rename, are marked as used, and grow old.
+"""The cache of built objects and precompiled headers: entries appear by rename, carry their last use, and expire.
 
-There are no locks, so nothing that a killed build leaves can hang another one: at worst a directory under `work` stays
-until `prune` finds it old.
+Nothing is locked, so a killed build cannot block another one. At worst a directory under `work` stays until `prune`
+finds it old.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from grader.core.errors import KitError
 
 MAX_BYTES = 2 << 30
 MAX_ENTRIES = 200
-#: Whatever was used this recently may be in use now: between a build that found an object and the runner that loads it.
+#: An entry used this recently may be in use now: between the build that found an object and the runner that loads it.
 MIN_AGE_S = 3600.0
 
 
 def touch(entry: Path) -> bool:
-    """Mark an entry as used now; False when there is no such entry."""
+    """Mark an entry as used now. Returns False if it does not exist."""
     try:
         os.utime(entry)
     except FileNotFoundError:
@@ -33,9 +33,9 @@ def touch(entry: Path) -> bool:
 
 @contextlib.contextmanager
 def workplace(root: Path) -> Iterator[Path]:
-    """A fresh directory on the cache's file system, so that what is made in it can be renamed into place.
+    """Make a fresh directory on the cache's file system, so that its files can be renamed into place.
 
-    Raises KitError when the cache cannot be written.
+    Raises KitError if the cache cannot be written.
     """
     parent = root / "work"
     try:
@@ -52,7 +52,7 @@ def workplace(root: Path) -> Iterator[Path]:
 
 
 def publish(made: Path, entry: Path) -> None:
-    """Rename a finished file or directory into place. If another build was first, its entry, which is equal, stays."""
+    """Rename a finished file or directory into place. If another build was first, its entry stays: it is equal."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.rename(made, entry)
@@ -62,9 +62,9 @@ def publish(made: Path, entry: Path) -> None:
 
 
 def share(root: Path, other: Path, kinds: Collection[str]) -> None:
-    """Give another cache what is in this one of these kinds (".plain"), as links where both are on one file system.
+    """Copy the entries of these kinds (".plain") to another cache, as hard links if both are on one file system.
 
-    Entries are named by all that decides them, so whoever finds one there would have made the same.
+    An entry's name is a digest of all that decides it, so the other cache would have built the same.
     """
     for folder in ("objects", "headers"):
         for entry in _list(root / folder):
@@ -75,7 +75,7 @@ def share(root: Path, other: Path, kinds: Collection[str]) -> None:
 
 
 def second_name(file: str, name: str) -> None:
-    """Give a file a second name, or make a copy where the file system cannot."""
+    """Make a hard link to a file, or a copy if the file system has no links."""
     try:
         os.link(file, name)
     except OSError:
@@ -88,9 +88,9 @@ def prune(
     max_entries: int = MAX_ENTRIES,
     min_age_s: float = MIN_AGE_S,
 ) -> None:
-    """Remove the entries that were used least recently until the bounds hold, and what killed builds left behind.
+    """Remove the least recently used entries until the bounds hold, and old leftovers of killed builds.
 
-    An entry used within `min_age_s` stays in any case. Other processes may use and prune the cache at the same time.
+    An entry used within `min_age_s` seconds is kept in any case. Other processes may use and prune the cache meanwhile.
     """
     now = time.time()
     paths = [path for folder in ("objects", "headers") for path in _list(root / folder)]
@@ -117,7 +117,7 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _used_and_size(path: Path) -> tuple[float, int] | None:
-    """When an entry was last used, and its bytes; None when it has just vanished."""
+    """Return the time of an entry's last use and its size in bytes; None if it has just vanished."""
     try:
         status = path.stat()
         if not path.is_dir():

@@ -1,6 +1,6 @@
-"""Processes whose parent dies: they end with it, or they are adopted and swept up.
+"""Handling of processes whose parent dies: they end with it, or are adopted and killed.
 
-Linux only; elsewhere these calls do nothing, and a process ends when its pipe does.
+Linux only. Elsewhere these calls do nothing, and a process ends when its pipe does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def adopt() -> None:
 
 
 def children() -> set[int]:
-    """The processes whose parent this one is, by whichever of its threads."""
+    """Return the ids of this process's children, started by any of its threads."""
     found: set[int] = set()
     with contextlib.suppress(OSError):
         for task in os.listdir("/proc/self/task"):
@@ -37,7 +37,7 @@ def children() -> set[int]:
 
 
 def sweep(spared: Collection[int]) -> None:
-    """Kill every child but these, and what each of them leaves behind."""
+    """Kill every child but the spared ones, and the orphans that each of them leaves behind."""
     for _ in range(MOST_GENERATIONS):
         strays = children().difference(spared)
         if not strays:

@@ -1,4 +1,4 @@
-"""Files and folders of this copy of the kit, the defaults of the commands."""
+"""Files and folders of this copy of the kit: the defaults of the commands."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC_CONFIG = ROOT / "configs" / "gpt149.yaml"
-#: For the staff; a handout has neither.
+#: For the staff only; a handout has neither file.
 HIDDEN_CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
 WRITEUP_KEY = ROOT / "configs" / "hidden" / "writeup_key.yaml"
 WRITEUP_TEMPLATE = ROOT / "writeup_template.md"
 MASTER = ROOT / "module.cpp"
-"""The master source: in a handout, the starter."""
+"""The master source; in a handout, the starter."""

@@ -1,8 +1,8 @@
-"""Files and folders at places that somebody else may have prepared: no link is followed, no pipe is waited for.
+"""Access to files and folders at untrusted paths: no link is followed, no pipe is waited for.
 
-A results folder may be shared, copied or unpacked from an archive, and what lies in it under a known name need not be
-what the kit has put there. Here a name means a plain file or a folder at that very place; all else is an OSError whose
-`strerror` says what it is, and every reading has a limit.
+A results folder may be shared, copied or unpacked from an archive. The file at a known name need not be the one that
+the kit wrote. Here a path must be a plain file or a folder. Anything else raises an OSError whose `strerror` describes
+it. Every read has a limit.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from grader.core.quantities import size_text
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: A pipe in the file's place would be waited for.
+#: Without O_NONBLOCK, opening a pipe in the file's place would block.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
 def folder(path: Path, *, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder at `path`, which is made if need be and asked for. Raises OSError."""
+    """Open the folder at `path` and yield its descriptor. With `make` it is created if needed. Raises OSError."""
     if make:
         with contextlib.suppress(FileExistsError):
             path.mkdir()
@@ -42,10 +42,10 @@ def folder(path: Path, *, make: bool = False) -> Iterator[int]:
 def open_file(
     path: Path | str, flags: int = os.O_RDONLY, *, inside: int | None = None, mode: int = 0o666
 ) -> int:
-    """A descriptor of the plain file at `path`, or of that name in the folder `inside`.
+    """Open the plain file at `path`, or of that name in the folder `inside`. Return its descriptor.
 
-    With O_CREAT it is made if there is none. A file that is written to must have no other name: with a hard link, its
-    bytes are somebody else's as well. Raises OSError.
+    With O_CREAT a missing file is created. A file opened for writing must have one name only: bytes written through a
+    hard link change a file elsewhere. Raises OSError.
     """
     try:
         descriptor = os.open(path, flags | _FILE, mode, dir_fd=inside)
@@ -66,7 +66,7 @@ def open_file(
 
 
 def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> bytes:
-    """The content of a plain file of at most `most_bytes`. Raises OSError."""
+    """Read a plain file of at most `most_bytes`. Raises OSError."""
     with os.fdopen(open_file(path, inside=inside), "rb") as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -75,8 +75,10 @@ def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> byt
 
 
 def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
-    """Put a file in place whole or not at all, and on the disk before this returns, unless that is left to the caller
-    (`sync` False). Whatever had the name is replaced, a link too; only a folder is in the way. Raises OSError."""
+    """Put a file in place whole or not at all. It is on the disk before this returns, unless `sync` is False.
+
+    Any other file or link of that name is replaced; a folder is not. Raises OSError.
+    """
     partial = f".{name}.partial"
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -97,7 +99,7 @@ def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = Tru
 
 
 def trouble_with(path: Path, *, wants_folder: bool) -> str:
-    """Return the reason that nothing can be put at `path`, or "": a link where a folder is wanted, say."""
+    """Return the reason that nothing can be put at `path` (such as a link in place of a folder), or ""."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -108,7 +110,7 @@ def trouble_with(path: Path, *, wants_folder: bool) -> str:
 
 
 def _told(error: OSError, path: Path | str, inside: int | None) -> OSError:
-    """The same error, in words of what is at the place if that is the reason."""
+    """Return the error with a description of the file at the path, if its kind is the reason."""
     if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
         return error
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Programs and objects that a handout holds compiled, since their sources would give the solution away.
+"""Programs and objects that a handout holds compiled, because their sources would give the solution away.
 
 They lie in a folder `prebuilt` beside the code that uses them, one file for each platform.
 """
@@ -10,20 +10,23 @@ from pathlib import Path
 
 from grader.core.errors import KitError
 
-#: What `platform.machine()` calls the same processor elsewhere.
+#: Other names of a processor that `platform.machine()` returns.
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def name(stem: str, system: str, machine: str) -> str:
-    """The file name for a platform, from `platform.system()` and `platform.machine()`. What is linked ends in .o."""
+    """Return the file name for a platform, from `platform.system()` and `platform.machine()`.
+
+    Object files end in ".o".
+    """
     machine = machine.lower()
     return f"{stem}-{system.lower()}-{_MACHINES.get(machine, machine)}{_suffix(stem)}"
 
 
 def path(folder: Path, stem: str, what: str, system: str = "", machine: str = "") -> Path:
-    """The file for a platform, by default this one. Raises KitError, saying which there are, when it is not there.
+    """Return the file for a platform, by default this one. `what` is its name in messages.
 
-    `what` is what a message calls it.
+    Raises KitError, listing the existing files, if this platform's is missing.
     """
     system, machine = system or platform.system(), machine or platform.machine()
     found = folder / name(stem, system, machine)

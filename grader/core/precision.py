@@ -1,6 +1,6 @@
-"""Floating types of 16 bits beside float32: by the bits of their significand, in memory and widened to float32.
+"""Floating types of 16 bits beside float32, by the bits of their significand: stored form and conversion to float32.
 
-NumPy has no bfloat16. An array of it is kept as the upper halves of float32 bit patterns (uint16); what computes sees
+NumPy has no bfloat16. Such an array is stored as the upper halves of float32 bit patterns (uint16). Computations use
 float32, which holds every number of either type exactly.
 """
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: The protocol's names of types by `precision`, the bits of a significand with its hidden one: half a unit in the last
-#: place of 1 is 2**-precision.
+#: Names of types by `precision`, the bits of the significand with its hidden bit. Half a unit in the last place of 1 is
+#: 2**-precision.
 DTYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
 FLOATING = tuple(DTYPES.values())
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4, "int64": 8}
-#: A NaN of a pattern that no arithmetic gives, as unsigned bits: "nobody has written this".
+#: A NaN pattern that no arithmetic gives, as an unsigned integer: it marks an element as not written.
 POISON = {"float32": 0x7FC14914, "float64": 0x7FF8149149149149, "float16": 0x7E49, "bfloat16": 0x7FC9}
 
 
 def encoded(array: Array, dtype: str) -> Array:
-    """Numbers as they lie in memory, rounded to nearest even: float16 as such, bfloat16 as uint16."""
+    """Round numbers to nearest even, into their stored form: float16 as such, bfloat16 as uint16."""
     from grader.core.arrays import np
 
     if dtype != "bfloat16":
@@ -29,13 +29,13 @@ def encoded(array: Array, dtype: str) -> Array:
             return np.ascontiguousarray(array, np.dtype(dtype))
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     rounded_up = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
-    # Rounding would carry a NaN over into an infinity or another sign.
+    # Rounding could turn a NaN into an infinity or change its sign.
     kept = np.where(np.isnan(array), bits | np.uint32(0x400000), rounded_up)
     return (kept >> np.uint32(16)).astype(np.uint16)
 
 
 def widened(array: Array, dtype: str) -> Array:
-    """The numbers of `encoded` as float32 (whole numbers and float64 stay as they are), exactly."""
+    """Convert the result of `encoded` to float32, exactly. Whole numbers and float64 stay as they are."""
     from grader.core.arrays import np
 
     if dtype == "bfloat16":
@@ -44,14 +44,13 @@ def widened(array: Array, dtype: str) -> Array:
 
 
 def rounded(array: Any, precision: int) -> Array:
-    """A float32 array whose numbers a type of so many bits holds, each the nearest one."""
+    """Round an array to a type with `precision` bits of significand; the result is float32."""
     dtype = DTYPES[precision]
     return widened(encoded(array, dtype), dtype)
 
 
 def unwritten(sizes: tuple[int, ...], dtype: str) -> Array:
-    """A tensor as it lies in memory whose elements say that nobody has written them: POISON, or the smallest whole
-    number."""
+    """Return a tensor in stored form, filled with the mark "not written": POISON, or the smallest whole number."""
     from grader.core.arrays import np
 
     if dtype not in POISON:

@@ -1,8 +1,8 @@
 """Facts from /proc about a process that runs untrusted code, read within limits.
 
-The stranger decides how much there is to read: 65,530 mappings of a file whose path has 100,000 characters are
-gigabytes. So a file is read in pieces up to a limit, of a long line the beginning is kept, and of very many threads the
-first ones are looked at. What lies beyond is never read; the caller hears that there is more.
+That code decides how much there is to read: 65,530 mappings of a file whose path has 100,000 characters are gigabytes.
+So a file is read in pieces up to a limit. Only the beginning of a long line is kept, and only the first of very many
+threads. Data beyond a limit is never read; the caller is notified through `Excess`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from dataclasses import dataclass
 from grader.core.quantities import size_text
 
 MOST_BYTES = 4 << 20
-"""Of one file. A runner with torch in it has 60 KiB of mappings, a native one 3 KiB."""
+"""Limit for one file. A runner with torch in it has 60 KiB of mappings, a native one 3 KiB."""
 LONGEST_LINE = 16 << 10
-"""Bytes of a line that are kept: a path of 4096, each written as four characters."""
+"""Bytes of a line that are kept: a path of 4096 characters, each written as four."""
 MOST_THREADS = 1024
 PIECE_BYTES = 64 << 10
 
 
 @dataclass
 class Excess:
-    """What there was too much of, as words for people; `what` is "" as long as all was seen."""
+    """Record of a limit that was exceeded. `what` describes it for people; "" if all was read."""
 
     what: str = ""
 
 
 def text(path: str, most_bytes: int = PIECE_BYTES) -> str:
-    """The beginning of a file, whole where it is one of the short ones. Raises OSError."""
+    """Read a file up to `most_bytes`, enough for the short ones. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(_pieces(descriptor, most_bytes)).decode(errors="replace")
@@ -40,9 +40,9 @@ def text(path: str, most_bytes: int = PIECE_BYTES) -> str:
 
 
 def lines(path: str, excess: Excess, most_bytes: int = MOST_BYTES) -> Iterator[str]:
-    """The lines of a file without their ends, each cut to LONGEST_LINE bytes; no more than `most_bytes` are read.
+    """Yield the lines of a file without their ends, each cut to LONGEST_LINE bytes. At most `most_bytes` are read.
 
-    A line that the limit cuts in two is left out, and `excess` says so. Raises OSError.
+    A line that the limit cuts in two is left out, and `excess` records it. Raises OSError.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -63,8 +63,10 @@ def lines(path: str, excess: Excess, most_bytes: int = MOST_BYTES) -> Iterator[s
 
 
 def threads(pid: int, excess: Excess) -> list[int]:
-    """The numbers of a process's threads, the oldest first; the first MOST_THREADS where there are more, and `excess`
-    says so. Empty when the process cannot be seen."""
+    """Return the thread ids of a process, the oldest first; empty if the process cannot be read.
+
+    Beyond MOST_THREADS the rest is left out, and `excess` records it.
+    """
     found: list[int] = []
     with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/task") as listing:
         found = [int(entry.name) for entry in itertools.islice(listing, MOST_THREADS + 1)]
@@ -85,7 +87,10 @@ def living(pid: int) -> str:
 
 
 def _pieces(descriptor: int, most_bytes: int) -> Iterator[bytes]:
-    """A file's bytes up to a limit: the kernel writes such a file anew for each reading, a page or a line at a time."""
+    """Yield a file's bytes up to a limit.
+
+    The kernel makes the content anew for each read, one page or line at a time.
+    """
     left = most_bytes
     while left > 0 and (piece := os.read(descriptor, min(PIECE_BYTES, left))):
         left -= len(piece)

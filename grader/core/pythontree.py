@@ -1,9 +1,9 @@
-"""The Python files that a hand-in consists of: the main one and all that it imports from its own folders.
+"""Python files of a hand-in: the main file and all that it imports from its own folders.
 
 Files are found by following `import` lines from the main file and from the course's adapters, never by listing a
-folder: whatever else lies there is neither read nor judged. Text is searched, not parsed, so a name in a comment may
-bring a file in that nothing needs. Names of Python's own modules, of torch, Triton and NumPy are never the hand-in's.
-Links are not followed.
+folder. Other files there are neither read nor judged. Text is searched, not parsed, so a name in a comment may add a
+file that nothing needs. Python's own modules, torch, Triton and NumPy are never part of a hand-in. Links are not
+followed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from grader.core.quantities import size_text
 
 MOST_BYTES = 1 << 20
 MOST_PLACES, MOST_LOOKS = 20_000, 100_000
-"""Places at which files are looked for, and how often import lines lead to one."""
+"""Limits on the places where files are looked for, and on how often import lines lead to one."""
 MOST_NAMES, MOST_PARTS = 200, 12
-"""Names that one import line may bring in, and parts of one."""
+"""Limits on the names in one import line, and on the parts of a name."""
 ASKED = b"get_flashattention_autograd_function_"
-"""Of adapters for other assignments nothing is asked here."""
+"""Beginning of the names that this assignment's adapters define; a file of adapters without it is ignored."""
 _IMPORT = re.compile(rb"(?:^|[;:])[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
 _FROM = re.compile(
     rb"(?:^|[;:])[ \t]*from[ \t]+([.\w]+)[ \t]*import[ \t]*(\([^)]{0,4000}|[^\n#;]*)", re.MULTILINE
@@ -34,15 +34,15 @@ _FROM = re.compile(
 _PART = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
 
 Read = Callable[[str], "bytes | None"]
-"""Content of the plain file at a path, None where there is none."""
+"""Function that returns the content of the plain file at a path, or None without one."""
 
 
 class TooMany(Exception):
-    """A hand-in of more files or names than one may have; the text follows the name of its main file."""
+    """Error for a hand-in with too many files or names. The text follows the name of its main file."""
 
 
 def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
-    """Return the main file and all that it needs by name, relative to the folder that imports begin in.
+    """Return the main file and all files that it needs, by name relative to the folder where imports begin.
 
     Raises TooMany for more than MOST_FILES files or MOST_BYTES bytes.
     """
@@ -80,7 +80,7 @@ def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
 
 
 def _root(folder: str, read: Read) -> str:
-    """Return the folder in which absolute imports begin, for a main file in `folder`."""
+    """Return the folder where absolute imports begin, for a main file in `folder`."""
     while folder and read(f"{folder}/{INIT}") is not None:
         folder = folder.rpartition("/")[0]
     outer = folder.rpartition("/")[0]
@@ -90,7 +90,7 @@ def _root(folder: str, read: Read) -> str:
 
 
 def _packages(name: str) -> Iterator[str]:
-    """Yield the `__init__.py` of each folder that a file is in."""
+    """Yield the `__init__.py` of each folder around a file."""
     folders = name.split("/")[:-1]
     for count in range(1, len(folders) + 1):
         yield "/".join([*folders[:count], INIT])
@@ -130,7 +130,10 @@ def _places(main: str, name: str, module: str, names: list[str] | tuple[()]) -> 
 
 
 def bundled(main: str, content: bytes, read: Read) -> bytes:
-    """Return the main file with all that it needs as one file; as it is if it needs none. Raises as `gathered`."""
+    """Return the main file and all files that it needs as one bundle; unchanged if it needs none.
+
+    Raises as `gathered` does.
+    """
     return content if split(content) else pack(gathered(main, content, read))
 
 
@@ -138,9 +141,9 @@ def bundled(main: str, content: bytes, read: Read) -> bytes:
 
 
 def whole(source: Path) -> bytes:
-    """Return a source's content; a Python file with own modules beside it as a bundle of all of them.
+    """Return a source's content; for a Python file with own modules beside it, a bundle of them all.
 
-    Raises UsageError for a file that cannot be read, and for too many.
+    Raises UsageError for a file that cannot be read, and for too many files.
     """
     try:
         content = source.read_bytes()
@@ -153,7 +156,7 @@ def whole(source: Path) -> bytes:
 
 
 def members(source: Path) -> dict[str, Path]:
-    """Return the files of a hand-in on disk by the names that messages use, the main one first; {} for a single one."""
+    """Return the files of a hand-in on disk by their names in messages, the main file first; {} for a single file."""
     path = source.resolve()
     try:
         found = gathered(path.as_posix(), path.read_bytes(), on_disk) if path.suffix == ".py" else {}
@@ -161,7 +164,7 @@ def members(source: Path) -> dict[str, Path]:
         return {}
     main = next(iter(found), "")
     top = path.parents[main.count("/")]
-    # The main file may have a name that no module has.
+    # The main file's name may be unusable for a module.
     return {name: path if name == main else top / name for name in found} if len(found) > 1 else {}
 
 

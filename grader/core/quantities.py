@@ -1,7 +1,7 @@
-"""Sizes in bytes as people read them, and whole numbers as others wrote them.
+"""Sizes in bytes for people, and whole numbers from untrusted text.
 
-Two sizes are worded elsewhere on purpose: the profiler's table has the words of torch's own (`grader.report.profile`),
-and caches are named as on a command line, "32K" (`grader.study.helpers`).
+Two sizes have other formats on purpose: the profiler's table copies torch's (`grader.report.profile`), and caches are
+named as on a command line, "32K" (`grader.study.helpers`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ MOST_DIGITS = 19
 
 
 def size_text(size_bytes: float) -> str:
-    """10240 -> "10 KiB", for people."""
+    """Return a size for people: 10240 gives "10 KiB"."""
     size = float(size_bytes)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
@@ -21,6 +21,6 @@ def size_text(size_bytes: float) -> str:
 
 
 def whole(text: str) -> int | None:
-    """The number that these ASCII digits write; None for anything else, and for more than MOST_DIGITS of them."""
+    """Return the number that ASCII digits write; None for other text and for more than MOST_DIGITS digits."""
     plain = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
     return int(text) if plain else None

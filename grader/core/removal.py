@@ -1,11 +1,11 @@
-"""Removing a folder that a stranger's code has filled, whatever its depth, names and modes.
+"""Removal of a folder that untrusted code has filled, for any depth, names and modes.
 
-Theory of operation. A folder inside the one to be removed is emptied by moving its own folders up, under fresh names,
-beside it. So no path has more than two parts, three descriptors are open at most, and nothing calls itself: 100,000
-folders one in another cost what as many side by side do. `shutil.rmtree` and `os.walk` call themselves once per level
-before Python 3.13, and paths end at 4096 bytes. Links are removed, never followed.
+Theory of operation. A folder inside the one to be removed is emptied by moving its own folders up beside it, under
+fresh names. So no path has more than two parts, at most three descriptors are open, and nothing recurses. 100,000
+nested folders cost as much as 100,000 side by side. `shutil.rmtree` and `os.walk` recurse once per level before Python
+3.13, and paths end at 4096 bytes. Links are removed, never followed.
 
-Imports nothing of the kit: the process beside a stranger's code (`torch.forkserver`) uses this file too.
+Imports nothing of the kit: the process beside untrusted code (`torch.forkserver`) uses this file too.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import stat
 from collections.abc import Collection, Iterator
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: A fresh name that is taken: by a folder that is not empty, or by something else.
+#: Errors for a new name that is taken: by a folder that is not empty, or by something else.
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Remove a folder with all that is in it, a file or a link. What cannot be removed stays, without a word."""
+    """Remove a folder with all its content, a file or a link. Errors are ignored: what cannot be removed stays."""
     folder, name = os.path.split(os.path.abspath(path))
     with contextlib.suppress(OSError), _closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as outer:
         _remove_in(outer, name)
 
 
 def empty(folder: str | os.PathLike[str], kept: Collection[str] = ()) -> None:
-    """Remove all that is in a folder but what `kept` names by its path, and the folders on the way to that."""
+    """Remove the content of a folder, except the paths in `kept` and the folders that lead to them."""
     with contextlib.suppress(OSError), _closing(os.open(folder, _FOLDER)) as outer:
         for name in os.listdir(outer):
             path = os.path.join(folder, name)
@@ -42,10 +42,10 @@ def empty(folder: str | os.PathLike[str], kept: Collection[str] = ()) -> None:
 
 
 def mount_points() -> list[str]:
-    """Where other file systems lie in this process's tree: what removes a folder must not enter them (Linux only)."""
+    """List the mount points of this process, which a removal must not enter (Linux only; empty elsewhere)."""
     try:
         with open("/proc/self/mountinfo") as listing:
-            # The field is written with octal escapes for white space and the backslash.
+            # White space and backslashes are octal escapes in this field.
             return [
                 line.split()[4]
                 .encode("latin-1")
@@ -75,7 +75,7 @@ def _remove_in(outer: int, name: str) -> None:
 
 
 def _folders_left(folder: int) -> list[str]:
-    """Remove everything but folders; the names of those."""
+    """Remove everything but folders. Return the folders' names."""
     with os.scandir(folder) as listing:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
     for name, is_folder in entries:
@@ -86,14 +86,14 @@ def _folders_left(folder: int) -> list[str]:
 
 
 def _moved_up(inner: int, name: str, top: int, fresh: Iterator[int]) -> str:
-    """Move a folder up beside the one that it lies in; its new name. Raises OSError."""
+    """Move a folder up, beside its parent. Return its new name. Raises OSError."""
     while True:
         new_name = str(next(fresh))
         try:
             try:
                 os.rename(name, new_name, src_dir_fd=inner, dst_dir_fd=top)
             except PermissionError:
-                # To be moved, a folder has to be writable itself.
+                # A folder must be writable itself to be moved.
                 os.chmod(name, 0o700, dir_fd=inner)
                 os.rename(name, new_name, src_dir_fd=inner, dst_dir_fd=top)
             return new_name
@@ -103,7 +103,7 @@ def _moved_up(inner: int, name: str, top: int, fresh: Iterator[int]) -> str:
 
 
 def _open(outer: int, name: str) -> int:
-    """A folder, opened and made writable whatever rights it has given away. Raises OSError."""
+    """Open a folder and make it writable, for any mode that it has. Return the descriptor. Raises OSError."""
     try:
         opened = os.open(name, _FOLDER, dir_fd=outer)
     except PermissionError:

@@ -1,5 +1,5 @@
-"""Results of the evaluator, as small frozen records, and their exit code. Reports are pure functions of
-these."""
+"""Results of the evaluator, as small frozen records, and their exit code. Reports are pure functions of these
+records."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Literal
 
 from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 
-#: `unjudged` is none on the submission: the machine lacks what judging it takes, and its points stay open.
+#: `unjudged` does not judge the submission: the machine lacks a needed tool or device, and the points stay open.
 Verdict = Literal[
     "pass", "wrong", "slow", "crash", "timeout", "compile_error", "missing", "rejected", "unjudged"
 ]
 
 MAP_CELLS = 8
-"""Rows and columns of an error map."""
+"""Rows and columns of an error map, at most."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Where an output is wrong and, as far as its pattern tells, why.
+    """Position of an output's error and, if its pattern shows it, the cause.
 
-    `code` is a stable machine name ("row_range", "not_written", ...); `message` is one to three sentences for
-    the student. Indices are those of the output; None where no single element is meant (a crash, say).
-    `hidden` says of a call that gave no answer whether its input was a hidden case's; None where no call is meant, and
-    in results of a kit that did not record it.
+    `code` is a stable machine name ("row_range", "not_written", ...). `message` is one to three sentences for the
+    student. Indices are those of the output; None if no single element is meant (a crash, say). For a call without an
+    answer, `hidden` says if its input was a hidden case's. It is None if no call is meant, and in results of older
+    kits.
     """
 
     code: str
@@ -40,10 +40,10 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Flag:
-    """Something a person should know of a part. `code` is a stable machine name, `message` one line for people.
+    """Remark on a part that a person should know. `code` is a stable machine name, `message` one line for people.
 
-    `level`: "note" is a fact about the judging (an undecided measurement); "review" is a suspicion, which never
-    changes points by itself; "rejected" is a proved cheat, and the part's verdict says so too.
+    `level`: "note" is a fact about the judging (an undecided measurement). "review" is a suspicion, which never changes
+    points by itself. "rejected" is a proved cheat, which the part's verdict states too.
     """
 
     code: str
@@ -53,12 +53,13 @@ class Flag:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One input on which the kernel was called. `max_error` is max |actual - expected|, absolute.
+    """Result of the kernel on one input. `max_error` is max |actual - expected|, absolute.
 
-    `hidden` cases are in no handout: reports for students show neither their shape nor their diagnosis' numbers.
+    No handout has the `hidden` cases: reports for students show neither their shape nor their diagnosis' numbers.
     `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
-    `error_map` says where of a wrong output elements are wrong: at most MAP_CELLS rows of as many digits, over the rows
-    and columns of the slice with the most wrong ones; 0 where none is wrong, 9 where nearly all are.
+
+    `error_map` locates the wrong elements of an output. It has at most MAP_CELLS rows of as many digits, over the rows
+    and columns of the slice with the most wrong elements. A digit runs from 0 (none wrong) to 9 (nearly all wrong).
     """
 
     name: str
@@ -73,8 +74,11 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class CardClock:
-    """A GPU's SM clock over the timed calls of a part, in MHz. `repeated` counts rounds that were measured again, since
-    the clock changed within them; `slowed_by` names what held it down ("heat", "power limit" ...)."""
+    """A GPU's SM clock over the timed calls of a part, in MHz.
+
+    `repeated` counts rounds that were measured again because the clock changed within them. `slowed_by` names what held
+    the clock down ("heat", "power limit" ...).
+    """
 
     lowest_mhz: int
     highest_mhz: int
@@ -88,8 +92,8 @@ class Timing:
 
     `ratio_interval` holds the true ratio with probability `ratio_confidence`: 0.98, or less after an early pass.
     `clock` is the one that decided: "cpu" or "wall". `verdict` is "pass" or "slow"; `flags` may hold "undecided".
-    `self_ratio` is the reference against itself over the same rounds (1.0 on a fit machine); `fit` says whether it
-    stayed within bounds, and without it `verdict` is always "pass" with the flag "machine_unfit".
+    `self_ratio` is the reference against itself over the same rounds: 1.0 on a fit machine. `fit` is True if it stayed
+    within bounds. If not, `verdict` is always "pass" with the flag "machine_unfit".
     """
 
     reference_ms: float
@@ -113,8 +117,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of one call. Profiler figures are what torch.profiler sees in the scope (the familiar "mem usage");
-    peak figures are the growth of the process's resident high-water mark during a call, less the inputs."""
+    """Memory of one call, in bytes.
+
+    Profiler figures are what torch.profiler sees in the scope (the familiar "mem usage"). Peak figures are the growth
+    of the process's resident high-water mark during a call, less the inputs.
+    """
 
     profiler_bytes: int | None
     reference_profiler_bytes: int | None
@@ -136,8 +143,11 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Standing:
-    """A kernel's place on this machine: how many times as fast as each of these it is, at equal threads, and its share
-    of what `cores` cores do when they do nothing but multiply-adds."""
+    """A kernel's place among others on this machine.
+
+    Each field is its speed as a multiple of that kernel's, at equal threads. `peak_percent` is its share of the peak of
+    `cores` cores that do nothing but multiply-adds.
+    """
 
     naive: float
     reference: float
@@ -163,13 +173,13 @@ class PartResult:
     diagnosis: Diagnosis | None = None
     flags: tuple[Flag, ...] = ()
     output: str = ""
-    """Output that the kernel printed, bounded and made harmless for a terminal."""
+    """Output that the kernel printed, cut to a limit and made harmless for a terminal."""
     frontier: Standing | None = None
-    """None where the time was not measured, or the other kernels were not on this machine (`Lab.ladder`)."""
+    """None if the time was not measured, or the other kernels were not measured on this machine (`Lab.ladder`)."""
     judged_through: str = ""
-    """Of a part whose function is not bound: the id of the part that uses it and decided."""
+    """Id of the part that calls this one's function and decided its verdict; "" unless the function is not bound."""
     waits_for: str = ""
-    """Of an `unjudged` part: the program or device that the machine lacks ("ispc")."""
+    """Program or device that the machine lacks ("ispc"), for an `unjudged` part."""
 
 
 @dataclass(frozen=True)
@@ -184,13 +194,13 @@ class SubmissionResult:
     flags: tuple[Flag, ...] = ()
     max_points: float = 0.0
     inputs_version: int = 1
-    """`inputs_version` of the lab when it was judged; results of before have none: version 1."""
+    """The lab's `inputs_version` at the time of judging; 1 in older results, which do not record it."""
     schema_version: int = field(default=1, init=False)
 
 
 @dataclass(frozen=True)
 class ScoreLine:
-    """One row of a score: a part, or an item that people give points for. `reason` is one line, made for students."""
+    """One row of a score: a part, or an item that people give points for. `reason` is one line for students."""
 
     id: str
     title: str
@@ -201,11 +211,11 @@ class ScoreLine:
 
 @dataclass(frozen=True)
 class Score:
-    """Points of one submission. `earned` is the sum of the lines and `total` what is left of it after `penalty`.
+    """Points of one submission. `earned` is the sum of the lines. `total` is the rest after `penalty`.
 
     `max_points` leaves extra credit out, so `total` may exceed it. `late_days` are the started days that were charged.
     `pending` names the lines that are not final: items without points in manual.csv, parts that were not judged.
-    `waiting` are those of them that this machine could not judge: while there are any, the total is no grade.
+    `waiting` are the parts among them that this machine could not judge. While there are any, the total is not a grade.
     """
 
     lines: tuple[ScoreLine, ...]
@@ -219,7 +229,7 @@ class Score:
 
 
 def exit_code(parts: Iterable[PartResult]) -> int:
-    """Of a run that judged these parts of one submission. What it did wrong counts before what the machine lacks."""
+    """Return the exit code for the parts of one submission. A submission's fault outranks a missing tool."""
     verdicts = {part.verdict for part in parts}
     if verdicts <= {"pass"}:
         return EXIT_PASS

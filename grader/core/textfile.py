@@ -1,4 +1,4 @@
-"""A text file that a person named, read whole and within a limit, with one line for what is wrong with it."""
+"""Reader of a text file that a person named: whole, within a limit, with a one-line error."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from grader.core.quantities import size_text
 
 
 def read(path: Path, most_bytes: int, *, no: str, advice: str) -> str:
-    """A file's UTF-8 text, with its byte order mark if it has one.
+    """Read a file's UTF-8 text, with its byte order mark if it has one.
 
-    Raises UsageError for what is no file, larger than `most_bytes` ("this is no `no`") or no UTF-8 text (`advice`).
+    Raises UsageError if it is not a file, is larger than `most_bytes`, or is not UTF-8 text. The message for a large
+    file names `no`, the kind of file that was expected; the one for other text ends with `advice`.
     """
     try:
         if path.exists() and not path.is_file():

@@ -1,8 +1,8 @@
-"""JSON that the kit has written and others may have changed since: read within limits, into records of known types.
+"""Reader of JSON that the kit wrote and others may have changed: within limits, into records of known types.
 
-`parse` takes no more than a depth and numbers of a size that the kit writes, whatever Python's own reader would bear:
-the depth at which that one fails depends on who calls. `record` makes a dataclass of the values, field by field. Both
-raise ValueError, with the place in words, and nothing else.
+`parse` accepts only the depth and the length of numbers that the kit writes, not all that Python's reader can take: its
+own depth limit depends on the caller. `record` makes a dataclass of the values, field by field. Both raise only
+ValueError, which names the place.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from functools import cache, partial
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 MOST_DEPTH = 32
-"""Lists and objects one in another. The deepest that the kit writes has seven."""
+"""Limit on nested lists and objects. The deepest nesting that the kit writes is seven."""
 MOST_DIGITS = 19
-"""Of a whole number: a count of bytes has as many."""
+"""Limit on the digits of a whole number: a count of bytes has as many."""
 _NO_BRACKETS = bytes(sorted({*range(256)} - {*b"[]{}"}))
 T = TypeVar("T")
 
 
 def parse(data: bytes) -> Any:
-    """The one value that UTF-8 bytes hold. Raises ValueError."""
+    """Parse UTF-8 bytes as one JSON value. Raises ValueError."""
     _refuse_depth(data)
     return json.loads(
         data.decode("utf-8"), parse_int=_whole, parse_float=_fraction, parse_constant=_no_constant
@@ -32,8 +32,8 @@ def parse(data: bytes) -> Any:
 
 
 def _refuse_depth(data: bytes) -> None:
-    # Without escaped characters every quotation mark begins or ends a text: each second piece stands outside of them.
-    # A backslash outside of a text misleads this, but no reader goes on behind it.
+    # Without escaped characters every quotation mark begins or ends a text: each second piece is outside of texts. A
+    # backslash outside of a text breaks this, but no JSON reader accepts one.
     outside = data.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2]
     depth = 0
     for mark in b"".join(outside).translate(None, _NO_BRACKETS):
@@ -62,7 +62,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def record(kind: type[T], value: Any, place: str = "") -> T:
-    """`value` as a dataclass; keys that it does not have are ignored, as those of a later kit. Raises ValueError."""
+    """Convert `value` to a dataclass. Unknown keys, as of a later kit, are ignored. Raises ValueError."""
     try:
         return cast(T, _reader(cast(Any, kind))(value))
     except _Misfit as misfit:
@@ -74,7 +74,7 @@ Reader = Callable[[Any], Any]
 
 
 class _Misfit(Exception):
-    """A value that is not of its type. `path` leads to it: each reader that it passes puts its own step before."""
+    """Error for a value that is not of its type. `path` leads to the value; each reader puts its own step in front."""
 
     def __init__(self, what: str, path: str = "") -> None:
         super().__init__(what)
@@ -83,7 +83,10 @@ class _Misfit(Exception):
 
 @cache
 def _reader(wanted: Any) -> Reader:
-    """What makes a value of this type of one of JSON's. Made once for each type: results have thousands of values."""
+    """Return the function that converts a JSON value to this type.
+
+    Cached per type: results have thousands of values.
+    """
     origin, choices = get_origin(wanted), get_args(wanted)
     if is_dataclass(wanted):
         return _record_reader(cast(type, wanted))
@@ -176,7 +179,7 @@ def _float(value: Any) -> float:
     if type(value) is float:
         return value
     if value is None:
-        return math.nan  # written as null, since JSON has no infinities
+        return math.nan  # non-finite numbers are written as null: JSON has none
     if type(value) is int:
         return float(value)
     raise _Misfit("should be of the kind 'float'")

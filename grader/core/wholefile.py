@@ -1,4 +1,4 @@
-"""A file that is there whole or not at all, whoever may read or interrupt meanwhile."""
+"""Writer of files that are complete or absent, for concurrent readers and after an interruption."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from pathlib import Path
 
 
 def write(path: Path, pieces: Iterable[str], *, encoding: str = "utf-8") -> None:
-    """Write the pieces of a text; as `write_bytes`."""
-    # One encoder for all of them: a byte order mark stands at the beginning alone.
+    """Write the pieces of a text, as `write_bytes` does. Raises OSError."""
+    # One encoder for all pieces: only the beginning of the file gets a byte order mark.
     encoder = codecs.getincrementalencoder(encoding)()
     write_bytes(path, map(encoder.encode, pieces))
 
 
 def write_bytes(path: Path, pieces: Iterable[bytes], *, mode: int | None = None) -> None:
-    """Write the pieces beside `path`, flush them to the disk, then take its place in one step: a link of that name is
-    replaced, not followed. `mode` are its permissions, by default those of any new file. Raises OSError."""
+    """Write the pieces to a file beside `path`, flush it to the disk, and rename it to `path`.
+
+    A link of that name is replaced, not followed. `mode` are the permissions, by default those of any new file. Raises
+    OSError.
+    """
     handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "wb") as file:
@@ -26,7 +29,7 @@ def write_bytes(path: Path, pieces: Iterable[bytes], *, mode: int | None = None)
             file.flush()
             os.fsync(file.fileno())
         if mode is None:
-            # mkstemp makes files for their owner alone; a report is as readable as any other file of this person.
+            # mkstemp makes files for their owner alone; a report should have the usual permissions.
             mask = os.umask(0)
             os.umask(mask)
             mode = 0o666 & ~mask
