@@ -1,4 +1,4 @@
-"""Whole-number expressions over the sizes of a run, as an assignment's arguments and dimensions are written."""
+"""Whole-number expressions over the sizes of a run, used for arguments and dimensions in an assignment."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import lru_cache
 from grader.core.errors import UsageError
 
 LONGEST = 200
-"""Characters of an expression: enough for any dimension, and too few to exhaust the parser's stack."""
+"""Limit in characters: enough for any dimension, too few to exhaust the parser's stack."""
 
 
 def evaluate_int(expression: str, shape: Mapping[str, int]) -> int:
-    """An integer expression of names, + - * // and parentheses. Raises UsageError naming the expression."""
+    """Evaluate an integer expression of names, + - * // and parentheses. Raises UsageError naming the expression."""
     if len(expression) > LONGEST:
         raise UsageError(f"'{expression[:40]}...' is longer than {LONGEST} characters")
     try:
@@ -27,7 +27,7 @@ def evaluate_int(expression: str, shape: Mapping[str, int]) -> int:
 
 @lru_cache(maxsize=512)
 def _parsed(expression: str) -> ast.expr:
-    """An assignment has few expressions, and a run evaluates them for each call."""
+    """Parse an expression, cached: an assignment has few expressions, and a run evaluates them for each call."""
     return ast.parse(expression.strip(), mode="eval").body
 
 
@@ -56,7 +56,10 @@ def names_in(expression: str) -> set[str]:
 
 
 def call_of(expression: str, name: str) -> list[str] | None:
-    """The arguments of `name(...)`, or None when the expression is something else: call_of("zeros(N, 2)", "zeros")."""
+    """Return the arguments of `name(...)`, or None for any other expression.
+
+    "zeros(N, 2)" gives ["N", "2"] for "zeros".
+    """
     text = expression.strip()
     if not (text.startswith(name + "(") and text.endswith(")")):
         return None
@@ -64,7 +67,7 @@ def call_of(expression: str, name: str) -> list[str] | None:
 
 
 def is_number(text: str) -> bool:
-    """Return True if a text is a number that Python writes so: 0.5, 1e-3."""
+    """Return True if a text is a Python number literal, such as 0.5 or 1e-3."""
     try:
         return isinstance(ast.literal_eval(text), int | float)
     except (ValueError, SyntaxError):
@@ -72,5 +75,5 @@ def is_number(text: str) -> bool:
 
 
 def evaluate_float(text: str, shape: Mapping[str, int]) -> float:
-    """A number, or an expression as of `evaluate_int`."""
+    """Evaluate a number literal, or an expression as in `evaluate_int`."""
     return float(ast.literal_eval(text)) if is_number(text) else float(evaluate_int(text, shape))

@@ -1,7 +1,7 @@
-"""Labs: the folders that hold what one assignment alone knows, what the engine asks of them, and how it finds one.
+"""Labs: packages with the code of one assignment, the interface `Lab` they implement, and how the engine finds them.
 
-A lab is a Python package `labs/NAME`. Its `__init__` answers before NumPy is imported: which oracles and distributions
-an assignment file may name. The rest is imported when it is first asked for.
+A lab is a Python package `labs/NAME`. Importing its `__init__` is enough to learn which oracles and distributions an
+assignment file may name. NumPy and the rest of the lab are imported on first use.
 """
 
 from __future__ import annotations
@@ -35,21 +35,24 @@ PACKAGE = "labs"
 
 @dataclass(frozen=True)
 class OracleFacts:
-    """`distributions`: those that give the oracle what it needs. `columns`: for a function that is called once for each
-    row of a table, the kind of each of its columns, "i" for whole numbers and "f" for others."""
+    """Facts about an oracle that are known before it is imported.
+
+    `distributions`: distributions whose inputs the oracle accepts. `columns`: for a function called once per table row,
+    one letter per column of the table ("i" for whole numbers, "f" for others); "" for other functions.
+    """
 
     distributions: tuple[str, ...]
     columns: str = ""
 
     @property
     def timed(self) -> str:
-        """Distribution of the inputs of timed calls."""
+        """Distribution of the inputs of timed calls: "random" if the oracle accepts it, else its first."""
         return "random" if "random" in self.distributions else self.distributions[0]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One study: its table's name and its command line, with the options of a full one or of a first look."""
+    """One study: its table's name, its command line, and the options of a full and of a quick run."""
 
     table: str
     command: str
@@ -62,96 +65,107 @@ class Step:
 
 
 class Ladder(Protocol):
-    """Other kernels that a part's are measured against, from the slowest to the machine's own limit; a module with
-    these functions will do. Parts and assignments are those of `grader.assignment.records`."""
+    """Protocol for other kernels that a part's kernel is compared with, from the slowest to the machine's own limit.
+
+    A module with these functions is enough. Parts and assignments are those of `grader.assignment.records`.
+    """
 
     def standing(self, part: Any, shape: Mapping[str, int], ratio: float) -> Standing | None:
-        """The place of a kernel that takes `ratio` times as long as the part's reference, where the others were
-        measured on this machine before; None elsewhere. Never raises, measures nothing."""
+        """Return the place of a kernel that takes `ratio` times as long as the part's reference.
+
+        Returns None unless the other kernels were measured on this machine before. Never raises, measures nothing.
+        """
 
     def line(self, standing: Standing) -> str:
-        """A place in one line, for a verdict."""
+        """Return a place as one line, for a verdict."""
 
     def shares(self, standing: Standing) -> dict[str, float]:
-        """The other kernels' own shares of the peak, in per cent, by what they are called."""
+        """Return the other kernels' shares of the machine's peak, in per cent, by their names."""
 
     def hint(self, assignment: Any, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
-        """What to type to have a result's timed parts on the ladder, "" where they are or cannot be. `sizes` are the
-        options that asked for the result's shape: another shape's ladder would not do."""
+        """Return the command that places a result's timed parts on the ladder; "" if they are placed or cannot be.
+
+        `sizes` are the command-line options for the result's shape: a ladder holds for one shape only.
+        """
 
 
 class Lab(ABC):
-    """The value of `LAB` in a lab's package."""
+    """Interface of a lab; a lab's package defines one instance as `LAB`."""
 
     inputs_version = 1
-    """Version of the generator of inputs: with one version equal seeds give equal bits on any machine."""
+    """Version of the input generator. With equal versions, equal seeds give equal bits on any machine."""
     oracles: ClassVar[Mapping[str, OracleFacts]]
     options: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Options of the command line by the size that they set: the flag, and what the size is. A size that is missing
+    """Command-line options by the size that they set: the flag, and a description of the size. A size that is missing
     here has a flag of its own name."""
 
     claim = "result == expected result"
-    """What the table of a call under torch's profiler says to be true or false."""
+    """Text before the "True" or "False" that is printed above the profiler's table of a call."""
     denial = "YOUR RESULT IS INCORRECT"
-    """What stands below it where it is false."""
+    """Text printed on the next line if the result is wrong."""
     watched_sizes: ClassVar[Mapping[str, int]] = {}
-    """Sizes of a call under ThreadSanitizer, which makes each access slow; {} for those of a part's largest case."""
+    """Sizes of a call under ThreadSanitizer, which slows accesses down; {} for the sizes of a part's largest case."""
 
     proof_sizes: ClassVar[Mapping[str, int]] = {}
-    """Sizes at which a release proves that its solution is in time, where the assignment's own take long."""
+    """Smaller sizes at which a release checks that its solution is fast enough; {} for the assignment's own sizes."""
 
     studies: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Studies of its own beside the kit's (`grader.study.COMMANDS`), by command: the module with `main`, relative to
-    the lab's package (".studies.sweep"), and what it shows."""
+    """The lab's own studies by command, besides `grader.study.COMMANDS`. Each is the module with `main`, relative to
+    the lab's package (".studies.sweep"), and a description."""
 
     programs: ClassVar[Sequence[str]] = ()
-    """Sources in its folder of programs that its studies run. A handout holds them compiled (`grader.study.helpers`),
-    for they show loops of the solution."""
+    """Sources in the lab's folder of programs, which its studies run. A handout holds them compiled
+    (`grader.study.helpers`), because they contain loops of the solution."""
 
     staff: ClassVar[Sequence[str]] = ()
-    """Files and folders of its own that no handout holds, whoever imports them, besides those of every lab: hidden
-    cases, the reference's sources, known kernels (`kernels.py`), threats."""
+    """The lab's files and folders that no handout holds, even if a module imports them: hidden cases, the reference's
+    sources, known kernels (`kernels.py`), threats. The files left out of every lab come on top."""
 
     tests: ClassVar[tuple[str, ...]] = ()
-    """What a command line may ask to be judged, where that is to be known before any YAML is read: the main lab's."""
+    """Names that the command line accepts as tests. Only the main lab has them: its `--help` then needs no YAML."""
 
     has_demo: ClassVar[bool] = False
     """True if the student's command line has a demo that calls its kernels."""
 
     growth: ClassVar[tuple[str, tuple[int, ...]]] = ("", ())
-    """The size over which memory is looked at, and values for it; without one the first, at its default."""
+    """Size that the memory study varies, and its values. An empty name stands for the first size, at its default."""
 
     @abstractmethod
     def oracle(self, name: str) -> Any:
-        """One of `oracles`: a `grader.judge.oracle.Oracle`."""
+        """Return one of `oracles` as a `grader.judge.oracle.Oracle`."""
 
     @abstractmethod
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
-        """Contiguous inputs by name; the same three give the same bits. Raises UsageError for sizes that it lacks."""
+        """Make contiguous input arrays by name.
+
+        Equal arguments give equal bits. Raises UsageError if a needed size is missing.
+        """
 
     @abstractmethod
     def reference(self) -> Reference:
-        """The kernels that a student's are measured against: those of `torch.labreference`, or its own."""
+        """Return the kernels that a student's are compared with: those of `torch.labreference`, or the lab's own."""
 
     def steps(self) -> Sequence[Step]:
-        """What `study` makes in a row, in the write-up's order; () for the general studies."""
+        """Return the studies that `study` runs in one go, in the write-up's order; () to run the general studies."""
         return ()
 
     def ladder(self) -> Ladder | None:
-        """Kernels of known speed beside the reference, if the lab has any."""
+        """Return kernels of known speed besides the reference, or None."""
         return None
 
     def kernels(self) -> ModuleType | None:
-        """The module `kernels` of the lab's package, which only the staff have: kernels whose verdict is known."""
+        """Return the lab's module `kernels`: kernels with a known verdict. None in a handout."""
         return self._of_staff("kernels")
 
     def threats(self) -> ModuleType | None:
-        """The package `threats` of the lab's, which only the staff have: attempts to cheat or to harm, as submissions,
-        each with how it must end (the main lab's says what it offers)."""
+        """Return the lab's package `threats`: submissions that try to cheat or to do harm, each with its expected end.
+
+        None in a handout. The main lab's package documents its interface.
+        """
         return self._of_staff("threats")
 
     def _of_staff(self, name: str) -> ModuleType | None:
-        """A module of the lab's that no handout has, where it lies in this copy of the kit."""
+        """Import a staff-only module of the lab; None if this copy of the kit does not have it."""
         is_there = (self.folder / f"{name}.py").is_file() or (self.folder / name / "__init__.py").is_file()
         return importlib.import_module(f"{type(self).__module__}.{name}") if is_there else None
 
@@ -164,7 +178,7 @@ class Lab(ABC):
 
 
 def size_options(lab: Lab, names: Iterable[str]) -> list[SizeOption]:
-    """The command line's options for sizes of these names, and for the threads."""
+    """Return the command-line options for these sizes and for the number of threads."""
     found, wanted = [], {*names, "threads"}
     for name in dict.fromkeys((*(name for name in lab.options if name in wanted), *names, "threads")):
         usual = (f"--{name}" if len(name) > 1 else f"-{name}", "OpenMP threads" if name == "threads" else "")
@@ -174,9 +188,9 @@ def size_options(lab: Lab, names: Iterable[str]) -> list[SizeOption]:
 
 
 def assignment_file(folder: Path, staff: bool = False) -> Path:
-    """The assignment that lies in a lab's folder; for the `staff` with the hidden cases, where they are.
+    """Return the assignment file of a lab's folder; for `staff` the one with hidden cases, if there is one.
 
-    The main lab's is the kit's own. Raises UsageError where there is none.
+    The main lab's file is the kit's own. Raises UsageError if the lab has no assignment file.
     """
     public, hidden = folder / "assignment.yaml", folder / "hidden" / "assignment.yaml"
     if folder == LABS / main():
@@ -189,7 +203,7 @@ def assignment_file(folder: Path, staff: bool = False) -> Path:
 
 
 def find(name: str, beside: Iterable[Path] = ()) -> Path:
-    """The folder of the lab of that name: one that a file of `beside` lies in, else the kit's. Raises UsageError."""
+    """Find a lab's folder: one that contains a file of `beside`, else the kit's. Raises UsageError."""
     for file in beside:
         for folder in file.absolute().parents[:2]:
             if folder.name == name and (folder / "__init__.py").is_file():
@@ -198,19 +212,22 @@ def find(name: str, beside: Iterable[Path] = ()) -> Path:
 
 
 def known() -> list[str]:
-    """The kit's own labs, the main one first."""
+    """Return the names of the kit's own labs, the main one first."""
     return [folder.name for folder in folders()]
 
 
 def folders(elsewhere: Path | None = None) -> list[Path]:
-    """The kit's labs, the main one first, and those of a folder `elsewhere`."""
+    """Return the folders of the kit's labs, the main one first, and of the labs in the folder `elsewhere`."""
     own = sorted(LABS.glob("*/__init__.py"), key=lambda path: (path.parent.name != main(), path))
     others = sorted(elsewhere.glob("*/__init__.py")) if elsewhere else []
     return [path.parent for path in (*own, *others)]
 
 
 def named(name: str, elsewhere: Path | None = None) -> Path:
-    """The folder of a lab, in `elsewhere` or the kit's. Raises UsageError, with near names, where there is none."""
+    """Return a lab's folder, in `elsewhere` or in the kit.
+
+    Raises UsageError for an unknown lab, with a similar name.
+    """
     there = {folder.name: folder.absolute() for folder in folders(elsewhere)}
     if name in there:
         return there[name]
@@ -221,17 +238,17 @@ def named(name: str, elsewhere: Path | None = None) -> Path:
 
 
 def master(folder: Path, source: str) -> Path:
-    """The master source of a lab: in its folder, or the kit's where that has none."""
+    """Return the path of a lab's master source: in its folder, else in the kit's root."""
     return folder / source if (folder / source).is_file() else ROOT / source
 
 
 def beside(folder: Path, name: str, usual: Path) -> Path:
-    """A file of a lab's own, or where the main lab has its: the write-up's template, its key."""
+    """Return the path of a lab's own file (write-up template, its key). The main lab falls back to `usual`."""
     return folder / name if (folder / name).is_file() or folder != LABS / main() else usual
 
 
 def deciding(folder: Path) -> list[Path]:
-    """What of a lab outside of the kit can change a verdict: its modules and its reference, none of the tests."""
+    """List the files of an outside lab that can change a verdict: its modules and its reference, no tests."""
     modules = [
         path
         for path in folder.rglob("*.py")
@@ -241,7 +258,7 @@ def deciding(folder: Path) -> list[Path]:
 
 
 def title(folder: Path) -> str:
-    """The first line of what a lab says of itself, without running it."""
+    """Return the first line of the lab's docstring, without importing the lab."""
     import ast
 
     tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
@@ -249,15 +266,15 @@ def title(folder: Path) -> str:
 
 
 def main() -> str:
-    """The lab of an assignment file that names none."""
+    """Return the name of the main lab, used by assignment files that name no lab."""
     return str(importlib.import_module(PACKAGE).MAIN)
 
 
 def module_name(folder: Path) -> str:
-    """The name that a lab's package is imported under.
+    """Return the module name under which a lab's package is imported.
 
-    The kit's own are `labs.NAME`. Another's name ends in a digest of its folder, so that labs of one name from several
-    folders (last year's copy, a colleague's) live in one process without sharing modules.
+    A lab of the kit is `labs.NAME`. The name of another lab ends in a digest of its folder. So labs of one name from
+    several folders (last year's copy, a colleague's) can live in one process without sharing modules.
     """
     if folder.parent == LABS:
         return f"{PACKAGE}.{folder.name}"
@@ -265,7 +282,7 @@ def module_name(folder: Path) -> str:
 
 
 def load(folder: Path) -> Lab:
-    """Return the lab in a folder. Raises UsageError where it cannot be imported, or names itself absolutely."""
+    """Import the lab in a folder. Raises UsageError if that fails, or if its modules import it by absolute name."""
     return _load(folder.resolve())
 
 
@@ -294,7 +311,7 @@ def _load(folder: Path) -> Lab:
 
 
 def _require_relative_imports(folder: Path) -> None:
-    """Raise UsageError for a module of a lab that imports `labs.NAME...`, its own name: that may be another lab's."""
+    """Raise UsageError if a module of a lab imports `labs.NAME...`: that name may belong to another lab."""
     own = f"{PACKAGE}.{folder.name}"
     for path in sorted(folder.rglob("*.py")):
         try:

@@ -1,7 +1,8 @@
-"""Assignment files that extend one another: the handed-out one below, what only the staff may see above it.
+"""Merging of assignment files that extend one another: the handed-out file below, staff-only files above it.
 
-A file with `extends` holds what differs: its lists and single values replace those of the file below, its mappings
-(`limits`, `defaults`, ...) are merged key by key, its parts are merged with the parts of the same id or added.
+A file with `extends` holds only the differences. Its lists and single values replace those of the file below. Its
+mappings (`limits`, `defaults`, ...) are merged key by key. Its parts are merged with the parts of the same id, or
+added.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from grader.core.errors import UsageError
 
 DEEPEST = 8
 STAFF_KEYS = ("seed", "hidden_cases")
-"""Keys that would be given away in a file without `extends`, which is the one that students get."""
+"""Keys refused in a file without `extends`: students get that file."""
 
 
 @dataclass(frozen=True)
 class Layered:
-    """The merged document, the files it was read from (the outermost first), and the digest of their bytes."""
+    """The merged document, its files (the outermost first), and the SHA-256 of their bytes."""
 
     root: Node
     files: tuple[Path, ...]
@@ -32,7 +33,7 @@ class Layered:
 
 
 def read(path: Path) -> Layered:
-    """Read a file and all that it extends. Raises UsageError with file and line."""
+    """Read a file and all files that it extends. Raises UsageError with file and line."""
     files: list[Path] = []
     digest = hashlib.sha256()
     root = _read(path, None, files, digest)
@@ -40,7 +41,7 @@ def read(path: Path) -> Layered:
 
 
 def are_assignments(path: Path) -> bool:
-    """Return True if a file, and each that it extends, is YAML that says of itself that it is an assignment."""
+    """Return True if a file and the files it extends are YAML, and the last one has the keys of an assignment."""
     seen: set[Path] = set()
     while path not in seen and len(seen) < DEEPEST:
         seen.add(path)
@@ -59,7 +60,7 @@ def _below(path: Path, link: Node) -> Path:
 
 
 def _content(path: Path) -> bytes:
-    """Return a file's first MOST_BYTES + 1 bytes. Raises OSError, also for a pipe or a device."""
+    """Read a file's first MOST_BYTES + 1 bytes. Raises OSError, also for a pipe or a device."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "a pipe or a device, and no file")
     with path.open("rb") as file:
@@ -92,7 +93,7 @@ def _read(path: Path, reached: Node | None, files: list[Path], digest: hashlib._
 
 
 def _parts_of(root: Node) -> list[Node]:
-    """The parts as far as they are mappings; what else is wrong with them is told later."""
+    """Return the parts that are mappings. Other mistakes in them are reported later."""
     _, parts = root.entries("the assignment").get("parts", (root, root))
     if not isinstance(parts.node, yaml.SequenceNode):
         return []
@@ -100,7 +101,7 @@ def _parts_of(root: Node) -> list[Node]:
 
 
 def _refuse_unused_lists(root: Node) -> None:
-    """A file's own `..._cases` are lists that its parts refer to; one nobody refers to is a misspelt key."""
+    """Raise UsageError for a `..._cases` list that no part refers to: its key is probably misspelt."""
     used = {id(value.node) for part in _parts_of(root) for _, value in part.entries("a part").values()}
     for key, (at_key, value) in root.entries("the assignment").items():
         if key.endswith("_cases") and key != "hidden_cases" and id(value.node) not in used:

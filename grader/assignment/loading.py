@@ -1,8 +1,7 @@
-"""One assignment, read from YAML: which functions exist, how they are called, judged and paid.
+"""Loading of one assignment from YAML: its functions, and how they are called, judged and paid.
 
-What is particular to an assignment stands in its file and in its lab (`grader.assignment.labs`).
-`docs/assignment-format.md` says what each key means; `SCHEMA` below is what is accepted, and a test holds the two
-together.
+The particulars of an assignment are in its file and in its lab (`grader.assignment.labs`). `docs/assignment-format.md`
+documents each key. `SCHEMA` below lists the accepted keys; a test compares the two.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from grader.core.seeds import derive
 
 LARGEST_SEED = (1 << 63) - 1
 THREADS = "threads"
-"""A size that every assignment has, because the evaluator itself uses it."""
+"""A size that every assignment must have, because the evaluator itself uses it."""
 LONGEST_LABEL = 48
-"""The profiler cuts names at 60 characters, and "REFERENCE - " stands before the label."""
+"""Limit in characters: the profiler cuts names at 60, and "REFERENCE - " precedes the label."""
 CALLED_AGAIN = ("timed call", "profiled call")
-"""Names the judge gives to further calls, which no case may have."""
+"""Names that the judge gives to further calls; no case may have one of them."""
 
 ASSIGNMENT_KEYS = Keys(
     "the assignment",
@@ -56,9 +55,9 @@ PART_KEYS = Keys(
     ),
 )  # fmt: skip
 OUTPUT_KEYS = Keys("an output", ("dims",), ("dtype",))
-#: Of tensors that are returned or written, the usual one first.
+#: Types of returned or written tensors; the first is the default.
 DTYPES = ("float32", "float64", "int32", "int64")
-#: Of an output of a kernel for a GPU; "like" is the type of the case's `precision`.
+#: Types of a GPU kernel's outputs; "like" is the type of the case's `precision`.
 DEVICE_DTYPES = ("float32", "like", *partkeys.INPUT_DTYPES[1:])
 SCHEMA = (
     ASSIGNMENT_KEYS, LIMITS_KEYS, CASE_KEYS, PART_KEYS, OUTPUT_KEYS,
@@ -68,9 +67,9 @@ SCHEMA = (
 
 
 def load(path: Path, seed: int | None = None) -> Assignment:
-    """Read and check an assignment file and what it extends; `seed` takes the place of the file's own.
+    """Read and check an assignment file and the files that it extends. `seed` overrides the file's own.
 
-    Raises UsageError with file, line and key for whatever is wrong with it.
+    Raises UsageError with file, line and key for any mistake.
     """
     document = layers.read(path)
     reader = _Reader(document.root, seed, document.files)
@@ -85,7 +84,7 @@ def load(path: Path, seed: int | None = None) -> Assignment:
 
 
 class _Reader:
-    """Reads one merged document; what all parts share is read first and kept."""
+    """Reader of one merged document. The keys shared by all parts are read first and kept."""
 
     def __init__(self, root: Node, seed: int | None, files: Sequence[Path]) -> None:
         anchors = [key for key in root.entries("the assignment") if key.endswith("_cases")]
@@ -164,7 +163,7 @@ class _Reader:
             raise node.fail(str(error)) from error
 
     def sizes(self, node: Node, what: str) -> Shape:
-        """Sizes by name, each at least its minimum, which is 1 where `minima` has none."""
+        """Read sizes by name. Each must be at least its minimum, which is 1 unless `minima` has another."""
         return _sizes(node, what, lambda name: self.minima.get(name, 1))
 
     def _maxima(self) -> Shape:
@@ -207,7 +206,10 @@ class _Reader:
         )
 
     def cases(self, keys: Mapping[str, Node], part: Node, distributions: Sequence[str]) -> tuple[Case, ...]:
-        """A part's own cases or the common ones, then its own hidden cases or those that go with the common ones."""
+        """Read a part's cases: its own or the common ones, then its own hidden cases or the common hidden ones.
+
+        A part with its own public cases does not get the common hidden ones.
+        """
         lists = [(keys.get("cases") or self.top.get("cases"), False)]
         common = None if "cases" in keys else self.top.get("hidden_cases")
         lists.append((keys.get("hidden_cases") or common, True))
@@ -336,7 +338,7 @@ class _Reader:
         return found
 
     def outputs(self, node: Node, on_device: bool = False) -> dict[str, Output]:
-        """Tensors that are written, by name: a list of dimensions, or a mapping of `dims` and `dtype`."""
+        """Read the tensors that are written, by name: a list of dimensions, or a mapping of `dims` and `dtype`."""
         found = {}
         for name, (at_name, value) in node.entries("outputs").items():
             at_name.text("outputs", r"[A-Za-z_]\w*", "names of outputs")
@@ -373,7 +375,7 @@ class _Reader:
         return text
 
     def dims(self, node: Node, what: str) -> tuple[str, ...]:
-        """Dimensions of a tensor: expressions that are at least 1 in the default shape."""
+        """Read a tensor's dimensions: expressions that are at least 1 in the default shape."""
         dims = tuple(item.expression(what) for item in node.items(what, 8))
         if not dims:
             raise node.fail(f"{what} should have at least one dimension")
@@ -391,7 +393,7 @@ class _Reader:
 
 
 _SEEDED_CASE_KEYS = Keys(CASE_KEYS.what, ("name", "distribution"), ("seed", "shape", "weight"))
-"""Of a hidden case in a file with a seed."""
+"""Keys of a hidden case in a file with a seed."""
 
 
 def _sizes(node: Node, what: str, low: Callable[[str], int]) -> Shape:

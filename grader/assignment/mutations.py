@@ -1,7 +1,7 @@
-"""Wrong kernels and right variants, each made from the master source by one named edit of one function.
+"""Mutations: wrong kernels and correct variants, each made from the master source by one named edit of one function.
 
-An edit replaces text that must occur in its function as often as it says, so a change of the master that a mutation
-no longer fits is an error, never a mutation that silently does nothing.
+An edit states how often the text to be replaced must occur. If the master changes and the mutation no longer fits, that
+is an error; the mutation never silently does nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from grader.assignment.records import Assignment, Part
 
-#: The starter's lines are comments in the master; without them a text is found in the solution alone.
+#: Starter lines are comments in the master. They are removed, so that an edit's text matches the solution only.
 _STARTER = re.compile(r"^ *(//|#) BEGIN STARTER\n.*?\1 END STARTER\n", re.DOTALL | re.MULTILINE)
-#: Where a function of Python's ends: at the next line that begins in the first column, but for the bracket that closes
-#: its arguments.
+#: End of a Python function: the next line that begins in the first column. A closing bracket of its arguments does not
+#: count.
 _OUTSIDE = re.compile(r"^[^\s)]", re.MULTILINE)
 
 _BINDINGS = "PYBIND11_MODULE"
@@ -27,9 +27,12 @@ Edit = tuple[str, str] | tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Mutation:
-    """`codes`: the diagnoses that name this bug; empty when none is expected to (it must be rejected all the same).
-    `says`: what the message must hold besides, to name this bug and no other with that code. `body`: the solution as a
-    whole, in place of edits."""
+    """One planted bug or correct variant.
+
+    `codes`: diagnoses that name the bug. Empty if no diagnosis needs to name it; the kernel must be rejected all the
+    same. `says`: a text that the message must contain, to name this bug and no other with that code. `body`: the whole
+    solution, in place of edits.
+    """
 
     name: str
     part: str
@@ -40,20 +43,22 @@ class Mutation:
 
 
 def edited(source: str, mutation: Mutation) -> str:
-    """The source with a mutation's edits made anywhere in it. Raises ValueError where a text does not occur."""
+    """Return the source with a mutation's edits made anywhere in it. Raises ValueError if a text does not occur."""
     return mutated(without_starter(source), mutation)
 
 
 def applied(source: str, functions: Mapping[str, str | Sequence[str]], mutations: Iterable[Mutation]) -> str:
-    """The source with mutations of different parts made, each within its part's functions alone; `functions` are their
-    names by part, one or several (a kernel and what launches it). Raises ValueError where a text or a function does not
-    occur."""
+    """Apply mutations of different parts, each within its part's functions only.
+
+    `functions` maps a part to the name of its function, or to several names (a kernel and its launcher). Returns the
+    edited source. Raises ValueError if a text or a function does not occur.
+    """
     source = without_starter(source)
     for mutation in mutations:
         names = functions[mutation.part]
         names = (names,) if isinstance(names, str) else names
         spans = sorted(place(source, name) for name in dict.fromkeys(names))
-        # No text of an edit holds it, so that none reaches from one function into the next.
+        # The separator occurs in no edit, so no edit can match across two functions.
         texts = mutated(_BETWEEN.join(source[start:end] for start, end in spans), mutation).split(_BETWEEN)
         for (start, end), text in zip(reversed(spans), reversed(texts), strict=True):
             source = source[:start] + text + source[end:]
@@ -63,9 +68,10 @@ def applied(source: str, functions: Mapping[str, str | Sequence[str]], mutations
 def side_by_side(
     source: str, functions: Mapping[str, str], mutations: Sequence[Mutation], dropped: Sequence[str] = ()
 ) -> str:
-    """One source with a function `variant(k)` for the k-th mutation, since each compile costs a second of its own.
+    """Return one source with a function `variant(k)` for the k-th mutation: each compilation costs about a second.
 
-    `dropped` are parts whose unchanged functions no other one calls: they are left out. Raises ValueError as `applied`.
+    `dropped` are parts whose unchanged functions no other function calls: they are left out. Raises ValueError as
+    `applied` does.
     """
     source = without_starter(source)
     variants, table = "", ""
@@ -74,7 +80,7 @@ def side_by_side(
         text = mutated(source[start:end], mutation)
         variants += "\n" + text.replace(f" {functions[mutation.part]}(", f" {variant(number)}(", 1)
         table += f'    m.def("{variant(number)}", &{variant(number)});\n'
-    # What is left stays bound, for oracles that ask for further calls.
+    # The remaining functions stay bound, for oracles that make further calls.
     kept = [function for part, function in functions.items() if part not in dropped]
     table += "".join(f'    m.def("{name}", &{name});\n' for name in dict.fromkeys(kept))
     for part in dropped:
@@ -85,13 +91,13 @@ def side_by_side(
 
 
 def variant(number: int) -> str:
-    """The name of a function, and of a part, in `side_by_side`."""
+    """Return the name of the function, and of the part, for a mutation in `side_by_side`."""
     return f"variant{number}"
 
 
 def parts_of(assignment: Assignment, mutations: Sequence[Mutation]) -> tuple[Part, ...]:
-    """Return the parts to judge in a source that `side_by_side` made: a part for each mutation, in order."""
-    # A part judged through another one would be judged by a kernel that has a bug of its own.
+    """Return the parts to judge in a source made by `side_by_side`: one part per mutation, in order."""
+    # A stand-in has a mutation of its own, so each part is judged by itself.
     return tuple(
         replace(assignment.part(mutation.part), id=variant(number), function=variant(number), stands_in=None)
         for number, mutation in enumerate(mutations)
@@ -99,14 +105,16 @@ def parts_of(assignment: Assignment, mutations: Sequence[Mutation]) -> tuple[Par
 
 
 def functions_of(assignment: Assignment) -> dict[str, str]:
-    """The names of the functions that students write, by part."""
+    """Return the names of the functions that students write, by part."""
     return {part.id: part.function for part in assignment.parts if part.function is not None}
 
 
 def place(source: str, function: str) -> tuple[int, int]:
-    """Where a function is defined: from the beginning of the line that declares it to the brace that closes it, alone
-    on its line; in Python with its decorators, up to the next line that begins in the first column. Raises ValueError
-    where there is none."""
+    """Return the span (start, end) of a function's definition in the source.
+
+    C++: from the start of its first line through the closing brace, which stands alone on its line. Python: from its
+    decorators to the next line that begins in the first column. Raises ValueError for an unknown function.
+    """
     in_python = re.search(rf"^(?:@.*\n)*def {re.escape(function)}\(", source, re.MULTILINE)
     if in_python is not None:
         outside = _OUTSIDE.search(source, in_python.end())
@@ -122,7 +130,7 @@ def without_starter(source: str) -> str:
 
 
 def mutated(text: str, mutation: Mutation) -> str:
-    """The text of one function with the mutation made."""
+    """Return the text of one function with the mutation made. Raises ValueError if the mutation does not fit."""
     if mutation.body is not None:
         text = _with_body(text, mutation)
     for old, new, *times in mutation.edits:

@@ -1,4 +1,4 @@
-"""The command line's options for sizes, which follow from the assignment that it names."""
+"""Command-line options for sizes, as defined by the assignment that the command line names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ MAIN_SOURCE = "module.cpp"
 
 
 def chosen_options(arguments: list[str]) -> list[SizeOption]:
-    """Those of the assignment that `--config` names, else of the main lab. Raises UsageError for a bad assignment."""
+    """Return the size options of the assignment that `--config` names, else of the main lab.
+
+    Raises UsageError for a bad assignment.
+    """
     config = _config(arguments)
     if config is None and (options := _main_lab().options):
         # Reading YAML takes time, and --help should not.
@@ -27,8 +30,11 @@ def chosen_options(arguments: list[str]) -> list[SizeOption]:
 
 
 def chosen_tests(arguments: Sequence[str]) -> tuple[Sequence[str], str]:
-    """What can be judged of the assignment that `--config` names, else of the main lab, and what its file is called.
-    Raises UsageError for a bad assignment."""
+    """Return the names of the tests and of the source file.
+
+    They are those of the assignment that `--config` names, else of the main lab. Raises UsageError for a bad
+    assignment.
+    """
     config = _config(arguments)
     if config is None and _main_lab().tests:
         return _main_lab().tests, MAIN_SOURCE
@@ -37,7 +43,10 @@ def chosen_tests(arguments: Sequence[str]) -> tuple[Sequence[str], str]:
 
 
 def chosen_lab(arguments: Sequence[str]) -> labs.Lab:
-    """Return the assignment that `--config` names, else the main one. Raises UsageError for a bad assignment."""
+    """Return the lab of the assignment that `--config` names, else the main lab.
+
+    Raises UsageError for a bad assignment.
+    """
     config = _config(arguments)
     return _main_lab() if config is None else _read(config).lab
 
@@ -51,7 +60,7 @@ def _read(config: Path) -> Assignment:
 
 @functools.lru_cache(maxsize=1)
 def _read_once(config: Path, modified_ns: int) -> Assignment:
-    """A command line asks three things of one file."""
+    """Read an assignment file once: a command line needs it up to three times."""
     from grader.assignment.loading import load
 
     return load(config)
@@ -68,7 +77,7 @@ def _main_lab() -> labs.Lab:
 
 
 def lab_as_config(arguments: Sequence[str]) -> list[str]:
-    """A staff's command line with `--lab NAME` (and `--labs DIR`) told as `--config FILE`. Raises UsageError."""
+    """Replace `--lab NAME` (and `--labs DIR`) on a staff's command line with `--config FILE`. Raises UsageError."""
     early = Parser(add_help=False, allow_abbrev=False)
     early.add_argument("--lab")
     early.add_argument("--labs", type=Path)

@@ -1,4 +1,4 @@
-"""Keys of a part that stand by themselves: its name, its time rule, its stand-in, and how its kernels run on a GPU."""
+"""Readers for the keys of a part that stand by themselves: its names, time rule, stand-in and GPU properties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INPUT_DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
 
 
 def backend(keys: Mapping[str, Node]) -> Backend | None:
-    """The language of a part's kernels, or of all parts that name none; None where nothing is said."""
+    """Return the language of a part's kernels, or the assignment's default language; None if `backend` is not set."""
     if "backend" not in keys:
         return None
     return keys["backend"].choice("backend", get_args(Backend))  # type: ignore[return-value]
@@ -31,8 +31,10 @@ def device_call(
     outputs: Mapping[str, Output],
     argument: Callable[[Node], str],
 ) -> DeviceCall | None:
-    """What a part has besides if its kernels run on a GPU. `inputs` are the nodes of its inputs, by name; `argument`
-    reads and checks one argument."""
+    """Read the GPU properties of a part; None for a part in C++.
+
+    `inputs` are the nodes of its inputs, by name. `argument` reads and checks one argument. Raises UsageError.
+    """
     returned = tuple(name for name in outputs if name not in arguments)
     if language == "cpp":
         for key in ("autograd", "library_operators"):
@@ -86,7 +88,7 @@ def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node],
 
 
 def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:
-    """The part's names on the command line, in C++ and in torch."""
+    """Read the part's names: on the command line, in C++ and in torch."""
     is_torch = "torch_function" in keys
     if "keywords" in keys and not is_torch:
         raise keys["keywords"].fail("'keywords' are for a torch_function: C++ functions take arguments")

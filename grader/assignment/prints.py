@@ -1,8 +1,8 @@
-"""Digests of an assignment, of everything that decides a part's verdict: its call, its timing, its cases.
+"""Digests of everything in an assignment that decides a part's verdict: its call, its timing, its cases.
 
-What an assignment pays is in none of them: points, bands of time, credit, weights, lateness and titles say what a
-verdict is worth, and change none. So a class is scored anew without running anything when only they differ, and only a
-new case is called when one was added (`grader.judge.again`).
+No digest covers the pay: points, bands of time, credit, weights, lateness and titles set a verdict's worth and do not
+change it. If only they differ, a class is scored anew without running anything. If a case was added, only that case is
+called (`grader.judge.again`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from typing import Any
 from grader.assignment import labs
 from grader.assignment.records import Assignment, Case, Part
 
-#: Fields of a part that no verdict depends on, or that have a digest of their own.
+#: Fields of a part that no verdict depends on, and fields that have a digest of their own.
 PAID = ("title", "points", "points_if_slow", "time_bands", "case_credit")
 APART = ("cases", "time", "command")
 
 
 @dataclass(frozen=True)
 class PartPrints:
-    """Digests of one part. `calling` is all that every call depends on, the assignment's sizes and limits and a lab
-    outside of the kit included; `timing` is "" where no time is taken; `cases` are by name. `through`: of the part
-    that judges this one where its function is not bound."""
+    """Digests of one part.
+
+    `calling` covers all that every call depends on: the part, the assignment's sizes and limits, and a lab outside of
+    the kit. `timing` is "" if the part is not timed. `cases` are by name. `through` is the digest of the part that
+    judges this one if its function is not bound, else "".
+    """
 
     calling: str
     timing: str = ""
@@ -34,7 +37,7 @@ class PartPrints:
 
 
 def of_parts(assignment: Assignment) -> dict[str, PartPrints]:
-    """The digests of each part that earns points, by its id."""
+    """Return the digests of each part that earns points, by its id."""
     common = _common(assignment)
     return {part.id: _of_part(assignment, part, common) for part in assignment.select("all")}
 
@@ -54,7 +57,10 @@ def _of_part(assignment: Assignment, part: Part, common: str) -> PartPrints:
 
 
 def _common(assignment: Assignment) -> str:
-    """Digest of everything that all parts share. The kit's own labs are part of the kit."""
+    """Return the digest of everything that all parts share.
+
+    The kit's own labs are left out: the kit has its own digest.
+    """
     lab = assignment.lab_folder
     outside = [] if lab.parent == labs.LABS else [path.read_bytes().hex() for path in labs.deciding(lab)]
     return _digest(

@@ -1,4 +1,4 @@
-"""What the engine asks of a lab's reference: the same kernels for either kind of runner, and what is handed out."""
+"""Interface of a lab's reference: the kernels that the runners load, and the files that a handout holds."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
-#: What can be built of a reference, and read by nobody who is handed the rest.
+#: Suffixes of a reference's source files, which no handout may hold.
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".ispc", ".ptx", ".s")
 Platform = tuple[str, str]
-"""Names of the platform by `platform.system()` and `platform.machine()`."""
+"""A platform, as `platform.system()` and `platform.machine()` name it."""
 
 
 class Reference(Protocol):
-    """Kernels that a student's are measured against, each under the name that a part's `reference` gives.
+    """Kernels that a student's are compared with, each under the name that a part's `reference` gives.
 
-    All raise KitError when something cannot be built, and in a handout when it holds nothing for this platform.
+    All methods raise KitError if something cannot be built, or if a handout holds nothing for this platform.
     """
 
     def program(self) -> Path:
-        """They as a program of the native runner, from the cache where it is known."""
+        """Return the kernels as a program of the native runner, from the cache if it is there."""
 
     def for_torch(self) -> tuple[Literal["raw", "student"], Path] | None:
-        """What a process with torch is to load, and how: a library with a C ABI ("raw") or an object as a student's.
-        None where there is none, in a handout without sources say."""
+        """Return the kind and path of the file that a process with torch loads.
+
+        "raw" is a library with a C ABI; "student" is an object like a student's. None without such a file, for example
+        in a handout without sources.
+        """
 
     def sources(self) -> list[Path]:
-        """What nobody who is handed the rest may read; empty in a handout."""
+        """List the source files that a handout leaves out; empty in a handout."""
 
     def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
-        """Objects for a handout, made in `folder`, by their path in the kit. `compilers` make code for a platform
-        each, this one's among them."""
+        """Compile objects for a handout into `folder`. Return them by their path in the kit.
+
+        `compilers` maps each platform, this one included, to a compiler for it.
+        """

@@ -1,14 +1,14 @@
-"""Solution regions of a master source: what the staff see and the students do not.
+"""Solution regions of a master source: the lines that the staff see and the students do not.
 
 A master holds lines that consist of nothing but one of these markers (and white space):
 
-    // BEGIN SOLUTION      lines of the staff's solution, left out of the starter
+    // BEGIN SOLUTION      lines of the staff's solution, left out of the starter;
     // END SOLUTION
-    // BEGIN STARTER       lines of the starter, each commented out so that the master compiles without them
+    // BEGIN STARTER       lines of the starter, commented out so that the master compiles without them.
     // END STARTER
 
-In Python `#` stands for `//`. Regions neither nest nor overlap. That one master gives the handout is the idea of
-nbgrader and otter.
+In Python `#` stands for `//`. Regions neither nest nor overlap. The idea of making the handout from one master comes
+from nbgrader and otter.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from grader.core.errors import UsageError
 _MARKER = re.compile(r"\s*(?://|#)\s*(BEGIN|END)\s+(SOLUTION|STARTER)\s*")
 _MARKER_LIKE = re.compile(r"(?://|#)\s*(BEGIN|END)[\s_-]+(SOLUTION|STARTER)", re.IGNORECASE)
 _IN_PYTHON = re.compile(r"^\s*#\s*BEGIN\s+(?:SOLUTION|STARTER)\s*$", re.MULTILINE)
-#: A line of the starter by what begins a comment.
+#: A commented-out line of the starter, by the sign that begins a comment.
 _COMMENTED = {sign: re.compile(rf"(\s*){sign}(?: (.*)|)") for sign in ("//", "#")}
 
 
 def strip_solution(text: str) -> str:
-    """The starter made from a master source: solutions gone, starter lines uncommented, markers gone.
+    """Return the starter made from a master source: no solutions, starter lines uncommented, no markers.
 
-    An uncommented line loses one `// ` (or `# `) and keeps its indentation; a bare `//` becomes an empty line. A text
-    without markers comes back unchanged. Raises UsageError, naming the line, for a marker without a partner,
-    inside another region or on a line with code, and for a starter line that is not a comment.
+    An uncommented line loses one `// ` (or `# `) and keeps its indentation. A bare `//` becomes an empty line. A text
+    without markers is returned unchanged.
+
+    Raises:
+        UsageError: a marker has no partner, is inside another region or shares its line with code.
+            Also for a starter line that is not a comment. The message names the line.
     """
     starter: list[str] = []
     sign = "#" if _IN_PYTHON.search(text) else "//"
@@ -43,9 +46,9 @@ def strip_solution(text: str) -> str:
 
 
 def lines(text: str) -> Iterator[tuple[int, str, str | None]]:
-    """(number, line, region) of each line that is no marker; the region is "SOLUTION", "STARTER" or None.
+    """Yield (number, line, region) for each line that is not a marker; the region is "SOLUTION", "STARTER" or None.
 
-    Raises what `strip_solution` does.
+    Raises UsageError for misplaced markers, as `strip_solution` does.
     """
     region: str | None = None
     opened_at = 0

@@ -1,4 +1,4 @@
-"""Points of an assignment: bands of time, points that people give, lateness. Records, and their reading from YAML."""
+"""Points of an assignment: bands of time, points given by people, lateness. Records, and their reading from YAML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grader.assignment.yamlnode import Keys, Node
 
 ID_PATTERN, ID_WORDS = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "letters, digits, _ . and -"
 DESCRIPTIVE_COLUMNS = ("name", "email", "comment")
-"""Columns of a table of points that are there for its reader; nobody's item may be called so."""
+"""Columns of a points table that are only for its reader; no manual item may have such a name."""
 _RESERVED = ("id", "all", "total", *DESCRIPTIVE_COLUMNS)
 
 TIME_BAND_KEYS = Keys("a time band", ("share",), ("up_to",))
@@ -24,9 +24,9 @@ PER_DAY_KEYS = Keys("per_day", (), ("share", "points"))
 class TimeRule:
     clock: Literal["cpu", "wall"]
     threads: int | None
-    """Threads of a timed call; None means as many as the run's `threads`."""
+    """Threads of a timed call; None means the run's `threads`."""
     cores: int | None
-    """A timed call of either side may use so many cores; None means all of the machine's."""
+    """Cores that a timed call may use, for student and reference alike; None means all of the machine's."""
     allowance_ratio: float = 1.10
     allowance_ms: float = 15.0
     graded: bool = True
@@ -34,7 +34,8 @@ class TimeRule:
 
 @dataclass(frozen=True)
 class TimeBand:
-    """A right but slow kernel earns `share` of its points while its time ratio is at most `up_to`; None: any ratio."""
+    """A correct but slow kernel earns `share` of its points if its time ratio is at most `up_to`; None sets no
+    limit."""
 
     up_to: float | None
     share: float
@@ -42,7 +43,7 @@ class TimeBand:
 
 @dataclass(frozen=True)
 class ManualItem:
-    """Points that a person gives, from 0 to `points`. `extra` ones do not count among the points to be had."""
+    """Points that a person gives, from 0 to `points`. `extra` items are extra credit: they do not raise the maximum."""
 
     id: str
     title: str
@@ -52,10 +53,11 @@ class ManualItem:
 
 @dataclass(frozen=True)
 class LateRule:
-    """Penalty for lateness. A day is charged as soon as it starts; the first one starts when the grace ends.
+    """Penalty for lateness. A day is charged as soon as it starts; the first one starts when the grace period ends.
 
-    One of `share_per_day` (of what was earned) and `points_per_day` is set. After `cap_days` the penalty stays as it is
-    ("max_penalty") or takes everything ("zero"). Without `due` nothing is late but what Gradescope says is.
+    One of `share_per_day` (of the earned points) and `points_per_day` is set. After `cap_days` the penalty stays as it
+    is ("max_penalty") or takes everything ("zero"). Without `due`, only submissions that Gradescope marks late are
+    late.
     """
 
     due: datetime | None
@@ -74,7 +76,7 @@ def read_id(node: Node, what: str) -> str:
 
 
 def read_time_bands(node: Node, allowance_ratio: float) -> tuple[TimeBand, ...]:
-    """Bands from fast to slow. Raises UsageError where one can never be reached or pays more than a faster one."""
+    """Read bands from fast to slow. Raises UsageError if a band can never be reached or pays more than a faster one."""
     bands: list[TimeBand] = []
     entries = node.items("time_bands", 50)
     for entry in entries:
@@ -100,7 +102,7 @@ def read_time_bands(node: Node, allowance_ratio: float) -> tuple[TimeBand, ...]:
 
 
 def read_manual_items(node: Node, taken: set[str]) -> tuple[ManualItem, ...]:
-    """Items in order; `taken` are the ids of the parts, which share their name space with them."""
+    """Read the manual items in order. `taken` are the ids of the parts, which no item may have."""
     items: list[ManualItem] = []
     for entry in node.items("manual"):
         keys = entry.mapping(MANUAL_KEYS)
@@ -138,7 +140,7 @@ def read_late(node: Node) -> LateRule:
 
 
 def read_payment(keys: Mapping[str, Node], part_id: str, time: TimeRule | None) -> dict[str, Any]:
-    """Points and partial credit. A right kernel, however slow, may not earn less than a wrong one could."""
+    """Read points and partial credit. Raises UsageError if a wrong kernel could earn more than a slow one."""
     points = keys["points"].number("points", 0.0, 10_000)
     for key in ("time_bands", "points_if_slow"):
         if key in keys and not (time and time.graded):

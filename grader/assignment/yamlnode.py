@@ -1,8 +1,8 @@
-"""YAML read with a finger on the line: every value knows where it stands, and says so when it is not as it should be.
+"""YAML nodes with their position: every value knows its file and line, and names them if it is malformed.
 
-Only the node graph is built and nothing is ever constructed from it, so tags run no code and aliases that refer to
-aliases (the "billion laughs") cost nothing. YAML's surprises are refused in words: repeated keys, merge keys, numbers
-in base 8, 16 or 60, `no` where text is meant, not-a-number.
+Only the node graph is built and no object is ever constructed from it. So tags run no code, and aliases of aliases (the
+"billion laughs") cost nothing. YAML's surprises are refused with a message: repeated keys, merge keys, numbers in base
+8, 16 or 60, `no` in place of text, not-a-number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from grader.core.quantities import size_text
 
 MOST_BYTES = 1 << 20
 MOST_INDENTED, MOST_OPENED = 200, 400
-"""Columns of indentation, and lists and mappings that begin within a line: up to which libyaml reads, by recursion."""
+"""Limits within which libyaml, which reads by recursion, is used: columns of indentation, and lists and mappings that
+begin within a line."""
 _TAG = "tag:yaml.org,2002:"
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,18})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})?(\.\d{0,18})?([eE][-+]?\d{1,2})?")
@@ -31,7 +32,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})?(\.\d{0,18})?([eE][-+]?\d{1,2})?")
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one kind of mapping. `what` is what messages call it, with its article."""
+    """The keys of one kind of mapping. `what` is its name in messages, with its article."""
 
     what: str
     required: tuple[str, ...] = ()
@@ -43,9 +44,9 @@ class Keys:
 
 
 class Node:
-    """A YAML value that knows its file and line, so that a mistake is told where it stands.
+    """A YAML value that knows its file and line, so that an error can name them.
 
-    Every reading method takes what the value is called in a message, and raises UsageError with file and line.
+    Every reading method takes the value's name for messages, and raises UsageError with file and line.
     """
 
     def __init__(self, node: yaml.Node) -> None:
@@ -56,7 +57,7 @@ class Node:
         return UsageError(f"{mark.name}:{mark.line + 1}: {message}")
 
     def shown(self) -> str:
-        """The value as a message quotes it: short, and on one line."""
+        """Return the value as a message quotes it: short, and on one line."""
         if isinstance(self.node, yaml.SequenceNode):
             return "a list"
         if isinstance(self.node, yaml.MappingNode):
@@ -77,7 +78,7 @@ class Node:
         return isinstance(self.node, yaml.MappingNode)
 
     def entries(self, what: str) -> dict[str, tuple[Node, Node]]:
-        """Key and value nodes by the key's text, in order."""
+        """Return the key and value nodes by the key's text, in order. Raises UsageError for repeated keys."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.fail(f"{what} should be a mapping of keys to values, not {self.shown()}")
         found: dict[str, tuple[Node, Node]] = {}
@@ -94,7 +95,7 @@ class Node:
         return found
 
     def mapping(self, keys: Keys, also: Sequence[str] = ()) -> dict[str, Node]:
-        """The values by key; unknown, missing and repeated keys are told by name and line."""
+        """Return the values by key. Raises UsageError for an unknown, missing or repeated key."""
         items: dict[str, Node] = {}
         known = (*keys.all, *also)
         for key, (at_key, value) in self.entries(keys.what).items():
@@ -126,7 +127,7 @@ class Node:
         return self.node.value
 
     def text(self, what: str, pattern: str = r".+", wanted: str = "one line of text") -> str:
-        """Text that matches the pattern as a whole."""
+        """Return text that matches the whole pattern."""
         value = self._raw(what, wanted, "str")
         if not re.fullmatch(pattern, value) or len(value) > 4000 or not value.strip():
             raise self.fail(f"{what} should be {wanted}, not {self.shown()}")
@@ -173,11 +174,11 @@ class Node:
         return value
 
     def expression(self, what: str) -> str:
-        """A name, a number or an arithmetic expression, as text that nobody has evaluated yet."""
+        """Return a name, a number or an arithmetic expression as text, not evaluated."""
         return self._raw(what, "a name, a whole number or an expression", "str", "int")
 
     def moment(self, what: str) -> datetime:
-        """A date with time and zone, such as 2026-11-14T23:59:00-08:00."""
+        """Return a date with time and zone, such as 2026-11-14T23:59:00-08:00."""
         wanted = "a date with time and zone such as 2026-11-14T23:59:00-08:00"
         value = self._raw(what, wanted, "str", "timestamp")
         try:
@@ -189,7 +190,7 @@ class Node:
         return moment
 
     def plain(self, what: str) -> str | int | float | bool | None:
-        """A single value of any of YAML's plain kinds."""
+        """Return a single value: text, a number, true, false or null."""
         match self.tag if isinstance(self.node, yaml.ScalarNode) else "":
             case "str":
                 return self.node.value
@@ -205,7 +206,7 @@ class Node:
 
 
 def compose(data: bytes, path: Path) -> Node:
-    """The one document of a file's bytes. Raises UsageError, with the line where YAML itself is broken."""
+    """Parse a file's bytes as one YAML document. Raises UsageError, with the line if the YAML is malformed."""
     if len(data) > MOST_BYTES:
         raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: this is no assignment")
     try:
@@ -233,14 +234,16 @@ def compose(data: bytes, path: Path) -> Node:
 
 
 class _Named(io.StringIO):
-    """A text that libyaml's marks name as a file."""
+    """A text stream with the name that libyaml's marks report as the file."""
 
     name = ""
 
 
 def _composed_fast(text: str, path: Path) -> yaml.Node | None:
-    """What libyaml makes of a text that is nested no deeper than its own stack stands; None where PyYAML's Python has
-    to say what is wrong, or libyaml is not there."""
+    """Parse a text with libyaml, if it is there and the text is not nested too deeply for its recursion.
+
+    Returns None otherwise, and for malformed text: PyYAML's Python parser then reports the error.
+    """
     depth = text.count("[") + text.count("{") + text.count("- ") + text.count("? ")
     deepest = max((len(line) - len(line.lstrip(" ")) for line in text.splitlines()), default=0)
     if not yaml.__with_libyaml__ or deepest > MOST_INDENTED or depth > MOST_OPENED:
