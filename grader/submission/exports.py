@@ -1,4 +1,7 @@
-"""Whose a submission is, as the course sites tell it: Gradescope's metadata file, Canvas' and Moodle's file names."""
+"""Owners of submissions, read from the exports of course sites.
+
+Sources: Gradescope's metadata file; the file names of Canvas and Moodle.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ from grader.submission.moments import moment
 
 GRADESCOPE_METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 256 << 20
-#: Lists and mappings one in another: those that are looked into (document, submission, submitters, submitter), and all,
-#: since an export also tells what an autograder has answered.
+#: Limits on nested lists and mappings: the depth that is kept (document, submission, submitters, submitter), and the
+#: depth that is read. An export also holds an autograder's results, which are nested deeper.
 KEPT_DEPTH, MAX_DEPTH = 4, 64
 MAX_TEXT_CHARS = 200
 MAX_DIRECTIVES = 16
 _DIRECTIVE = re.compile(r"(?:^|[\r\n\x85\u2028\u2029])%")
-#: Of one group's members.
+#: Limit on the members of one group.
 MAX_GROUP = 64
-#: doejane_LATE_12345_67890_module-1.cpp: person, lateness, user, attachment, the name it was handed in under.
+#: doejane_LATE_12345_67890_module-1.cpp: person, lateness, user, attachment, name of the file that was handed in.
 _CANVAS = re.compile(
     r"(?P<person>[^_]+(?:_[^_]+)*?)(?P<late>_late)?_(?P<user>\d+)_(?P<file_id>\d+)_(?P<file>.+)", re.I
 )
@@ -55,7 +58,8 @@ class MoodleName:
 
 @dataclass(frozen=True)
 class GradescopeEntry:
-    """One submission of an export: its folder, everyone of its group, when it was handed in (with a time zone)."""
+    """One submission of an export: its folder, all members of its group, and its time of submission with a time
+    zone."""
 
     folder: str
     people: tuple[Person, ...]
@@ -63,7 +67,7 @@ class GradescopeEntry:
 
 
 def canvas_name(name: str) -> CanvasName | None:
-    """What Canvas' name of a downloaded file says, or None for a name of another making."""
+    """Parse the name of a file downloaded from Canvas; None for any other name."""
     found = _CANVAS.fullmatch(name)
     if found is None:
         return None
@@ -71,19 +75,21 @@ def canvas_name(name: str) -> CanvasName | None:
 
 
 def moodle_name(name: str) -> MoodleName | None:
-    """What Moodle's name of a downloaded folder says, or None for a name of another making."""
+    """Parse the name of a folder downloaded from Moodle; None for any other name."""
     found = _MOODLE.fullmatch(name)
     return MoodleName(found["person"], found["participant"]) if found else None
 
 
-#: YAML's events are read without recursion, by libyaml where it is.
+#: YAML's events are read without recursion, by libyaml if it is installed.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def gradescope_entries(content: bytes, where: str) -> list[GradescopeEntry]:
-    """The submissions that a `submission_metadata.yml` lists, in its order. Raises UsageError if it cannot be read.
+    """Return the submissions that a `submission_metadata.yml` lists, in its order.
 
-    Tags, merge keys and kinds of scalars mean nothing here: a scalar is its text, a key the text that stands there.
+    Raises UsageError if it cannot be read.
+
+    Tags, merge keys and scalar types are ignored: a scalar is its text, a key the text written there.
     """
     advice = "download the export again, or move this file away to grade the folders under their own names"
     try:
@@ -106,7 +112,7 @@ def gradescope_entries(content: bytes, where: str) -> list[GradescopeEntry]:
 
 
 class _Strange(Exception):
-    """YAML that no export holds, and the line on which it does."""
+    """Error for YAML that no export holds, with its line."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -115,7 +121,7 @@ class _Strange(Exception):
 
 @dataclass
 class _Open:
-    """A list or mapping whose end has not been reached. `kept` is None where nothing in it is wanted."""
+    """A list or mapping whose end has not been reached. `kept` is None if nothing in it is needed."""
 
     kept: dict[str, object] | list[object] | None
     is_mapping: bool
@@ -123,7 +129,10 @@ class _Open:
     at_key: bool = True
 
     def add(self, value: object, key: str | None) -> bool:
-        """Take the next value, or key of a mapping (`key` is its text, if it is a scalar); whether it is a key."""
+        """Add the next value, or the next key of a mapping. Return True if it is a key.
+
+        `key` is the text of the value if it is a scalar.
+        """
         if not self.is_mapping:
             if isinstance(self.kept, list):
                 self.kept.append(value)
@@ -138,9 +147,9 @@ class _Open:
 
 
 def _tree(content: bytes) -> object:
-    """The one document, as texts, lists and mappings; what no submission's record needs is left out.
+    """Parse the one document into texts, lists and mappings, without the parts that no submission's record needs.
 
-    An alias is the very object that it names, so nothing grows by it. Raises yaml.YAMLError, ValueError, _Strange.
+    An alias is the same object as its anchor, so nothing grows by it. Raises yaml.YAMLError, ValueError, _Strange.
     """
     stack = [_Open([], is_mapping=False)]
     anchors: dict[str, object] = {}
@@ -161,7 +170,7 @@ def _tree(content: bytes) -> object:
 
 
 def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object]) -> None:
-    """Put what an event begins or is into the innermost open list or mapping."""
+    """Add the value that an event begins or is to the innermost open list or mapping."""
     outer = stack[-1]
     if isinstance(event, yaml.AliasEvent):
         outer.add(anchors.get(event.anchor), None)
@@ -177,7 +186,7 @@ def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object])
             raise _Strange(f"lists or mappings more than {MAX_DEPTH} deep", event.start_mark.line + 1)
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         value = ({} if is_mapping else []) if _is_wanted(stack) else None
-        # As a key, a list or a mapping has no text, so that its value is left out.
+        # A list or a mapping as a key has no text, so its value is left out.
         outer.add(value, None)
         stack.append(_Open(value, is_mapping))  # type: ignore[arg-type]
     if event.anchor and value is not None:
@@ -185,7 +194,7 @@ def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object])
 
 
 def _is_wanted(stack: list[_Open]) -> bool:
-    """Whether the next list or mapping can hold something of a record: all of the upper levels, then submitters."""
+    """Return True if the next list or mapping can hold part of a record: any of the upper levels, then submitters."""
     outer = stack[-1]
     if outer.kept is None or len(stack) > KEPT_DEPTH or (outer.is_mapping and outer.at_key):
         return False
@@ -193,7 +202,7 @@ def _is_wanted(stack: list[_Open]) -> bool:
 
 
 def _get(mapping: Mapping[str, object], key: str) -> object:
-    """A value under a Ruby symbol, which YAML shows as `:key`, or under the plain key."""
+    """Return the value under a Ruby symbol, which YAML shows as `:key`, or under the plain key."""
     return mapping.get(f":{key}", mapping.get(key))
 
 

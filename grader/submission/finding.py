@@ -1,4 +1,4 @@
-"""From what a TA points at to one small folder for each submission."""
+"""Search for submissions in a path that a TA names, and the copy of each into a small folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from grader.submission.search import Chosen, Names, chosen, disk_folder, modifie
 
 MAX_SOURCE_BYTES = 1 << 20
 COMPANIONS = ("module.ispc",)
-"""What may lie beside any source."""
+"""Files that may be handed in beside any source."""
 
 
 def companions_of(source_name: str) -> tuple[str, ...]:
-    """What may be handed in beside a source of this name: with kernels for a GPU, those in other languages besides."""
+    """Return the files that may be handed in beside a source of this name; for GPU kernels also those in other
+    languages."""
     if not source_name.endswith(tuple(SUFFIXES.values())):
         return COMPANIONS
     others = dict.fromkeys(file_of(source_name, language) for language in SUFFIXES)
@@ -36,12 +37,12 @@ def companions_of(source_name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Submission:
-    """One submission. `path` is the folder with `source` and companions alone; both None when there is an `error`.
+    """One submission. `path` is the folder with `source` and companions only; both are None if there is an `error`.
 
-    `id` is unique among those found together, the same in each run and safe as a file name on any system; `name` is
-    for people. `origin` tells where the source was found. `sha256` covers the source, and its companions if there are
-    any. `submitted_at` is in UTC, None where the form does not tell. `marked_late` is Canvas' own mark, which does not
-    say by how much; what lateness costs is `grader.score`'s affair.
+    `id` is unique among the submissions of one run, the same in each run, and safe as a file name on any system. `name`
+    is for people. `origin` is the place where the source was found. `sha256` covers the source and its companions.
+    `submitted_at` is in UTC, None if the form does not contain it. `marked_late` is Canvas' own mark, which does not
+    say by how much; `grader.score` computes the penalty.
     """
 
     id: str
@@ -55,13 +56,13 @@ class Submission:
     origin: str = ""
     sha256: str | None = None
     fault: Literal["", "submission", "kit"] = ""
-    """Whose the `error` is: the kit's where there was no room to unpack it."""
+    """Origin of the `error`: "kit" if the disk had too little room to unpack the submission, else "submission"."""
     identities: tuple[str, ...] = ()
-    """What platforms call who handed it in, besides `emails`: "sis:100234", "canvas:4711", "moodle:123"."""
+    """Ids of the submitters on course platforms, besides `emails`: "sis:100234", "canvas:4711", "moodle:123"."""
     folder: Path | None = None
-    """The folder on disk that was handed in as a whole, links in its path followed; None for any other form."""
+    """The folder on disk that was handed in as a whole, with links in its path resolved; None for any other form."""
     modified_at: datetime | None = None
-    """When the file that was handed in was last changed (UTC), as the disk says; None inside an archive of all."""
+    """Time (UTC) of the last change to the file that was handed in, by the disk; None inside an archive of a class."""
 
 
 def find(
@@ -72,12 +73,12 @@ def find(
     *,
     of_class: str = "",
 ) -> list[Submission]:
-    """Every submission in `path`, copied into folders of `scratch`, in the order of their ids.
+    """Copy every submission in `path` into a folder of `scratch`. Return them in the order of their ids.
 
-    `of_class` is the class's own source where `source_name` is something else that is handed in, such as a write-up:
-    who is a student, and under which id, is then as it is for the sources, also where these are not there.
+    `of_class` is the class's own source if `source_name` names another file, such as a write-up. Students and their ids
+    are then the same as for the sources, even if the sources are missing.
 
-    Raises UsageError when `path` is not there or holds no submission, KitError when `scratch` cannot be written.
+    Raises UsageError if `path` is missing or holds no submission, KitError if `scratch` cannot be written.
     """
     beside = companions_of(source_name) if companions is None else tuple(companions)
     names = Names(source_name, beside, Names(of_class, companions_of(of_class)) if of_class else None)
@@ -94,9 +95,9 @@ def find(
 def find_one(
     path: Path, source_name: str, scratch: Path, companions: Sequence[str] | None = None
 ) -> Submission:
-    """The one submission that `path` is, whatever it looks like: a file, a folder or an archive. Errors as `find`.
+    """Return the one submission in `path`, in any form: a file, a folder or an archive. Raises as `find` does.
 
-    A Python file comes with what it imports from its own folders.
+    A Python file is copied with the files that it imports from its own folders.
     """
     names = Names(source_name, companions_of(source_name) if companions is None else tuple(companions))
     one = _taken(
@@ -132,7 +133,7 @@ def _taken(units: Sequence[Unit], names: Names, scratch: Path) -> list[Submissio
 
 
 def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
-    """One submission, copied or with the reason why not."""
+    """Copy one submission, or record the reason why it cannot be copied."""
     folder, sha256, error, fault = scratch / unit_id, None, None, ""
     taken = Chosen({}, "")
     try:
@@ -164,8 +165,11 @@ def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
 
 
 def _copy(files: dict[str, Iterator[bytes]], names: Names, folder: Path) -> str:
-    """Write each file under the assignment's name for it; the digest of them all. Raises Unreadable, KitError."""
-    # Read to the last byte, and found whole, before anything is written.
+    """Write each file under the assignment's name for it.
+
+    Return the digest of them all. Raises Unreadable, KitError.
+    """
+    # All files are read completely before any is written.
     contents = {name: _content(name, pieces) for name, pieces in files.items()}
     if not contents[names.source]:
         raise Unreadable(f"{names.source} is empty: hand it in again")

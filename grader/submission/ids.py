@@ -11,26 +11,26 @@ from difflib import get_close_matches
 from grader.core.harmless import one_line
 
 MAX_CHARS, MAX_BYTES = 48, 120
-#: How much alike (difflib's ratio) two names have to be for one to be a slip of the other.
+#: Similarity (difflib's ratio) from which a name counts as a misspelling of another.
 NEAR = 0.75
-#: Names that Windows keeps for devices, whatever comes after a dot; and the one that a results folder keeps for itself
-#: and that has none.
+#: Names that Windows reserves for devices, also with a suffix, and the one name without a suffix that a results folder
+#: uses itself.
 RESERVED = {"con", "prn", "aux", "nul", "lock"} | {f"{port}{k}" for port in ("com", "lpt") for k in range(10)}
 
 
 def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
-    """An id for each (title, key). The title is for people; the key tells equal titles apart and has to be unique.
+    """Return an id for each (title, key). The title is for people; the unique key separates equal titles.
 
-    A title that nobody else has is kept as far as a file name allows, whoever else is in the class. Titles that
-    are the same but for capitals, accents' encoding or odd characters all get a piece of their key's digest, so that
-    no one slips into another's place when a student is added.
+    A title that no other submission has is kept as far as a file name allows. Titles that differ only in capitals, in
+    the encoding of accents or in odd characters all get a part of their key's digest. So an id never passes to another
+    student when a student is added.
     """
     plain = [safe_name(title) for title, _ in titled]
     ids = list(plain)
     digits = 6
     while clashes := _clashes(ids):
         for k in clashes:
-            # Equal keys, which nobody should make, still come apart: by their place.
+            # Equal keys should not occur, but are separated by their position.
             key = titled[k][1] if digits <= 64 else f"{titled[k][1]} {k}"
             ids[k] = f"{plain[k]}-{_digest(key, min(digits, 64))}"
         digits *= 2
@@ -38,9 +38,10 @@ def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def safe_name(title: str) -> str:
-    """A title as a file name: letters and digits of any script, `-` and `_`, at most 48 characters and 120 bytes.
+    """Return a title as a file name: letters and digits of any script, `-` and `_`, at most 48 characters and 120
+    bytes.
 
-    No dots, so that it is never taken for one of the files that a results folder holds.
+    It has no dots, so it never equals the name of a file that a results folder holds.
     """
     text = unicodedata.normalize("NFKC", "".join(char for char in title if not 0xD800 <= ord(char) <= 0xDFFF))
     kept = "".join(char if char.isalnum() or char == "-" else "_" for char in text)
@@ -52,12 +53,12 @@ def safe_name(title: str) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text can be an id of `identify`: letters, digits, `-` and `_`, no longer than a file name may be."""
+    """Return True if a text can be an id of `identify`: letters, digits, `-` and `_`, not longer than a file name."""
     return bool(text) and all(char.isalnum() or char in "-_" for char in text) and len(text.encode()) <= 200
 
 
 def no_such_submission(wanted: str, known: Collection[str]) -> str:
-    """That nobody is called `wanted`, and who may have been meant: names that are much alike, and no others."""
+    """Return the message that no submission is called `wanted`, with very similar names as suggestions."""
     short = wanted[:MAX_CHARS]
     close = get_close_matches(short, known, 3, NEAR) if len(wanted) <= 2 * MAX_CHARS else []
     hint = f"; did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
@@ -65,7 +66,7 @@ def no_such_submission(wanted: str, known: Collection[str]) -> str:
 
 
 def _clashes(ids: Sequence[str]) -> list[int]:
-    """Positions of ids that a file system which ignores capitals could not keep apart."""
+    """Return the positions of ids that are equal on a file system that ignores capitals."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for k, name in enumerate(ids):
         places[unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())].append(k)

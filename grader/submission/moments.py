@@ -1,11 +1,11 @@
-"""Times as course sites and people write them: ISO 8601, YAML's looser form of it, and Ruby's."""
+"""Parser for times as course sites and people write them: ISO 8601, YAML's looser form of it, and Ruby's."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
 
-#: Nobody hands in outside of these, and arithmetic on what lies far outside of them fails.
+#: Plausible years of a submission. Date arithmetic fails far outside of them.
 FIRST_YEAR, LAST_YEAR = 1990, 2200
 LONGEST_CHARS = 80
 _MOMENT = re.compile(
@@ -16,7 +16,7 @@ _MOMENT = re.compile(
 
 
 def moment(text: str) -> datetime | None:
-    """The time that a text says, in its own zone, or without one if it names none; None for any other text."""
+    """Parse a time, in its own zone or without one if the text names none. Returns None for any other text."""
     found = _MOMENT.fullmatch(text.strip()) if len(text) <= LONGEST_CHARS else None
     if found is None or not FIRST_YEAR <= int(found["year"]) <= LAST_YEAR:
         return None
@@ -29,7 +29,7 @@ def moment(text: str) -> datetime | None:
 
 
 def _zone(found: re.Match[str]) -> timezone | None:
-    """Raises ValueError for a zone of a day or more."""
+    """Return the zone, or None if the text names none. Raises ValueError for an offset of a day or more."""
     if not found["zone"]:
         return None
     if not found["sign"]:

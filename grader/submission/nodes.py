@@ -1,8 +1,7 @@
-"""Folders on disk and archives seen alike: a tree of nodes that are listed and read, and never followed outside.
+"""Nodes: one interface to folders on disk and to archives, as a tree that is listed and read and never left.
 
-A folder on a shared disk may still belong to its student while it is graded. Every step down is therefore an `openat`
-that refuses symbolic links, from the folder that the TA named: a path that is swapped for a link in between is an
-error, not a way out.
+A folder on a shared disk may still belong to its student while it is graded. So every step down from the folder that
+the TA named is an `openat` that refuses symbolic links. If a path is replaced by a link meanwhile, that is an error.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from grader.submission.archive.records import (
     shown,
 )
 
-#: What one student may hand in. Unpacked bytes count all members, since a tar.gz has to be unpacked to be read.
+#: Limits for one student. Unpacked bytes count all members, since a tar.gz must be unpacked to be read.
 STUDENT = ArchiveLimits(members=20_000, unpacked_bytes=256 * MIB, archive_bytes=256 * MIB)
-#: What the TA may hand over in one archive: a class.
+#: Limits for one archive of a whole class.
 CLASS = ArchiveLimits(members=200_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB)
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Node(Protocol):
-    """A file, a folder or something else that was handed in. `trouble`: why it is refused, or ""."""
+    """A file, a folder or another entry that was handed in. `trouble` is the reason to refuse it, or ""."""
 
     @property
     def name(self) -> str: ...
@@ -45,22 +44,22 @@ class Node(Protocol):
     def trouble(self) -> str: ...
 
     def children(self, limit: int) -> list[Node]:
-        """Return a folder's entries, in an order that stays the same; [] for all else.
+        """Return a folder's entries, in a stable order; [] for other nodes.
 
         Raises Unreadable beyond `limit` entries.
         """
         ...
 
     def pieces(self) -> Iterator[bytes]:
-        """A file's content. Raises Unreadable."""
+        """Yield a file's content in pieces. Raises Unreadable."""
         ...
 
     def modified_at(self) -> datetime | None:
-        """When a file on disk was last changed, in UTC; None for all else."""
+        """Return the time of a disk file's last change, in UTC; None for other nodes."""
         ...
 
     def open(self, limits: ArchiveLimits, scratch: Path) -> BinaryIO:
-        """A file for random access, at most `limits.archive_bytes` large. Raises Unreadable."""
+        """Open a file of at most `limits.archive_bytes` for random access. Raises Unreadable."""
         ...
 
 
@@ -69,7 +68,10 @@ class Node(Protocol):
 
 @dataclass(frozen=True)
 class DiskNode:
-    """`base` is a real path that a TA named; `steps` lead down from it and are not followed if one is a link."""
+    """A node on disk.
+
+    `base` is a real path that a TA named. `steps` lead down from it; a link among them is not followed.
+    """
 
     base: Path
     steps: tuple[str, ...]
@@ -79,7 +81,7 @@ class DiskNode:
 
     @classmethod
     def at(cls, path: Path) -> DiskNode:
-        """The node of a path, links in it followed. Raises OSError."""
+        """Return the node of a path, with links in it followed. Raises OSError."""
         real = path.resolve(strict=True)
         kind = _kind(real.stat().st_mode)
         if kind == "folder":
@@ -129,7 +131,7 @@ class DiskNode:
     def _file(self) -> BinaryIO:
         if self.kind != "file":
             raise Unreadable(f"is {KIND_TEXTS[self.kind]}: hand in the file itself")
-        # A fifo put in the file's place would otherwise be waited for.
+        # Without O_NONBLOCK, opening a fifo put in the file's place would block.
         descriptor = self._descend(os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -172,7 +174,10 @@ KIND_TEXTS: dict[Kind, str] = {
 
 @dataclass
 class ArchiveNode:
-    """`trouble` of a folder is the first in it that spoils all of it; a name that stands twice spoils only itself."""
+    """A node in an archive.
+
+    `trouble` of a folder is the first one in it that spoils the whole folder. A repeated name spoils only itself.
+    """
 
     name: str
     kind: Kind = "folder"
@@ -199,7 +204,7 @@ class ArchiveNode:
 
 
 def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[bytes]:
-    """The same pieces, as long as they are no more than this in all. Raises Unreadable."""
+    """Yield the same pieces. Raises Unreadable once they exceed `limit_bytes` in total."""
     total_bytes = 0
     for piece in pieces:
         total_bytes += len(piece)
@@ -209,7 +214,10 @@ def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[
 
 
 def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Archive, ArchiveNode]:
-    """An archive and the tree of its names. The caller closes the archive, and with it the file. Raises Unreadable."""
+    """Open an archive. Return it and the tree of its names. Raises Unreadable.
+
+    The caller closes the archive, which closes the file.
+    """
     try:
         archive = open_archive(file, limits, scratch)
     except BaseException:
@@ -241,7 +249,7 @@ def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
 
 
 def _place(line: list[ArchiveNode], member: Member, archive: Archive) -> str:
-    """Make the last node of this line the member; the trouble with that, or ""."""
+    """Put the member into the last node of this line. Return the reason if that is not possible, or ""."""
     for node in line[:-1]:
         if node.member is not None and node.kind != "folder":
             return f"holds '{shown(node.name)}' both as {KIND_TEXTS[node.kind]} and as a folder"

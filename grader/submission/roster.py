@@ -1,9 +1,11 @@
-"""Whose is what: a class in any of its forms, divided into units of one submission each. Sources are not read yet.
+"""Division of a class, in any of its forms, into units of one submission each. Sources are not read yet.
 
-What a TA points at is a class unless it can only be one submission: it holds the source itself, or it is an archive
-whose single folder does, or whose single archive may. A single folder on disk gives its own name to its one submission,
-so that a class of one keeps its id when the second student hands in. Nothing is skipped in silence but hidden files and
-tables or notes of the staff: a file of another kind becomes a submission with an error.
+A path that a TA names is a class unless it can only be one submission: it holds the source itself, or it is an archive
+whose single folder does, or whose single archive may.
+
+A single folder on disk gives its name to its one submission. So a class of one keeps its id when the second student
+hands in. Only hidden files and tables or notes of the staff are skipped. A file of another kind becomes a submission
+with an error.
 """
 
 from __future__ import annotations
@@ -28,16 +30,16 @@ from grader.submission.exports import (
 from grader.submission.nodes import CLASS, KIND_TEXTS, DiskNode, Node, bounded, unpacked
 from grader.submission.search import MAX_DEPTH, Names, Unit, match, visible
 
-#: Folders around folders that an archiver or a course site adds.
+#: Limit on the outer folders that an archiver or a course site adds.
 MAX_WRAPPERS = 3
-#: What Gradescope calls an export, and each submission in it.
+#: Folder names of a Gradescope export and of each submission in it.
 _EXPORT, _EXPORTED = re.compile(r"assignment_[0-9]+_export"), re.compile(r"submission_[0-9]+")
-#: What staff keep beside submissions.
+#: Suffixes of files that staff keep beside submissions.
 _STAFF_SUFFIXES = {".csv", ".yml", ".yaml", ".json", ".md", ".html", ".log", ".toml"}
 
 
 def single(node: Node, trouble: str = "") -> Unit:
-    """The unit of a node that is one submission as a whole."""
+    """Return the unit of a node that is one submission as a whole."""
     stem = node.name
     if node.kind != "folder":
         stem = archive_stem(node.name) if is_archive_name(node.name) else PurePosixPath(node.name).stem
@@ -45,7 +47,9 @@ def single(node: Node, trouble: str = "") -> Unit:
 
 
 def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> list[Unit]:
-    """The submissions under a path, at least one unless it holds nothing. An archive stays open as long as `stack`.
+    """Return the submissions under a path, at least one unless it holds nothing.
+
+    An archive stays open as long as `stack`.
 
     Raises UsageError for a folder that cannot be listed or an export whose metadata cannot be read.
     """
@@ -71,7 +75,8 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
     if metadata is not None:
         return _gradescope(metadata, [node for node in nodes if node is not metadata], names)
     if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
-        # A student's folder may hold folders that look like students: only an archiver wraps a class once more.
+        # A student's folder may hold folders that look like students. Only an archiver puts a class into a further
+        # folder.
         is_students = as_one is None or moodle_name(nodes[0].name) is not None
         if is_students and not _listing_of_export(nodes[0], _listed_if_possible(nodes[0]), is_inner=True):
             return _class(nodes, names)
@@ -84,10 +89,10 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
 
 
 def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -> Node | None:
-    """The file that makes a folder with these nodes Gradescope's export.
+    """Return the metadata file that makes a folder with these nodes a Gradescope export, or None.
 
-    A student can hand in a file of that name: it counts beside an export's folders only, and in a folder that the TA
-    did not name only if that is called as exports are.
+    A student can hand in a file of that name. It counts only beside an export's folders. A folder that the TA did not
+    name must also have the name of an export.
     """
     if is_inner and not _EXPORT.fullmatch(folder.name):
         return None
@@ -109,14 +114,14 @@ def _listed(folder: Node) -> list[Node]:
 
 def _holds_source(nodes: Sequence[Node], names: Names) -> bool:
     if names.of_class is not None and not _holds_source(nodes, names.of_class):
-        # A write-up beside folders or sources of students is one of the staff's.
+        # A write-up beside folders or sources of students belongs to the staff.
         return not _holds_students(nodes, names.of_class) and _holds_source(nodes, Names(names.source))
     fits = [match(node.name, names.dividing.source) for node in nodes if node.kind != "folder"]
     return any(fit is not None and fit.rank < 2 for fit in fits)
 
 
 def _holds_students(nodes: Sequence[Node], names: Names) -> bool:
-    """Return True if anything lies there that is a submission, or may hold one."""
+    """Return True if any of these nodes is a submission or may hold one."""
     return any(
         node.kind == "folder" or is_archive_name(node.name) or _suffix(node.name) == _suffix(names.source)
         for node in nodes
@@ -124,7 +129,7 @@ def _holds_students(nodes: Sequence[Node], names: Names) -> bool:
 
 
 def _is_one(folder: Node, names: Names) -> bool:
-    """Return True if a folder can hold no more than one submission."""
+    """Return True if a folder can hold at most one submission."""
     level = [_listed_if_possible(folder)]
     if _holds_source(level[0], names):
         return True
@@ -145,7 +150,7 @@ def _is_one(folder: Node, names: Names) -> bool:
 
 
 def _listed_if_possible(folder: Node) -> list[Node]:
-    # What cannot be listed is told when its submission is taken.
+    # An error in listing is reported when the submission is taken.
     try:
         return visible(folder.children(CLASS.members))
     except Unreadable:
@@ -156,9 +161,9 @@ def _listed_if_possible(folder: Node) -> list[Node]:
 
 
 def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) -> list[Unit]:
-    """The submissions among these nodes; `beside_others` says that there are more elsewhere.
+    """Return the submissions among these nodes. `beside_others`: there are more submissions elsewhere.
 
-    Where write-ups are wanted and nothing but files of their kind is there, they are the students'; else they belong to
+    If write-ups are wanted and there are only files of their kind, these are the students'. Otherwise they belong to
     the sources beside them, or to the staff.
     """
     units: list[Unit] = []
@@ -201,7 +206,7 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
         elif suffix == _suffix(dividing.source):
             units.append(_named_for_student(node, beside, names))
         elif alone and suffix == _suffix(names.source):
-            # Under the key of the source that it belongs to.
+            # The key is that of the source that it belongs to.
             key = PurePosixPath(node.name).stem + _suffix(dividing.source)
             units.append(replace(single(node), key=key))
         elif _is_companion(node, stems, dividing) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):
@@ -217,7 +222,8 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
 
 
 def _named_for_student(node: Node, beside: Mapping[str, Node], names: Names) -> Unit:
-    """`alice.cpp`, with `alice.ispc` as its companion `module.ispc`; or what else is wanted of alice."""
+    """Return the unit of `alice.cpp`, with `alice.ispc` as its companion `module.ispc`, or with alice's other wanted
+    files."""
     unit, stem = single(node), PurePosixPath(node.name).stem
     wanted = names.companions if names.of_class is None else (names.source, *names.companions)
     files = [

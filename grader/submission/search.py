@@ -1,4 +1,4 @@
-"""Which of the files that a student handed in are meant: the rules of `grader.submission`, on nodes."""
+"""Choice of the files to grade among those of a student: the rules of `grader.submission`, applied to nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grader.submission.archive.records import ArchiveLimits, Unreadable, shown
 from grader.submission.nodes import KIND_TEXTS, DiskNode, Node, bounded, unpacked
 
 MAX_DEPTH = 8
-#: An archive in an archive in an archive: what course sites and operating systems do to a careless student.
+#: Limit on archives inside one another: course sites and operating systems may each add one.
 MAX_NESTING = 3
 MAX_TOLD = 3
 _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin"}
@@ -23,8 +23,12 @@ _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin"}
 
 @dataclass(frozen=True)
 class Names:
-    """What is looked for in each submission. `of_class` is what the class is divided by where that is something else:
-    whoever looks for the write-ups beside the sources finds the same students under the same ids."""
+    """Names of the files to find in each submission.
+
+    `of_class` are the names by which the class is divided, if they differ.
+
+    A search for write-ups beside the sources thus finds the same students under the same ids.
+    """
 
     source: str
     companions: tuple[str, ...] = ()
@@ -37,11 +41,11 @@ class Names:
 
 @dataclass(frozen=True)
 class Unit:
-    """What one submission was handed in as: one node, or several that lie side by side (`nodes`).
+    """The nodes of one submission: one node (`whole`), or several side by side (`nodes`).
 
-    `title` and `key` make its id (`grader.submission.ids`). `numbered` says that a number in a name counts attempts.
-    `trouble` is why it cannot be graded, or "". `identities`: as `Submission` has them. `with_imports`: a Python file
-    on disk is taken with what it imports from its own folders.
+    `title` and `key` make its id (`grader.submission.ids`). `numbered`: a number in a name counts attempts. `trouble`
+    is the reason why it cannot be graded, or "". `identities` are those of `Submission`. `with_imports`: a Python file
+    on disk is copied with the files that it imports from its own folders.
     """
 
     title: str
@@ -60,8 +64,11 @@ class Unit:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The contents to copy, by the assignment's names; where the source was found, for people; and when the file on
-    disk that it comes from was last changed (UTC), None inside an archive of the whole class."""
+    """Files chosen from a submission.
+
+    `files` are the contents to copy, by the assignment's names. `origin` is the place of the source, for people.
+    `modified_at` is the last change (UTC) to the file on disk that it comes from, None inside an archive of a class.
+    """
 
     files: dict[str, Iterator[bytes]]
     origin: str
@@ -70,7 +77,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Match:
-    """How near a name is to the wanted one: rank 0 exact, 1 in capitals, 2 numbered. `number` is 0 without one."""
+    """Closeness of a name to the wanted one: rank 0 exact, 1 up to capitals, 2 numbered. `number` is 0 without one."""
 
     rank: int
     number: int
@@ -89,14 +96,14 @@ def match(name: str, wanted: str) -> Match | None:
 
 
 def visible(nodes: Sequence[Node]) -> list[Node]:
-    """Without hidden files and what operating systems leave behind."""
+    """Return the nodes without hidden files and leftovers of operating systems."""
     hidden = {node.name for node in nodes if node.name.startswith(".") and node.name != ".."}
     return [node for node in nodes if node.name not in hidden and node.name.casefold() not in _JUNK]
 
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder on the way down: where it is, for people, and what is in it."""
+    """A folder on the way down: its place, for people, and its content."""
 
     place: str
     nodes: list[Node]
@@ -109,7 +116,7 @@ class _Search:
     scratch: Path
     stack: ExitStack
     latest: bool
-    """True if a number tells attempts apart, so that the highest counts. Not inside an archive of the student's."""
+    """True if a number in a name counts attempts, so that the highest wins. False inside a student's archive."""
 
     within: str = ""
     """The archives that were opened on the way, for `origin`."""
@@ -171,7 +178,7 @@ class _Search:
         return self.run(root.children(self.limits.members), nesting)
 
     def best(self, folder: _Folder, wanted: str) -> list[Node]:
-        """The files of one folder that are the wanted one with equal right: none, one, or several."""
+        """Return the files of one folder that match the wanted name equally well: none, one, or several."""
         found = [(match(node.name, wanted), node) for node in folder.nodes if node.kind != "folder"]
         ranked = [
             ((-fit.number, fit.rank) if self.latest else (fit.rank, 0), node) for fit, node in found if fit
@@ -193,7 +200,10 @@ class _Search:
         ]
 
     def files(self, sources: list[tuple[_Folder, Node]], read: pythontree.Read | None) -> Chosen:
-        """The chosen source and the companions beside it; one in Python as a bundle with what it imports (`read`)."""
+        """Return the chosen source and its companions.
+
+        With `read`, a Python source becomes a bundle with its imports.
+        """
         if len(sources) > 1:
             told = _listed([f"{folder.place}{node.name}" for folder, node in sources])
             raise Unreadable(f"which {self.names.source} is meant? It holds {told}: hand in one")
@@ -213,7 +223,7 @@ class _Search:
 
 
 def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack: ExitStack) -> Chosen:
-    """What of a unit is to be copied. Archives that it opens are closed with `stack`. Raises Unreadable."""
+    """Choose the contents to copy from a unit. Archives opened for it are closed with `stack`. Raises Unreadable."""
     search = _Search(names, limits, scratch, stack, unit.numbered)
     if unit.trouble:
         raise Unreadable(unit.trouble)
@@ -233,13 +243,13 @@ def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack
 
 
 def modified_at(unit: Unit) -> datetime | None:
-    """When what was handed in was last changed, if it is a file on disk: also of what cannot be read."""
+    """Return the last change to a unit's files on disk, also if they cannot be read; None if it has none."""
     files = [node for node in (unit.whole, *unit.nodes) if node is not None and node.kind == "file"]
     return max((at for node in files if (at := node.modified_at())), default=None)
 
 
 def disk_folder(unit: Unit) -> Path | None:
-    """The folder on disk that a unit is as a whole, if it is one."""
+    """Return the folder on disk that is the whole unit, or None."""
     node = unit.whole
     if not isinstance(node, DiskNode) or node.kind != "folder":
         return None
@@ -270,7 +280,7 @@ def _bundle(pieces: Iterator[bytes], place: str, read: pythontree.Read) -> Itera
 
 
 def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
-    """Return what reads the plain files below these nodes."""
+    """Return a function that reads the plain files below these nodes."""
     folders = {"": {node.name: node for node in top}}
 
     def inside(folder: str) -> dict[str, Node]:
@@ -292,7 +302,7 @@ def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
 
 
 def _nothing(wanted: str, others: list[str]) -> str:
-    """Return the reason that nothing was found, with what is there instead."""
+    """Return the message that nothing was found, with the names that are there instead."""
     if not others:
         return f"no {wanted}: nothing was handed in"
     folder = next((name for name in others if PurePosixPath(name).name.casefold() == wanted.casefold()), None)

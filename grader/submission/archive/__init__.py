@@ -1,11 +1,12 @@
-"""Archives that strangers packed, read as a list of names and as bytes, never as an order to write a file.
+"""Readers of untrusted archives: a list of names and the bytes of members, without writing any file.
 
-Theory of operation. A reader lists an archive (`Member`: the parts of a name, what kind of thing it is) and gives the
-content of one member as pieces of at most 64 KiB. It writes nothing: whoever wants a member decides where it goes and
-under which name, so that `../../.bashrc`, a device or a symbolic link has no path to travel on. Names are kept as they
-stand and only ever compared; a name that tries to lead outside is marked with its `trouble`. No header is believed:
-bytes are counted as they come out, and every count has a limit (`ArchiveLimits`). Python's own zipfile and tarfile read
-listings of any size into memory, and headers have been found that send them round in circles.
+Theory of operation. A reader lists an archive (`Member`: the parts of a name, the kind of entry) and gives the content
+of one member as pieces of at most 64 KiB. The caller decides where a member goes and under which name. So
+`../../.bashrc`, a device or a symbolic link has no path to use. Names are kept as they stand and only compared; a name
+that leads outside is marked with its `trouble`.
+
+Headers are not trusted: bytes are counted as they come out, and every count has a limit (`ArchiveLimits`). Python's own
+zipfile and tarfile read listings of any size into memory, and some headers make them loop.
 
 Formats: zip (stored and deflated, zip64) and tar, plain or compressed with gzip, bzip2 or xz.
 """

@@ -1,4 +1,4 @@
-"""Which reader an archive needs, told by its content; and tar archives that are compressed."""
+"""Choice of the reader for an archive, by its content; and tar archives that are compressed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grader.submission.archive.records import PIECE_BYTES, Archive, ArchiveLimit
 from grader.submission.archive.tar import BLOCK_BYTES, TarArchive, is_tar_header
 from grader.submission.archive.zip import ZipArchive, is_zip
 
-#: Names that are opened as an archive; what cannot be opened among them is told by its content.
+#: Suffixes of files that are treated as archives; an unsupported format is recognised by its content.
 ARCHIVE_SUFFIXES = (
     ".zip", ".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz2", ".xz",
     ".7z", ".rar", ".zst", ".zipx", ".lz", ".lzma", ".z", ".cab", ".dmg", ".iso",
@@ -34,12 +34,12 @@ FOREIGN = (
 USUAL = "hand in a zip or a tar.gz"
 #: `xz -9` needs 65 MiB to unpack; a header may ask for 4 GiB.
 XZ_MEMORY_BYTES = 128 << 20
-#: Parallel packers write a stream per block, of 64 KiB and more; a stream of nothing costs time all the same.
+#: Parallel packers write a stream per block of 64 KiB or more. Even an empty stream costs time.
 MAX_STREAMS = 10_000
 
 
 class NoRoom(KitError):
-    """The disk for temporary files is full: nothing is wrong with what was handed in, and others may still fit."""
+    """Error for a full disk for temporary files. The submission is not at fault, and others may still fit."""
 
 
 def is_archive_name(name: str) -> bool:
@@ -47,17 +47,17 @@ def is_archive_name(name: str) -> bool:
 
 
 def archive_stem(name: str) -> str:
-    """alice.tar.gz -> alice"""
+    """Return a name without its archive suffixes: alice.tar.gz gives alice."""
     while is_archive_name(name) and not name.startswith("."):
         name = name[: name.rindex(".")]
     return name
 
 
 def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archive:
-    """List an archive by what it holds, whatever its name says.
+    """Open an archive and list it. Its format is recognised by its content, not by its name.
 
     `file` is seekable and is closed with the archive. A compressed tar is unpacked once, within `limits`, into an
-    unnamed file under `scratch`. Raises Unreadable, in one line for its owner, if it is broken, too large or of
+    unnamed file under `scratch`. Raises Unreadable, with one line for its owner, if it is broken, too large or of
     another kind.
     """
     try:
@@ -87,7 +87,7 @@ def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archiv
 
 
 class _Decoder(Protocol):
-    """What Python's decompressors have in common; zlib's is made to look like the other two."""
+    """Interface shared by Python's decompressors; zlib's is adapted to that of the other two."""
 
     eof: bool
     unused_data: bytes
@@ -118,7 +118,7 @@ class _Gzip:
 
 
 class _Compression:
-    """One way of compressing: how its streams begin, and a fresh decoder for each."""
+    """One compression format: the first bytes of its streams, and a new decoder for each stream."""
 
     def __init__(self, name: str, magic: bytes) -> None:
         self.name, self.magic = name, magic
@@ -165,12 +165,12 @@ def _compressed_tar(
 
 
 def spool(pieces: Iterator[bytes], scratch: Path) -> BinaryIO:
-    """Write pieces to an unnamed file under `scratch`: nothing of it outlives this process, however that ends.
+    """Write pieces to an unnamed file under `scratch`, which vanishes when this process ends, even if it is killed.
 
-    Raises what the pieces raise, NoRoom when the disk is full, and KitError when it cannot be written to at all.
+    Raises the errors of the pieces, NoRoom if the disk is full, and KitError if the file cannot be written at all.
     """
     try:
-        # Unbuffered: what could not be written would be tried again by closing, and fail with another error.
+        # Unbuffered: closing would write the rest of a failed buffer again and raise another error.
         file = tempfile.TemporaryFile(dir=scratch, buffering=0)  # noqa: SIM115
     except OSError as error:
         raise KitError(f"cannot make a file in {scratch}: {error.strerror}") from error
@@ -193,13 +193,13 @@ def _write(file: IO[bytes], piece: bytes, scratch: Path) -> None:
 
 
 def disk_error(error: OSError, folder: Path) -> KitError:
-    """What to raise for something of a submission that cannot be written to `folder`."""
+    """Return the exception for part of a submission that cannot be written to `folder`."""
     kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else KitError
     return kind(f"cannot write to {folder}: {error.strerror}; make room, or set TMPDIR, and start again")
 
 
 def _decoded(file: BinaryIO, compression: _Compression) -> Iterator[bytes]:
-    """The decoded bytes in pieces. Streams that follow one another are one; what else comes after them is ignored."""
+    """Yield the decoded bytes in pieces. Consecutive streams are joined; other data after them is ignored."""
     file.seek(0)
     decoder = compression.fresh()
     data, streams = b"", 1

@@ -1,4 +1,4 @@
-"""Shared parts of the readers of archives: limits, the record of a member, and the exception for a broken archive."""
+"""Shared parts of the archive readers: limits, the record of a member, and the exception for a broken archive."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from grader.core.quantities import MIB, size_text
 
 Kind = Literal["file", "folder", "link", "special"]
 
-#: Content is handed on in pieces of at most this size.
+#: Limit on the size of a piece of content.
 PIECE_BYTES = 64 << 10
-#: Far above what a person would make, far below what would hurt.
+#: Limits far above any name that a person makes, and low enough to be harmless.
 MAX_NAME_BYTES = 1024
 MAX_NAME_PARTS = 32
 
 
 class Unreadable(Exception):
-    """What was handed in cannot be read: a predicate in one line ("is cut off: hand it in again"), for its owner."""
+    """Error for a submission that cannot be read: a one-line predicate for its owner ("is cut off: hand it in
+    again")."""
 
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """What an archive may cost. Ratio: unpacked to packed bytes, looked at once `ratio_from_bytes` came out."""
+    """Limits on an archive. `ratio` is unpacked to packed bytes, checked beyond `ratio_from_bytes` unpacked bytes."""
 
     members: int
     unpacked_bytes: int
@@ -34,7 +35,7 @@ class ArchiveLimits:
     ratio_from_bytes: int = 16 * MIB
 
     def check_unpacked(self, unpacked_bytes: int, packed_bytes: int) -> None:
-        """Raises Unreadable when this much has come, or claims to come, out of that much."""
+        """Raise Unreadable if so many unpacked bytes, counted or claimed, are too many for so many packed ones."""
         if unpacked_bytes > self.unpacked_bytes:
             raise Unreadable(
                 f"unpacks to more than {size_text(self.unpacked_bytes)}, the limit: hand in the source alone"
@@ -53,9 +54,9 @@ class ArchiveLimits:
 
 
 class Member(NamedTuple):
-    """One entry. `parts` are the pieces of its name, as they stand: only ever compared, never used as a path.
+    """One entry. `parts` are the pieces of its name, unchanged: they are only compared, never used as a path.
 
-    `trouble` is why an archive with such an entry is refused, or "". `where` belongs to the reader.
+    `trouble` is the reason to refuse an archive with such an entry, or "". `where` is for the reader only.
     """
 
     parts: tuple[str, ...]
@@ -69,17 +70,17 @@ class Archive(Protocol):
     members: list[Member]
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """The member's content. Raises Unreadable at the latest with the last piece if it is not what was promised."""
+        """Yield the member's content. Raises Unreadable, at the latest with the last piece, if it is not as listed."""
         ...
 
     def close(self) -> None: ...
 
 
 def split_name(raw: bytes, encoding: str) -> tuple[tuple[str, ...], str]:
-    """The parts of a stored name, and the trouble with it ("" if none).
+    """Split a stored name into its parts. Return them and the trouble with the name ("" if none).
 
-    A backslash separates too, since some programs for Windows write it. `.` and empty parts mean nothing and are
-    dropped; `..`, a root and a drive letter are trouble, and stay among the parts so that one can see whose they are.
+    A backslash is a separator too, since some programs for Windows write it. `.` and empty parts are dropped. `..`, a
+    root and a drive letter are trouble; they stay among the parts so that the owner of the entry can be seen.
     """
     if len(raw) > MAX_NAME_BYTES:
         return _parts(raw[:64].decode(encoding, "replace")), f"holds a name of {len(raw)} bytes"
@@ -99,7 +100,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def shown(name: str, limit: int = 80) -> str:
-    """A stranger's name made fit for a line of text: valid UTF-8, nothing that moves a cursor, not endless."""
+    """Return an untrusted name as text for one line: valid UTF-8, without control characters, of limited length."""
     text = name[: limit + 1].encode("utf-8", "surrogateescape" if _escaped(name) else "replace")
     clean = harmless(text.decode("utf-8", "replace"), "\ufffd").translate({9: "\ufffd", 10: "\ufffd"})
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -1,4 +1,5 @@
-"""Tar archives: POSIX ustar and pax, and GNU's long names. A file of 512-byte blocks: header, content, header, ..."""
+"""Reader of tar archives: POSIX ustar and pax, and GNU's long names. A tar is 512-byte blocks: header, content, header,
+..."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from typing import BinaryIO
 from grader.submission.archive.records import PIECE_BYTES, ArchiveLimits, Kind, Member, Unreadable, split_name
 
 BLOCK_BYTES = 512
-#: The longest name or list of attributes that one header may bring.
+#: Limit on a long name or list of attributes in one header.
 MAX_META_BYTES = 64 << 10
-#: Attributes of one file; honest archivers write a dozen.
+#: Limit on the attributes of one file; usual archivers write a dozen.
 MAX_RECORDS = 256
 _KINDS: dict[bytes, Kind] = {
     b"0": "file", b"\0": "file", b"7": "file", b"5": "folder", b"1": "link", b"2": "link",
@@ -22,7 +23,7 @@ DAMAGED = "is damaged: hand it in again"
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Return True if these bytes begin with a tar header: its checksum is right."""
+    """Return True if these bytes begin with a tar header: one with a correct checksum."""
     if len(block) < BLOCK_BYTES or not any(block[:BLOCK_BYTES]):
         return False
     try:
@@ -34,7 +35,7 @@ def is_tar_header(block: bytes) -> bool:
 
 class TarArchive:
     def __init__(self, file: BinaryIO, size_bytes: int, limits: ArchiveLimits) -> None:
-        """List the archive; `size_bytes` is the file's. Raises Unreadable."""
+        """List the archive. `size_bytes` is the size of the file. Raises Unreadable."""
         self._file, self._size_bytes = file, size_bytes
         try:
             self.members = list(self._entries(limits))
@@ -51,7 +52,8 @@ class TarArchive:
         while True:
             header = self._read(at, BLOCK_BYTES)
             if not any(header):
-                # A block of zeros is the end. The end of the file between two members is taken for one, as tar does.
+                # A block of zeros is the end. The end of the file between two members counts as an end too, as for
+                # `tar`.
                 return
             if not is_tar_header(header):
                 raise Unreadable(CUT_OFF if len(header) < BLOCK_BYTES else DAMAGED)
@@ -85,7 +87,7 @@ class TarArchive:
             at = content_at + _blocks(stored_bytes)
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """The member's content. Raises Unreadable."""
+        """Yield the member's content. Raises Unreadable."""
         assert isinstance(member.where, int)
         at, remaining = member.where, member.size_bytes
         while remaining > 0:
@@ -99,7 +101,7 @@ class TarArchive:
             yield piece
 
     def _after_sparse_map(self, at: int, more: bool) -> int:
-        """Where the content begins of a file with holes, whose map goes on for as many blocks as it needs (old GNU)."""
+        """Return the offset of the content of a file with holes (old GNU), behind the blocks of its map."""
         while more:
             block = self._read(at, BLOCK_BYTES)
             if len(block) < BLOCK_BYTES:
@@ -121,12 +123,15 @@ class TarArchive:
 
 
 def _blocks(size_bytes: int) -> int:
-    """The size rounded up to whole blocks. Never negative, so that a reader only ever moves forward."""
+    """Round a size up to whole blocks. The result is never negative, so a reader only moves forward."""
     return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def _number(field: bytes) -> int:
-    """Octal digits, or GNU's base 256 for large values. Raises Unreadable for all else, also for less than zero."""
+    """Parse octal digits, or GNU's base 256 for large values.
+
+    Raises Unreadable for any other field and for negatives.
+    """
     if field[0] & 0x80:
         if field[0] != 0x80:
             raise Unreadable(DAMAGED)
@@ -144,7 +149,7 @@ def _name(header: bytes) -> bytes:
 
 
 def _attributes(meta: bytes, name: bytes | None) -> tuple[bytes | None, int | None]:
-    """Path and size from pax records, each `length key=value newline`. Raises Unreadable."""
+    """Return path and size from pax records, each `length key=value newline`. Raises Unreadable."""
     size_bytes, at, count = None, 0, 0
     while at < len(meta) and meta[at] != 0:
         count += 1

@@ -1,7 +1,7 @@
-"""Zip archives, after the format's own note (PKWARE APPNOTE 6.3): the listing at the end, members stored or deflated.
+"""Reader of zip archives (PKWARE APPNOTE 6.3): the listing at the end, members stored or deflated.
 
-Only the listing (the central directory) says what is there; the headers before each member are used to find its
-bytes and for nothing else, so that the two cannot be played against each other.
+Only the listing (the central directory) is trusted for the content of the archive. The headers before each member are
+used only to find its bytes. So the two cannot be made to contradict each other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Listing(NamedTuple):
     start: int
     size_bytes: int
     shift: int
-    """What a program put before the archive (a self-extractor) moves every offset by this."""
+    """Offset to add to all others: the size of a program (a self-extractor) in front of the archive."""
 
 
 def is_zip(head: bytes) -> bool:
@@ -71,7 +71,7 @@ class ZipArchive:
         self._file.seek(tail_start)
         tail = self._file.read(tail_bytes)
         at = tail.rfind(b"PK\x05\x06")
-        # A comment may hold the signature: the record whose comment ends with the file is meant, if there is one.
+        # A comment may hold the signature. The record whose comment ends with the file is preferred.
         candidate = at
         while candidate >= 0:
             if candidate + _END.size + _comment_bytes(tail, candidate) == len(tail):
@@ -137,7 +137,7 @@ class ZipArchive:
     # ---- content
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """The member's content, checked against the length and the CRC-32 of the listing. Raises Unreadable."""
+        """Yield the member's content, checked against the length and the CRC-32 of the listing. Raises Unreadable."""
         where = member.where
         assert isinstance(where, _Where)
         if where.flags & _ENCRYPTED:
@@ -165,7 +165,7 @@ class ZipArchive:
             raise Unreadable(DAMAGED)
         at, remaining = where.offset + _LOCAL.size + header[-2] + header[-1], where.packed_bytes
         while remaining > 0:
-            # Two members may be read in turns, so the place is kept here and not in the file.
+            # Two members may be read alternately, so the position is kept here and not in the file.
             self._file.seek(at)
             piece = self._file.read(min(remaining, PIECE_BYTES))
             if not piece:
@@ -195,7 +195,8 @@ def _comment_bytes(tail: bytes, at: int) -> int:
 
 
 def _encoding(name: bytes, flags: int) -> str:
-    """UTF-8 where it is said or where it fits (Apple's archiver does not say so), else the first PCs' code page."""
+    """Return the encoding of a name: UTF-8 if flagged or if it fits (Apple's archiver sets no flag), else code page
+    437."""
     if flags & _UTF8:
         return "utf-8"
     try:
@@ -219,7 +220,7 @@ def _kind(name: bytes, made_by: int, attributes: int) -> Kind:
 
 
 def _wide(extra: bytes, *values: int) -> tuple[int, int, int]:
-    """Size, packed size and offset, those that did not fit 32 bits taken from the zip64 field. Raises ValueError."""
+    """Return size, packed size and offset; those beyond 32 bits come from the zip64 field. Raises ValueError."""
     at = 0
     while at + 4 <= len(extra):
         tag, length = struct.unpack_from("<HH", extra, at)
@@ -238,7 +239,10 @@ def _wide(extra: bytes, *values: int) -> tuple[int, int, int]:
 
 
 def _refuse_overlap(members: list[Member], listing_start: int) -> None:
-    """Entries that share bytes are how 46 MB unpack to petabytes (D. Fifield, "A better zip bomb", 2019)."""
+    """Raise Unreadable if entries share bytes: such archives turn 46 MB into petabytes.
+
+    Source: D. Fifield, "A better zip bomb", 2019.
+    """
     spans = sorted(
         (member.where.offset, member.where.offset + _LOCAL.size + member.where.packed_bytes)
         for member in members
