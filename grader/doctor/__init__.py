@@ -1,6 +1,6 @@
 """Weaknesses of this machine: containment, timings, missing tools, and the remedy for each.
 
-In the manner of isolate's check of its environment. Nothing is changed: every remedy is for the machine's owner.
+Modelled on isolate's check of its environment. Nothing is changed: each remedy is for the machine's owner to apply.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 
 
 def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Finding, ...]:
-    """Everything there is to say about a machine, by default this one. Takes a few seconds.
+    """Yield the findings on a machine, by default this one. Takes a few seconds.
 
-    On a machine that is made up (`host`) only what it holds is looked at: no sandbox is tried and nothing is timed.
+    For a simulated machine (`host`) only its own data are examined: no sandbox is tried and nothing is timed.
     """
     return tuple(finding for _, found in sections(host, steadiness=steadiness) for finding in found)
 
@@ -29,7 +29,7 @@ def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Find
 def sections(
     host: Host | None, *, steadiness: bool, config: Path = PUBLIC_CONFIG
 ) -> Iterator[tuple[str, Iterable[Finding]]]:
-    """(heading, its findings), each found as it is asked for."""
+    """Yield each heading with its findings, lazily."""
     from grader.doctor import containment, steady, timing, tools
 
     here = host or Host(threads=_threads(config))
@@ -48,7 +48,7 @@ def _threads(config: Path) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m grader doctor`: exit code 0 when nothing fails (warnings do not), else 3."""
+    """Run `python -m grader doctor`. Returns 0 if no finding is a failure (warnings are not), else 3."""
     parse = Parser(prog="python -m grader doctor", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--quick", action="store_true", help="leave out the reference against itself")
     parse.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="the assignment")
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 
 def told(finding: Finding) -> str:
-    """A finding as lines for a terminal."""
+    """Format a finding as lines for a terminal."""
     lines = [f"  {MARKS[finding.level]}  {finding.what}"]
     lines += [f"        {finding.why}"] if finding.why else []
     lines += [f"        -> {finding.remedy}"] if finding.remedy else []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from grader.core.errors import UsageError
 from grader.doctor.host import Finding, Host
 
-#: What a tier leaves open, in words.
+#: Weakness that remains with a tier, in words.
 _OPEN = {
     "B": "code sees the machine's processes and devices by name, though it cannot use them",
     "C": "code can read every file that all users of this machine can read",
@@ -15,7 +15,7 @@ _OPEN = {
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """The parts that a sandbox is made of, one by one. Whether the whole works only a trial shows: see `tier`."""
+    """Yield findings on the parts that a sandbox is made of. Only `tier` tries the whole sandbox."""
     if host.system != "Linux":
         yield Finding(
             "fail",
@@ -32,7 +32,7 @@ def findings(host: Host) -> Iterator[Finding]:
 
 
 def tier() -> Finding:
-    """The strongest sandbox that proves itself here, by trying each."""
+    """Find the strongest sandbox that works on this machine, by trying each."""
     from grader import sandbox
 
     try:
@@ -63,7 +63,7 @@ def _bubblewrap(host: Host) -> Finding:
 
 
 def _namespaces(host: Host) -> Iterator[Finding]:
-    """Settings of the kernel and of distributions that keep a plain user from making namespaces."""
+    """Yield findings on settings of the kernel and of distributions that keep a plain user from making namespaces."""
     weak = "warn" if host.euid != 0 else "ok"
     why = "a plain user then cannot give students' code file systems, processes and a network of its own"
     forbidding = (
@@ -103,7 +103,7 @@ def _namespaces(host: Host) -> Iterator[Finding]:
 
 def _landlock(host: Host) -> Finding:
     modules = host.read("/sys/kernel/security/lsm")
-    # Where the list cannot be read (it is in securityfs, which containers lack) the kernel itself is asked.
+    # The list is in securityfs, which containers lack. If it cannot be read, the kernel itself is asked.
     known = host.landlock_version() > 0 if modules is None else "landlock" in modules.split(",")
     if known:
         return Finding("ok", "Landlock is on")

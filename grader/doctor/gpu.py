@@ -1,4 +1,4 @@
-"""The cards of this machine as NVIDIA's own tool tells of them, and what judging kernels on them needs besides."""
+"""Findings on this machine's GPUs, as nvidia-smi reports them, and on further needs of judging kernels on them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from grader.doctor.host import Finding, Host
 
 TOOL = "nvidia-smi"
 FIELDS = ("name", "driver_version", "compute_mode", "persistence_mode", "memory.total", "memory.used")
-#: The first driver that runs what CUDA 12 makes.
+#: Oldest driver that runs programs made with CUDA 12.
 OLDEST_DRIVER = 525
 LEAST_FREE_SHARE = 0.8
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Nothing where there is no such tool: most machines have no card, and need none."""
+    """Yield findings on GPUs; none on a machine without nvidia-smi, which needs no GPU."""
     path = host.which(TOOL)
     if path is None:
         return

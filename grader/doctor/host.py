@@ -1,4 +1,4 @@
-"""What the doctor looks at, gathered in one place so that every finding can be tried on a machine that is made up."""
+"""Facts that the doctor examines, gathered in one class so that tests can simulate any machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUN_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. `what` was found, `why` it matters, and the `remedy`; the last two are empty if all is well.
+    """Result of one check: the fact `what`, `why` it matters, and the `remedy`. The last two are empty if all is well.
 
     "fail": nothing can be judged here, or not safely. "warn": it works, but something is weaker than it could be.
     """
@@ -36,14 +36,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Ran:
-    """A command that ended: its exit status and what it said on both streams."""
+    """A command that ended: its exit status and the text of both streams."""
 
     returncode: int
     output: str
 
 
 def run(command: Sequence[str]) -> Ran:
-    """Run a command of the doctor's own, without a shell. One that cannot be started or does not end has status 127."""
+    """Run a command without a shell. The exit status is 127 if it cannot be started or does not end in time."""
     try:
         ended = subprocess.run(
             list(command), capture_output=True, text=True, errors="replace", timeout=RUN_TIMEOUT_S
@@ -54,7 +54,7 @@ def run(command: Sequence[str]) -> Ran:
 
 
 def _free_bytes(place: Path) -> int | None:
-    """Free space for this user in the file system of a place, or of the nearest folder above it that exists."""
+    """Return the free bytes for this user in the file system of a path, or of its nearest existing parent."""
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
@@ -75,7 +75,7 @@ def _has_module(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine, by default this one. `root` is where its /proc and /sys lie; `threads` is what the assignment uses."""
+    """A machine, by default this one. `root` holds its /proc and /sys; `threads` is the assignment's thread count."""
 
     root: Path = Path("/")
     system: str = field(default_factory=platform.system)
@@ -91,14 +91,14 @@ class Host:
     landlock_version: Callable[[], int] = _landlock_version
 
     def read(self, path: str) -> str | None:
-        """The text of a file below /proc or /sys, stripped; None where it cannot be read."""
+        """Return the stripped text of a file below /proc or /sys; None if it cannot be read."""
         try:
             return (self.root / path.lstrip("/")).read_text(errors="replace").strip()
         except OSError:
             return None
 
     def number(self, path: str) -> int | None:
-        """The whole number in a file, None where there is none."""
+        """Return the whole number in a file; None if the file does not hold one."""
         text = self.read(path)
         try:
             return int(text) if text else None
@@ -106,12 +106,12 @@ class Host:
             return None
 
     def glob(self, pattern: str) -> list[str]:
-        """The texts of all files that match below the root, in order of their names."""
+        """Return the texts of all files below the root that match the pattern, in the order of their names."""
         names = sorted(self.root.glob(pattern.lstrip("/")))
         return [text for name in names if (text := self.read(str(name.relative_to(self.root)))) is not None]
 
     def fields(self, path: str) -> dict[str, int]:
-        """`Name: 123 kB` lines of a file as numbers, without their unit."""
+        """Return the numbers in a file's `Name: 123 kB` lines, by name and without the unit."""
         found = {}
         for line in (self.read(path) or "").splitlines():
             name, _, rest = line.partition(":")

@@ -1,4 +1,4 @@
-"""The reference against itself, in two runners: what the timed verdicts of this machine are worth just now."""
+"""Timing of the reference against itself, in two runners: a test of this machine's timed verdicts right now."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from grader.judge.timing import measure
 from grader.runner import placement
 from grader.runner.session import Session
 
-"""Rows: a call takes tens of milliseconds, as in a graded run, and the whole check a few seconds."""
+"""Rows of the timed inputs. A call takes tens of milliseconds, as in a graded run, and the whole check a few
+seconds."""
 BUDGET_S = 6.0
 APART = 0.05
-"""Two copies of one program should not differ by more than this in the median."""
+"""Largest accepted relative difference between the medians of two copies of one program."""
 
 
 def findings(config: Path) -> list[Finding]:
-    """One for each clock that a part of the assignment is timed by."""
+    """Return one finding for each clock that a part of the assignment is timed by."""
     assignment = load(config)
     found = []
     try:
@@ -42,7 +43,7 @@ def findings(config: Path) -> list[Finding]:
 
 
 def judged(timing: Timing, clock: str, title: str) -> Finding:
-    """Return a finding for this measurement."""
+    """Convert this measurement to a finding."""
     low, high = timing.ratio_interval
     told = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
     if timing.verdict == "slow":
@@ -75,9 +76,10 @@ def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Tim
 def reference_twice(
     host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]
 ) -> measure.Pairs:
-    """Pairs of runners that both hold a part's reference, with the threads, cores and placement of a graded timing.
+    """Return pairs of runners that both hold a part's reference, with the threads, cores and placement of a graded
+    timing.
 
-    A call of theirs raises KitError when the reference fails.
+    A call of a runner raises KitError if the reference fails.
     """
     from grader.judge import binding
 

@@ -1,4 +1,4 @@
-"""What concerns a student: can a kernel be compiled and judged here, are its times steady, does the editor know it."""
+"""Checks for a student: kernels can be compiled and judged here, times are steady, the editor is set up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ PROGRAM = "gpt149.py doctor"
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py doctor`: exit code 0 when nothing fails (warnings do not), else 3. Raises UsageError."""
+    """Run `python gpt149.py doctor`.
+
+    Returns 0 if no finding is a failure (warnings are not), else 3. Raises UsageError.
+    """
     parse = Parser(
         prog=PROGRAM, description="What this machine lacks for your work, and what to do about it."
     )
@@ -80,7 +83,7 @@ def _own(host: Host) -> Iterator[Finding]:
 
 
 def _on_a_card(host: Host, languages: Collection[str]) -> Iterator[Finding]:
-    """What judging kernels in these languages takes, with a card and without."""
+    """Yield findings on the needs of judging kernels in these languages, with a GPU and without."""
     cards = [found for found in gpu.findings(host) if not found.what.startswith("Triton")]
     yield from cards
     if devicebuild.TRITON in languages and not host.has_module("triton"):

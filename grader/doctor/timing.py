@@ -1,8 +1,8 @@
-"""Causes of unsteady times, and shortage of memory or disk.
+"""Checks for causes of unsteady times, and for shortage of memory or disk.
 
-Verdicts on time are paired with the reference and checked against themselves, so most of this costs certainty
-("undecided", "unfit"), not justice; it is told because it can be mended. Randomised addresses are not told:
-each round has processes of its own, so they are noise that the interval covers, and containment relies on them.
+Verdicts on time are paired with the reference and checked against themselves. So most of these causes cost certainty
+("undecided", "unfit"), not fairness; they are reported because they can be removed. Randomised addresses are not
+reported: each round has processes of its own, so they are noise that the interval covers. Containment relies on them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from grader.doctor.host import Finding, Host
 
 LOAD_PER_CORE = 0.25
 LEAST_MEMORY_BYTES, LEAST_SHM_BYTES, LEAST_DISK_BYTES = 6 * GIB, 64 << 20, 4 * GIB
-"""A compiler may use 4 GB; a run keeps objects in the cache and small files in scratch."""
+"""Least bytes of memory, shared memory and disk. A compiler may use 4 GB; a run keeps objects in the cache and small
+files in scratch."""
 STEAL_SHARE = 0.01
 WATCHED_S = 0.2
 
 
 def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterator[Finding]:
-    """Everything that /proc and /sys tell of steadiness and room. Takes `WATCHED_S` seconds on a virtual machine."""
+    """Yield findings from /proc and /sys on steadiness and room. Takes `WATCHED_S` seconds on a virtual machine."""
     yield _cores(host)
     yield _side_by_side(host)
     for look in (_quota, _smt, _governor, _boost, _load, _swap, _huge_pages, _memory, _shared_memory):
@@ -35,7 +36,7 @@ def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterato
 
 
 def _either(fine: bool, told: str, trouble: str, why: str, advice: str) -> Finding:
-    """What a look at one fact gives: `told` if all is well, else the trouble, why it is one, and what to do."""
+    """Return an "ok" finding if all is well, else a warning with its reason and advice."""
     return Finding("ok", told) if fine else Finding("warn", trouble, why, advice)
 
 
@@ -60,7 +61,7 @@ def _cores(host: Host) -> Finding:
 
 
 def _side_by_side(host: Host) -> Finding:
-    """What a class's timings have to themselves (`machine.timings_at_once` says why)."""
+    """Report how many timings of a class run at once (`machine.timings_at_once` gives the reason)."""
     most = timings_at_once(len(host.cpus))
     if most == 0:
         return Finding("ok", "timings of a class have the machine to themselves, one at a time")
@@ -71,7 +72,7 @@ def _side_by_side(host: Host) -> Finding:
 
 
 def _quota(host: Host) -> Finding | None:
-    """A limit on CPU time by control groups, as containers have it: of our group or of one above it."""
+    """Report a limit on CPU time by control groups, as containers have it: of our group or of one above it."""
     limit = min((share for share in _shares(host)), default=None)
     if limit is None:
         return None
@@ -224,7 +225,7 @@ def _shared_memory(host: Host) -> Finding | None:
 
 
 def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
-    """A virtual machine, and whether its host takes time away just now."""
+    """Report a virtual machine, and CPU time that its host takes away right now."""
     flags = next(
         (line for line in (host.read("/proc/cpuinfo") or "").splitlines() if line.startswith("flags")), ""
     )
@@ -247,7 +248,7 @@ def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
 
 
 def _ticks(host: Host) -> list[int]:
-    """User, nice, system, idle, iowait, irq, softirq, steal: ticks since the start, of all cores together."""
+    """Return ticks since the start, of all cores together: user, nice, system, idle, iowait, irq, softirq, steal."""
     for line in (host.read("/proc/stat") or "").splitlines():
         if line.startswith("cpu "):
             return [int(word) for word in line.split()[1:9]]

@@ -1,4 +1,4 @@
-"""Tools that a build needs, proved by a build, and optional tools."""
+"""Checks of the tools that a build needs, proved by a build, and of optional tools."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WITHOUT_TORCH = (
     "and no frontier, and files that need more of torch than tensors are not judged"
 )
 NUMPY_PROBE = "import numpy; print(numpy.__version__)"
-#: What a process that has imported torch says of itself. NumPy is asked for by the conversion that uses it.
+#: Program that imports torch and prints its versions. NumPy is imported by the conversion.
 TORCH_PROBE = """
 import json, warnings
 warnings.simplefilter("ignore")
@@ -62,7 +62,7 @@ print(json.dumps(said))
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Compiler, OpenMP, NumPy, torch and the optional things. Takes as long as torch's import."""
+    """Yield findings on compiler, OpenMP, NumPy, torch and optional tools. Takes as long as torch's import."""
     try:
         tools = toolchain.toolchain()
     except KitError as error:
@@ -81,7 +81,7 @@ def findings(host: Host) -> Iterator[Finding]:
 
 
 def _compiles(host: Host, tools: toolchain.Toolchain) -> Finding:
-    """A small OpenMP program, compiled as submissions are, and run."""
+    """Compile a small OpenMP program as submissions are compiled, and run it."""
     compile_flags, link_flags = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
     flags = [*toolchain.default_flags(tools.machine), *compile_flags]
     with tempfile.TemporaryDirectory(prefix="gpt149-", dir=host.scratch) as folder:
@@ -146,7 +146,7 @@ def _numpy(host: Host) -> Finding:
 
 
 def _torch(host: Host) -> Iterator[Finding]:
-    """Torch and what is compiled against it: judging needs neither."""
+    """Yield findings on torch and on compiling against it. Judging needs neither."""
     if not host.has_module("torch"):
         yield Finding("warn", "this Python has no torch (optional)", WITHOUT_TORCH, "pip install torch")
         return
@@ -188,11 +188,11 @@ def _torch(host: Host) -> Iterator[Finding]:
 
 
 def _reference(host: Host) -> Iterator[Finding]:
-    """Of a handout, which cannot compile it: whether the lab's reference is there for this platform, links, loads."""
+    """Check a handout's reference, which cannot be compiled there: it exists for this platform, links and loads."""
     try:
         reference = labs.load(labs.LABS / labs.main()).reference()
         if isinstance(reference, KernelReference):
-            # A handout has none, and nothing of it is to be linked; the results are judged all the same.
+            # A handout lacks a Triton reference, and nothing needs to be linked; results are judged all the same.
             if not host.has_module(devicebuild.TRITON):
                 remedy = f'pip install "{devicebuild.TRITON_PACKAGE}"'
                 yield Finding("fail", "Triton is not installed", "no kernel in Triton can be judged", remedy)
@@ -224,7 +224,7 @@ def _reference(host: Host) -> Iterator[Finding]:
 
 
 def _ispc(host: Host) -> Iterator[Finding]:
-    """Of an ispc that is there: whether it runs. One that does not is none."""
+    """Check that an installed ispc runs. If it does not, it counts as missing."""
     path = host.which(ispc.TOOL)
     if path is None:
         return
@@ -245,6 +245,6 @@ def _optional(host: Host) -> Iterator[Finding]:
 
 
 def _first(output: str) -> str:
-    """The line of a compiler's output that says most."""
+    """Return the most informative line of a compiler's output: the first with "error", else the first."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next((line for line in lines if "error" in line), lines[0] if lines else "")
