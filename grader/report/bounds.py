@@ -1,4 +1,4 @@
-"""Reports for programs of others, which take no more than so many bytes."""
+"""Size limits for reports that other programs read."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from grader.core.errors import KitError
 from grader.core.quantities import size_text
 from grader.report import words
 
-#: Characters of each text, tried in turn.
+#: Characters of each text; the limits are tried in this order.
 TEXT_LIMITS = (6000, 3000, 1500, 700, 300, 120, 50, 20)
-#: What a runner of GitHub's obeys in the output of a step: two colons at the beginning of a line, and anywhere "##[".
+#: Commands that a GitHub runner obeys in a step's output: two colons at the beginning of a line, "##[" anywhere.
 _COMMAND = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#\[)")
 
 
 def encoded(value: Any) -> bytes:
-    """JSON as it is written for others: ASCII, and no infinities."""
+    """Encode a value as JSON for other programs: ASCII, without infinities."""
     return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
 
 
 def fitted(make: Callable[[int], dict[str, Any]], most_bytes: int) -> dict[str, Any]:
-    """What `make(characters)` gives, with the longest texts of TEXT_LIMITS with which it fits as JSON.
+    """Return `make(characters)` for the first of TEXT_LIMITS with which it fits into `most_bytes` as JSON.
 
-    Raises KitError where it does not fit with the shortest.
+    Raises KitError if it does not fit even with the shortest texts.
     """
     for characters in TEXT_LIMITS:
         made = make(characters)
@@ -36,12 +36,12 @@ def fitted(make: Callable[[int], dict[str, Any]], most_bytes: int) -> dict[str, 
 
 
 def text(value: str, characters: int) -> str:
-    """Several lines of a stranger's text, harmless wherever it is shown or logged, cut at so many characters."""
+    """Return several lines of untrusted text, harmless where they are shown or logged, cut at so many characters."""
     return _COMMAND.sub(_apart, words.block(value, characters, lines=200))
 
 
 def name(value: str, characters: int = 150) -> str:
-    """One line of it."""
+    """Return one line of untrusted text, harmless as in `text`."""
     return _COMMAND.sub(_apart, words.line(value, max(8, min(150, characters))))
 
 

@@ -1,7 +1,7 @@
-"""The report's pictures as inline SVG: no library, a few kilobytes each, coloured by the page's style sheet.
+"""Pictures of the report as inline SVG: no library, a few kilobytes each, coloured by the page's style sheet.
 
-All are 360 units wide, which is a phone's width: their text stays readable there, and a desktop shows several in a
-row. Colours are classes of the page, so that dark mode and print apply; no picture relies on colour alone.
+All are 360 units wide, like a phone's screen: their text stays readable there, and a desktop shows several in a row.
+Colours are classes of the page, so that dark mode and print apply; no picture relies on colour alone.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Scale = Callable[[float], float]
 
 WIDTH = 360
 _LEFT, _RIGHT = 12, 348
-#: Ratios of the small interval pictures; the text beside them says what lies beyond.
+#: Range of ratios in the small interval pictures; the text beside them gives values outside of it.
 INTERVAL_RANGE = (0.5, 2.0)
-#: Slow ones are drawn one by one with a link each, up to this many.
+#: Slow students are drawn with a link each, up to this many.
 _MOST_LINKS = 60
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One student's time ratio; `anchor` is where its section is on the page."""
+    """One student's time ratio; `anchor` is the id of their section on the page."""
 
     ratio: float
     slow: bool
@@ -33,7 +33,7 @@ class Dot:
 
 
 def histogram(totals: Sequence[float], max_points: float) -> str:
-    """Histogram of the students' points, with the median. Totals beyond `max_points` (extra credit) widen it."""
+    """Draw a histogram of the students' points, with the median. Totals beyond `max_points` (extra credit) widen it."""
     top = max([max_points, *totals, 1.0])
     width = _bin_width(top)
     bins = [0] * max(1, math.ceil(top / width - 1e-9))
@@ -68,15 +68,15 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
             f'<path class="mark" d="M{_n(x(middle))} 14V{base}"/>'
             f'<text class="strong" x="{_n(x(middle) + shift)}" y="12" text-anchor="{side}">median {_n(middle)}</text>'
         )
-    # Last, so that the line of the median does not strike a count out.
+    # The counts come last, so that the median's line does not cross them out.
     return "".join([*parts, *counts, "</svg>"])
 
 
 def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float, float]) -> str:
-    """Student time over reference time, one dot a student, on a log axis over `limits`; ratios beyond sit at its ends.
+    """Draw student time over reference time: one dot a student, on a log axis over `limits`.
 
-    `allowances` are those of the students (they follow the reference's time, so they may differ a little); none when
-    the part's time is not graded.
+    Ratios beyond `limits` are drawn at its ends. `allowances` are those of the students: they follow the reference's
+    time, so they may differ a little. They are empty if the part's time is not graded.
     """
     base, height = 138, 112
     scale = _log_scale(limits)
@@ -91,7 +91,7 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
             parts.append(
                 f'<rect class="between" x="{_n(low)}" y="18" width="{_n(high - low)}" height="{base - 18}"/>'
             )
-        # Near the right edge the words would leave the picture on that side.
+        # Near the right edge the label would leave the picture.
         at, anchor = (_RIGHT + 6, "end") if high > _RIGHT - 30 else (high, "middle")
         parts.append(
             f'<path class="limit" d="M{_n(high)} 18V{base}"/>'
@@ -115,9 +115,9 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
 
 
 def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
-    """Shares of the machine's peak in per cent, one dot a student, on a log axis that ends at the machine's limit.
+    """Draw shares of the machine's peak in per cent: one dot a student, on a log axis that ends at 100 %.
 
-    A dot's `ratio` is its share; `rungs` are the shares of other kernels by what they are called, at their own heights.
+    A dot's `ratio` is its share. `rungs` are the shares of other kernels by name, drawn at heights of their own.
     """
     base, height, above = 138, 70, 12
     known = [value for value in (*(dot.ratio for dot in dots), *rungs.values()) if value > 0]
@@ -146,8 +146,9 @@ def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
 
 
 def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> tuple[float, float]:
-    """Whole octaves around these ratios, at least 1/2 to 2 and at most 1/4 to 4, where most of a class is; further up
-    only for an allowance, which has to stand at its place.
+    """Return an axis range of whole octaves around these ratios.
+
+    It covers at least 1/2 to 2 and at most 1/4 to 4, where most of a class is. Only an allowance can extend it upwards.
     """
     known = [value for value in (*values, *allowances) if value > 0 and math.isfinite(value)]
     low = math.floor(math.log2(min([0.6, *known])))
@@ -157,7 +158,7 @@ def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> t
 
 
 def verdict_bar(counts: Mapping[str, int]) -> str:
-    """One bar cut into the shares of the verdicts, in the order given."""
+    """Draw one bar, divided into the shares of the verdicts in the given order."""
     total, at = sum(counts.values()) or 1, 0.0
     parts = [
         f'<svg class="bar-of-verdicts" viewBox="0 0 {WIDTH} 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -173,7 +174,7 @@ def verdict_bar(counts: Mapping[str, int]) -> str:
 
 
 def share(count: int, most: int) -> str:
-    """A bar as long as a group's share of the largest group."""
+    """Draw a bar as long as a group's share of the largest group."""
     return (
         f'<svg class="share" viewBox="0 0 60 8" aria-hidden="true">'
         f'<rect class="bar" width="{_n(max(1.0, 60 * count / max(1, most)))}" height="8" rx="1.5"/></svg>'
@@ -181,7 +182,7 @@ def share(count: int, most: int) -> str:
 
 
 def interval(ratio: float, bounds: tuple[float, float], allowance: float | None) -> str:
-    """One student's ratio with its interval beside the allowance, small enough to stand in a line of text."""
+    """Draw one student's ratio with its interval beside the allowance, small enough for a line of text."""
     scale = _log_scale(INTERVAL_RANGE, 3, 117)
     if not all(value > 0 and math.isfinite(value) for value in (ratio, *bounds)):
         return ""
@@ -203,7 +204,7 @@ def _svg(height: int, label: str) -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate in as few characters as a tenth of a unit needs."""
+    """Format a coordinate, rounded to a tenth of a unit."""
     return f"{round(value, 1):g}"
 
 
@@ -237,7 +238,10 @@ def _octaves(limits: tuple[float, float]) -> list[float]:
 def _stacked(
     dots: Sequence[Dot], scale: Scale, height: float
 ) -> tuple[float, list[tuple[Dot, float, float]]]:
-    """Dots in columns above the axis, as large as lets the highest column fit: (size, [(dot, x, y above the axis)])."""
+    """Stack dots in columns above the axis. Return (size, [(dot, x, y above the axis)]).
+
+    The size is the largest with which the highest column fits.
+    """
     size = 6.0
     while True:
         columns: dict[int, list[Dot]] = {}
@@ -256,7 +260,7 @@ def _stacked(
 
 
 def _bin_width(top: float) -> float:
-    """A round width that gives at most 20 bins."""
+    """Return a round bin width that gives at most 20 bins."""
     power = 10.0 ** math.floor(math.log10(top / 20))
     return next(power * factor for factor in (1, 2, 2.5, 5, 10) if top / (power * factor) <= 20 + 1e-9)
 

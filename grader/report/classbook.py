@@ -1,7 +1,7 @@
-"""The class as files: `grades.csv`, `report.html` and `<id>/feedback.txt`, written in one pass over the rows.
+"""Files of a class: `grades.csv`, `report.html` and `<id>/feedback.txt`, written in one pass over the rows.
 
-Rows come one at a time and are let go one at a time: what is kept of each is a few numbers, so a class of 300 needs
-the memory of one submission. Each file is written whole or not at all.
+Rows are read and dropped one at a time, and only a few numbers of each are kept. So a class of 300 needs the memory of
+one submission. Each file is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def write(
     made_at: datetime | None = None,
     machines: Sequence[MachineRow] = (),
 ) -> tuple[str, ...]:
-    """Write all of a class's files below `out_dir`; returns lines for the person who asked, such as what is missing.
+    """Write all of a class's files below `out_dir`. Return notes for the caller, such as a missing library.
 
-    A row's folder is `out_dir/<submission_id>`, made when it is not there. `made_at` is the date on the report (now).
-    `machines` are those of a cluster. Raises UsageError when a file cannot be written.
+    A row's folder is `out_dir/<submission_id>`, created if needed. `made_at` is the report's date (default: now).
+    `machines` are those of a cluster. Raises UsageError if a file cannot be written.
     """
     from grader.report.grades_csv import GradesCsv
     from grader.report.html import Report, missing_library
@@ -68,7 +68,7 @@ def _put(write: Callable[[Path], None], path: Path) -> None:
 
 
 def _give_feedback(assignment: Assignment, row: Row, out_dir: Path) -> list[str]:
-    """Write one student's feedback. A folder that cannot be made is a line for the caller and costs no grades."""
+    """Write one student's feedback. If a folder cannot be made, return a note; the grades are still written."""
     from grader.report import feedback, words
 
     if Path(row.submission_id).name != row.submission_id:

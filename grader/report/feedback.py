@@ -1,4 +1,5 @@
-"""`feedback.txt`: what a student may be given. Nothing of others, and of hidden cases nothing but that one failed."""
+"""`feedback.txt`: the text for one student. It names no other student, and of hidden cases says only that one
+failed."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ RULE = "-" * 72
 
 
 def write(assignment: Assignment, row: Row, folder: Path) -> None:
-    """Write `folder/feedback.txt`, in a folder that is no link. Raises OSError."""
+    """Write `folder/feedback.txt`. Raises OSError, also if the folder is a link."""
     with plainfile.folder(folder, make=True) as place:
-        # The ledger has it all: what a power cut takes is written anew by `report`.
+        # The ledger has all results: a file lost in a power cut is written again by `report`.
         plainfile.replace(place, "feedback.txt", [feedback(assignment, row).encode()], sync=False)
 
 
 def feedback(assignment: Assignment, row: Row) -> str:
-    """The whole text for one student."""
+    """Return the whole text for one student."""
     lines = [assignment.title, f"Feedback for {words.line(row.name or row.submission_id)}"]
     if row.submitted_at:
         lines.append(f"Handed in {words.moment(row.submitted_at, words.zone_of(assignment))}")
@@ -43,7 +44,7 @@ def feedback(assignment: Assignment, row: Row) -> str:
 
 
 def summary(assignment: Assignment, row: Row) -> list[str]:
-    """One or two sentences at the top that promise no more than what follows."""
+    """Return one or two opening sentences, which claim no more than the text below."""
     if row.trouble:
         kind = "" if row.result is not None else "There is no verdict on this submission. "
         return [f"{kind}{words.block(row.trouble, 1000)}"]
@@ -63,7 +64,10 @@ def summary(assignment: Assignment, row: Row) -> list[str]:
 
 
 def not_judged(result: SubmissionResult, waiting: Sequence[str]) -> str:
-    """One sentence on parts that the machine could not judge: whose fault it is not, and that there is no grade yet."""
+    """Return one sentence on parts that the machine could not judge.
+
+    It says that the student is not at fault and that the grade is still open.
+    """
     tools = sorted({part.waits_for for part in result.parts if part.id in waiting} - {""})
     lacked = f"has no {' and no '.join(tools)}" if tools else "lacks what it takes"
     return (
@@ -78,8 +82,10 @@ def score_line(score: Score | None, part_id: str) -> ScoreLine | None:
 
 
 def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str], *, waits: bool) -> list[str]:
-    """One part: the verdict, then labelled paragraphs. `shown` holds messages that stand above already; a part that
-    `waits` to be judged has no points yet."""
+    """Return the lines of one part: the verdict, then labelled paragraphs.
+
+    `shown` holds messages that were printed above. A part that `waits` to be judged has no points yet.
+    """
     part = view.part
     points, most = (line.points, line.max_points) if line else (0.0, part.max_points)
     worth = f"  {OPEN if waits else words.number(points)} of {words.number(most)} points" if most else ""
@@ -93,7 +99,7 @@ def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str], *, wa
 
 
 def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[str, str]]:
-    """(label, text) of everything there is to say of a part, for this file and for Gradescope alike."""
+    """Return (label, text) of all paragraphs on a part, shared by this file and Gradescope's."""
     part = view.part
     found = [("results", results_text(view))]
     if view.note:
@@ -107,14 +113,14 @@ def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[s
     rejected = [flag.message or flag.code for flag in part.flags if flag.level == "rejected"]
     if rejected:
         found.append(("rejected", "\n".join(words.line(text, 400) for text in rejected)))
-    # For a wrong part the reason counts inputs, hidden ones too: how many there are is not for students.
+    # The reason of a wrong part counts its inputs, hidden ones too. Students must not learn the number of hidden cases.
     if line and line.reason and not (part.verdict == "wrong" and view.hidden_passed is not None):
         found.append(("points", words.line(line.reason, 400)))
     return [(name, text) for name, text in found if text]
 
 
 def results_text(view: StudentView) -> str:
-    """Return which public inputs were right and wrong, and the most specific diagnosis."""
+    """Return the numbers of right and wrong public inputs, and the most specific diagnosis."""
     part = view.part
     total, wrong = len(part.cases), [case for case in part.cases if not case.ok]
     public = "inputs" if view.hidden_passed is None else "public inputs"
@@ -137,7 +143,7 @@ def diagnosis_text(diagnosis: Diagnosis | None) -> str:
 
 
 def memory_text(part: PartResult) -> str:
-    """Two significant digits: enough to see an N x N matrix, too few to carry a message."""
+    """Return the peak memory with two significant digits: enough to see an N x N matrix, too few to carry a message."""
     memory = part.memory
     if memory is None or not memory.peak_bytes:
         return ""
@@ -151,7 +157,7 @@ def _two_digits(count: int) -> float:
 
 
 def points_lines(score: Score | None) -> list[str]:
-    """The table of points, with what is still to come."""
+    """Return the table of points, with the points that are still open."""
     if score is None:
         return []
     lines = []

@@ -1,16 +1,16 @@
-"""A run as GitHub shows it: annotations on the student's own lines, a summary, and GitHub Classroom's result.
+"""GitHub's view of a run: annotations on the student's own lines, a summary, and GitHub Classroom's result.
 
-Three forms, each a pure function of the records, and `publish`, which writes them where the runner of a workflow looks:
+There are three forms, each a pure function of the records. `publish` writes them where a workflow's runner reads them:
 
-- lines of the step's output, `::error file=module.cpp,line=52,title=...::...`. Within a message %, CR and LF are
-  escaped, within a property : and , as well. A runner shows MOST_ANNOTATIONS of a kind;
-- Markdown, in the file that GITHUB_STEP_SUMMARY names. What is not the kit's own stands in <pre>, with < and & escaped;
-- base64 of `{"version": 1, "status", "max_score", "tests": [...]}` as the output `result` (GITHUB_OUTPUT), which the
-  step classroom-resources/autograding-grading-reporter is given in a variable of its environment. So it has to be
-  shorter than such a variable may be (128 KiB on Linux).
+- Lines of the step's output, `::error file=module.cpp,line=52,title=...::...`. In a message %, CR and LF are escaped,
+  in a property : and , as well. A runner shows MOST_ANNOTATIONS of a kind.
+- Markdown, in the file that GITHUB_STEP_SUMMARY names. Untrusted text stands in <pre>, with < and & escaped.
+- Base64 of `{"version": 1, "status", "max_score", "tests": [...]}` as the output `result` (GITHUB_OUTPUT). The step
+  classroom-resources/autograding-grading-reporter gets it in an environment variable. So it must be shorter than such a
+  variable may be (128 KiB on Linux).
 
-All else that is printed meanwhile stands between two lines with a word that nobody can guess: a runner obeys no command
-in between, whatever a kernel has printed. Hidden cases are told as in feedback.txt, and never more.
+All other output is printed between two lines with an unguessable word: a runner obeys no command in between, so a
+kernel's output is safe. Hidden cases are treated as in feedback.txt.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from grader.report.student import StudentView
 
 MOST_ANNOTATIONS = 10
 LARGEST_RESULT_BYTES = 90_000
-"""Of the JSON: base64 makes four bytes of three."""
+"""Limit on the JSON: base64 makes four bytes of three."""
 LARGEST_SUMMARY_BYTES = 1 << 20
 MESSAGE_CHARACTERS = 1500
 LEVELS = {"pass": "notice", "slow": "warning", "unjudged": "warning"}
 STATUS = {"pass": "pass", "unjudged": "error"}
-#: Of a definition, not of a call; bounded, so that no source makes it slow.
+#: Parameter list of a definition, not of a call; bounded, so that no source makes the search slow.
 _PARAMETERS = re.compile(r"[ \t]{0,9}\([^(){};]{0,1000}\)\s{0,99}\{")
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The student's files by the assignment's names for them, and where the repository has them."""
+    """The student's files by the assignment's names for them, and their paths in the repository."""
 
     texts: Mapping[str, str]
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -60,9 +60,9 @@ class Sources:
 
 @dataclass
 class Stopwatch:
-    """A listener that takes the seconds of each part's public calls and hands every event on.
+    """A listener that measures the seconds of each part's public calls and passes every event on.
 
-    Students see these seconds. Those of hidden calls would carry a hidden size.
+    Students see these seconds. Those of hidden calls are left out: they would reveal a hidden size.
     """
 
     listener: Any = None
@@ -84,7 +84,7 @@ class Stopwatch:
 
 @contextlib.contextmanager
 def muted(stream: TextIO | None = None) -> Iterator[None]:
-    """What is printed in between is shown, and no command in it is obeyed."""
+    """Switch workflow commands off for the `with` block. Output is still shown."""
     stream = stream or sys.stdout
     word = secrets.token_hex(16)
     print(f"::stop-commands::{word}", file=stream, flush=True)
@@ -98,8 +98,7 @@ FILES = ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")
 
 
 def can_write(environment: Mapping[str, str] | None = None) -> None:
-    """Raises UsageError where a file that the environment names cannot be written, before anything is judged; nothing
-    is written here."""
+    """Raise UsageError if a file that the environment names cannot be written. Writes nothing."""
     environment = os.environ if environment is None else environment
     for variable in FILES:
         if not (named := environment.get(variable)):
@@ -119,8 +118,11 @@ def publish(
     environment: Mapping[str, str] | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Print the annotations, and append summary and result to the files that the environment names. Where it names
-    none, as outside of a workflow, one line says so. Raises UsageError for a file that cannot be written."""
+    """Print the annotations, and append summary and result to the files that the environment names.
+
+    Outside of a workflow the environment names none; one line then says so. Raises UsageError for a file that cannot be
+    written.
+    """
     environment = os.environ if environment is None else environment
     stream = stream or sys.stdout
     views = student.views(assignment, result)
@@ -145,8 +147,11 @@ def publish(
 
 
 def annotations(assignment: Assignment, views: Sequence[StudentView], sources: Sources) -> list[str]:
-    """One command for each part that did not pass, on the line that its message names, else where its function begins.
-    Parts that say the same of the same line are told once; of one kind there are at most MOST_ANNOTATIONS."""
+    """Return one annotation for each part that did not pass.
+
+    It is on the line that the part's message names, else at the beginning of its function. Equal annotations of several
+    parts are merged. Of each kind there are at most MOST_ANNOTATIONS.
+    """
     functions = {part.id: part.function for part in assignment.parts}
     found: dict[tuple[str, str, int, str], list[str]] = {}
     for view in views:
@@ -168,13 +173,15 @@ def annotations(assignment: Assignment, views: Sequence[StudentView], sources: S
 
 
 def _cause(diagnosis: Diagnosis | None) -> str:
-    """What a message says before it lists lines to look at: one of several is no place of its own."""
+    """Return a message without its list of lines to look at: one of several lines does not locate the error."""
     return diagnosis.message.partition(f"\n{HEADING}")[0] if diagnosis else ""
 
 
 def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
-    """The file and the line, from 1, that a message is about. Only files and lines that there are count, whoever wrote
-    the message."""
+    """Return the file and the line, counted from 1, that a message is about.
+
+    Only existing files and lines count: part of a message may be untrusted.
+    """
     first = next(iter(sources.texts), "")
     for name in sources.texts:
         for found in re.finditer(rf"(?<![\w/.-]){re.escape(name)}:(\d{{1,7}})\b", message):
@@ -193,7 +200,7 @@ def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
 
 
 def command(name: str, message: str, **properties: str) -> str:
-    """A command of a workflow as one line."""
+    """Return a workflow command as one line."""
     told = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
     return f"::{name} {told}::{_data(message)}"
 
@@ -210,7 +217,7 @@ def _property(text: str) -> str:
 
 
 def summary(assignment: Assignment, views: Sequence[StudentView], score: Score) -> str:
-    """Markdown: a table of the parts, then what is to be said of each that did not pass."""
+    """Return the summary as Markdown: a table of the parts, then a section on each part that did not pass."""
     for characters in bounds.TEXT_LIMITS:
         text = _summary(assignment, views, score, characters)
         if len(text.encode()) <= LARGEST_SUMMARY_BYTES:
@@ -246,7 +253,7 @@ def _summary(assignment: Assignment, views: Sequence[StudentView], score: Score,
 
 
 def _cell(text: str) -> str:
-    """One line of text within Markdown, with nothing in it that Markdown or HTML would read."""
+    """Return one line of text for Markdown, with all characters escaped that Markdown or HTML would interpret."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(bounds.name(text), quote=False))
 
 
@@ -260,7 +267,7 @@ def autograding(
     sources: Sources,
     seconds: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Return the input of the autograding reporter, as plain values. Raises KitError where it cannot be made to fit."""
+    """Return the input of the autograding reporter, as plain values. Raises KitError if it cannot be made to fit."""
     commands = {part.id: part.command for part in assignment.parts}
     functions = {part.id: part.function for part in assignment.parts}
 
@@ -299,13 +306,15 @@ def _points(score: Score, part_id: str) -> float:
 
 
 def encoded(value: Mapping[str, Any]) -> str:
-    """Base64 in one line."""
+    """Encode a value as JSON in Base64, in one line."""
     return base64.b64encode(bounds.encoded(value)).decode()
 
 
 def sources(files: Mapping[str, Path], places: Mapping[str, Path], root: Path) -> Sources:
-    """The texts of `files` by their names, the source first. `places` are where they lie in the repository at `root`;
-    what lies outside of it is called by its name."""
+    """Return the texts of `files` by their names, the source first.
+
+    `places` are their paths on disk. A file outside of the repository at `root` is called by its name.
+    """
     texts = {
         name: path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
         for k, (name, path) in enumerate(files.items())

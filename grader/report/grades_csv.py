@@ -1,12 +1,12 @@
 """`grades.csv`: one row per student, for spreadsheets and for import elsewhere.
 
-Columns: id, name, email, submitted_at; the points of each part; the points of each item that people give (extra
-credit, write-up), as the score names them; late_days, late_penalty, total, max_points; the verdict of each part;
-flags, pending, trouble. An empty number means that there is none (not judged, not given yet), never zero.
+Columns: id, name, email, submitted_at; the points of each part; the points of each item that people give (extra credit,
+write-up), as the score names them; late_days, late_penalty, total, max_points; the verdict of each part; flags,
+pending, trouble. An empty number means that it is missing (not judged, not given yet), never zero.
 
-UTF-8 with a byte order mark, without which a spreadsheet takes it for a local encoding; read it as "utf-8-sig". Text
-that a spreadsheet would take for a formula gets an apostrophe, wherever in the text a spreadsheet might begin a cell:
-half of the world's split at semicolons. Numbers stay numbers.
+The encoding is UTF-8 with a byte order mark, without which a spreadsheet assumes a local encoding; read it as
+"utf-8-sig". Text that a spreadsheet would take for a formula gets an apostrophe. This holds wherever in the text a cell
+may begin, since many spreadsheets split at semicolons. Numbers stay numbers.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ if TYPE_CHECKING:
 
 Cell = str | int | float | None
 
-#: First characters of a formula, here and in East Asian spreadsheets.
+#: First characters of a formula, in Western and East Asian spreadsheets.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-#: The same within a text: after what separates cells elsewhere, blanks and quotation marks in between.
+#: The same within a text: after a separator of other spreadsheets, with blanks and quotation marks in between.
 _FORMULA_WITHIN = re.compile(r"""([;\t|][\s"]*)(?=[=+\-@＝＋－＠])""")
 
 _TO_QUOTE = re.compile(r"""[,;\t|"\r\n]""")
 
 
 def safe_text(text: str, limit: int = 1000) -> str:
-    """One line that no spreadsheet runs, at whichever of comma, semicolon, tab and bar it splits: a formula's first
-    character gets an apostrophe before it."""
+    """Return one line that no spreadsheet runs. A formula's first character gets an apostrophe before it.
+
+    This holds for spreadsheets that split at comma, semicolon, tab or bar.
+    """
     kept = _FORMULA_WITHIN.sub(r"\1'", words.line(text, limit))
     return "'" + kept if text.startswith(_FORMULA_STARTS) or kept.startswith(_FORMULA_STARTS) else kept
 
 
 class GradesCsv:
-    """Takes rows one at a time and keeps them on disk: which columns there are is known only after the last one."""
+    """Collector of rows, kept on disk: the set of columns is known only after the last row."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.part_ids = [part.id for part in assignment.parts if part.points > 0]
         self.item_ids: list[str] = []
-        # A list of plain values per line: unlike CSV, JSON gives numbers back as numbers.
+        # One JSON list of plain values per line: unlike CSV, JSON returns numbers as numbers.
         self._rows = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
 
     def __enter__(self) -> GradesCsv:
@@ -115,7 +117,7 @@ class GradesCsv:
 
 
 def _flags(row: Row) -> str:
-    """Codes of the flags a person should look at, each with its part; notes about the judging are left out."""
+    """Return the codes of flags to review, each with its part; notes about the judging are left out."""
     if row.result is None:
         return ""
     found = [
@@ -134,8 +136,10 @@ def _flags(row: Row) -> str:
 
 
 def csv_line(cells: Iterable[str | int | float]) -> str:
-    """A row of CSV with its line end: commas between the cells, quotation marks around a text that holds a separator of
-    any spreadsheet's, so that one which splits at several keeps it whole."""
+    """Return a CSV row with its line end, with commas between the cells.
+
+    A text that holds the separator of any spreadsheet is quoted, so that it stays one cell.
+    """
     return ",".join(_quoted(str(cell)) for cell in cells) + "\n"
 
 
@@ -144,7 +148,7 @@ def _quoted(text: str) -> str:
 
 
 def _cell(value: Cell) -> str | int | float:
-    """A number without binary dust (0.1 + 0.2 is 0.3 to a person), safe text, or nothing."""
+    """Return a number rounded to 4 decimals (0.1 + 0.2 is written 0.3), safe text, or ""."""
     if isinstance(value, float):
         rounded = round(value, 4)
         if rounded != rounded or rounded in (float("inf"), float("-inf")):

@@ -1,11 +1,12 @@
 """Gradescope's `results.json`: one visible test per part, one hidden test per part for its hidden cases.
 
-A visible test tells what `student` allows: it says that a hidden test failed, and then it has failed too, whatever the
-public cases say. What failed and how is in a test of its own, whose visibility the staff may choose. Parts are worth
-what the score gives; the total on top is what is left after the late penalty. Points that people give are theirs to
-enter in Gradescope, so they appear only when they have been given (extra credit as a test whose max_score is 0).
-Gradescope knows no test without a score: a part that the machine could not judge has 0 there, and its name, its text
-and the text on top say that this is no grade.
+A visible test shows only what `student` allows. If a hidden test failed it says so, and then it counts as failed, even
+if all public cases passed. The details are in a test of its own, whose visibility the staff may choose.
+
+Parts have the points of the score. The total on top is reduced by the late penalty. Points given by people are entered
+in Gradescope, so they appear only once they are given (extra credit as a test whose max_score is 0). Gradescope has no
+test without a score. A part that the machine could not judge has 0 there; its name, its text and the text on top say
+that this is not a grade.
 
 The format as Gradescope reads it: `tests` with `score`, `max_score`, `status` (passed or failed), `name`, `output`,
 `visibility` (hidden, after_due_date, after_published, visible); on top `score`, `execution_time` (seconds), `output`,
@@ -29,7 +30,7 @@ Visibility = Literal["hidden", "after_due_date", "after_published", "visible"]
 
 OUTPUT_CHARACTERS = 6000
 HIDDEN_CASES_TOLD = 40
-#: Ends the name of a part that the machine could not judge.
+#: Suffix of the name of a part that the machine could not judge.
 NO_GRADE = " (not judged yet, this 0 is no grade)"
 HIDDEN_TESTS = "hidden tests"
 
@@ -47,7 +48,7 @@ def results(
     seconds: float,
     hidden_visibility: Visibility = "hidden",
 ) -> dict[str, Any]:
-    """The whole of results.json for a submission that was judged; `seconds` is what grading took."""
+    """Return the content of results.json for a submission that was judged; `seconds` is the duration of grading."""
     views = student.views(assignment, result)
     tests = [_part_test(view, score) for view in views if view.part.max_points > 0]
     tests += [_item_test(line.title or line.id, line.points) for line in _given_items(assignment, score)]
@@ -67,12 +68,13 @@ def results(
 
 
 def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
-    """For a submission that holds nothing to judge (no source file, a broken archive): its own fault, 0 points."""
+    """Return the result for a submission with nothing to judge (no source file, a broken archive): its own fault, 0
+    points."""
     return _single("Submission", why, seconds, max_points=sum(part.points for part in assignment.parts))
 
 
 def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
-    """When grading itself failed: 0 points, a word to the student, and `details` for the staff only."""
+    """Return the result for failed grading: 0 points, a message to the student, and `details` for the staff only."""
     found = _single("Autograder (not your fault)", KIT_FAULT, seconds, max_points=max_points)
     staff = {
         "name": "kit fault (for the staff)",
@@ -121,7 +123,7 @@ def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
 
 
 def _given_items(assignment: Assignment, score: Score) -> list[Any]:
-    """Lines of the score that are no parts and for which people have given points."""
+    """Return the lines of the score, apart from parts, for which people have given points."""
     parts = {part.id for part in assignment.parts}
     return [
         line for line in score.lines if line.id not in parts and line.points and line.id not in score.pending
@@ -140,7 +142,10 @@ def _item_test(title: str, points: float) -> dict[str, Any]:
 
 
 def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
-    """The hidden cases of one part, in full, for those who may see them. Worth nothing by itself: the part is."""
+    """Return the hidden cases of one part, in full, for readers with access.
+
+    The test has no points; the part has them.
+    """
     hidden = [case for case in part.cases if case.hidden]
     failed = [case for case in hidden if not case.ok]
     lines = [f"{len(hidden) - len(failed)} of {len(hidden)} hidden cases right"]
@@ -154,7 +159,7 @@ def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
 
 
 def _unscored(name: str, text: str, visibility: Visibility, *, passed: bool = False) -> dict[str, Any]:
-    """A test that tells something and is worth nothing."""
+    """Return a test that only informs and has no points."""
     return {
         "name": words.line(name, 150),
         "score": 0.0,
@@ -171,7 +176,7 @@ def _hidden_line(case: CaseResult) -> str:
 
 
 def _flag_tests(result: SubmissionResult) -> list[dict[str, Any]]:
-    """Return the lines for the staff; suspicions are not for the student."""
+    """Return the lines on flags for the staff; suspicions are not shown to the student."""
     flags = flags_of(result)
     if not flags:
         return []
@@ -199,7 +204,7 @@ def _summary(result: SubmissionResult, views: Sequence[StudentView], score: Scor
 
 
 def _leaderboard(result: SubmissionResult) -> list[dict[str, Any]]:
-    """Time against the reference in the parts that passed and carry no flag: a figure that shows nobody's points."""
+    """Return times relative to the reference, of the parts that passed without a flag. Shows no points."""
     of_parts = {flag for part in result.parts for flag in part.flags}
     if any(flag.level != "note" for flag in result.flags if flag not in of_parts):
         return []

@@ -1,11 +1,11 @@
-"""`report.html`: the class on one page, for the staff. One file, no network, and nothing a student wrote is ever run.
+"""`report.html`: the class on one page, for the staff. One file, no network, and no untrusted text is ever run.
 
-Every piece of text goes through jinja2's escaping and, before that, through `words` (control characters, overrides of
-direction). The page's own policy forbids whatever is not its one style sheet and one script, both named by digest; so
-even markup that slipped through could do nothing. Without the script everything can be read; it sorts and filters.
+All text goes through `words` (control characters, overrides of direction) and then through jinja2's escaping. The
+page's policy allows only its one style sheet and one script, both by digest. So even markup that slipped through could
+do nothing. Without the script everything can be read; it only sorts and filters.
 
-A student's section and table row are rendered when the row comes by and kept in a file, since the overview above them
-is known only at the end; the page is then written as a stream.
+A student's section and table row are rendered when the row is added, and kept in a file. The overview above them is
+known only at the end; the page is then written as a stream.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _COPY_CHARACTERS = 1 << 13
 
 
 def missing_library() -> str | None:
-    """The package without which there is no page, or None."""
+    """Return the name of the package that the page needs and that is missing, or None."""
     return None if importlib.util.find_spec("jinja2") else "jinja2"
 
 
 class Report:
-    """Takes rows one at a time; `write` then puts the page together."""
+    """Collector of rows, added one at a time; `write` then assembles the page."""
 
     def __init__(
         self, assignment: Assignment, made_at: datetime, machines: Sequence[MachineRow] = ()
@@ -50,7 +50,7 @@ class Report:
         self.assignment, self.made_at = assignment, made_at
         self.machines, self.spreads = compared(machines)
         self.judged: dict[str, Links] = {}
-        """By machine, whom it judged."""
+        """Students judged by each machine."""
         self.tally = Tally(assignment)
         self.pages = environment(self.tally.ladder)
         self._rows = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
@@ -116,7 +116,7 @@ class Report:
         wholefile.write(path, pieces)
 
     def _cards(self, limits: tuple[float, float]) -> list[list[dict[str, Any]]]:
-        """One card a part, in columns of the overview: the small ones of untimed parts share a column."""
+        """Return one card per part, in columns of the overview. The small cards of untimed parts share a column."""
         cards = [self._card(part, limits) for part in self.tally.parts.values()]
         small = [card for card in cards if not card["ratios"]]
         columns = [small[k : k + 3] for k in range(0, len(small), 3)]
@@ -137,7 +137,7 @@ class Report:
 
 
 def environment(ladder: Ladder | None) -> Any:
-    """The templates, with escaping on and every plain text cleaned on its way out."""
+    """Return the template environment, with escaping on and every plain text cleaned on output."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     pages = Environment(
@@ -146,7 +146,7 @@ def environment(ladder: Ladder | None) -> Any:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Text that no filter has cut: harmless and bounded all the same.
+        # Text that no filter has cut is made harmless and bounded here.
         finalize=lambda value: words.block(value, 8000) if type(value) is str else value,
     )
     pages.filters.update(
@@ -170,8 +170,7 @@ def environment(ladder: Ladder | None) -> Any:
 
 
 def policy(style: str, script: str) -> str:
-    """A Content-Security-Policy that allows this very style sheet and this very script, and nothing else; "" is no
-    script."""
+    """Return a Content-Security-Policy that allows only this style sheet and this script; "" means no script."""
 
     def digest(text: str) -> str:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -200,7 +199,7 @@ def _interval(part: PartResult) -> Any:
 
 
 def _pieces(file: Any) -> Iterator[Any]:
-    """Rendered markup, piece by piece, that is not escaped again."""
+    """Yield rendered markup in pieces that are not escaped again."""
     from markupsafe import Markup
 
     file.seek(0)

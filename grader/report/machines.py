@@ -1,5 +1,4 @@
-"""The machines of a cluster beside one another: who judged how many, and whether they agree on one and the same
-file."""
+"""Comparison of a cluster's machines: submissions judged by each, and agreement on one calibration submission."""
 
 from __future__ import annotations
 
@@ -9,15 +8,18 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 APART = 0.05
-"""A machine whose whole interval is further than this from the median of all is beyond them."""
+"""A machine is apart if its whole interval is further than this from the median of all: a relative difference."""
 
 Ratios = Mapping[str, tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
 class MachineRow:
-    """One machine. `ratios` are those of the calibration submission, by part: the ratio and its interval's ends;
-    `apart` the parts in which it is beyond the others."""
+    """One machine.
+
+    `ratios` are those of the calibration submission, by part: the ratio and its interval's ends. `apart` are the parts
+    in which it differs from the other machines.
+    """
 
     name: str
     host: str = ""
@@ -41,7 +43,7 @@ class Spread:
 
 
 def compared(rows: Sequence[MachineRow]) -> tuple[list[MachineRow], list[Spread]]:
-    """The rows with what is apart in them, and the spread of each part."""
+    """Return the rows with their `apart` filled in, and the spread of each part."""
     fit = [row for row in rows if not row.refused]
     spreads = []
     for part_id in dict.fromkeys(part_id for row in fit for part_id in row.ratios):
@@ -54,7 +56,7 @@ def compared(rows: Sequence[MachineRow]) -> tuple[list[MachineRow], list[Spread]
 
 
 def _apart(row: MachineRow, middle: Mapping[str, float]) -> tuple[str, ...]:
-    """The parts in which not even an end of this machine's interval is near the others."""
+    """Return the parts in which this machine's whole interval is further than APART from the median of all."""
     return tuple(
         part_id
         for part_id, (_, low, high) in row.ratios.items()

@@ -1,7 +1,7 @@
-"""One verdict as a page of its own (`--html FILE`): no network, no script, and nothing of a student's but escaped text.
+"""Page of one verdict (`--html FILE`): no network, no script, and all untrusted text escaped.
 
-The page's policy allows its one style sheet, by digest, and nothing else. Pictures are inline SVG without anybody's
-text but names of the assignment's, escaped as well.
+The page's policy allows its one style sheet, by digest, and nothing else. Pictures are inline SVG. Their only text is
+the kit's and names of the assignment's, escaped as well.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from grader.report.picture import Picture
 __all__ = ["Collector", "missing_library", "write"]
 
 LEGEND = ("right", "to 10 x", "to 100 x", "to 1000 x", "to 10 000 x", "more", "no number")
-"""What a cell's level means: how many times what is allowed the error is."""
+"""Meaning of a cell's level: the error as a multiple of the allowed error."""
 _SOURCE = re.compile(r"( *\d* \|)(.*)")
-"""A line of a compiler's message that shows a line of the source, or a mark below it."""
+"""A line of a compiler's message that shows a source line, or a mark below it."""
 
 
 @dataclass
 class Collector:
-    """A listener that keeps a small picture of each wrong output, and hands every event on."""
+    """A listener that keeps a small picture of each wrong output, and passes every event on."""
 
     listener: Callable[[Event], None] = lambda event: None
     pictures: dict[str, dict[str, Picture]] = field(default_factory=dict)
-    """By the part's id, then by the case."""
+    """Pictures by the part's id, then by the case."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, PartStarted):
@@ -47,7 +47,8 @@ class Collector:
         self.listener(event)
 
     def of(self, part: PartResult) -> Picture | None:
-        """The picture of the case that the part's diagnosis was told from, else of the one with the most wrong."""
+        """Return the picture of the case that the part's diagnosis comes from, else of the case with the most wrong
+        elements."""
         known = self.pictures.get(part.id, {})
         told = [case.name for case in part.cases if case.diagnosis and case.diagnosis == part.diagnosis]
         named = [known[name] for name in told if name in known]
@@ -105,7 +106,8 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any) -> dict[str, Any]
 
 
 def told(message: str) -> list[tuple[bool, str]]:
-    """A message in pieces: (True, lines of source with marks below them), which must not be wrapped; (False, text)."""
+    """Split a message into pieces: (True, source lines with marks below them), which must not be wrapped; (False,
+    text)."""
     pieces: list[tuple[bool, list[str]]] = []
     for line in message.split("\n"):
         is_source = _SOURCE.fullmatch(line) is not None
@@ -116,7 +118,7 @@ def told(message: str) -> list[tuple[bool, str]]:
 
 
 def _moved_left(lines: list[str]) -> list[str]:
-    """Lines of source without the indentation that they share, so that they fit into a narrow window."""
+    """Remove the indentation that source lines share, so that they fit into a narrow window."""
     split = [match.groups() for line in lines if (match := _SOURCE.fullmatch(line))]
     shared = min((len(text) - len(text.lstrip()) for _, text in split if text.strip()), default=0)
     return [f"{gutter} {text[shared:]}".rstrip() for gutter, text in split]
@@ -127,7 +129,7 @@ def _ladder(share_percent: float, rungs: dict[str, float]) -> str:
 
 
 def rounds(time: Timing) -> str:
-    """Each timed call as a dot over the rounds: the reference's hollow, the student's filled, milliseconds upwards."""
+    """Draw each timed call as a dot over the rounds, in milliseconds: the reference's hollow, the student's filled."""
     sides = {
         side: getattr(time, f"{side}_{time.clock}_ms") or getattr(time, f"{side}_wall_ms")
         for side in ("reference", "student")
@@ -138,7 +140,7 @@ def rounds(time: Timing) -> str:
     allowed = time.allowance * time.reference_ms if "not_graded" not in time.flags else 0.0
     highest = 1.08 * max([*sides["reference"], *sides["student"], allowed, 1e-6])
     count = max(len(calls) for calls in sides.values()) / 2
-    # The limit's name stands at the right, where no call is drawn.
+    # The limit's label stands at the right, beyond the last call.
     last = right - 48 if allowed else right
 
     def y(ms: float) -> float:
@@ -172,7 +174,7 @@ def rounds(time: Timing) -> str:
 
 
 def _ticks(highest: float) -> Sequence[float]:
-    """Round values up to this one, four to eight of them."""
+    """Return round values up to this one: four to eight of them."""
     power = 10.0 ** math.floor(math.log10(highest))
     step = next(power * k for k in (0.1, 0.2, 0.5, 1, 2) if highest / (power * k) <= 8)
     return [step * k for k in range(int(highest / step) + 1)]

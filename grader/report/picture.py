@@ -1,4 +1,4 @@
-"""Where and how far an output is wrong, as a picture over its rows and columns: reduced from the output, then drawn."""
+"""Picture of an output's errors over its rows and columns: position and size, reduced from the output, then drawn."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from grader.judge.events import Deviated
 from grader.report import words
 
 MOST_CELLS = 64
-"""Along either side of a picture."""
+"""Limit on the cells along either side of a picture."""
 WIDTH, HIGHEST, LOWEST = 360, 300, 26
 _LEFT, _TOP, _BELOW = 34, 18, 34
 MOST_LINES = 64
-#: A cell's colour by the error's size: of its largest error the decades beyond what is allowed.
+#: Levels of a cell's colour: decades of its largest error beyond the allowed one.
 DECADES = 5
 NOT_FINITE = -1.0
 
 
 @dataclass(frozen=True)
 class Block:
-    """How an axis is cut: `length` elements each, called by the name of a size or macro."""
+    """Blocking of an axis: blocks of `length` elements, with the name of the size or macro."""
 
     name: str
     length: int
@@ -29,10 +29,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Picture:
-    """The slice of an output with the most wrong elements: its last two axes, or its only one as one row.
+    """The slice of an output with the most wrong elements: its last two axes, or its only axis as one row.
 
-    `cells` are its rows of cells, each the largest error of its elements over what is allowed (at most 1 is right),
-    NOT_FINITE where one is no number. `place` says which slice; `wrong` of `total` are those of the whole output.
+    `cells` are rows of cells. A cell is the largest error of its elements relative to the allowed one: at most 1 is
+    right, NOT_FINITE marks a value without a finite error. `place` names the slice. `wrong` of `total` elements are
+    those of the whole output.
     """
 
     case: str
@@ -50,13 +51,13 @@ class Picture:
 
 
 def reduced(event: Deviated) -> Picture:
-    """The picture of a wrong output; at most MOST_CELLS cells either way."""
+    """Reduce a wrong output to a picture of at most MOST_CELLS cells either way."""
     from grader.core.arrays import np
 
     wrong = event.wrong if event.wrong.ndim >= 2 else event.wrong.reshape(1, -1)
     with np.errstate(all="ignore"):
         used = abs(event.actual - event.expected) / np.maximum(event.tolerance, 1e-300)
-        # An infinity may be what is expected.
+        # The expected value may be an infinity.
         used = np.where(event.wrong, used, np.minimum(np.nan_to_num(used, nan=0.0), 1.0)).reshape(wrong.shape)
     planes = wrong.reshape(-1, *wrong.shape[-2:])
     counts = planes.sum(axis=(1, 2))
@@ -89,7 +90,7 @@ def reduced(event: Deviated) -> Picture:
 
 
 def _cell(part: object) -> float:
-    """The largest error of a cell over what is allowed."""
+    """Return the largest error of a cell, relative to the allowed one."""
     from grader.core.arrays import np
 
     largest = float(np.max(part))
@@ -97,14 +98,17 @@ def _cell(part: object) -> float:
 
 
 def level(cell: float) -> int:
-    """0 for a right cell, 1 to DECADES by the error's size, DECADES + 1 for what is no number."""
+    """Return a cell's level: 0 if right, 1 to DECADES by the error's size, DECADES + 1 for NOT_FINITE."""
     if cell == NOT_FINITE:
         return DECADES + 1
     return 0 if cell <= 1 else min(DECADES, 1 + int(math.log10(cell)))
 
 
 def svg(picture: Picture) -> str:
-    """The picture as inline SVG, coloured by the page's classes `e0` to `e6`; blocks are drawn into it as lines."""
+    """Draw the picture as inline SVG, coloured by the page's classes `e0` to `e6`.
+
+    Blocks are drawn into it as lines.
+    """
     wide = WIDTH - _LEFT - 6
     tall = max(LOWEST, min(HIGHEST, wide * picture.rows / picture.columns))
     if picture.columns < picture.rows:
@@ -146,7 +150,7 @@ def svg(picture: Picture) -> str:
 
 
 def _runs(band: tuple[float, ...]) -> list[tuple[int, int, float]]:
-    """Cells of one level side by side as one: (first, end, a cell of it)."""
+    """Merge adjacent cells of one level: (first, end, one of the cells)."""
     runs: list[tuple[int, int, float]] = []
     for x, cell in enumerate(band):
         if runs and level(runs[-1][2]) == level(cell):
@@ -157,7 +161,7 @@ def _runs(band: tuple[float, ...]) -> list[tuple[int, int, float]]:
 
 
 def _edges(length: int) -> list[int]:
-    """Where `numpy.array_split` cuts so many elements into cells."""
+    """Return the edges at which `numpy.array_split` cuts so many elements into cells."""
     cells = min(MOST_CELLS, length)
     small, more = divmod(length, cells)
     edges = [0]
@@ -171,7 +175,7 @@ def _lines(block: Block | None, length: int, path: object) -> list[str]:
         return []
     assert callable(path)
     drawn = "".join(path(k) for k in range(block.length, length, block.length))
-    # The wide light line below keeps the thin one visible on every colour.
+    # A wide light line below keeps the thin one visible on every colour.
     return [f'<path class="under" d="{drawn}"/><path class="block" d="{drawn}"/>']
 
 
@@ -187,7 +191,7 @@ def _n(value: float) -> str:
 
 
 def caption(picture: Picture) -> list[str]:
-    """What is seen, in lines of plain text."""
+    """Describe the picture in lines of plain text."""
     several = f", in {picture.wrong_slices} of {picture.slices} slices" if picture.slices > 1 else ""
     shown = f" Shown: the slice {picture.place}." if picture.slices > 1 else ""
     lines = [

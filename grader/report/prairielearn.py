@@ -1,10 +1,11 @@
-"""PrairieLearn's `results.json`: one test for each part, and the score as a share of the points to be had.
+"""PrairieLearn's `results.json`: one test for each part, and the score as a share of the possible points.
 
-What fails hidden cases alone is told as in feedback.txt, and never more. There is no place that only the staff sees:
-of flags, and of why the kit failed, nothing is said here. A submission that does not compile, or holds nothing to
-judge, is `gradable: false`, which costs its student no attempt; neither does a fault of the kit or of the machine, or a
-part that waits for a program which the container lacks. Points that people give are not PrairieLearn's grader's: the
-score is that of the parts.
+A part that fails only hidden cases is described as in feedback.txt. No place is visible to the staff only, so flags and
+the causes of kit failures are left out.
+
+A submission that does not compile, or holds nothing to judge, is `gradable: false`, which costs its student no attempt.
+The same holds for a fault of the kit or of the machine, and for parts that wait for a program the container lacks.
+PrairieLearn's grader does not enter points given by people: the score is that of the parts.
 
 The format, as PrairieLearn reads it: `gradable`, `score` (0 to 1; mandatory unless `gradable` is false), `message`,
 `output`, `images` (`{label, url}`), `format_errors` (texts), `tests` (`name`, `description`, `points`, `max_points`,
@@ -26,14 +27,17 @@ from grader.report.student import StudentView
 
 LARGEST_BYTES = 1_000_000
 CELL = 22
-"""Side of a square in the picture of an error map, which has at most 8 x 8 of them."""
+"""Side of a square, in units of the picture, in an error map of at most 8 x 8 squares."""
 NOT_STARTED = "The grader could not be started, and no attempt is lost. Tell the course staff."
 
 
 def results(
     assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
 ) -> dict[str, Any]:
-    """The whole of results.json for a submission that was judged. `seconds` is not told: PrairieLearn takes it."""
+    """Return the content of results.json for a submission that was judged.
+
+    `seconds` is not used: PrairieLearn measures it.
+    """
     views = student.views(assignment, result)
     if score.waiting:
         return ungradable(feedback.not_judged(result, score.waiting))
@@ -44,12 +48,12 @@ def results(
 
 
 def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
-    """For a submission that holds nothing to judge (no source file, a broken archive)."""
+    """Return the result for a submission with nothing to judge (no source file, a broken archive)."""
     return ungradable(why)
 
 
 def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
-    """When grading itself failed: no attempt is lost, and `details` are for the log alone."""
+    """Return the result for failed grading: no attempt is lost. `details` are for the log only."""
     return ungradable(KIT_FAULT.replace(", and the 0 is no grade", ", and no attempt is lost"))
 
 
@@ -63,7 +67,7 @@ def ungradable(why: str) -> dict[str, Any]:
 def _graded(views: tuple[StudentView, ...], score: Score, characters: int) -> dict[str, Any]:
     tests = [_test(view, score, characters) for view in views if view.part.max_points > 0]
     earned, most = (sum(test[key] for test in tests) for key in ("points", "max_points"))
-    # What late days take is taken from the whole; PrairieLearn's own rules come on top.
+    # The late penalty reduces the whole score; PrairieLearn's own rules come on top.
     left = 1.0 - score.penalty / score.earned if score.earned > 0 else 1.0
     share = bounds.finite(earned * left / most) if most > 0 else 0.0
     return {
@@ -93,7 +97,7 @@ def _test(view: StudentView, score: Score, characters: int) -> dict[str, Any]:
 
 
 def images(view: StudentView) -> list[dict[str, str]]:
-    """The error map of the public case that the diagnosis was told from, else of the first one that is wrong."""
+    """Return the error map of the public case that the diagnosis comes from, else of the first wrong case."""
     wrong = [case for case in view.part.cases if case.error_map]
     case = next((case for case in wrong if case.diagnosis == view.part.diagnosis), next(iter(wrong), None))
     if case is None:

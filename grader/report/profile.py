@@ -1,4 +1,4 @@
-"""The familiar torch.profiler table, laid out from its rows (the rows come from the runner; the layout is ours)."""
+"""The familiar torch.profiler table, laid out here from rows that the runner sends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROW_LIMIT = 10
 
 
 def table(rows: Sequence[ProfileRow]) -> str:
-    """Rows by falling total time, ten at most, with the total of self time below, as students know it."""
+    """Format at most ten rows by falling total time, with the total of self time below."""
     whole_us = sum(row.self_cpu_us for row in rows) or 1.0
     shown = sorted(rows, key=lambda row: -row.cpu_total_us)[:ROW_LIMIT]
     cells = [
@@ -49,18 +49,18 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def duration(us: float) -> str:
-    """Microseconds for people: 12.345us, 12.345ms, 1.234s."""
+    """Format microseconds for people: 12.345us, 12.345ms, 1.234s."""
     if us >= 1e6:
         return f"{us / 1e6:.3f}s"
     return f"{us / 1e3:.3f}ms" if us >= 1e3 else f"{us:.3f}us"
 
 
-#: A peak of 0 bytes, in words: it is the growth of the process, and memory that earlier calls left to it was enough.
+#: Words for a peak of 0 bytes: the process did not grow, since memory kept from earlier calls was enough.
 NO_GROWTH = "none above that of earlier calls"
 
 
 def size(count: float) -> str:
-    """Bytes for people: 512 B, 4.50 MB (of 1024 x 1024), negative when more was freed than taken."""
+    """Format bytes for people: 512 B, 4.50 MB (of 1024 x 1024). Negative if more was freed than taken."""
     for unit, scale in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
         if abs(count) >= scale:
             return f"{count / scale:.2f} {unit}"

@@ -25,7 +25,7 @@ NAMES_TOLD = 5
 
 
 class Harmless:
-    """For rich, which writes terminal sequences of its own: whatever it shows, with only harmless characters in it."""
+    """Wrapper for rich, which writes terminal sequences of its own: the shown text keeps only harmless characters."""
 
     def __init__(self, shown: RenderableType) -> None:
         self.shown = shown
@@ -36,7 +36,7 @@ class Harmless:
 
 
 def console(stream: TextIO) -> Console:
-    """For rich on a guarded stream. Whatever is printed there goes beneath the guard: strangers' text as `Harmless`."""
+    """Return a rich console that writes beneath a guarded stream. Wrap untrusted text in `Harmless`."""
     from rich.console import Console
 
     return Console(file=unguarded(stream))
@@ -44,7 +44,7 @@ def console(stream: TextIO) -> Console:
 
 @dataclass
 class MachineShown:
-    """One machine of a cluster: what it has judged, and why it does not, if so."""
+    """One machine of a cluster: the verdicts it reached, and the trouble if it does not judge."""
 
     trouble: str = ""
     submissions: int = 0
@@ -60,7 +60,7 @@ class MachineShown:
 
 
 class Progress:
-    """Told what happens; shows it. `total` counts the submissions to grade in this run."""
+    """Display of a run's events. `total` counts the submissions to grade in this run."""
 
     def __init__(
         self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
@@ -71,9 +71,9 @@ class Progress:
         self.without_result = 0
         self.verdicts: Counter[str] = Counter()
         self.running: dict[str, tuple[str, float]] = {}
-        """Phase and begin of every submission that is being graded."""
+        """Phase and start time of every submission that is being graded."""
         self.places: dict[str, str] = {}
-        """Of a cluster: on which machine each of them is."""
+        """Machine of a cluster on which each of them is graded."""
         self.machines: dict[str, MachineShown] = {}
         self.live: Any = None
 
@@ -86,7 +86,7 @@ class Progress:
                 console=console(self.stream),
                 refresh_per_second=REFRESH_PER_S,
                 transient=True,
-                # What others print stays harmless: rich would let the colours in it through.
+                # Other output stays guarded: rich would pass the colours in it through.
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
@@ -99,7 +99,7 @@ class Progress:
         if self.live is not None:
             self.live.stop()
 
-    # ---- what happens
+    # ---- events
 
     def phase(self, submission_id: str, text: str, machine: str = "") -> None:
         _, begun_s = self.running.get(submission_id, ("", self.clock()))
@@ -108,7 +108,7 @@ class Progress:
             self.places[submission_id] = machine
 
     def machine(self, name: str, refused: str, lost: str = "") -> None:
-        """One of a cluster proved itself, may not judge, or was lost."""
+        """Record that a machine of the cluster passed its test, was refused, or was lost."""
         shown = self.machines.setdefault(name, MachineShown())
         shown.trouble = f"lost: {lost}" if lost else refused
         told = f"was lost: {lost}" if lost else f"may not judge: {refused}" if refused else "proved itself"
@@ -122,8 +122,8 @@ class Progress:
         trouble: str = "",
         machine: str = "",
     ) -> None:
-        """One more is done; `points` is shown as it is, and `trouble` in place of verdicts that are not there."""
-        # What needed no grading (a broken archive) tells nothing about the pace.
+        """Record a finished submission. `points` is shown unchanged; `trouble` replaces verdicts that are missing."""
+        # A submission that needed no grading (a broken archive) does not count for the pace.
         self.paced += submission_id in self.running
         begun_s = self.running.pop(submission_id, ("", self.clock()))[1]
         self.done += 1
@@ -138,13 +138,13 @@ class Progress:
         self.say(f"[{self.done:>{len(str(self.total))}}/{self.total}] {submission_id}: {said} ({took}{left})")
 
     def again(self, submission_id: str, why: str) -> None:
-        """It goes back into the queue."""
+        """Record that a submission returns to the queue."""
         self.running.pop(submission_id, None)
         self.places.pop(submission_id, None)
         self.say(f"{submission_id}: {why}; it is graded once more")
 
     def say(self, line: str) -> None:
-        """One line that stays, above the live table where there is one."""
+        """Print one line that stays, above the live table if it is shown."""
         if self.live is not None:
             from rich.text import Text
 
@@ -152,10 +152,10 @@ class Progress:
         else:
             print(line, file=self.stream, flush=True)
 
-    # ---- how it looks
+    # ---- rendering
 
     def time_left(self) -> str:
-        """By the pace so far, workers side by side included."""
+        """Estimate the time left from the pace so far, which includes workers side by side."""
         if not self.paced:
             return "unknown time"
         return duration((self.clock() - self.started_s) / self.paced * (self.total - self.done))
@@ -178,7 +178,7 @@ class Progress:
         return table
 
     def rows(self, table: Table, names: Sequence[str]) -> None:
-        """A row for each of these that is being graded."""
+        """Add a table row for each of these submissions that is being graded."""
         from rich.text import Text
 
         for submission_id in names:
@@ -198,18 +198,18 @@ def _name(text: str) -> Text:
 
 
 def counted(verdicts: Counter[str]) -> str:
-    """'5 pass, 1 slow', most frequent first."""
+    """Format counts of verdicts, most frequent first: '5 pass, 1 slow'."""
     return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first few of a list of names, and how many more there are."""
+    """Join the first few names of a list, with the number of the others."""
     more = len(names) - NAMES_TOLD
     return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
 def duration(seconds: float) -> str:
-    """For people: '40 s', '12 min', '1 h 05 min'."""
+    """Format seconds for people: '40 s', '12 min', '1 h 05 min'."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

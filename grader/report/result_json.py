@@ -1,8 +1,8 @@
 """`result.json`, schema_version 1: the whole of a result, for other programs and for reports made later.
 
-It has at most LARGEST_BYTES. A result that would need more has its texts cut: all to the same length, the longest of
-TEXT_LIMITS with which the file fits. A text that was cut ends in "... N more characters". Numbers are never left out;
-the kit alone decides how many there are.
+It has at most LARGEST_BYTES. In a larger result all texts are cut to the same length: the longest of TEXT_LIMITS with
+which the file fits. A cut text ends in "... N more characters". Numbers are never left out; their count depends on the
+kit alone.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from grader.core.errors import UsageError
 from grader.core.results import Score, SubmissionResult
 
 LARGEST_BYTES = 1 << 20
-"""Of a file that is written."""
+"""Limit on a file that is written."""
 MOST_BYTES = 8 << 20
-"""Of a file that is read back: earlier kits wrote larger ones."""
-#: Characters of each text, tried in turn. What a kernel printed is the longest that an honest result holds (64 KiB).
+"""Limit on a file that is read: earlier kits wrote larger ones."""
+#: Characters of each text, tried in turn. The longest text of a usual result is a kernel's output (64 KiB).
 TEXT_LIMITS = (1 << 16, 1 << 14, 1 << 12, 1 << 10, 256, 80)
 
 
 def to_dict(result: SubmissionResult, score: Score) -> dict[str, Any]:
-    """The result as plain values that fit into a file, with the submission's identity as one object, and with what its
-    parts earn by the `score` without points by hand. Non-finite numbers become null."""
+    """Convert a result to plain values that fit into a file.
+
+    The submission's identity becomes one object. Parts get their points from `score`, without points by hand.
+    Non-finite numbers become null.
+    """
     return dumped(result, score)[0]
 
 
 def dumped(result: SubmissionResult, score: Score) -> tuple[dict[str, Any], str]:
-    """The same, and the text that a file has of it."""
+    """Return the values of `to_dict`, and their text in a file."""
     values = _plain(result)
     earned = {line.id: _plain(line.points) for line in score.lines}
     values["parts"] = [_with_points(part, earned.get(part["id"], 0.0)) for part in values["parts"]]
@@ -52,20 +55,22 @@ def dumped(result: SubmissionResult, score: Score) -> tuple[dict[str, Any], str]
 
 
 def _with_points(values: Mapping[str, Any], points: float) -> dict[str, Any]:
-    """With `points` before `max_points`."""
+    """Return the values with `points` inserted before `max_points`."""
     at = list(values).index("max_points")
     pairs = list(values.items())
     return dict([*pairs[:at], ("points", points), *pairs[at:]])
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    # ASCII, as json writes it: characters are bytes.
+    # `json` writes ASCII, so one character is one byte.
     return _indented(values, "\n") + "\n"
 
 
 def _indented(value: Any, newline: str) -> str:
-    """What `json.dumps(value, indent=2)` makes, in a third of its time: that one has no C for it. `newline` is a line's
-    end and the white space before the bracket that closes the value."""
+    """Return the text of `json.dumps(value, indent=2)` in a third of its time: that has no C code for indentation.
+
+    `newline` is a line end with the white space before the bracket that closes the value.
+    """
     kind = type(value)
     if kind is str:
         return _quoted(value)
@@ -92,14 +97,14 @@ _quoted = json.encoder.encode_basestring_ascii
 
 
 def _cut(value: Any, limit: int) -> Any:
-    """The value with no text in it longer than `limit` characters; a text that was cut says by how much."""
+    """Cut all texts in a value to `limit` characters. A cut text states the number of characters removed."""
     if isinstance(value, dict):
         return {key: _cut(item, limit) for key, item in value.items()}
     if isinstance(value, list):
         return [_cut(item, limit) for item in value]
     if not isinstance(value, str) or len(value) <= limit:
         return value
-    # Cut before: what it says of itself is brought up to date.
+    # The text was cut before: add to the number that it states.
     cut = _CUT.search(value, max(0, len(value) - 40))
     kept, more = (value[: cut.start()], int(cut[1])) if cut else (value, 0)
     short = kept[: limit - 40]
@@ -110,9 +115,9 @@ _CUT = re.compile(r"\.\.\. (\d{1,12}) more characters\Z")
 
 
 def write(result: SubmissionResult, score: Score, path: Path) -> None:
-    """Write it: a file whole or not at all; anything else (a pipe, /dev/stdout) is written to, never replaced.
+    """Write the result to a file, whole or not at all. A pipe or a device (/dev/stdout) is written to, never replaced.
 
-    Raises UsageError when the place cannot be written to.
+    Raises UsageError if the place cannot be written.
     """
     text = dumped(result, score)[1]
     place = path.resolve()
@@ -128,8 +133,10 @@ def write(result: SubmissionResult, score: Score, path: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Records and what they hold, as values of JSON. That has no infinities, and Python's own spelling of them breaks
-    other readers."""
+    """Convert records and their content to JSON values.
+
+    Non-finite numbers become None: JSON has none, and Python's spelling of them breaks other readers.
+    """
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return value
@@ -153,11 +160,13 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
-    """The result that `write` wrote, at `path` or under its name in the folder `inside` (a descriptor).
+    """Read the result that `write` wrote, at `path` or under its name in the folder `inside` (a descriptor).
 
-    A number that was not finite comes back as NaN; keys of a later kit are ignored, and so
-    are points: what counts is the rubric of the day. Raises UsageError, naming the file
-    and the place in it, when it cannot be read or is no such result: a link, too large, too deep, of other types.
+    A number that was not finite is returned as NaN. Keys of a later kit are ignored. Points are ignored too: they
+    follow from the current rubric.
+
+    Raises UsageError, naming the file and the place in it, if it cannot be read or is not such a result: a link, too
+    large, too deep, of other types.
     """
     try:
         data = plainfile.read(path if inside is None else path.name, MOST_BYTES, inside=inside)
@@ -174,7 +183,7 @@ def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
 
 
 def from_dict(values: Any) -> SubmissionResult:
-    """The inverse of `to_dict`. Raises ValueError naming the place of whatever does not fit."""
+    """Convert the output of `to_dict` back to a result. Raises ValueError, naming the place of the mistake."""
     if not isinstance(values, Mapping):
         raise ValueError("it should be an object")
     if values.get("schema_version") != 1:

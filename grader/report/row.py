@@ -1,4 +1,4 @@
-"""One student of a class, as reports show them."""
+"""Row of a class report: one student."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grader.core.results import Score, SubmissionResult
 
 @dataclass(frozen=True)
 class Row:
-    """One student. `result` is None when nothing could be judged, and `trouble` then says why, in words for people."""
+    """One student. `result` is None if nothing could be judged; `trouble` is then the reason, for people."""
 
     submission_id: str
     name: str
@@ -21,11 +21,11 @@ class Row:
     submitted_at: datetime | None = None
     late_days: int = 0
     machine: str = ""
-    """Of a cluster: who judged it."""
+    """Machine of a cluster that judged the submission."""
 
     @property
     def total(self) -> float | None:
-        """The final total, or None when there is no grade (yet): while a part waits to be judged, none."""
+        """Final total; None without a score, and while a part waits to be judged."""
         return None if self.waiting or self.score is None else self.score.total
 
     @property
@@ -34,11 +34,11 @@ class Row:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Parts that could not be judged, for want of something on the machine, and have no points by hand either."""
+        """Parts that this machine could not judge for lack of a tool, and that have no points by hand."""
         return self.score.waiting if self.score else ()
 
     def part_points(self, part_id: str) -> float | None:
-        """Points of one part; None while it waits, and where nothing was judged."""
+        """Return the points of one part; None while it waits, and if nothing was judged."""
         if self.score is None or part_id in self.waiting:
             return None
         return next((line.points for line in self.score.lines if line.id == part_id), None)

@@ -1,11 +1,11 @@
-"""The part of a result that a student may see when some cases are hidden: the one place that decides it.
+"""The part of a result that a student may see if some cases are hidden. Only this module decides it.
 
-A hidden case is told by one sentence: that one failed. Its name, shape, numbers and diagnosis stay with the staff.
+A hidden case is mentioned in one sentence: that one failed. Its name, shape, numbers and diagnosis stay with the staff.
 
-That alone would not keep it secret, for the kernel has seen its inputs and may repeat them: in what it prints, in an
-exception's text, even in a "wrong" value of a later public case. So whatever the kernel said or computed after its
-first hidden case is told without text or numbers of its own making. What came before it is told in full. (A bit per
-case, right or wrong, is left to it, as in any test.)
+That alone would not keep the case secret. The kernel has seen its inputs and may repeat them: in its output, in an
+exception's text, even in a "wrong" value of a later public case. So all results after a kernel's first hidden case are
+shown without text or numbers that the kernel could choose. Earlier results are shown in full. One bit per case, right
+or wrong, remains to the kernel, as in any test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grader.assignment.records import Assignment, Case
 from grader.core.results import CaseResult, Diagnosis, PartResult, SubmissionResult
 from grader.report import words
 
-#: Verdicts that are known before the kernel has seen any input.
+#: Verdicts that are reached before the kernel has seen any input.
 BEFORE_INPUTS = ("compile_error", "missing", "unjudged")
 BEFORE_INPUTS_CODES = ("load_error", "load_crash", "load_timeout", "not_bound")
 
@@ -31,9 +31,9 @@ PRINTED_WITHHELD = (
     "(What it printed is not shown, because it also ran on hidden tests. Run gpt149.py to see it.)"
 )
 
-#: Numbers that a fixed sentence may hold ("row 0", "1 + x", "2^x"); any other may be of the kernel's choice.
+#: Numbers that a fixed sentence may hold ("row 0", "1 + x", "2^x"); the kernel may have chosen any other number.
 _FIXED_NUMBERS = {"0", "1", "2", "4"}
-#: A line of the submission's source below a diagnosis, by its file and number.
+#: A source line of the submission below a diagnosis, with its file and number.
 _QUOTED = re.compile(r"\s*[^\s:]+:\d+: ")
 
 
@@ -41,14 +41,14 @@ _QUOTED = re.compile(r"\s*[^\s:]+:\d+: ")
 class StudentView:
     """One part as its student may see it.
 
-    `part` holds no hidden case, and no text or number from after the first of them; `hidden_passed` is None when the
-    part has no hidden case that was reached.
+    `part` holds no hidden case, and no text or number from after the first of them. `hidden_passed` is None if no
+    hidden case was reached.
     """
 
     part: PartResult
     hidden_passed: bool | None
     note: str = ""
-    """Return the sentence that a hidden test failed, or that something is not shown."""
+    """Sentence that a hidden test failed, or that something is not shown; else ""."""
 
     @property
     def all_passed(self) -> bool:
@@ -56,7 +56,7 @@ class StudentView:
 
 
 def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
-    """Return the result of this part that the student may see. `cases`: all cases of the assignment, reached or not."""
+    """Return the part's result as the student may see it. `cases` are all cases of the assignment, reached or not."""
     hidden = [case for case in part.cases if case.hidden]
     if not hidden and not any(case.hidden for case in cases):
         return StudentView(part, None)
@@ -80,20 +80,20 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
 
 
 def views(assignment: Assignment, result: SubmissionResult) -> tuple[StudentView, ...]:
-    """Every part of a result, with what the assignment has hidden."""
+    """Return the view of every part of a result."""
     cases = {part.id: part.cases for part in assignment.parts}
     return tuple(view(part, cases.get(part.id, ())) for part in result.parts)
 
 
 def numberless(message: str) -> str:
-    """The sentences of a diagnosis that hold no number of the kernel's making; "" when none is left.
+    """Return the sentences of a diagnosis without numbers that the kernel could choose; "" if none is left.
 
-    The rest ("Expected 0.1, got 103 at ...") is where a kernel can say something: it chose the 103.
+    The others ("Expected 0.1, got 103 at ...") could carry a message: the kernel chose the 103.
     """
     sentences = [
         sentence
         for line in message.strip().splitlines()
-        # A quoted line of source is one piece, whatever stands in it: C++ has ? and : of its own.
+        # A quoted source line is one piece, since C++ has ? and : of its own.
         for sentence in ([line] if _QUOTED.match(line) else re.split(r"(?<=[.?!])\s+", line.strip()))
         if sentence
     ]
@@ -103,7 +103,7 @@ def numberless(message: str) -> str:
         and not re.search(r"\b(nan|inf)\b", sentence, re.IGNORECASE)
         for sentence in sentences
     ]
-    # Of "Lines to look at:" without its lines nothing is left to read.
+    # "Lines to look at:" is dropped if its lines are.
     follows = [*plain[1:], False]
     kept = [
         sentence
@@ -119,12 +119,12 @@ def _without_numbers(case: CaseResult) -> CaseResult:
 
 
 def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:
-    """Whether a call without an answer (a crash, a hang) was one on a hidden case, as its diagnosis has recorded."""
+    """Return True if a call without an answer (a crash, a hang) was on a hidden case, as its diagnosis records."""
     if part.verdict not in ("crash", "timeout") or part.diagnosis is None:
         return False
     if part.diagnosis.hidden is not None or part.diagnosis.code in BEFORE_INPUTS_CODES:
         return bool(part.diagnosis.hidden)
-    # Not recorded, by an older kit: hidden cases come when all public ones have been answered.
+    # An older kit did not record it. Hidden cases are called after all public ones.
     answered = {case.name for case in part.cases}
     return all(case.hidden or case.name in answered for case in cases)
 
@@ -132,7 +132,7 @@ def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:
 def _diagnosis(
     part: PartResult, public: tuple[CaseResult, ...], first_hidden: int, ended_hidden: bool
 ) -> Diagnosis | None:
-    """The part's diagnosis if it was told from what may be told, else that of a public case, else none."""
+    """Return the part's diagnosis if it may be shown, else that of a public case, else None."""
     own = part.diagnosis
     if own is None:
         return None
@@ -146,5 +146,5 @@ def _diagnosis(
         return None
     if first_hidden == len(part.cases):
         return own
-    # It crashed on a public case, but after hidden ones: an exception's text is the student's own.
+    # It crashed on a public case, but after hidden ones. An exception's text is chosen by the student.
     return Diagnosis(own.code, "" if own.code == "exception" else numberless(own.message))

@@ -1,4 +1,4 @@
-"""What a class report keeps of each student once the row has gone by: numbers, links and short names, no result."""
+"""Running totals of a class report. Of each row only numbers, links and short names are kept, no result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grader.report.charts import Dot
 if TYPE_CHECKING:
     from grader.report.row import Row
 
-#: Links per group; a group of half the class is not read name by name.
+#: Limit on the links of a group: nobody reads half a class name by name.
 MOST_LINKS = 80
 
 
@@ -28,7 +28,7 @@ class Link:
 
 @dataclass
 class Links:
-    """Who belongs to a group, each once, in order."""
+    """Members of a group, each once, in order."""
 
     shown: list[Link] = field(default_factory=list)
     anchors: set[str] = field(default_factory=set)
@@ -55,9 +55,9 @@ class PartTally:
     dots: list[Dot] = field(default_factory=list)
     allowances: list[float] = field(default_factory=list)
     places: list[Dot] = field(default_factory=list)
-    """Right ones as shares of the machine's peak, in per cent."""
+    """Correct kernels' shares of the machine's peak, in per cent."""
     rungs: dict[str, list[float]] = field(default_factory=dict)
-    """The same of other kernels, by what they are called; one value for each student's place."""
+    """Shares of other kernels by name, with one value for each student's place."""
 
     def middle_rungs(self) -> dict[str, float]:
         return {word: median(values) for word, values in self.rungs.items()}
@@ -65,7 +65,7 @@ class PartTally:
 
 @dataclass
 class Group:
-    """Students with the same diagnosis. `example` is its message without the numbers of one student."""
+    """Students with the same diagnosis. `example` is its message without one student's numbers."""
 
     code: str
     example: str
@@ -75,7 +75,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Raised:
-    """A flag that a person should look at, and whose it is."""
+    """A flag to review, with its student and parts."""
 
     link: Link
     part_ids: tuple[str, ...]
@@ -94,7 +94,7 @@ class Tally:
         self.notes: Counter[str] = Counter()
         self.troubles: list[tuple[Link, str]] = []
         self.waiting: dict[str, Links] = {}
-        """Those whom the machine could not judge, by what it lacked."""
+        """Students with parts that the machine could not judge, by the missing tool."""
         self.settings: dict[str, Counter[str]] = {
             "sandbox": Counter(),
             "machine": Counter(),
@@ -111,7 +111,7 @@ class Tally:
         if row.result is None:
             return
         self.perfect += all(part.verdict == "pass" for part in row.result.parts)
-        if row.result.sandbox:  # what could not be read was judged nowhere
+        if row.result.sandbox:  # an unreadable submission was judged nowhere
             self._settings(row.result)
         for part in row.result.parts:
             self._part(part, link)
@@ -144,7 +144,7 @@ class Tally:
         found = part.diagnosis
         assert found is not None
         group = self.groups.setdefault(found.code, Group(found.code, ""))
-        # A compiler's message is one student's own; the code says what they share.
+        # A compiler's message is particular to one student; the code is what they share.
         if not group.example and found.code != "compile_error":
             group.example = student.numberless(found.message)
         group.parts[part.id] += 1
@@ -164,20 +164,20 @@ class Tally:
 
     @property
     def waiting_anchors(self) -> set[str]:
-        """Everybody who waits, each once."""
+        """Anchors of all students who wait, each once."""
         return {anchor for links in self.waiting.values() for anchor in links.anchors}
 
     def common(self) -> list[Group]:
-        """Diagnoses by the number of students who share them."""
+        """Return the diagnoses by the number of students who share them, largest first."""
         return sorted(self.groups.values(), key=lambda group: (-group.links.count, group.code))
 
     def in_order(self) -> list[Raised]:
-        """Flags with the gravest first, then by what they are, so that equal ones are looked at together."""
+        """Return the flags, the gravest first, then by code, so that equal ones are reviewed together."""
         return sorted(self.raised, key=lambda raised: (raised.flag.level != "rejected", raised.flag.code))
 
 
 def flags_of(result: SubmissionResult) -> list[tuple[str, Flag]]:
-    """Flags a person should look at, as (part id or "", flag): the parts' first, then those of the whole only."""
+    """Return the flags to review, as (part id or "", flag): the parts' first, then those of the whole submission."""
     found = [(part.id, flag) for part in result.parts for flag in part.flags if flag.level != "note"]
     of_parts = {flag for _, flag in found}
     return found + [("", flag) for flag in result.flags if flag.level != "note" and flag not in of_parts]

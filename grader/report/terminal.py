@@ -1,6 +1,6 @@
 """The student's screen: the familiar lines in their familiar order, then a verdict block per part, then the scoreboard.
 
-The familiar lines are grepped by people's scripts; `Correctness:` comes before them because it is known first.
+People's scripts grep the familiar lines. `Correctness:` comes before them because it is known first.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ VERDICT_WORDS = {
 MAP_WORDS = (
     "rows down, columns across, of the slice with the most wrong elements: 1 few wrong to 9 all, · right"
 )
-#: In place of points that nobody has decided on yet.
+#: Printed in place of points that are not decided yet.
 OPEN = "open"
 
 
 class Terminal:
-    """A listener of `grader.judge.evaluate` that prints as findings come in."""
+    """A listener of `grader.judge.evaluate` that prints events as they arrive."""
 
     def __init__(self, stream: TextIO | None = None, ladder: Ladder | None = None) -> None:
-        """`ladder`: the lab's, which words a kernel's place among others."""
+        """Create the listener. `ladder` is the lab's, which describes a kernel's place among others."""
         self.stream = harmless.guarded(stream or sys.stdout)
         self.colourful = self.stream.isatty()
         self.ladder = ladder
@@ -84,7 +84,7 @@ class Terminal:
             print(text, file=self.stream, flush=True, end=end)
 
     def paint(self, text: str, colour: str) -> None:
-        """Print a word in one of `harmless.CONTROLS`, on a terminal; the line goes on."""
+        """Print a word in a colour of `harmless.CONTROLS` if this is a terminal. The line goes on."""
         if self.colourful:
             harmless.control(self.stream, colour)
         self.say(text, end="")
@@ -92,7 +92,7 @@ class Terminal:
             harmless.control(self.stream, "plain")
 
     def verdict(self, result: PartResult, points: float) -> None:
-        """A part's verdict with its points, and below it what was found."""
+        """Print a part's verdict with its points, and below it the findings."""
         colour = {"pass": "good", "slow": "warn", "unjudged": "warn"}.get(result.verdict, "bad")
         worth = (
             f"  {points_text(result, points)} of {result.max_points:g} points" if result.max_points else ""
@@ -105,7 +105,7 @@ class Terminal:
         self.say("\n".join(self._findings(result)))
 
     def _map(self, result: PartResult) -> None:
-        """The map of wrong elements, on a terminal with colours: a cell for each eighth of its rows and columns."""
+        """Print the map of wrong elements on a colour terminal: a cell for each eighth of its rows and columns."""
         told = [case for case in result.cases if case.error_map and not case.hidden]
         same = [case for case in told if case.diagnosis and case.diagnosis == result.diagnosis]
         if not self.colourful or not told:
@@ -126,7 +126,7 @@ class Terminal:
         text = results_text(result)
         if result.verdict not in ("compile_error", "unjudged"):
             return field("results", text)
-        # Parts of another file, or that another machine could judge, are told something else.
+        # Parts in another file, or that another machine could judge, have another message.
         repeated, self.build_fault_shown = text == self.build_fault_shown, text
         return field("results", "as above" if repeated else text)
 
@@ -144,7 +144,7 @@ class Terminal:
         return lines
 
     def scoreboard(self, result: SubmissionResult, scored: Score) -> None:
-        """All parts in one table, with what they earn together."""
+        """Print all parts in one table, with their total."""
         rows = [("part", "verdict", "time / reference", "allowed", "peak memory", "points")]
         earned = {line.id: line.points for line in scored.lines}
         rows += [score_row(part, earned.get(part.id, 0.0)) for part in result.parts]
@@ -191,7 +191,7 @@ def correctness_line(event: Corrected) -> str:
 
 
 def profiled_lines(event: Profiled) -> str:
-    """One side's block: what the published kit prints between RUNNING ... IMPLEMENTATION and mem usage."""
+    """Format one side's block as the published kit does, from RUNNING ... IMPLEMENTATION to mem usage."""
     label = f"{event.side} - {event.part.label}"
     lines = [f"\n-----RUNNING {event.side} IMPLEMENTATION-----\n"]
     if event.example:
@@ -238,10 +238,10 @@ def points_text(part: PartResult, points: float) -> str:
 
 
 def field(name: str, text: str) -> list[str]:
-    """A labelled paragraph; lines of the text stay lines, long ones are wrapped under themselves."""
+    """Format a labelled paragraph. Lines of the text stay lines; long ones are wrapped with a hanging indent."""
     lines: list[str] = []
     for line in text.splitlines() or [""]:
-        # Compiler output and prototypes keep their layout: carets must stay under what they point at.
+        # Compiler output and prototypes are not wrapped: carets must stay below the code they mark.
         keep = line.startswith((" ", "|")) or "(" in line.split(" ")[-1:] or len(line) <= WIDTH
         lines += [line] if keep else textwrap.wrap(line, WIDTH, break_long_words=False)
     return [f"  {name if k == 0 else '':<9}{line}" for k, line in enumerate(lines)]

@@ -1,8 +1,8 @@
-"""Text of strangers made fit for a page, and numbers as people read them: shared by every report of a class.
+"""Untrusted text for pages, and numbers for people: shared by every report of a class.
 
-Names, file names and printed output come from students. Each report has an escaping of its own for its own format
-(CSV, HTML); what they share is here: nothing that a terminal would obey, that turns the direction of the text around
-it, that cannot be encoded, or that does not end.
+Names, file names and printed output come from students. Each report escapes text for its own format (CSV, HTML). Common
+to all is this module. It removes characters that a terminal obeys, that change the direction of text, or that cannot be
+encoded, and it limits the length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from grader.core.results import Verdict
 from grader.report import profile
 from grader.report.terminal import VERDICT_WORDS
 
-#: A mark beside the colour of each verdict, for those who do not see the colour.
+#: A mark beside the colour of each verdict, for readers who do not see the colour.
 VERDICT_MARKS: dict[str, str] = {
     "pass": "✓",
     "wrong": "✗",
@@ -30,21 +30,21 @@ VERDICT_MARKS: dict[str, str] = {
     "unjudged": "?",
 }
 
-#: What a terminal obeys: CSI sequences (colours, cursor), OSC sequences (titles, links), two-byte escapes.
+#: Sequences that a terminal obeys: CSI (colours, cursor), OSC (titles, links), two-byte escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
-#: More combining marks than any script needs: they climb over the lines above.
+#: More combining marks than any script needs: they would cover the lines above.
 _PILES = re.compile(f"([{_MARKS}]{{4}})[{_MARKS}]+")
 
 
 def verdict_words(verdict: Verdict) -> str:
-    """The verdict as the student's own run words it, in small letters: "right, but too slow"."""
+    """Return the words for a verdict from the student's own run, in small letters: "right, but too slow"."""
     return VERDICT_WORDS[verdict].lower()
 
 
 def block(text: str, limit: int = 4000, lines: int = 200) -> str:
-    """Several lines of a stranger's text, cut at `limit` characters and `lines` lines, with a word on what was cut."""
-    # Cleaning costs time per character, and what is printed can be long: cut first, with room for what is removed.
+    """Return several lines of untrusted text, cut at `limit` characters and `lines` lines. A note marks the cut."""
+    # Cleaning costs time per character, and output can be long: cut first, with room for removed characters.
     kept = _clean(text[: 4 * limit])
     short = "\n".join(kept[:limit].split("\n")[:lines])
     return (
@@ -53,24 +53,24 @@ def block(text: str, limit: int = 4000, lines: int = 200) -> str:
 
 
 def line(text: str, limit: int = 200) -> str:
-    """One line of a stranger's text: as `block`, with white space run together."""
+    """Return one line of untrusted text: as `block`, with white space collapsed."""
     return one_line(text, limit, _clean)
 
 
 def _clean(text: str) -> str:
-    """Without colours and cursor movements, and with U+FFFD for what is harmful and still there."""
+    """Remove colours and cursor movements, and replace other harmful characters with U+FFFD."""
     if text.isascii() and text.isprintable():
         return text
     return _PILES.sub(r"\1", harmless(_ESCAPES.sub("", text), "\ufffd"))
 
 
 def number(value: float | None) -> str:
-    """Points and counts without trailing zeros: 12.5, 40; a dash where there is none."""
+    """Format points and counts without trailing zeros: 12.5, 40. None and non-finite numbers become a dash."""
     return "–" if value is None or not math.isfinite(value) else f"{round(value, 2):g}"
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """1 student, 3 students."""
+    """Format a count with its noun: 1 student, 3 students."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
@@ -83,17 +83,17 @@ def milliseconds(value: float) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes for people; a dash where nothing was measured."""
+    """Format bytes for people; None (not measured) becomes a dash."""
     return "–" if count is None else profile.size(count)
 
 
 def error(value: float | None) -> str:
-    """A largest absolute error: 3.1e-06, 0.4; nothing where there was none to take."""
+    """Format a largest absolute error: 3.1e-06, 0.4. None and non-finite numbers become ""."""
     return "" if value is None or not math.isfinite(value) else f"{value:.2g}"
 
 
 def peak(count: int | None) -> str:
-    """The peak of a call in bytes, for people; a dash when there is none."""
+    """Format the peak of a call in bytes, for people; 0 becomes NO_GROWTH, None a dash."""
     return profile.NO_GROWTH if count == 0 else size(count)
 
 
@@ -102,8 +102,10 @@ def shape(sizes: dict[str, int]) -> str:
 
 
 def moment(when: datetime | None, zone: tzinfo | None = None) -> str:
-    """A time to the minute, in `zone` if one is given, with the name of its zone where it has one: a time that is held
-    against a due date means nothing without."""
+    """Format a time to the minute, in `zone` if given.
+
+    The zone's name is added if it has one: a time cannot be compared with a due date without it.
+    """
     if when is None:
         return ""
     if zone is not None and when.tzinfo is not None:
@@ -112,7 +114,7 @@ def moment(when: datetime | None, zone: tzinfo | None = None) -> str:
 
 
 def zone_of(assignment: Assignment) -> tzinfo | None:
-    """The zone in which times of submission are shown: the due date's."""
+    """Return the zone in which submission times are shown: the due date's."""
     return (
         assignment.late.due.tzinfo
         if assignment.late is not None and assignment.late.due is not None
