@@ -1,9 +1,9 @@
-"""The study: what a write-up asks students to measure, measured by the kit (`python gpt149.py threads part3`).
+"""Studies: the measurements that a write-up asks for, made by the kit (`python gpt149.py threads part3`).
 
-A command is a module with `main(arguments) -> exit code`, imported when it is called: one of these, which do for any
-lab, or one of a lab's own (`grader.assignment.labs.Lab.studies`). It parses `arguments`,
-calls its `measure(...)`, which gives a frozen record, and hands the record's table and figure to
-`grader.study.outcome`: onto the screen, into DIR as CSV and PNG, and into the write-up's tables.
+A command is a module with `main(arguments) -> exit code`, imported when it is called. It is one of COMMANDS, which work
+for any lab, or one of a lab's own (`grader.assignment.labs.Lab.studies`). It parses `arguments` and calls its
+`measure(...)`, which returns a frozen record. It passes the record's table and figure to `grader.study.outcome`. That
+module shows them on the screen, writes CSV and PNG to DIR, and fills the write-up's tables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from grader.assignment.labs import Lab
 
-#: Command: (its module, what it shows).
+#: Module and description of each command.
 COMMANDS = {
     "threads": ("grader.study.threads", "speed-up over the number of OpenMP threads, and with OpenMP off"),
     "memory": ("grader.study.memory", "profiler bytes, true peak and formula, side by side"),
@@ -25,12 +25,14 @@ COMMANDS = {
 
 
 def commands(lab: Lab) -> dict[str, tuple[str, str]]:
-    """All studies that a lab has: the general ones and its own."""
+    """Return all studies of a lab: the general ones and its own."""
     return {**COMMANDS, **lab.studies}
 
 
 def main(lab: Lab, command: str, arguments: list[str]) -> int:
-    """Run one of a lab's `commands` with its own arguments; returns the exit code. Raises UsageError for wrong
-    arguments."""
+    """Run one of a lab's `commands` with its own arguments.
+
+    Return the exit code. Raises UsageError for wrong arguments.
+    """
     module = commands(lab)[command][0]
     return importlib.import_module(module, type(lab).__module__).main(arguments)

@@ -1,4 +1,5 @@
-"""Variants that were timed together, compared: medians with intervals, ratios to one of them, and which is fastest."""
+"""Comparison of variants that were timed together: medians with intervals, ratios to one of them, and the fastest
+one."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ TIME_COLUMNS = ("ms", "ms from", "ms to", "to reference", "ratio from", "ratio t
 
 @dataclass(frozen=True)
 class Line:
-    """One variant. `time_ms` and `ratio` (its time over the base's) are None where there was `trouble`.
+    """One variant. `time_ms` and `ratio` (its time over the base's) are None if there was `trouble`.
 
-    `round_ms` are its times, one a round. `behind` is its time over the fastest one's, None for the fastest itself.
+    `round_ms` are its times, one per round. `behind` is its time over the fastest one's, None for the fastest itself.
     """
 
     variant: Variant
@@ -33,7 +34,7 @@ class Line:
 
     @property
     def note(self) -> str:
-        """Words for a table besides numbers."""
+        """Remark for the table: the trouble, "fastest", or that the variant may equal the fastest; else ""."""
         if self.trouble:
             return self.trouble
         if self.is_fastest:
@@ -43,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Variants side by side. `confidence` is that of all intervals; `fit` whether the base agreed with itself."""
+    """Variants side by side. `confidence` is that of all intervals; `fit` is True if the base agreed with itself."""
 
     clock: Clock
     rounds: int
@@ -52,7 +53,7 @@ class Comparison:
     lines: tuple[Line, ...]
 
     def how(self) -> str:
-        """How the numbers were come by, in one or two sentences for a caption."""
+        """Describe the measurement in one or two sentences, for a caption."""
         if not self.rounds:
             return "Nothing was right, so nothing was timed."
         clock = "CPU time" if self.clock == "cpu" else f"wall-clock time, best of {WALL_TRIES} calls"
@@ -67,11 +68,10 @@ class Comparison:
 
 
 def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] | None = None) -> Comparison:
-    """Compare what `Laboratory.timed` gave. Ratios are to `outcomes[base]`, or to the first that was timed
-    if it was not.
+    """Compare the outcomes of `Laboratory.timed`. Ratios are to `outcomes[base]`, or to the first that was timed.
 
-    `rivals` are the places among which the fastest is looked for (all by default). All must have the same number of
-    rounds; where none was timed at all, lines hold only their troubles.
+    `rivals` are the indices among which the fastest is searched (default: all). All must have the same number of
+    rounds. If none was timed at all, lines hold only their troubles.
     """
     timed = [k for k, one in enumerate(outcomes) if one.calls]
     if not timed:
@@ -107,7 +107,7 @@ def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] |
 
 
 def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
-    """The clock by which these are judged in the assignment; wall time where a call had no CPU time."""
+    """Return the clock that judges these variants in the assignment; "wall" if a call has no CPU time."""
     if any(by_wall_clock(outcomes[k].variant.part) for k in timed):
         return "wall"
     samples = [sample for k in timed for pair in outcomes[k].calls for sample in pair]
@@ -115,40 +115,40 @@ def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
 
 
 def seconds(sample: measure.Sample, clock: Clock) -> float:
-    """One call's seconds by that clock, at least the shortest that a clock can tell."""
+    """Return one call's seconds by a clock, at least the shortest time that a clock can resolve."""
     return max(sample.wall_s if clock == "wall" else sample.cpu_s or 0.0, measure.SHORTEST_S)
 
 
 def round_times_ms(outcome: Outcome, clock: Clock) -> tuple[float, ...]:
-    """One time a round: the geometric mean of its two calls, in milliseconds."""
+    """Return one time per round: the geometric mean of its two calls, in milliseconds."""
     return tuple(1e3 * sqrt(seconds(a, clock) * seconds(b, clock)) for a, b in outcome.calls)
 
 
 def over(these: Sequence[float], those: Sequence[float]) -> Estimate:
-    """The median ratio of two variants' times, round by round, with its interval."""
+    """Return the median ratio of two variants' times, round by round, with its interval."""
     return intervals.median_estimate([a / b for a, b in zip(these, those, strict=True)])
 
 
-# ---- how tables and figures show them
+# ---- tables and figures
 
 
 def time_cells(line: Line) -> tuple[Cell, ...]:
-    """A line's cells under TIME_COLUMNS."""
+    """Return a line's cells under TIME_COLUMNS."""
     return (*bounds(line.time_ms), *bounds(line.ratio), line.note)
 
 
 def bounds(estimate: Estimate | None) -> tuple[float | None, ...]:
-    """Middle, low and high; three times nothing where there is no estimate."""
+    """Return middle, low and high; three times None without an estimate."""
     return (estimate.middle, estimate.low, estimate.high) if estimate else (None, None, None)
 
 
 def clock_label(comparison: Comparison) -> str:
-    """The axis of times."""
+    """Return the label of an axis of times."""
     return f"{'CPU' if comparison.clock == 'cpu' else 'wall-clock'} time, ms"
 
 
 def curve(label: str, points: Iterable[tuple[float, Line]]) -> Series:
-    """A series of times with their intervals; lines without a time are left out."""
+    """Return a series of times with their intervals. Lines without a time are left out."""
     found = [(float(x), line.time_ms) for x, line in points if line.time_ms is not None]
     return Series(
         label,

@@ -1,9 +1,9 @@
-"""Facts of the machine: cache line and cache sizes as the system tells them, peak and bandwidth as measured.
+"""Facts of the machine: cache line and cache sizes as the system reports them, peak and bandwidth as measured.
 
-The peak of each instruction set level is what one block of assembly reaches (native/probe.cpp), the bandwidth that of
-a triad a = b + 3c and of a sum over arrays larger than the last cache; both the best of several tries, because whatever
-else runs can only make them slower. The triad counts 12 bytes an element; that a core first fetches the line it
-writes to is left out, as usual.
+The peak of each instruction set level is the speed of one block of assembly (native/probe.cpp). The bandwidth is that
+of a triad a = b + 3c and of a sum, over arrays larger than the last cache. Both are the best of several tries, because
+other processes can only make them slower. The triad counts 12 bytes an element. As usual, the fetch of the line before
+it is written is left out.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from grader.study.standalone import NATIVE
 
 PROBE_TIMEOUT_S = 60.0
 DEFAULT_LINE_BYTES = 64
-#: Where the system tells nothing: any processor of the last years has as much.
+#: Used if the system reports no caches: usual sizes in recent processors.
 DEFAULT_CACHES = {"L1": 32 << 10, "L2": 512 << 10, "L3": 8 << 20}
 CPU_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True)
 class Cache:
-    """One data cache. `ways` is None where the system does not tell; `shared_by` is how many cores share it."""
+    """One data cache.
+
+    `ways` is None if the system does not report it; `shared_by` is the number of cores that share it.
+    """
 
     name: str
     size_bytes: int
@@ -40,7 +43,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Machine:
-    """Line size and data caches, innermost first. `told` is False where they are guesses."""
+    """Line size and data caches, innermost first. `told` is False if they are guesses."""
 
     line_bytes: int
     caches: tuple[Cache, ...]
@@ -53,7 +56,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured: FLOP/s by level, bytes/s of triad and sum, each by number of threads."""
+    """Measured speeds: FLOP/s by level and threads; bytes/s of triad and sum by threads."""
 
     cores: int
     peaks: Mapping[tuple[str, int], float]
@@ -66,21 +69,22 @@ class Speed:
         return tuple(dict.fromkeys(level for level, _ in self.peaks))
 
     def bandwidth(self, threads: int) -> float:
-        """The better of triad and sum: nothing that goes to memory can be faster. Bytes a second."""
+        """Return the better of triad and sum in bytes/s: no access to memory can be faster."""
         return max(_of(self.triad, threads), _of(self.read, threads))
 
     def peak(self, level: str, threads: int) -> float:
-        """FLOP a second of that level."""
+        """Return the peak of a level in FLOP/s."""
         return _of({count: peak for (name, count), peak in self.peaks.items() if name == level}, threads)
 
 
 def _of(by_threads: Mapping[int, float], threads: int) -> float:
-    """The best on up to so many threads: all cores can do no less than one, if a busy machine let only one be seen."""
+    """Return the best value on at most so many threads: all cores reach at least one's speed, even if a busy machine
+    hid it."""
     return max(value for count, value in by_threads.items() if count <= max(threads, min(by_threads)))
 
 
 def describe() -> Machine:
-    """Line and cache sizes, from the kernel, or sysctl on macOS; usual ones where neither tells."""
+    """Return line and cache sizes, from the kernel, or from sysctl on macOS; usual sizes if neither reports them."""
     caches = _linux_caches() if sys.platform == "linux" else _mac_caches() if sys.platform == "darwin" else ()
     told = bool(caches)
     if not told:
@@ -89,7 +93,7 @@ def describe() -> Machine:
 
 
 def measure() -> Speed:
-    """Measure peak and bandwidth, in about a second; raises KitError where the probe cannot be built or run."""
+    """Measure peak and bandwidth, in about one second. Raises KitError if the probe cannot be built or run."""
     cores = len(machine.usable_cpus()) or os.cpu_count() or 1
     return parse(
         helpers.output_of(NATIVE / "probe.cpp", [cores, describe().last.size_bytes], PROBE_TIMEOUT_S), cores
@@ -97,7 +101,7 @@ def measure() -> Speed:
 
 
 def parse(text: str, cores: int) -> Speed:
-    """Output of the probe."""
+    """Parse the output of the probe."""
     peaks: dict[tuple[str, int], float] = {}
     bandwidths: dict[str, dict[int, float]] = {"triad": {}, "read": {}}
     for line in text.splitlines():
@@ -109,7 +113,7 @@ def parse(text: str, cores: int) -> Speed:
     return Speed(cores, peaks, bandwidths["triad"], bandwidths["read"])
 
 
-# ---- what the system tells
+# ---- facts from the system
 
 
 def _linux_caches() -> tuple[Cache, ...]:

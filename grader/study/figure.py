@@ -1,8 +1,8 @@
-"""Figures as data: what is drawn, apart from how. `draw` makes a PNG of one, `grader.study.plaintext` a text.
+"""Figures as data, apart from their drawing. `draw` makes a PNG of one, `grader.study.plaintext` a text.
 
-Every series has a colour, a marker and a line style of its own, so that a figure reads without colour, too. The
-colours are those of Okabe and Ito (2008), told apart by people with any common form of colour blindness; maps go from
-light to dark in luminance alone (matplotlib's "cividis").
+Every series has a colour, a marker and a line style of its own, so that a figure is readable without colour, too. The
+colours are those of Okabe and Ito (2008), which people with any common form of colour blindness can distinguish. Maps
+go from light to dark in luminance alone (matplotlib's "cividis").
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ STYLES = ("-", "--", "-.", ":")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
 SIZE_INCHES, DOTS_PER_INCH = (7.5, 4.8), 150
 NOTE_POINTS = 45, 9
-"""Room that a note takes: width and height."""
+"""Size of a note in points: width and height."""
 SUBTITLE_LETTERS, MAP_LETTERS = 105, 80
 
 
 @dataclass(frozen=True)
 class Series:
-    """Numbers that belong together: `y` over `x`, with the interval `low`..`high` of each, if there is one.
+    """One series of numbers: `y` over `x`, with the interval `low`..`high` of each, if there is one.
 
-    `style`: "both" joins marked points, "line" is a model without points, "points" stand alone, with `notes` (one a
-    point) beside them, "bars" stand in groups over the figure's `x_names` (then `x` is 0, 1, 2, ...).
+    `style`: "both" joins marked points. "line" is a model without points. "points" stand alone, with `notes` (one per
+    point) beside them. "bars" stand in groups over the figure's `x_names`; `x` is then 0, 1, 2, ...
     """
 
     label: str
@@ -60,12 +60,12 @@ class Plot:
     log_y: bool = False
     x_ticks: tuple[float, ...] = ()
     x_names: tuple[str, ...] = ()
-    """The names of the places 0, 1, 2, ... on an axis that is no scale."""
+    """Names of the positions 0, 1, 2, ... on an axis of categories."""
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """One number for each pair: `values[row][column]`, None where there is none (a wrong result, say)."""
+    """One number for each pair: `values[row][column]`, None for a missing one (such as a wrong result)."""
 
     name: str
     title: str
@@ -82,7 +82,7 @@ Figure = Plot | HeatMap
 
 
 def draw(figure: Figure, path: Path) -> None:
-    """Write the figure as PNG. Raises KitError, in one line, where matplotlib is missing; OSError for the file."""
+    """Write the figure as PNG. Raises KitError if matplotlib is missing, OSError for the file."""
     pyplot = matplotlib_pyplot()
     frame, axes = pyplot.subplots(figsize=SIZE_INCHES, layout="constrained")
     try:
@@ -99,7 +99,7 @@ def draw(figure: Figure, path: Path) -> None:
 
 
 def _head(figure: Figure, axes: Axes) -> None:
-    """The title and, in small letters between it and the frame, where the numbers come from."""
+    """Draw the title and, in small letters below it, the origin of the numbers."""
     about = _lines(figure.about, MAP_LETTERS if isinstance(figure, HeatMap) else SUBTITLE_LETTERS)
     axes.set_title(figure.title, fontsize=12, fontweight="bold", pad=8 + 10 * len(about.splitlines()))
     axes.annotate(
@@ -116,7 +116,7 @@ def _head(figure: Figure, axes: Axes) -> None:
 
 
 def _lines(about: str, width: int) -> str:
-    """The line below the title, broken between its items only."""
+    """Wrap the line below the title, between its items only."""
     lines = [""]
     for item in about.split(" · "):
         if lines[-1] and len(lines[-1]) + len(item) > width:
@@ -126,17 +126,17 @@ def _lines(about: str, width: int) -> str:
 
 
 def brief(value: float) -> str:
-    """A number on an axis."""
+    """Format a number on an axis."""
     return f"{value:.4g}"
 
 
 def matplotlib_pyplot() -> Any:
-    """Matplotlib as figures are drawn with it, imported now: it takes a second. Raises KitError where it is missing."""
+    """Import matplotlib, which takes a second, and set it up for figures. Raises KitError if it is missing."""
     try:
         import matplotlib
     except ImportError as error:
         raise KitError("no picture without matplotlib: pip install matplotlib") from error
-    # No window, and none of what a matplotlibrc may set.
+    # No window, and no settings of a matplotlibrc.
     matplotlib.use("agg")
     matplotlib.rcdefaults()
     import matplotlib.pyplot
@@ -195,7 +195,7 @@ def _curve(one: Series, k: int, axes: Axes) -> None:
 
 
 def _notes(figure: Plot, axes: Axes) -> None:
-    """The words beside points, moved up where they would stand on earlier ones; needs the axes' final limits."""
+    """Draw the notes beside points, moved up if they would cover earlier ones. Needs the axes' final limits."""
     placed: list[tuple[float, float]] = []
     for one in figure.series:
         for x, y, note in zip(one.x, one.y, one.notes, strict=False):
@@ -226,7 +226,7 @@ def _bars(one: Series, k: int, place: int, count: int, axes: Axes) -> None:
 
 
 def _bounds(one: Series) -> list[list[float]]:
-    """Return the reach of each interval below and above its point."""
+    """Return the length of each interval below and above its point."""
     return [
         [max(0.0, y - low) for y, low in zip(one.y, one.low, strict=True)],
         [max(0.0, high - y) for y, high in zip(one.y, one.high, strict=True)],
@@ -234,7 +234,7 @@ def _bounds(one: Series) -> list[list[float]]:
 
 
 def _plain_numbers(axis: Axis, base: int, steps: tuple[float, ...]) -> None:
-    """1, 2, 5, 10, ... in place of powers, on a logarithmic axis."""
+    """Label a logarithmic axis with 1, 2, 5, 10, ... in place of powers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(base=base, subs=steps))
@@ -261,5 +261,5 @@ def _map(figure: HeatMap, axes: Axes) -> None:
 
 
 def _letters(figure: HeatMap) -> float:
-    """A size of letters that fits into the cells."""
+    """Return a font size that fits into the cells."""
     return max(5.0, min(9.0, 60.0 / max(1, len(figure.x_names))))

@@ -1,8 +1,7 @@
-"""Small programs of the kit's and of labs' own (native/probe.cpp): compiled on first use, kept in the cache. They may
-include the headers of native/.
+"""Small programs of the kit and of labs (native/probe.cpp): compiled on first use, kept in the cache.
 
-One whose source shows loops of the solution a handout holds compiled, in `prebuilt` beside where the source was
-(`grader.core.prebuilt`).
+They may include the headers of native/. If a program's source shows loops of the solution, a handout holds it compiled,
+in a folder `prebuilt` beside the place of the source (`grader.core.prebuilt`).
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ LARGEST_BYTES = 1 << 32
 
 
 def program(source: Path) -> Path:
-    """The program of a C++ source; in a handout without that source, the prebuilt one.
+    """Return the program of a C++ source; in a handout without that source, the prebuilt one.
 
-    Raises KitError where it cannot be compiled, the cache cannot be written, or nothing is prebuilt for this platform.
+    Raises KitError if it cannot be compiled, the cache cannot be written, or nothing is prebuilt for this platform.
     """
     name = source.stem
     if not source.is_file():
@@ -42,7 +41,7 @@ def program(source: Path) -> Path:
 
 
 def _executable(program: Path) -> Path:
-    """The program, or a copy that may be run: some unpack a handout and lose its files' modes."""
+    """Return the program, or an executable copy: some tools that unpack a handout lose its files' modes."""
     if os.access(program, os.X_OK):
         return program
 
@@ -54,7 +53,7 @@ def _executable(program: Path) -> Path:
 
 
 def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
-    """What `make` writes for a recipe, from the cache where it is there."""
+    """Return the file that `make` writes for a recipe, from the cache if it is there."""
     entry = cache_root() / "objects" / f"{hashlib.sha256(recipe).hexdigest()[:32]}.{name}"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
@@ -65,7 +64,7 @@ def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
 
 
 def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, source: Path) -> Path:
-    """Build the program of a platform into `folder`, for a handout. Raises KitError when `compiler` fails."""
+    """Build the program of a platform into `folder`, for a handout. Raises KitError if `compiler` fails."""
     made = folder / prebuilt.name(source.stem, system, machine)
     bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
     _compile(compiler, source, made, *bare)
@@ -78,7 +77,7 @@ def _compile(compiler: str, source: Path, made: Path, *flags: str) -> None:
 
 
 def output_of(source: Path, arguments: Sequence[object], timeout_s: float) -> str:
-    """Return the program's output. Raises KitError when it fails or takes longer than `timeout_s`."""
+    """Run the program and return its output. Raises KitError if it fails or takes longer than `timeout_s`."""
     path = program(source)
     return _checked([str(path), *map(str, arguments)], path.parent, timeout_s, f"run {source.stem}")
 
@@ -94,11 +93,11 @@ def _checked(command: Sequence[str], cwd: Path, timeout_s: float, what: str) -> 
     return text
 
 
-# ---- sizes in bytes, as people write them
+# ---- sizes in bytes
 
 
 def byte_sizes(text: str, flag: str) -> tuple[int, ...]:
-    """A list like "16K,512K,2M" in bytes, in order of size, each once. Raises UsageError."""
+    """Parse a list like "16K,512K,2M" into bytes, in order of size, without duplicates. Raises UsageError."""
     return tuple(sorted({_byte_size(item.strip(), flag) for item in text.split(",")}))
 
 
@@ -111,7 +110,7 @@ def _byte_size(text: str, flag: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """A number of bytes as people write cache sizes: 32K, 512K, 35.8M."""
+    """Format a number of bytes like a cache size: 32K, 512K, 35.8M."""
     for unit, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
         if size >= factor:
             return f"{size / factor:.4g}{unit}"

@@ -1,15 +1,16 @@
-"""A laboratory: one source built in variants, each checked, and all of them timed in turn.
+"""Laboratory: one source built in variants, each checked, and all of them timed in turn.
 
-Theory of operation. What is compared is timed side by side, never one after the other: in each round every variant is
-called twice, in an order and then in its reverse (A B C C B A, the next round B C A A C B), so that a drift of the
-machine falls on all of them alike. The ratio of two variants in one round is that of the geometric means of their two
-calls; over the rounds its median and order-statistic interval are `grader.judge.timing.measure`'s. A busy neighbour
-makes every time longer and leaves the ratios; a variant that was measured once, at a bad moment, has no such protection
-(docs/study.md has the difference). An OpenMP part is as late as its unluckiest thread: where the
-wall clock counts, a call is the best of three in a row.
+Theory of operation. Variants are timed side by side, never one after the other. In each round every variant is called
+twice: in an order and then in its reverse (A B C C B A, the next round B C A A C B). So a drift of the machine affects
+all of them alike. The ratio of two variants in one round is that of the geometric means of their two calls. Over the
+rounds, `grader.judge.timing.measure` gives its median and order-statistic interval.
 
-A variant is timed only when it is right: its object on every case of its part, and every timed answer on rows that are
-drawn afterwards. What is wrong keeps its place in the table, with the reason in the place of a time.
+A busy neighbour makes every time longer but keeps the ratios. A variant measured once, at a bad moment, has no such
+protection (docs/study.md shows the difference). An OpenMP part is as late as its slowest thread: by the wall clock, a
+call is the best of three in a row.
+
+A variant is timed only if it is right: its object on every case of its part, and every timed answer on rows that are
+drawn afterwards. A wrong variant keeps its row in the table, with the reason in place of a time.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from grader.runner.session import Session
 from grader.sandbox import of_file
 from grader.study.options import Settings
 
-#: Calls in a row of which the fastest counts, where the wall clock decides.
+#: Consecutive calls of which the fastest counts, if the wall clock decides.
 WALL_TRIES = 3
 
 
 @dataclass(frozen=True)
 class BuildFlags:
-    """Options of the build: macros, and flags behind the kit's own."""
+    """Options of the build: macros, and flags after the kit's own."""
 
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
@@ -49,8 +50,11 @@ class BuildFlags:
 
 @dataclass(frozen=True)
 class Variant:
-    """One thing to be timed. `shape` holds all sizes by name; `reference` asks the kit's own kernel of the part and not
-    the student's; `label` names it to people."""
+    """One thing to be timed.
+
+    `shape` holds all sizes by name. `reference` selects the kit's own kernel of the part in place of the student's.
+    `label` is its name for people.
+    """
 
     label: str
     part: Part
@@ -67,7 +71,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a variant: a pair of calls in each round, or `trouble`, why there are none."""
+    """Result of timing a variant: a pair of calls per round, or `trouble`, the reason why it was not timed."""
 
     variant: Variant
     calls: tuple[tuple[Sample, Sample], ...] = ()
@@ -88,7 +92,7 @@ class Laboratory:
     # ---- builds
 
     def prepare(self, recipes: Sequence[BuildFlags]) -> None:
-        """Build all of these, as many at a time as there are cores."""
+        """Build all of these recipes, as many at a time as there are cores."""
         wanted = [recipe for recipe in dict.fromkeys(recipes) if recipe not in self._builds]
         if not wanted:
             return
@@ -99,7 +103,10 @@ class Laboratory:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
 
     def made(self, recipe: BuildFlags) -> Made:
-        """The source, built so; it may not be (`Build.ok`). KitError for want of a compiler for it."""
+        """Return the source's build with this recipe; it may have failed (`Build.ok`).
+
+        Raises KitError without a compiler.
+        """
         self.prepare([recipe])
         return self._builds[recipe]
 
@@ -111,7 +118,7 @@ class Laboratory:
         return made
 
     def bench(self, variant: Variant) -> Bench:
-        """The bench of the evaluator, with this variant's build and sizes."""
+        """Return the evaluator's bench with this variant's build and sizes."""
         made = self.made(variant.recipe)
         return Bench(
             self.assignment,
@@ -128,7 +135,7 @@ class Laboratory:
     # ---- right or wrong
 
     def trouble(self, variant: Variant) -> str:
-        """The reason that this variant's object is not worth timing: "" when its part is right on every case."""
+        """Return the reason not to time this variant's object; "" if its part is right on every case."""
         if variant.reference or variant.part.is_torch:
             return ""
         key = (variant.part.id, variant.recipe)
@@ -137,7 +144,7 @@ class Laboratory:
         return self._troubles[key]
 
     def _judged(self, variant: Variant) -> str:
-        # No larger than the assignment's own sizes: every timed answer is checked at its own.
+        # At most the assignment's own sizes: every timed answer is checked at its own size.
         defaults = self.assignment.defaults
         shape = {name: min(size, defaults.get(name, size)) for name, size in variant.shape.items()}
         bench = self.bench(replace(variant, shape=shape))
@@ -146,10 +153,10 @@ class Laboratory:
     # ---- timing
 
     def timed(self, variants: Sequence[Variant], rounds: int) -> list[Outcome]:
-        """Time these in turn (see the module's text), after a warm-up round; the wrong ones are left out.
+        """Time these variants in turn (see the module's docstring), after a warm-up round. Wrong ones are left out.
 
-        Outcomes stand in the order of `variants`. Raises KitError when the reference fails, UsageError for sizes that
-        no runner can hold.
+        Outcomes are in the order of `variants`. Raises KitError if the reference fails, UsageError for sizes that no
+        runner can hold.
         """
         limits = self.assignment.limits
         for one in variants:
@@ -185,7 +192,7 @@ class Laboratory:
         )
 
     def _session(self, variant: Variant) -> Session:
-        """The runner for a variant's object and threads; a new one if the last has died."""
+        """Return the runner for a variant's object and threads; a new one if the last has died."""
         key = (variant.reference, variant.part.is_torch, variant.recipe, variant.threads)
         bench, session = self.bench(variant), self._sessions.get(key)
         if session is None or session.death is not None:
@@ -196,16 +203,16 @@ class Laboratory:
             else:
                 session = bench.student(variant.part, threads=variant.threads, cpus=cpus)
             self._sessions[key] = session
-        # One runner serves all sizes, and the larger ones may take longer.
+        # One runner serves all sizes, and larger sizes may take longer.
         session.call_timeout_s = bench.call_timeout_s(variant.shape)
         return session
 
 
 @contextmanager
 def set_up(settings: Settings) -> Iterator[Laboratory]:
-    """A laboratory for one command; every runner of it is gone at the end."""
+    """Yield a laboratory for one command. All its runners are ended afterwards."""
     with ExitStack() as stack:
-        # Started where torch itself is the subject, or what the student's file needs.
+        # Torch is started only if it is the subject itself, or if the student's file needs it.
         sandbox = of_file(settings.source)
         zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         host = stack.enter_context(NativeHost(sandbox))
@@ -213,7 +220,7 @@ def set_up(settings: Settings) -> Iterator[Laboratory]:
 
 
 def trouble_of(bench: Bench, part: Part) -> str:
-    """Return the reason that this bench's object is not worth timing: "" when the part is right on every case."""
+    """Return the reason not to time this bench's object; "" if the part is right on every case."""
     from grader.judge.correctness import Correctness
 
     if not bench.build.ok:
@@ -227,7 +234,7 @@ def trouble_of(bench: Bench, part: Part) -> str:
 
 
 def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:
-    """The same call, where the wall clock decides the fastest of WALL_TRIES in a row."""
+    """Return the call unchanged or, for the wall clock, one that gives the fastest of WALL_TRIES in a row."""
     if not by_wall_clock(part):
         return call
     return lambda: min((call() for _ in range(WALL_TRIES)), key=lambda sample: sample.wall_s)
@@ -243,7 +250,8 @@ def one_round(
 ) -> tuple[dict[int, list[Sample]], dict[int, str]]:
     """Call all in an order that begins with the `number`-th and then, unless `once`, in its reverse.
 
-    Returns the samples of each caller, in the order of its calls, and why some broke (those are not called again).
+    Returns the samples of each caller, in the order of its calls, and the errors of the callers that failed. A failed
+    caller is not called again.
     """
     order = list(callers)
     start = number % max(1, len(order))
@@ -261,7 +269,7 @@ def one_round(
 
 
 def words(verdict: str, diagnosis: Diagnosis | None) -> str:
-    """A verdict and its reason on one line."""
+    """Return a verdict and its reason on one line."""
     reason = f": {first_line(diagnosis.message)}" if diagnosis else ""
     return f"{'wrong result' if verdict == 'wrong' else verdict.replace('_', ' ')}{reason}"
 
@@ -271,7 +279,7 @@ def first_line(text: str) -> str:
 
 
 def tell(text: str) -> None:
-    """Progress of a study, on one line of a terminal that is written over; nothing elsewhere."""
+    """Show a study's progress on one line of a terminal, which is overwritten. Prints nothing elsewhere."""
     if sys.stderr.isatty():
         harmless.control(sys.stderr, "rewrite")
         print(text, end="", file=sys.stderr, flush=True)

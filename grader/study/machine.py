@@ -1,4 +1,4 @@
-"""`machine`: what this machine is and what it can do, peak and bandwidth measured in about a second."""
+"""`machine`: the machine's properties, with peak and bandwidth measured in about one second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEVEL_WORDS = {
 
 @dataclass(frozen=True)
 class MachineStudy:
-    """What the system tells and what was measured."""
+    """Properties that the system reports, and measured speeds."""
 
     processor: str
     cores: int
@@ -78,7 +78,7 @@ class MachineStudy:
         )
 
     def caption(self) -> str:
-        """How it was measured, and whether anything stood in the way."""
+        """Describe the measurement, and anything that disturbed it."""
         guessed = (
             "" if self.machine.told else " This system does not tell its caches; usual sizes stand here."
         )
@@ -123,7 +123,7 @@ def _shared(ways: int | None, cores: int | None) -> str:
 
 
 def measure() -> MachineStudy:
-    """Ask the system and measure. Raises KitError where the probe does not build or run."""
+    """Read the machine's properties and measure its speed. Raises KitError if the probe does not build or run."""
     told = host.describe()
     load = told.get("load_average")
     return MachineStudy(
@@ -137,7 +137,7 @@ def measure() -> MachineStudy:
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py machine ...`."""
+    """Run `python gpt149.py machine ...`."""
     parse = options.parser(
         arguments, "machine", "Caches, cores, SIMD level, and peak FLOP/s and bandwidth as measured here."
     )

@@ -1,9 +1,9 @@
-"""`memory`: what the profiler says, what a call truly takes and what the formula gives, for all parts over one size.
+"""`memory`: bytes by the profiler, by the true peak of a call and by the formula, for all parts over one size.
 
-The familiar "mem usage" counts the tensors that are made inside the profiled scope. What stands outside of it (a
-part's workspaces, where the assignment says so) or is not torch's (a std::vector) it does not see. The true peak is
-the growth of the process's resident high-water mark during the first call of that size in a fresh runner, less the
-inputs: nothing escapes it.
+The familiar "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces made outside
+of it (if the assignment says so) and memory that is not torch's (a std::vector). The true peak is measured in a fresh
+runner, on its first call of that size. It is the growth of the process's resident high-water mark, less the inputs, and
+covers all memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from grader.study.table import Cell, Table
 
 FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
-"""Peaks are medians over so many runners: pages that a library touches for the first time may fall into one of them."""
+"""Peaks are medians over so many runners: one of them may include pages that a library touches for the first time."""
 COLUMNS = (
     "formula (bytes)",
     "profiler (bytes)",
@@ -45,8 +45,11 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One part at one `size`, in bytes. `formula` and `profiler` are those of the part's profiled scope; with `all_`
-    before them its workspaces stand inside the scope. None where a call gave no answer or the system tells no peak."""
+    """One part at one `size`, in bytes.
+
+    `formula` and `profiler` are those of the part's profiled scope. In `all_formula` and `all_profiler` its workspaces
+    are inside the scope. None if a call gave no answer or the system reports no peak.
+    """
 
     part: Part
     size: int
@@ -62,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    """All parts over all values of the size called `over`, parts first; `axis` says what that size is."""
+    """All parts over all values of the size called `over`, parts first; `axis` describes that size."""
 
     rows: tuple[Row, ...]
     over: str
@@ -88,7 +91,7 @@ class MemoryStudy:
         return Table("memory", "Memory of the parts", columns, tuple(rows), f"{self.about}. {self.how()}")
 
     def how(self) -> str:
-        """Return the meaning of the columns, and the workspaces that the profiler does not see."""
+        """Describe the columns, and the workspaces that the profiler does not see."""
         ranges = [(row.peak, row.peak_range) for row in self.rows if row.peak and row.peak_range]
         widths = [(high - low) / peak for peak, (low, high) in ranges]
         spread = f" (they differ by at most {100 * max(widths):.1f} %)" if widths else ""
@@ -165,13 +168,13 @@ class MemoryStudy:
 
 
 def workspace_bytes(part: Part, shape: Mapping[str, int]) -> int:
-    """Bytes of the workspaces that a call of the part is given: its `zeros(...)` arguments, float32."""
+    """Return the bytes of the workspaces that a call of the part is given: its `zeros(...)` arguments, float32."""
     workspaces = [dims for argument in part.arguments if (dims := call_of(argument, "zeros")) is not None]
     return sum(FLOAT_BYTES * prod(evaluate_int(dim, shape) for dim in dims) for dims in workspaces)
 
 
 def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
-    """Bytes of the part's result, float32; what it writes into arguments is its caller's."""
+    """Return the bytes of the part's returned tensor, float32. Outputs written into arguments do not count."""
     if part.returns != "tensor":
         return 0
     return FLOAT_BYTES * prod(binding.output_shape(part, shape))
@@ -183,7 +186,7 @@ def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
 def measure(
     laboratory: Laboratory, parts: Sequence[Part], over: SizeOption, sizes: Sequence[int]
 ) -> MemoryStudy:
-    """Look at every part at every size of `over`. Raises KitError when the reference fails."""
+    """Measure every part at every size of `over`. Raises KitError if the reference fails."""
     laboratory.prepare([BuildFlags()])
     rows = [_row(laboratory, part, over.name, size) for part in parts for size in sizes]
     shape = {name: size for name, size in laboratory.settings.sizes.items() if name != over.name}
@@ -228,7 +231,7 @@ def _median(values: Iterable[int | None]) -> int | None:
 
 
 def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
-    """Profiler bytes as published and with the workspaces in scope, and the peak of the first call of this size.
+    """Return profiler bytes as published and with the workspaces in scope, and the peak of the first call of this size.
 
     Raises Faulty for a call without an answer.
     """
@@ -259,7 +262,10 @@ def _reference_peak(marker: Marker) -> int | None:
 
 
 def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
-    """The first call of this size, measured for its peak, after a small one that touches the code's own pages."""
+    """Return the first call of this size, measured for its peak.
+
+    A small call before it touches the code's own pages.
+    """
     small_shape, small_inputs = marker.inputs_of(looks.smallest(marker.part))
     sized = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)
     for shape, inputs, measured in ((small_shape, small_inputs, False), (marker.shape, sized, True)):
@@ -278,7 +284,7 @@ def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py memory [PART ...]`; returns 1 when a part was wrong."""
+    """Run `python gpt149.py memory [PART ...]`. Returns 1 if a part was wrong."""
     lab, size_options = chosen_lab(arguments), chosen_options(arguments)
     named, values = lab.growth
     over = next((option for option in size_options if option.name == named), size_options[0])

@@ -1,4 +1,4 @@
-"""Options shared by all studies' command lines, their checks, and the place of a measurement."""
+"""Options shared by all studies' command lines, their checks, and the description of a measurement."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LARGEST_SEED = (1 << 60) - 1
 
 @dataclass(frozen=True)
 class Settings:
-    """One study's wishes, checked. `shape` holds only what the command line gave, under the assignment's defaults.
+    """One study's checked options. `shape` holds only the sizes of the command line, which override the assignment's.
 
-    `rounds` is how often each variant is measured, twice a time. `seed` makes the inputs repeatable. `out` gets CSV and
-    PNG, `writeup` is the Markdown file whose tables are filled. `show` draws the figure in the terminal, too.
+    Each variant is measured twice in each of `rounds` rounds. `seed` makes the inputs repeatable. `out` gets CSV and
+    PNG. `writeup` is the Markdown file whose tables are filled. `show` draws the figure in the terminal, too.
     """
 
     assignment: Assignment
@@ -41,14 +41,14 @@ class Settings:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """All sizes by name: the assignment's defaults under the command line's."""
+        """All sizes by name: the command line's, else the assignment's defaults."""
         return {**self.assignment.defaults, **self.shape}
 
 
 def parser(arguments: list[str], command: str, description: str, *, lists: tuple[str, ...] = ()) -> Parser:
-    """The parser of `python gpt149.py COMMAND` with all common options; the caller adds its own.
+    """Return the parser of `python gpt149.py COMMAND` with all common options; the caller adds its own.
 
-    Sizes named in `lists` are this command's variable: the caller reads them with `numbers`.
+    Sizes named in `lists` vary in this command: the caller reads them with `numbers`.
     """
     parse = Parser(prog=f"gpt149.py {command}", description=description)
     files = parse.add_argument_group("files")
@@ -82,7 +82,7 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
 
 
 def settings(given: argparse.Namespace) -> Settings:
-    """Check the common options. Raises UsageError, in one line, for what cannot be."""
+    """Check the common options. Raises UsageError for impossible ones."""
     from grader.assignment.loading import load
 
     assignment = load(given.config)
@@ -106,7 +106,7 @@ def settings(given: argparse.Namespace) -> Settings:
 
 
 def part(settings: Settings, part_id: str) -> Part:
-    """A part that can be studied, one with a reference beside it. Raises UsageError naming those there are."""
+    """Return a part that can be studied: one with a reference. Raises UsageError, which names these parts."""
     studied = {part.id: part for part in settings.assignment.parts if part.reference}
     if part_id not in studied:
         raise UsageError(f"no part '{part_id}' to study: choose {', '.join(studied)}")
@@ -114,7 +114,7 @@ def part(settings: Settings, part_id: str) -> Part:
 
 
 def shared_part(assignment: Assignment) -> Part | None:
-    """The first part that is timed on several threads."""
+    """Return the first part that is timed on several threads, or None."""
     for part in assignment.parts:
         if part.time is not None and part.time.threads != 1 and part.reference:
             return part
@@ -122,7 +122,7 @@ def shared_part(assignment: Assignment) -> Part | None:
 
 
 def openmp_part(settings: Settings, part_id: str | None) -> Part:
-    """The part of that name, else the shared one. Raises UsageError where there is none."""
+    """Return the part of that name, else the first one timed on several threads. Raises UsageError without one."""
     found = part(settings, part_id) if part_id else shared_part(settings.assignment)
     if found is None:
         raise UsageError("no part of this assignment is timed on several threads: name one")
@@ -130,12 +130,12 @@ def openmp_part(settings: Settings, part_id: str | None) -> Part:
 
 
 def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
-    """A list like "2,4,8" as numbers from `low` to `high`, in order of size, each once. Raises UsageError."""
+    """Parse a list like "2,4,8" into numbers from `low` to `high`, in order of size, each once. Raises UsageError."""
     return tuple(sorted({whole_number(item.strip(), flag, low, high) for item in text.split(",")}))
 
 
 def about(shape: Mapping[str, int], *more: str) -> str:
-    """The line below a figure's title: machine, date, sizes, compiler flags, and what else matters."""
+    """Return the line below a figure's title: machine, date, sizes, compiler flags, and the items of `more`."""
     from grader.backends.native.toolchain import default_flags, toolchain
     from grader.core import machine
 

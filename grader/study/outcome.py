@@ -17,7 +17,7 @@ from grader.study.writeup import regions
 
 
 class StudyResult(Protocol):
-    """Outcome of a command's `measure`: numbers, and two pure functions of them."""
+    """Outcome of a command's `measure`: numbers, with methods that make its table and its figures."""
 
     def table(self) -> Table: ...
 
@@ -25,9 +25,9 @@ class StudyResult(Protocol):
 
 
 def prepare(settings: Settings, *names: str) -> None:
-    """See that these tables can be delivered, before minutes are spent on measuring them.
+    """Check that these tables can be delivered, before minutes are spent on measuring them.
 
-    Raises UsageError where the write-up has no place for one of them, OSError where DIR cannot be made.
+    Raises UsageError if the write-up has no place for one of them, OSError if DIR cannot be made.
     """
     if settings.writeup is not None:
         before = read(settings.writeup)
@@ -39,8 +39,8 @@ def prepare(settings: Settings, *names: str) -> None:
 def deliver(finding: StudyResult, settings: Settings) -> None:
     """Print the table (and, if asked to, the figures), write the files, and fill the write-up's table.
 
-    Without matplotlib everything but the PNG is there, and a line says what is missing. Raises UsageError where the
-    write-up has no place for the table, OSError where a file cannot be written.
+    Without matplotlib only the PNG is left out, and a line says so. Raises UsageError if the write-up has no place for
+    the table, OSError if a file cannot be written.
     """
     table, drawn = finding.table(), finding.figures()
     print(f"\n{table.text()}")
@@ -66,7 +66,7 @@ def deliver(finding: StudyResult, settings: Settings) -> None:
 def fill(writeup: Path, table: Table) -> None:
     """Put the table into its region of the write-up; every other byte of the file stays.
 
-    Raises UsageError where the file is no UTF-8 text or has no such region.
+    Raises UsageError if the file is not UTF-8 text or lacks such a region.
     """
     before = read(writeup)
     after = _filled(writeup, before, table)
@@ -75,7 +75,7 @@ def fill(writeup: Path, table: Table) -> None:
 
 
 def read(writeup: Path) -> str:
-    """The write-up, with its line endings as they are. Raises UsageError where it is no UTF-8 text."""
+    """Return the write-up, with its line endings unchanged. Raises UsageError if it is not UTF-8 text."""
     try:
         return writeup.read_bytes().decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""A figure in letters, for a terminal: what `--show` prints. The same data as the PNG's, as exact as letters are."""
+"""Figures in letters, for a terminal: the output of `--show`. The data are the PNG's, as exact as letters can be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME_WIDTH = 28
 
 
 def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """The figure in at most `width` columns (at least 40) of text; a plot's frame is `height` lines high."""
+    """Return the figure as text, at most `width` columns (at least 40) wide; a plot's frame is `height` lines high."""
     if isinstance(figure, HeatMap):
         body = _map(figure)
     elif figure.x_names:
@@ -32,7 +32,7 @@ def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:
 
 
 def _scale(values: Sequence[float], *, log: bool, from_zero: bool) -> Callable[[float], float]:
-    """A function from a value to its place, 0..1 from the lowest to the highest of `values`."""
+    """Return a function from a value to its position, 0..1 from the lowest to the highest of `values`."""
     project: Callable[[float], float] = math.log if log else float
     low, high = min(values), max(values)
     bottom = project(low) if log or not from_zero else min(0.0, low)
@@ -82,7 +82,7 @@ def _plot(figure: Plot, width: int, height: int) -> list[str]:
 
 
 def _joined(one: Series, columns: int, figure: Plot) -> list[tuple[float, float]]:
-    """Points on the straight pieces between a series' points, straight as the axes show them."""
+    """Return points on the segments between a series' points, straight on the axes as shown."""
     points = list(zip(one.x, one.y, strict=True))
     found = []
     for (x0, y0), (x1, y1) in pairwise(points):
@@ -109,7 +109,7 @@ def _legend(series: Sequence[Series]) -> list[str]:
 
 
 def _bars(figure: Plot, width: int) -> list[str]:
-    """Named places one below the other, every series a bar to the right."""
+    """Draw named positions one below the other, with a horizontal bar for every series."""
     labels = [one.label for one in figure.series]
     names = min(NAME_WIDTH, max(len(label) for label in labels))
     largest = max((y for one in figure.series for y in one.y), default=0.0) or 1.0
@@ -127,7 +127,7 @@ def _bars(figure: Plot, width: int) -> list[str]:
 
 
 def _map(figure: HeatMap) -> list[str]:
-    """Numbers, and behind each a shade that is the darker the larger it is."""
+    """Draw numbers, each with a shade behind it: the larger the number, the darker."""
     known = [value for row in figure.values for value in row if value is not None]
     low, extent = (min(known), (max(known) - min(known)) or 1.0) if known else (0.0, 1.0)
 

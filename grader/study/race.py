@@ -1,14 +1,14 @@
-"""`python gpt149.py race part3`: does the result depend on which thread happens to come first?
+"""`python gpt149.py race part3`: a search for results that depend on the order of the threads.
 
-Theory of operation. Two accesses to the same memory by different threads, at least one of them a write, are a race when
-nothing orders them, whether or not they collided this time. ThreadSanitizer records what orders accesses and
-so finds a race in a run whose result is right. It does not understand gcc's OpenMP library, whose barriers it does not
-see; the program is therefore linked with a small one of the kit's own (native/openmp_tsan.cpp), which tells it the
-orders that OpenMP promises, and no more.
+Theory of operation. Two accesses to the same memory by different threads, at least one of them a write, are a race if
+nothing orders them. They need not have collided in this run. ThreadSanitizer records the synchronisation between
+accesses, so it finds a race in a run with a right result. It does not see the barriers of gcc's OpenMP library. The
+program is therefore linked with a small OpenMP library of the kit's own (native/openmp_tsan.cpp). That one reports to
+ThreadSanitizer exactly the orders that OpenMP promises.
 
-Where that cannot be had (another compiler than gcc, no ThreadSanitizer, a file that needs more of torch or OpenMP than
-these programs have) the kernel is run again and again on several numbers of threads and the results are compared bit by
-bit (`grader.study.raceruns`): that shows races which happen, not those which may.
+This needs gcc, ThreadSanitizer, and a file that uses no more of torch or OpenMP than these programs have. Without them
+the kernel is run again and again on several numbers of threads, and the results are compared bit by bit
+(`grader.study.raceruns`). That shows races which happen, not those which may.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from grader.study.standalone import (
 
 THREADS, MOST_TOLD = 4, 3
 TIMEOUT_S = 60.0
-#: Without optimisation every access happens in the line that it is written in.
+#: Without optimisation every access happens in the line that contains it.
 KIT = Kit(
     flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
     link_flags=("-fsanitize=thread", "-Wl,--wrap=_exit"),
@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
 
 
 def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
-    """Small ones, as a watched access costs fifty: the lab's for that end, else those of the part's largest case."""
+    """Return small sizes, as a watched access costs about fifty: the lab's, else those of the part's largest case."""
     fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
     largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})
     return {**assignment.defaults, **(assignment.lab.watched_sizes or largest), "threads": THREADS}
@@ -98,7 +98,7 @@ def measure(
     repeat: bool = False,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Watch one call of the part's function, or compare many where it cannot be watched."""
+    """Watch one call of the part's function; if it cannot be watched, compare many calls."""
     if not repeat:
         try:
             return watch(assignment, part, source, shape, seed=settings.seed or 0, defines=defines)
@@ -112,8 +112,7 @@ def measure(
 
 
 def words_of(assignment: Assignment, part: Part, source: Path, defines: Mapping[str, str]) -> str:
-    """What a watched call of the part says, for a verdict: its races with their lines; "" where it saw none or cannot
-    be made."""
+    """Return the races of a watched call with their lines, for a verdict; "" if it saw none or cannot be made."""
     try:
         found = watch(assignment, part, source, watched_sizes(assignment, part), defines=defines)
     except (Unsuitable, KitError):
@@ -131,7 +130,7 @@ def watch(
     seed: int = 0,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """One call under ThreadSanitizer. Raises Unsuitable where there is no such program of this file."""
+    """Run one call under ThreadSanitizer. Raises Unsuitable if the file cannot be made into such a program."""
     tools = toolchain()
     if not has_thread_sanitizer(tools):
         raise Unsuitable(
@@ -152,7 +151,7 @@ def watch(
             memory_bytes=None,  # It reserves terabytes of addresses.
         ) as run:
             pass
-        # Its shadow memory has fixed places, which an address drawn at random may lie in.
+        # Its shadow memory has fixed addresses, which a randomised mapping may occupy.
         if "unexpected memory mapping" not in run.output:
             break
     else:
@@ -173,7 +172,7 @@ def watch(
 
 @functools.cache
 def has_thread_sanitizer(tools: Toolchain) -> bool:
-    """Return True if it is gcc on Linux with its libtsan: another compiler calls another OpenMP library than ours."""
+    """Return True for gcc on Linux with its libtsan. Other compilers call another OpenMP library than the kit's."""
     if tools.system != "Linux" or tools.family != "gcc":
         return False
     command = [str(tools.compiler), "-print-file-name=libtsan.so"]

@@ -1,4 +1,4 @@
-"""Reading what ThreadSanitizer reports of a student's file: which variable, which lines, and words for both."""
+"""Parser for ThreadSanitizer's reports on a student's file: variables and lines of each race, and a description."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ LOCATION = re.compile(
 )
 FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d+)(?::\d+)? \(", re.MULTILINE)
 
-#: `sum += x`, `row[j] = x`, `(*count)++`: the name that is written to. After a type it is declared, so not shared.
+#: `sum += x`, `row[j] = x`, `(*count)++`: the name that is written to. A name after a type is a declaration, so not
+#: shared.
 WRITTEN = re.compile(
     r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[[^\]]*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*(?P<prefixed>[A-Za-z_]\w*)"
@@ -42,21 +43,24 @@ MADE = re.compile(
 
 @dataclass(frozen=True)
 class Access:
-    """One of the two sides. `frames` are the student's own lines, innermost first; empty when it was none of theirs."""
+    """One of the two accesses. `frames` are the student's own lines, innermost first; empty without any."""
 
     is_write: bool
     frames: tuple[Frame, ...]
 
     @property
     def told(self) -> Frame | None:
-        """The line to show: the call of an accessor rather than its body, which all of them share."""
+        """Line to show: the call of an accessor, not the accessor's body, which all calls share."""
         return self.frames[-1] if self.frames else None
 
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses that nothing orders. `variable` is "" where the report does not tell; `made` is the line that
-    allocated it, for memory of the heap; `is_static` is of a static variable inside a function."""
+    """Two accesses that nothing orders.
+
+    `variable` is "" if the report does not name it. `made` is the line that allocated it, for heap memory. `is_static`:
+    it is a static variable inside a function.
+    """
 
     variable: str
     place: str
@@ -78,7 +82,7 @@ class Race:
 
 
 def races(output: str, source_text: str) -> tuple[Race, ...]:
-    """The races in a program's output, each variable and pair of lines once, in the order of their discovery."""
+    """Return the races in a program's output, in the order of their discovery, each variable and pair of lines once."""
     rows = source_text.split("\n")
     starts = [match.start() for match in REPORT.finditer(output)]
     found: dict[tuple[str, tuple[int, ...]], Race] = {}
@@ -114,7 +118,7 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
 
 
 def _global_name(name: str) -> tuple[str, bool]:
-    """A global variable's name, and whether it is static in a function: such a one is told as `f(int)::sum`."""
+    """Return a global variable's name, and True if it is static in a function: then it appears as `f(int)::sum`."""
     name = name.replace("(anonymous namespace)::", "")
     inside, bracket, rest = name.rpartition(")")
     return (rest.rpartition("::")[2], True) if inside and bracket and "::" in rest else (name, False)
@@ -125,7 +129,7 @@ def _stack_after(text: str, start: int) -> str:
 
 
 def _own_frames(stack: str, rows: Sequence[str]) -> tuple[Frame, ...]:
-    """The student's lines of one stack, innermost first."""
+    """Return the student's lines of one stack, innermost first."""
     return tuple(
         dict.fromkeys(
             Frame(int(match["line"]), _row(rows, int(match["line"])), _short(match["function"]))
@@ -140,7 +144,7 @@ def _row(rows: Sequence[str], line: int) -> str:
 
 
 def _short(function: str) -> str:
-    """A demangled name without its arguments and what the compiler has added."""
+    """Return a demangled name without its arguments and the compiler's additions."""
     return harmless(re.split(r"[(<]| \[", function, maxsplit=1)[0])
 
 
@@ -150,7 +154,7 @@ def _made_name(text: str) -> str:
 
 
 def _written_name(sides: Iterable[Access]) -> str:
-    """What a line assigns to. Only of a line in the parallel region itself: an accessor's own names say nothing."""
+    """Return the name that a line in the parallel region assigns to, or "". Lines of accessors are skipped."""
     for side in sides:
         if side.is_write and len(side.frames) == 1:
             text = side.frames[0].text.partition("//")[0]
@@ -158,7 +162,7 @@ def _written_name(sides: Iterable[Access]) -> str:
             declared = {name for match, name in found if _is_declared(text[: match.start()])}
             names = [(bool(match["index"]), name) for match, name in found if name not in declared]
             if names:
-                # What reaches this guess is mostly a single number: elements of a vector are known by their block.
+                # Mostly single numbers reach this guess: elements of a vector are known by their block.
                 return min(names, key=lambda found: found[0])[1]
     return ""
 
@@ -168,7 +172,7 @@ def _is_declared(before: str) -> bool:
 
 
 def words(race: Race, file_name: str) -> list[str]:
-    """A race as lines for a person."""
+    """Describe a race in lines for a person."""
     name = race.variable or f"{race.place[0].upper()}{race.place[1:]}"
     lines = [f"{name}: {race.kind}, and nothing orders them"]
     if race.before.told == race.now.told and race.now.told is not None:
@@ -207,8 +211,11 @@ def _advice(race: Race) -> str:
 
 @dataclass(frozen=True)
 class RaceResult:
-    """What was found in one part. `trouble` says how the program ended if not well; `regions` is how many parallel
-    regions with more than one thread it entered. `method` says how it was looked for."""
+    """Result of the search in one part.
+
+    `trouble` describes an abnormal end of the program. `regions` is the number of parallel regions with more than one
+    thread that it entered. `method` is the kind of search.
+    """
 
     part: Part
     source: Path
@@ -239,7 +246,7 @@ class RaceResult:
         return ()
 
     def summary(self) -> str:
-        """The verdict in one sentence, and what it rests on."""
+        """Return the verdict and its basis in one sentence."""
         sizes = " ".join(f"{name}={self.shape[name]}" for name in self.shape)
         how = f"({self.method}, {sizes}, {self.wall_s:.1f} s)"
         if self.races:

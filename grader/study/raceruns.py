@@ -1,9 +1,9 @@
-"""Races by their effect: the same call again and again, on several numbers of threads, compared bit by bit.
+"""Search for races by their effect: the same call repeated on several numbers of threads, compared bit by bit.
 
-A right kernel whose rows are shared out gives the same bits on any number of threads. One that sums over threads
-(`reduction`) adds in another order each time and may differ in the last bits: so a difference within the error budget
-of the oracle is told and not counted as a race. A race that did not happen is not seen; delays at random
-moments make it likelier to (`torch.delays`).
+A right kernel whose rows are shared out gives the same bits on any number of threads. A kernel that sums over threads
+(`reduction`) adds in another order each time and may differ in the last bits. So a difference within the oracle's error
+budget is reported, but does not count as a race. A race that did not happen is not seen; random delays make it more
+likely (`torch.delays`).
 """
 
 from __future__ import annotations
@@ -77,8 +77,10 @@ def compare(
 
 @dataclass(frozen=True)
 class Run:
-    """One call. `differs`: it gave other bits than the first call; `wrong_at`: its first element beyond the error
-    budget, None if there is none."""
+    """One call.
+
+    `differs`: it gave other bits than the first call. `wrong_at`: its first element beyond the error budget, or None.
+    """
 
     threads: int
     differs: bool
@@ -94,7 +96,7 @@ def _differences(
     threads: tuple[int, ...],
     rounds: int,
 ) -> str:
-    """What differs between the runs, in words that follow the function's name; "" if nothing that matters."""
+    """Run the calls and describe their differences, in words that follow the function's name; "" if none matters."""
     first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
@@ -124,7 +126,7 @@ def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tup
 
 
 def told(runs: Sequence[Run]) -> str:
-    """What the runs show, in words that follow the function's name; "" if nothing that matters."""
+    """Describe the differences between runs, in words that follow the function's name; "" if none matters."""
     wrong = [run for run in runs if run.wrong_at is not None]
     alone = [run for run in runs if run.threads == 1]
     wrong_alone = [run for run in wrong if run.threads == 1]
@@ -136,6 +138,6 @@ def told(runs: Sequence[Run]) -> str:
         return f"is wrong in {len(wrong)} of {len(runs)} runs and right on one thread, {example}: a data race"
     differing = sum(run.differs for run in runs)
     if differing:
-        # Told, not judged.
+        # Reported, not judged.
         print(f"{differing} of {len(runs)} runs differ in their last bits, as a sum over threads does")
     return ""

@@ -1,14 +1,14 @@
-"""A student's file as a program of its own, without Python and torch, for tools that watch every instruction.
+"""Standalone programs: a student's file without Python and torch, for tools that watch every instruction.
 
-Theory of operation. ThreadSanitizer must own a process from its start and valgrind runs everything fifty times slower:
-neither gets on with an interpreter that has loaded torch. So the unchanged module.cpp is compiled against a stand-in
-for torch's tensors (`native.standin`) and linked with the native runner (inside/runner.cpp), whose requests and
-replies are files here. A file that uses more of torch than the stand-in knows does not compile; `native.standin`
-says which line of it does that, and the caller falls back to what works on the usual object.
+Theory of operation. ThreadSanitizer must own a process from its start, and valgrind runs everything fifty times slower.
+Neither works with an interpreter that has loaded torch. So the unchanged module.cpp is compiled against a stand-in for
+torch's tensors (`native.standin`). It is linked with the native runner (inside/runner.cpp), whose requests and replies
+are files here. A file that uses more of torch than the stand-in has does not compile. `native.standin` then names the
+line, and the caller uses a method that works on the usual object.
 
-The program is untrusted: it runs as a process of its own in the strongest sandbox of this machine, with an empty
-environment. It sees the system's libraries, itself and the tool around it, starts nothing else, and writes to its own
-folder alone. Nothing that it prints is believed but what the tool around it reports.
+The program is untrusted. It runs as a process of its own in the strongest sandbox of this machine, with an empty
+environment. It sees only the system's libraries, itself and the tool around it, starts no other program, and writes
+only to its own folder. Only the tool's report is trusted, not the program's output.
 """
 
 from __future__ import annotations
@@ -50,13 +50,15 @@ COMPILE_TIMEOUT_S = 180.0
 
 
 class Unsuitable(Exception):
-    """The file cannot be made into such a program; the text says why, in one line."""
+    """Error for a file that cannot be made into such a program; the text is the reason, in one line."""
 
 
 @dataclass(frozen=True)
 class Kit:
-    """What the student's object is linked with. `runtime` is a source in native/ that takes the place of the
-    compiler's OpenMP library."""
+    """Compiler and linker options of such a program.
+
+    `runtime` is a source in native/ that replaces the compiler's OpenMP library.
+    """
 
     flags: tuple[str, ...]
     link_flags: tuple[str, ...] = ()
@@ -64,9 +66,9 @@ class Kit:
 
 
 def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = None) -> Path:
-    """The program of this file, from the cache where it is known. The compilers see the file under limits.
+    """Build the program of this file, or take it from the cache. The compilers read the file under limits.
 
-    Raises Unsuitable when it does not compile or link against the stand-in, KitError when the kit's own sources do not.
+    Raises Unsuitable if it does not compile or link against the stand-in, KitError if the kit's own sources do not.
     """
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))
@@ -117,7 +119,7 @@ def _compile_all(
 
 
 def _runtime(tools: Toolchain, source: Path) -> Path:
-    """The object of a source of the kit's, made once for each compiler. No student's file has a part in it."""
+    """Compile one of the kit's own sources, once for each compiler. Return the object; no student's code is in it."""
     flags = (f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w", "-g1")
     digest = hashlib.sha256(repr((tools, flags, source.name)).encode())
     for path in sorted(NATIVE.glob("*.*")):
@@ -151,15 +153,18 @@ def _first_error(finished: Finished) -> str:
 
 # ---- running it
 
-#: The runner's descriptors (inside/pipes.h) are files: it ends where the requests do.
+#: The runner's descriptors (inside/pipes.h) are files here: it ends after the last request.
 _FROM_FILES = ("/bin/sh", "-c", 'exec "$@" 3<requests 4>replies', "sh")
 _REPLY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One run. `output` is what the program and the tool around it printed; `call` what became of the request, None
-    where the program ended before it answered."""
+    """One run.
+
+    `output` is the text that the program and the tool around it printed. `call` is the reply to the request, None if
+    the program ended before it.
+    """
 
     finished: Finished
     output: str
@@ -180,10 +185,10 @@ def ran(
     timeout_s: float = 120.0,
     memory_bytes: int | None = 4 * GIB,
 ) -> Iterator[Ran]:
-    """Call the function that `request` names behind `prefix` (a tool's command line).
+    """Run the program behind `prefix` (a tool's command line) and call the function that `request` names.
 
-    With `without_the_call` only get all ready for it. `tool_files` are what the tool starts or reads of its own. What
-    it wrote lies in `Ran.folder` for as long as the context lasts.
+    With `without_the_call` the call is only prepared. `tool_files` are files that the tool itself starts or reads.
+    Files that it wrote are in `Ran.folder` until the `with` block ends.
     """
     most_bytes = _REPLY_BYTES + 4 * math.prod(request.output_shape)
     header = {
@@ -219,8 +224,10 @@ def ran(
 
 
 def _sandbox() -> Sandbox:
-    """Landlock and a filter, limits alone where this kernel has none. In tier A there is no /proc, which these tools
-    read; another user id could not enter the folder."""
+    """Return a sandbox with Landlock and a filter; one with limits only if this kernel lacks these.
+
+    Tier A has no /proc, which these tools read. Another user id could not enter the folder.
+    """
     try:
         return replace(choose("B"), own_uid=False)
     except UsageError:
@@ -228,7 +235,7 @@ def _sandbox() -> Sandbox:
 
 
 def _answer(replies: Path, request: Request, most_bytes: int) -> Call | None:
-    """The reply after the greeting."""
+    """Read the reply that follows the greeting; None if it is missing."""
     try:
         descriptor = plainfile.open_file(replies)
     except OSError:

@@ -1,4 +1,4 @@
-"""One table of a study: the same cells on the screen, in the write-up and in the CSV."""
+"""Tables of a study: the same cells on the screen, in the write-up and in the CSV."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CAPTION_LETTERS = 100
 class Table:
     """Table of a study. `name` is that of its files and of its region in the write-up ("sweep-part2").
 
-    Units stand in `columns`. A cell None means that there is no such number, never zero. `caption` says how it was
-    measured and what is to be seen, in whole sentences.
+    `columns` contain the units. A cell None means a missing number, never zero. `caption` describes the measurement and
+    the result in whole sentences.
     """
 
     name: str
@@ -36,16 +36,16 @@ class Table:
             raise ValueError(f"table {self.name}: {len(self.columns)} columns, but the row {wrong[0]}")
 
     def cells(self) -> list[list[str]]:
-        """Every row as it is shown, in each of the three forms; "" where there is nothing."""
+        """Return every row as text, the same in all three forms; "" for None."""
         return [[shown(cell) for cell in row] for row in self.rows]
 
     def text(self) -> str:
-        """For a terminal: title, ruled columns with numbers to the right, caption."""
+        """Format the table for a terminal: title, ruled columns with numbers to the right, caption."""
         caption = ["", textwrap.fill(self.caption, CAPTION_LETTERS)] if self.caption else []
         return "\n".join([self.title, "", *self._grid(), *caption])
 
     def markdown(self) -> str:
-        """For a write-up: a table that also reads well as plain text, and the caption below it."""
+        """Format the table for a write-up: Markdown that is also readable as plain text, with the caption below."""
         header, rows = self._padded([_plain(name) for name in self.columns], escape=True)
         right = self._numeric()
         rule = [
@@ -58,7 +58,7 @@ class Table:
         )
 
     def csv(self) -> str:
-        """For a spreadsheet: the columns' names, then the cells; empty where there is nothing."""
+        """Format the table for a spreadsheet: the columns' names, then the cells; "" for None."""
         lines = [csv_line(map(safe_text, self.columns))]
         for row, line in zip(self.rows, self.cells(), strict=True):
             cells = zip(row, line, strict=True)
@@ -68,7 +68,7 @@ class Table:
     # ---- layout
 
     def _numeric(self) -> set[int]:
-        """Columns that hold numbers only."""
+        """Return the indices of columns that hold numbers only."""
         columns = range(len(self.columns))
         return {k for k in columns if self.rows and not any(isinstance(row[k], str) for row in self.rows)}
 
@@ -92,7 +92,7 @@ class Table:
 
 
 def shown(cell: Cell) -> str:
-    """One cell as text: whole numbers whole, other numbers with four significant digits and no exponent."""
+    """Format one cell: whole numbers whole, other numbers with four significant digits and no exponent."""
     if cell is None:
         return ""
     if isinstance(cell, str):
@@ -108,6 +108,6 @@ def shown(cell: Cell) -> str:
 
 
 def _plain(text: str) -> str:
-    """A cell that cannot leave its place in a Markdown table, nor be a marker of the write-up's."""
+    """Escape a cell so that it neither leaves its place in a Markdown table nor forms a marker of the write-up."""
     one_line = " ".join(text.split())
     return one_line.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

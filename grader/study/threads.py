@@ -1,11 +1,11 @@
 """`threads`: speed-up of an OpenMP part over the number of threads, Amdahl's law fitted to it, and OpenMP off.
 
-Amdahl's law: with a share s of the work that runs on one thread whatever there are, t threads take T(t) / T(1) =
-s + (1 - s) / t. That is linear in s, so least squares give it in closed form (`serial_share`). Only counts up to the
-machine's cores enter: beyond them the law's t is not the number of threads.
+Amdahl's law. Let a share s of the work always run on one thread. Then t threads take T(t) / T(1) = s + (1 - s) / t.
+That is linear in s, so least squares give it in closed form (`serial_share`). Only counts up to the machine's cores are
+used: beyond them the law's t is not the number of threads.
 
-"OpenMP off" is the same source compiled without OpenMP, so that its pragmas are comments to the compiler; the functions
-of omp.h are still there and tell of one thread.
+"OpenMP off" is the same source compiled without OpenMP, so that the compiler ignores its pragmas. The functions of
+omp.h still exist and report one thread.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ COLUMNS = ("threads", "ms", "ms from", "ms to", "speed-up", "from", "to", "effic
 
 @dataclass(frozen=True)
 class Threads:
-    """A part over thread counts. `comparison` holds a line for each of `counts` and, if it could be had, OpenMP off.
+    """A part over thread counts. `comparison` holds a line for each of `counts` and, if it was timed, for OpenMP off.
 
-    `speedups` are T(1) / T of each line; `serial` is the s of the module's text, None without two counts to fit.
-    `core_share` is what one thread had of its core, CPU over wall time; None where no CPU time could be read.
+    `speedups` are T(1) / T of each line. `serial` is the s of the module's docstring, None with fewer than two counts
+    to fit. `core_share` is one thread's share of its core, CPU over wall time; None without CPU times.
     """
 
     part: Part
@@ -70,7 +70,7 @@ class Threads:
         return (name, *bounds(line.time_ms), *bounds(speedup), efficiency, line.trouble or crowded)
 
     def law(self) -> str:
-        """The fit and what it means, in words, and what makes it doubtful."""
+        """Describe the fit, its meaning, and doubts about it."""
         sentences = [self._fit()]
         if beyond := [count for count in self.counts if count > self.cores]:
             sentences.append(
@@ -132,12 +132,12 @@ class Threads:
 
 
 def amdahl(serial: float, threads: int) -> float:
-    """The speed-up that the law gives."""
+    """Return the speed-up by Amdahl's law."""
     return 1 / (serial + (1 - serial) / threads)
 
 
 def serial_share(counts: Sequence[int], times: Sequence[float]) -> float:
-    """The s of the module's text that fits `times` at `counts` best, the first of which is 1; two or more of them."""
+    """Return the serial share s that fits `times` at `counts` best. The first count is 1; there are two or more."""
     ys = [time / times[0] - 1 / count for count, time in zip(counts, times, strict=True)]
     xs = [1 - 1 / count for count in counts]
     return sum(x * y for x, y in zip(xs, ys, strict=True)) / sum(x * x for x in xs)
@@ -188,13 +188,13 @@ def measure(laboratory: Laboratory, part: Part, counts: Sequence[int]) -> Thread
 
 
 def core_share(outcome: Outcome) -> float | None:
-    """CPU time over wall time of one-threaded calls, their median: 1 on a machine that does nothing else."""
+    """Return the median CPU time over wall time of one-threaded calls: 1 on an idle machine, None without CPU times."""
     shares = [call.cpu_s / call.wall_s for pair in outcome.calls for call in pair if call.cpu_s is not None]
     return median(shares) if shares else None
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py threads PART ...`; returns 1 when the part was wrong with some number of threads."""
+    """Run `python gpt149.py threads PART ...`. Returns 1 if the part was wrong with some number of threads."""
     parse = options.parser(
         arguments,
         "threads",

@@ -1,7 +1,7 @@
-"""`study`: every study in a row, into one folder and one write-up.
+"""`study`: all studies in sequence, into one folder and one write-up.
 
-What one study cannot do (a part that is wrong, say) does not keep the others from being made: it is told where it
-happens, and once more at the end.
+A study that fails (because a part is wrong, say) does not stop the others. Its error is printed when it occurs, and
+once more at the end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def parser(arguments: list[str]) -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py study ...`; returns 1 when a part was wrong somewhere, 3 when a study could not be made."""
+    """Run `python gpt149.py study ...`. Returns 1 if a part was wrong somewhere, 3 if a study could not be made."""
     given = parser(arguments).parse_args(arguments)
     settings = options.settings(given)
     steps = chosen(settings.assignment.lab.steps() or general(settings.assignment), given.only)
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 def general(assignment: Assignment) -> list[Step]:
-    """Studies that any assignment has."""
+    """Return the studies that any assignment has."""
     shared = options.shared_part(assignment)
     steps = [Step("machine", "machine"), Step("memory", "memory")]
     if shared is not None:
@@ -74,7 +74,7 @@ def general(assignment: Assignment) -> list[Step]:
 
 
 def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
-    """Those of `steps` that are to be made, in their order. Raises UsageError for a name that is none."""
+    """Return the steps named in `only`, in their order, or all. Raises UsageError for an unknown name."""
     if only is None:
         return list(steps)
     wanted = {name.strip() for name in only.split(",")}
@@ -84,7 +84,7 @@ def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
 
 
 def common(given: argparse.Namespace, *, fills: bool) -> list[str]:
-    """The options that every study is given, as they were written."""
+    """Return the options that every study is given, as they were written."""
     rounds = QUICK_ROUNDS if given.quick and given.rounds == str(options.DEFAULT_ROUNDS) else given.rounds
     line = ["--out", str(given.out), "--config", str(given.config), "--rounds", rounds]
     for option in chosen_options(["--config", str(given.config)]):

@@ -1,9 +1,9 @@
-"""When a file has been saved: by whichever way an editor writes it, with or without help of the system's.
+"""Detection of saved files, for any way in which an editor writes them, with or without the system's notifications.
 
-The file's folder is looked at, not the file: an editor that renames a new file into place gives its name to another
-file. Whatever tells of a change only says when to look; what counts is the file's content, read once it has been left
-alone for QUIET_S. A look at every LOOK_S besides finds what nobody told of (a network's folder, a folder that was
-removed and made again).
+The file's folder is watched, not the file: an editor that renames a new file into place gives its name to another file.
+A notification only triggers a look. The decision depends on the file's content, read once it has been left alone for
+QUIET_S seconds. A further look every LOOK_S seconds finds changes without a notification (a network's folder, a folder
+that was removed and made again).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from grader.core import pythontree
 from grader.core.errors import UsageError
 
 LIBRARY = "watchfiles"
-#: How long a file has to be left alone before it is read: editors write in pieces.
+#: Seconds that a file must be left alone before it is read: editors write in pieces.
 QUIET_S = 0.03
-#: For how long a file that is gone may come back before that is told: some editors remove it first.
+#: Seconds after which a missing file is reported as removed: some editors remove it before they write it again.
 GONE_S = 0.3
 LOOK_S = 1.0
-#: Between two looks where the system does not tell of changes.
+#: Seconds between two looks if the system sends no notifications.
 POLL_S = 0.1
-#: Of watchfiles: after a first change others are waited for in steps, for `debounce` at most.
+#: Options of watchfiles: after a first change it waits for others in steps, for `debounce` ms at most.
 HOW: dict[str, Any] = {
     "debounce": 50,
     "step": 10,
@@ -44,7 +44,7 @@ HOW: dict[str, Any] = {
 
 
 def missing_library() -> str:
-    """Return advice on what to install, as one line, or ""."""
+    """Return advice on the package to install, as one line, or ""."""
     if importlib.util.find_spec(LIBRARY):
         return ""
     return f"--watch needs the package {LIBRARY}: `pip install {LIBRARY}`"
@@ -52,8 +52,7 @@ def missing_library() -> str:
 
 @dataclass(frozen=True)
 class Content:
-    """The bytes of what is judged: the source and the files beside it that are compiled with it, None where one is not
-    there."""
+    """Bytes of the judged files: the source and the files compiled with it. None stands for a missing file."""
 
     files: tuple[bytes | None, ...]
 
@@ -67,9 +66,9 @@ class Content:
 
 
 class Watcher:
-    """Looks at a file and those beside it from a thread of its own.
+    """Thread that watches a file and those beside it.
 
-    `on_save` hears of each new content, in that thread; of a source that is gone once it has been so for GONE_S.
+    It calls `on_save` with each new content. A missing source is passed on once it has been missing for GONE_S seconds.
     """
 
     def __init__(self, paths: tuple[Path, ...], on_save: Callable[[Content], None]) -> None:
@@ -77,7 +76,7 @@ class Watcher:
         self._imported: tuple[Path, ...] = ()
         """Files that the source imports, as of the last look."""
         self.polls = False
-        """True if the system has no way left to tell of changes."""
+        """True if the system cannot send notifications."""
         self._ended = threading.Event()
         self._last = self.content()
         self._thread = threading.Thread(target=self._look, daemon=True, name="watcher")
@@ -92,7 +91,7 @@ class Watcher:
         self._thread.join(2 * LOOK_S)
 
     def content(self) -> Content:
-        """Return the present state of the source and of all that it imports."""
+        """Return the present content of the source with its imports, and of the files beside it."""
         source, *beside = self.paths
         self._imported = tuple(pythontree.members(source).values())
         return Content((_whole(source), *map(_bytes, beside)))
@@ -104,7 +103,7 @@ class Watcher:
             self._settle()
 
     def _told(self) -> Iterator[object]:
-        """Once for each time that something may have changed."""
+        """Yield each time that something may have changed."""
         if self.polls:
             while not self._ended.wait(POLL_S):
                 yield None
@@ -121,12 +120,12 @@ class Watcher:
                     yield change
                     if set(self._folders()) != set(folders):
                         break  # the source imports from another one now
-            # The folder is gone, or was made anew: from here on it is another one.
+            # The folder was removed, or made anew: from here on it is another one.
             yield None
             self._ended.wait(POLL_S)
 
     def _settle(self) -> None:
-        """Wait until the files are left alone, and tell of them if they are other ones than before."""
+        """Wait until the files are left alone, then call `on_save` if their content has changed."""
         gone_s = time.monotonic() + GONE_S
         signs = self._signs()
         now = self.content()
@@ -142,7 +141,7 @@ class Watcher:
         return [_sign(path) for path in (*self.paths, *self._imported)]
 
     def _followed(self) -> list[Path]:
-        """The files, and what they are links to."""
+        """Return the watched files and the targets of links among them."""
         paths = (*self.paths, *self._imported)
         return list(dict.fromkeys([*paths, *(path.resolve() for path in paths)]))
 
@@ -151,7 +150,7 @@ class Watcher:
 
 
 def _whole(source: Path) -> bytes | None:
-    """The source as it is judged."""
+    """Return the source in the form in which it is judged; None if it is missing."""
     try:
         return pythontree.whole(source) if source.is_file() else None
     except UsageError:
@@ -160,7 +159,7 @@ def _whole(source: Path) -> bytes | None:
 
 def _bytes(path: Path) -> bytes | None:
     try:
-        # What is no file (a pipe, say) might never end.
+        # Reading a pipe might never end.
         return path.read_bytes() if path.is_file() else None
     except OSError:
         return None
@@ -175,7 +174,7 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
 
 
 def _system_tells(folders: list[Path]) -> bool:
-    """Return True if the system lets this process be told of changes: watches are a resource that may be used up."""
+    """Return True if the system can notify this process of changes. Watches are a limited resource."""
     from watchfiles import watch
 
     try:
@@ -187,8 +186,10 @@ def _system_tells(folders: list[Path]) -> bool:
 
 @contextlib.contextmanager
 def only_one(source: Path) -> Iterator[None]:
-    """Keep a second watcher from the file: each would disturb the other's times. Raises UsageError where there is
-    one."""
+    """Prevent a second watcher of the file: each would disturb the other's times.
+
+    Raises UsageError if one is running.
+    """
     folder = cache_root() / "watched"
     name = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:24]
     try:

@@ -1,4 +1,4 @@
-"""Results of each save: a line of history, what changed in the source, the last good time, and the terminal."""
+"""Results of each save: a line of history, the changes to the source, the last good time, and the terminal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from grader.report.terminal import VERDICT_WORDS, Terminal, points_text
 from grader.source.cpptext import without_layout
 
 KEPT = 32
-"""Verdicts that are remembered, each with its source."""
+"""Verdicts that are kept, each with its source."""
 SHOWN = 6
 MOST_LINES = 20_000
-"""Of a source whose changed lines are looked for."""
+"""Longest source whose changed lines are searched."""
 MOST_COMPARED = 400
-"""Lines that are compared one by one."""
+"""Most lines that are compared one by one."""
 LONGEST_LINE = 300
 WIDTH = 78
 _DEFINITION = re.compile(r"^[A-Za-z_][\w:<>*&, ]{0,100} [*&]?(\w{1,60}) ?\([^;]*$")
@@ -30,8 +30,10 @@ _DEFINITION = re.compile(r"^[A-Za-z_][\w:<>*&, ]{0,100} [*&]?(\w{1,60}) ?\([^;]*
 
 @dataclass(frozen=True)
 class Judged:
-    """One source that has a verdict, which was found `at` that time of day. `object_sha256` names all objects that came
-    of it, "" where there are none; `others` is what was compiled besides."""
+    """One source with its verdict, reached `at` that time.
+
+    `object_sha256` names all objects compiled from it, "" without any. `others` are the other files that were compiled.
+    """
 
     at: datetime
     text: str
@@ -55,12 +57,12 @@ class GoodTime:
 
 @dataclass
 class History:
-    """All saves of one session that ended in a verdict, the last ones of them with their results."""
+    """All saves of one session that ended in a verdict; the last ones are kept with their results."""
 
     judged: deque[Judged] = field(default_factory=lambda: deque(maxlen=KEPT))
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
     good: dict[str, GoodTime] = field(default_factory=dict)
-    """By the part's id."""
+    """Good times by the part's id."""
     verdicts: int = 0
 
     @property
@@ -68,25 +70,25 @@ class History:
         return self.judged[-1] if self.judged else None
 
     def of_object(self, sha256: str) -> Judged | None:
-        """The last verdict on this very object."""
+        """Return the last verdict on this object, or None."""
         return next((one for one in reversed(self.judged) if one.object_sha256 == sha256), None)
 
     def alike(self, text: str, others: tuple[bytes | None, ...] = ()) -> Judged | None:
-        """The last verdict, where this text differs from its source in comments and layout alone."""
+        """Return the last verdict if this text differs from its source only in comments and layout, else None."""
         last = self.last
         if last is None or last.others != others or without_layout(last.text) != without_layout(text):
             return None
         return last
 
     def change(self, text: str, others: tuple[bytes | None, ...] = ()) -> str:
-        """What is different from the source of the last verdict."""
+        """Describe the difference from the source of the last verdict."""
         if self.last is None:
             return "first look"
         beside = "; a file beside it changed" if self.last.others != others else ""
         return changed(self.last.text, text) + beside
 
     def add(self, one: Judged, saved_at: datetime | None = None) -> None:
-        """Remember a verdict, and its line. `saved_at` is given where it is one of before, on an equal object."""
+        """Add a verdict and its line. `saved_at` is set if the verdict is an earlier one, on an equal object."""
         self.verdicts += 1
         words = [f"{saved_at or one.at:%H:%M:%S}  {summary(one)}"]
         words += [f"as {one.clock}, equal object"] if saved_at else self._ratios(one)
@@ -106,7 +108,7 @@ class History:
 
 
 def summary(one: Judged) -> str:
-    """The verdict of one part with its points, or how many of several pass."""
+    """Return the verdict of one part with its points, or the number of passed ones among several."""
     parts, points = one.result.parts, {line.id: line.points for line in one.score.lines}
     if len(parts) == 1:
         return f"{VERDICT_WORDS[parts[0].verdict]} {_points(parts[0], points)}".rstrip()
@@ -124,7 +126,10 @@ def _points(part: PartResult, points: dict[str, float]) -> str:
 
 
 def beside_last_good(known: GoodTime | None, time: Timing) -> str:
-    """This time over that when the part was last right: both are ratios to the reference, which stood beside both."""
+    """Compare a time with that of the part when it was last right.
+
+    Both are ratios to the reference measured with them.
+    """
     if known is None:
         return ""
     (low, high), (known_low, known_high) = time.ratio_interval, known.time.ratio_interval
@@ -135,7 +140,7 @@ def beside_last_good(known: GoodTime | None, time: Timing) -> str:
 
 
 def changed(before: str, after: str) -> str:
-    """Which lines are other ones, and in which functions."""
+    """Describe the changed lines and the functions that contain them."""
     old, new = before.splitlines(), after.splitlines()
     if old == new:
         return "nothing changed"
@@ -157,8 +162,10 @@ def changed(before: str, after: str) -> str:
 
 
 def _spans(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
-    """Where lines differ: (first line in `new`, lines added, lines removed). One span where a closer look would take
-    long: it is quadratic."""
+    """Return the changed spans: (first line in `new`, lines added, lines removed).
+
+    Returns one span if the texts are long, since the comparison takes quadratic time.
+    """
     if not old or not new or max(len(old), len(new)) > MOST_COMPARED:
         return [(0, len(new), len(old))]
     matched = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
@@ -166,7 +173,7 @@ def _spans(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
 
 
 def _function(lines: list[str], at: int) -> str:
-    """The name of the definition that this line belongs to; "" where it stands behind one, or there is none."""
+    """Return the name of the definition that contains this line, or ""."""
     for k in range(min(at, len(lines) - 1), -1, -1):
         if found := _DEFINITION.match(lines[k][:LONGEST_LINE]):
             return one_line(found[1], 40)
@@ -191,7 +198,7 @@ class Screen(Terminal):
             self.say(f"      {beside}" if beside else "")
 
     def begin(self, clock: str, what: str) -> None:
-        """Print a rule with the time of day, and why the file is judged."""
+        """Print a rule with the time of day and the reason for judging."""
         self.build_fault_shown = ""
         self.say(f"\n-- {clock}  {what} ".ljust(WIDTH, "-"))
 

@@ -1,4 +1,4 @@
-"""The loop of `--watch`: judge, wait for a save, judge again; a save in between ends what is being judged."""
+"""Loop of `--watch`: judge, wait for a save, judge again. A save in between ends the run in progress."""
 
 from __future__ import annotations
 
@@ -32,16 +32,19 @@ from grader.study.watching import files
 from grader.study.watching.files import Content
 from grader.study.watching.history import History, Judged, Screen, summary
 
-#: Sent by the looking thread to the process itself.
+#: Sent by the watching thread to its own process.
 SAVED = signal.SIGUSR1
 
 
 class Superseded(BaseException):
-    """The file has been saved while it was being judged. Like KeyboardInterrupt no fault that anybody should catch."""
+    """Raised if the file is saved while it is being judged.
+
+    Like KeyboardInterrupt it must not be caught as an error.
+    """
 
 
 class SameObject(Exception):
-    """What was compiled is, byte for byte, an object that has been judged in this session."""
+    """Raised if the compiled object equals, byte for byte, one that was judged in this session."""
 
     def __init__(self, known: Judged) -> None:
         super().__init__()
@@ -50,8 +53,11 @@ class SameObject(Exception):
 
 @dataclass(frozen=True)
 class WatchTask:
-    """What is to be judged at each save. `deliver` hears of each verdict, for files that were asked for; `observe` of
-    each event, where what it keeps of them is to be delivered."""
+    """Files to judge at each save.
+
+    `deliver` is called with each verdict, for output files; `observe` with each event, if events are to be delivered
+    too.
+    """
 
     assignment: Assignment
     source: Path
@@ -62,11 +68,10 @@ class WatchTask:
 
 
 def watch(task: WatchTask) -> int:
-    """Judge the source now and at each save, until Ctrl-C; the exit code is that of the last verdict.
+    """Judge the source now and at each save, until Ctrl-C. Return the exit code of the last verdict.
 
-    Without any verdict it is that of an interrupted run, or of wrong usage where the file was never there. Raises
-    UsageError where the library is missing, the folder is not there, what is named is no file, or another watcher has
-    the file.
+    Without any verdict it is that of an interrupted run, or of wrong usage if the file never existed. Raises UsageError
+    if the library is missing, the folder does not exist, the source is not a file, or another watcher has the file.
     """
     if missing := files.missing_library():
         raise UsageError(missing)
@@ -88,12 +93,12 @@ class Loop:
         self.history = History()
         self.screen = Screen(self.history, ladder=task.assignment.lab.ladder())
         self._events: queue.SimpleQueue[Content | None] = queue.SimpleQueue()
-        """Contents as they are saved; None where somebody asks for a fresh verdict."""
+        """Contents as they are saved; None if the user asks for a fresh verdict."""
         self._judging: Content | None = None
         self._has_begun = False
-        """True if anything was there to be judged."""
+        """True if there was a source to judge."""
         self._armed = False
-        """True if a signal may end what the main thread does."""
+        """True while a signal may end the main thread's work."""
         self._zygote: Zygote | None = None
         self._object_sha256 = ""
 
@@ -124,7 +129,7 @@ class Loop:
         return EXIT_INTERRUPTED if self._has_begun else EXIT_USAGE
 
     def _follow(self, content: Content) -> None:
-        """Without end: KeyboardInterrupt is the caller's."""
+        """Judge each content. Never returns; the caller handles KeyboardInterrupt."""
         fresh = False
         while True:
             if content.source is None:
@@ -141,14 +146,14 @@ class Loop:
     # ---- other threads
 
     def _saved(self, content: Content) -> None:
-        """Hears of each new content, in the watcher's thread."""
+        """Queue a new content. Called in the watcher's thread."""
         self._events.put(content)
-        # What is gone may come back: the verdict on what was saved last goes on.
+        # A missing file may come back, so the run on the last save goes on.
         if self._armed and content.source is not None and content != self._judging:
             signal.pthread_kill(threading.main_thread().ident or 0, SAVED)
 
     def _read_keys(self) -> None:
-        """Each line that is entered asks for a fresh verdict."""
+        """Queue a request for a fresh verdict for each line that is entered."""
         if sys.stdin is None or not sys.stdin.isatty():
             return
         with contextlib.suppress(OSError, ValueError):
@@ -160,7 +165,7 @@ class Loop:
             raise KeyboardInterrupt
         if self._armed:
             self._armed = False
-            # Compilers and runners first, so that whoever waits for one does not wait any longer.
+            # Compilers and runners are killed first: code that waits for one of them then returns at once.
             for pid in orphans.children():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -209,19 +214,19 @@ class Loop:
             if isinstance(event, Built) and event.build.object_path is not None:
                 self._object_sha256 = self._digest(event.build.object_path)
                 known = None if fresh else self.history.of_object(self._object_sha256)
-                # What was observed is about the last verdict.
+                # Events passed to `observe` belong to the last verdict.
                 if known is not None and (task.observe is None or known is self.history.last):
                     raise SameObject(known)
             if task.observe is not None:
                 task.observe(event)
 
         if self._zygote is None and not task.options.sanitize:
-            # It imports torch once it is needed, and then has it.
+            # It imports torch on first need, and then keeps it.
             self._zygote = Zygote(sandbox=of_file(task.source), at_once=False)
         return evaluate(task.assignment, task.source, task.parts, task.options, listen, self._zygote)
 
     def _digest(self, object_path: Path) -> str:
-        """Of the object, and of what is compiled and linked besides."""
+        """Return a digest of the object and of the other files that are compiled and linked."""
         found = hashlib.sha256(object_path.read_bytes())
         for other in self._judging.files[1:] if self._judging is not None else ():
             found.update(b"-" if other is None else b"+" + hashlib.sha256(other).digest())
@@ -238,7 +243,7 @@ class Loop:
         )
 
     def _same(self, content: Content, known: Judged) -> None:
-        """The verdict on an object is the verdict on whatever gave it; its time is of then."""
+        """Show the known verdict on an equal object again, with its old time."""
         self.screen.say(
             f"The object is that of {known.clock}, byte for byte: so are its results. Its time is of then."
         )
@@ -258,7 +263,7 @@ class Loop:
     # ---- processes
 
     def _close(self) -> None:
-        """End what is kept between runs, and all that a run may have left."""
+        """End the processes kept between runs, and all that a run may have left."""
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
@@ -267,7 +272,7 @@ class Loop:
 
 @contextlib.contextmanager
 def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle a save, and end as by Ctrl-C when the terminal is closed or somebody ends the process."""
+    """Handle a save. A closed terminal or a request to end raises as Ctrl-C does."""
     before = {number: signal.signal(number, handler) for number in (SAVED, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield

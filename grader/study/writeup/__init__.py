@@ -1,7 +1,7 @@
-"""The write-up as its student has it: what is still empty, and its export.
+"""Write-up of a student: the regions that are still empty, and its export.
 
-A write-up is a Markdown text with marked regions (`regions`), made from writeup_template.md; `checking` says what is
-missing. Laying a class's answers side by side is the staff's (`grader.staff.writeups`).
+A write-up is a Markdown text with marked regions (`regions`), made from writeup_template.md; `checking` lists the
+missing ones. The comparison of a class's answers is for the staff (`grader.staff.writeups`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ FORMATS = ("html", "pdf")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m grader writeup`: exit code 0 when nothing is empty, 1 when something is."""
+    """Run `python -m grader writeup`. Returns 0 if nothing is empty, else 1."""
     given = parser("a write-up").parse_args(arguments)
     return check_all(given.paths, given.export, template_of(given.config))
 
 
 def template_of(config: Path | None) -> Path:
-    """The write-up's template of an assignment, by default of the kit's main one; it may not be there."""
+    """Return the path of an assignment's write-up template, by default the main one's. The file may be missing."""
     if config is None:
         return WRITEUP_TEMPLATE
     from grader.assignment import labs
@@ -34,16 +34,19 @@ def template_of(config: Path | None) -> Path:
 
 
 def check_all(paths: Sequence[Path], export: str | None, template: Path = WRITEUP_TEMPLATE) -> int:
-    """Say what of each is still empty; the exit code. Raises UsageError where one is not there or cannot be read."""
+    """Print the empty regions of each write-up. Return the exit code.
+
+    Raises UsageError if one is missing or cannot be read.
+    """
     refuse_absent(paths)
     complete = [check(path, export, template) for path in paths]
     return EXIT_PASS if all(complete) else EXIT_SUBMISSION
 
 
 def check(path: Path, export: str | None, template: Path) -> bool:
-    """Say what of one write-up is still empty, beside its `template`, and export it if asked to; whether nothing is.
+    """Print the empty regions of one write-up, by its `template`, and export it if asked to.
 
-    Raises UsageError where it cannot be read, or its markers are broken.
+    Returns True if nothing is empty. Raises UsageError if it cannot be read, or its markers are broken.
     """
     from grader.study.writeup import checking, exporting
 
@@ -55,7 +58,7 @@ def check(path: Path, export: str | None, template: Path) -> bool:
 
 
 def parser(what: str) -> Parser:
-    """The command line; `what` says what its files are."""
+    """Return the parser of the command line; `what` describes its files."""
     parse = Parser(prog="python -m grader writeup", description="The write-up: what of it is still empty.")
     parse.add_argument("paths", metavar="FILE", type=Path, nargs="+", help=what)
     parse.add_argument("--config", metavar="FILE", type=Path, help="the assignment that it is about")
@@ -64,7 +67,7 @@ def parser(what: str) -> Parser:
 
 
 def refuse_absent(paths: Sequence[Path]) -> None:
-    """Raises UsageError for a path that is not there."""
+    """Raise UsageError for a path that does not exist."""
     for path in paths:
         if not path.exists():
             hint = f"; begin with `cp {WRITEUP_TEMPLATE.name} {path}`" if path.name == NAME else ""

@@ -11,13 +11,13 @@ from grader.core.quantities import size_text
 from grader.study.writeup.regions import Region, regions
 
 MOST_BYTES = 4 << 20
-#: Answers that nobody has to give.
+#: Answers that are optional.
 OPTIONAL = ("extra",)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A region that the template asks for. `words` is None where the write-up has lost the region's markers."""
+    """A region that the template asks for. `words` is None if the write-up has lost the region's markers."""
 
     kind: str
     name: str
@@ -48,7 +48,7 @@ class State:
 
 
 def text_of(path: Path) -> str:
-    """A write-up's text. Raises UsageError for what is no readable UTF-8 text of ordinary size."""
+    """Return a write-up's text. Raises UsageError unless it is readable UTF-8 text of at most MOST_BYTES."""
     try:
         if path.is_dir():
             raise UsageError(f"{path} is a folder: name the write-up in it")
@@ -68,13 +68,15 @@ def text_of(path: Path) -> str:
 
 
 def template(path: Path) -> tuple[Region, ...]:
-    """The regions that a write-up should have; none where this copy of the kit has no template."""
+    """Return the regions that a write-up should have; () if this copy of the kit has no template."""
     return tuple(regions(text_of(path))) if path.is_file() else ()
 
 
 def state_of(text: str, name: str, wanted: tuple[Region, ...]) -> State:
-    """What is filled in. What stands in the template itself is nobody's answer. Raises UsageError, naming the file
-    and the line, where the markers are broken."""
+    """Return the filled and empty regions. A region with the template's own text counts as empty.
+
+    Raises UsageError, naming the file and the line, if the markers are broken.
+    """
     try:
         found = {(region.kind, region.name): region for region in regions(text)}
     except UsageError as error:
@@ -92,7 +94,7 @@ def state_of(text: str, name: str, wanted: tuple[Region, ...]) -> State:
 
 
 def told(path: Path, state: State) -> list[str]:
-    """The state as lines for a terminal."""
+    """Format the state as lines for a terminal."""
     lines = [str(path)]
     width = max((len(place.name) for place in state.places), default=0)
     for place in state.places:

@@ -1,4 +1,4 @@
-"""A write-up as HTML or PDF, where pandoc is installed."""
+"""Export of a write-up to HTML or PDF, if pandoc is installed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from grader.core.errors import KitError
 from grader.core.harmless import one_line
 
 TIMEOUT_S = 120.0
-#: GitHub's Markdown, less raw HTML: what a stranger wrote runs nothing in its reader's browser.
+#: GitHub's Markdown without raw HTML: untrusted text runs nothing in its reader's browser.
 FROM = "gfm-raw_html"
 
 
 def export(path: Path, kind: str) -> str:
-    """Write `path` as "html" or "pdf" beside itself; returns a line that says where, or why there is none.
+    """Write `path` as "html" or "pdf" beside itself. Return a line with its place, or with the reason for its absence.
 
-    Raises KitError when pandoc is there and fails.
+    Raises KitError if pandoc is there and fails.
     """
     program = shutil.which("pandoc")
     if program is None:

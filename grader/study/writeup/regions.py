@@ -1,4 +1,4 @@
-"""The regions of a write-up: marked places in a Markdown text for answers and for measured tables.
+"""Regions of a write-up: marked places in a Markdown text for answers and for measured tables.
 
     <!-- answer: part3-threads -->
     What the student writes.
@@ -8,9 +8,9 @@
     What a study command has measured.
     <!-- end -->
 
-A marker stands alone on its line (within a line it is just text) and shows nowhere in a rendered text. Regions neither
-nest nor overlap, and no name occurs twice within its kind. A region is empty while it holds nothing but white space and
-comments, so that a hint to the writer may stand in it.
+A marker stands alone on its line (within a line it is just text) and is invisible in a rendered text. Regions neither
+nest nor overlap, and no name occurs twice within its kind. A region with only white space and comments is empty, so it
+may hold a hint to the writer.
 
 Everything here takes time linear in the text: a class's write-ups are read by a machine before a person does.
 """
@@ -25,7 +25,7 @@ from grader.core.errors import UsageError
 from grader.core.harmless import one_line
 
 MOST_REGIONS = 200
-"""The course's template has about thirty."""
+"""Limit on the regions of one write-up. The course's template has about thirty."""
 LONGEST_NAME = 60
 _MARKER = re.compile(
     rf"\s*<!--\s*(?:(answer|table)\s*:\s*([a-z0-9][a-z0-9_-]{{0,{LONGEST_NAME - 1}}})|(end))\s*-->\s*"
@@ -36,8 +36,11 @@ _COMMENT_START, _COMMENT_END = "<!--", "-->"
 
 @dataclass(frozen=True)
 class Region:
-    """One region: `kind` is "answer" or "table", `body` what stands between its markers, `line` that of its first
-    marker, counted from 1; `start` and `end` are the body's place in the text."""
+    """One region: `kind` is "answer" or "table", `body` the text between its markers.
+
+    `line` is the number of its first marker's line, counted from 1. `start` and `end` are the body's offsets in the
+    text.
+    """
 
     kind: str
     name: str
@@ -57,10 +60,10 @@ class Region:
 
 
 def without_comments(text: str) -> str:
-    """The text less its comments. A comment that nothing ends is text."""
+    """Return the text without its comments. A comment without an end is text."""
     kept: list[str] = []
     place = 0
-    # By hand: an expression would look for the end of each of many unended comments anew, in quadratic time.
+    # Not a regular expression: it would search for the end of each unended comment anew, in quadratic time.
     while (start := text.find(_COMMENT_START, place)) >= 0:
         end = text.find(_COMMENT_END, start + len(_COMMENT_START))
         if end < 0:
@@ -71,8 +74,11 @@ def without_comments(text: str) -> str:
 
 
 def regions(text: str) -> list[Region]:
-    """All regions of a write-up, in order. Raises UsageError, naming the line, for a marker that has no partner, that
-    stands inside another region or before other text, for a name that occurs twice, and for more than MOST_REGIONS."""
+    """Return all regions of a write-up, in order.
+
+    Raises UsageError, naming the line, for a marker without a partner, inside another region or before other text. Also
+    for a name that occurs twice, and for more than MOST_REGIONS regions.
+    """
     found: list[Region] = []
     names: set[tuple[str, str]] = set()
     opened: re.Match[str] | None = None
@@ -103,20 +109,20 @@ def regions(text: str) -> list[Region]:
 
 
 def answers(text: str) -> dict[str, str]:
-    """What stands in each answer's region, by name and in order, without comments; "" for an empty one."""
+    """Return the text of each answer's region without comments, by name and in order; "" for an empty one."""
     return {region.name: region.text for region in regions(text) if region.kind == "answer"}
 
 
 def tables(text: str) -> dict[str, str]:
-    """What stands in each table's region, by name and in order, without comments; "" for an empty one."""
+    """Return the text of each table's region without comments, by name and in order; "" for an empty one."""
     return {region.name: region.text for region in regions(text) if region.kind == "table"}
 
 
 def fill(text: str, name: str, table_markdown: str) -> str:
-    """The text with `table_markdown` in the region of the table `name`, in place of what stood there.
+    """Return the text with `table_markdown` in the region of the table `name`, in place of its old content.
 
-    Line endings are those of the text. Raises UsageError when there is no such region, when the table holds a marker,
-    and whatever `regions` raises.
+    Line endings are those of the text. Raises UsageError if the region is missing, if the table holds a marker, and for
+    the errors of `regions`.
     """
     if _MARKER_LIKE.search(table_markdown):
         raise UsageError(f"the table '{name}' holds a region's marker")
@@ -128,12 +134,12 @@ def fill(text: str, name: str, table_markdown: str) -> str:
         )
     newline = "\r\n" if text[: region.start].endswith("\r\n") else "\n"
     body = newline.join(table_markdown.strip().splitlines())
-    # Markdown takes a table for one only after an empty line.
+    # Markdown recognises a table only after an empty line.
     return f"{text[: region.start]}{newline}{body}{newline}{newline}{text[region.end :]}"
 
 
 def _fault(line: str) -> str:
-    """What is wrong with a line that begins as a marker and is none."""
+    """Describe the error in a line that begins like a marker."""
     named = re.match(r"\s*<!--\s*(?:answer|table)\s*:\s*([a-z0-9-]+)", line)
     if named and len(named[1]) > LONGEST_NAME:
         return f"a name has at most {LONGEST_NAME} letters: {one_line(named[1])}"
