@@ -193,7 +193,7 @@ EXHAUSTION = [
     Threat(
         "D1",
         "a program that cannot start, as it names a loader that is not there",
-        End(("compile_error",), says="does not start"),
+        End(("compile_error",), flags=("machine_code",), says="does not start"),
         HONEST,
         alone=True,
         top='asm(".pushsection .interp,\\"a\\",@progbits\\n.string \\"/nonexistent/ld.so\\"\\n.popsection");\n',
