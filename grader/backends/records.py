@@ -1,4 +1,4 @@
-"""How a source is to be built, and what became of it: what the builds with and without torch have in common."""
+"""Options and outcome of a build: the records that builds with and without torch share."""
 
 from __future__ import annotations
 

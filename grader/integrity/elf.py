@@ -104,7 +104,7 @@ class _Segment:
 
 @dataclass(frozen=True)
 class _Dynamic:
-    """What the loader goes by: libraries (offsets of their names) and the addresses of its tables."""
+    """The entries that the loader reads: libraries (offsets of their names) and the addresses of its tables."""
 
     address: int
     needed: tuple[int, ...]
@@ -199,7 +199,7 @@ def _system_calls(
 
 
 def _texts(image: bytes, sections: list[_Section]) -> bytes:
-    """What is loaded and no code."""
+    """Yield the loaded segments that are not code."""
     return b"\0".join(
         image[one.offset : one.offset + one.size]
         for one in sections

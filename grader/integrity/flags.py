@@ -82,7 +82,7 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
 
 
 def evidence_flags(evidence: Evidence, *builds: Build | NativeBuild) -> Iterator[Flag]:
-    """What one runner did beyond its answers. `builds` are what it may have been given to load."""
+    """Return the flags for what one runner did beyond its answers. `builds` are what it may have been given to load."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
         message = f"its process could not be looked at as a whole: {evidence.unseen}"

@@ -1,4 +1,4 @@
-"""What a built object calls and names, read in a process of its own: `python -m grader.integrity.inspection
+"""Reads in a process of its own what a built object calls and names: `python -m grader.integrity.inspection
 OBJECT`. The assembly that it was made of is read too where it lies beside the object, as module.s beside module.o.
 
 Theory of operation. An object is a compiler's work, but a stranger's text decides what is in it. `elf`, `symbols` and
@@ -84,7 +84,7 @@ def unreadable(why: str) -> Flag:
 
 
 def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
-    """What an object gives away: one flag for each category of calls, and the proof where it names what it loads."""
+    """Return an object's flags: one for each category of calls, and the proof where it names what it loads."""
     found = _wanted_by_category(content)
     flags = []
     for category, names in found.items():

@@ -1,4 +1,4 @@
-"""What a function that a kernel wants from elsewhere is for, told by its symbol: the lists behind
+"""Purpose of an outside function that a kernel uses, by its symbol: the lists behind
 `grader.integrity.flags`.
 
 A kernel of one's own needs memory, tensors to read and write, mathematics of the C library and threads. Everything that
@@ -146,7 +146,8 @@ def _of_cxx(name: str) -> str | None:
 
 
 def is_plain_operator(name: str) -> bool:
-    """Whether an operator is harmless by its name, with its overload or without ("fill__Scalar", "aten::fill_")."""
+    """Return True if an operator is harmless by its name, with its overload or without ("fill__Scalar",
+    "aten::fill_")."""
     name = name.removeprefix("aten::").partition(".")[0]
     if len(name) > LONGEST_OPERATOR:
         return False

@@ -194,7 +194,8 @@ def understood(
 
 
 def words(value: Any) -> str:
-    """What a runner says in words. Anything but a text is none: turning a deep list into one may overflow the stack."""
+    """Return a runner's words. Anything but a text counts as none: turning a deep list into one may overflow the
+    stack."""
     return harmless(value[:LONGEST_WORDS]) if isinstance(value, str) else ""
 
 

@@ -337,7 +337,7 @@ class Session:
     def _laid_out(
         self, text: bytes | None, inputs: list[memoryview], limit_bytes: int, marks: int
     ) -> tuple[list[memoryview], Payloads | None]:
-        """What is to be sent through the pipe, and the memory where the inputs are if they and any answer fit."""
+        """Return what to send through the pipe, and the memory where the inputs are if they and any answer fit."""
         if text is None:
             return [], None
         memory, input_bytes = self._memory, sum(map(len, inputs))
@@ -431,7 +431,8 @@ def cpu_clock_s(pid: int) -> float | None:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a child of the zygote's is dead and only waits to be reaped. False where the system does not tell."""
+    """Return True if a child of the zygote is dead and only waits to be reaped; False where the system does not show
+    it."""
     try:
         return procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] in "ZX"
     except (OSError, IndexError):

@@ -183,7 +183,8 @@ def _read_bounded(fd: int, output_bytes: int, deadline: float) -> tuple[bytes, b
 
 
 def _wait_until(pid: int, deadline: float) -> bool:
-    """Whether the process ended before the deadline (it may close its output and live on). Leaves it unreaped."""
+    """Return True if the process ended before the deadline (it may close its output and live on). Leaves it
+    unreaped."""
     while time.monotonic() < deadline:
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
             return True

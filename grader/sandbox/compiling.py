@@ -18,8 +18,8 @@ from grader.sandbox.tiers import Sandbox
 
 @dataclass(frozen=True)
 class Room:
-    """Where a compiler works. `header` is the folder of the precompiled header as it sees it; `read` is what it sees
-    besides the system and Python; `uid` is its user, None for the judge's own."""
+    """The folders of a compiler's run. `header` is the folder of the precompiled header as it sees it; `read` is
+    what it sees besides the system and Python; `uid` is its user, None for the judge's own."""
 
     folder: Path
     header: Path | None
@@ -63,7 +63,8 @@ def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
 
 
 def taken(made: Path, place: Path) -> Path:
-    """What a compiler made, as a file of the judge's in `place`. Raises KitError for anything but a plain file."""
+    """Return the compiler's product, as a file of the judge in `place`. Raises KitError for anything but a plain
+    file."""
     try:
         if not stat.S_ISREG(made.lstat().st_mode):
             raise KitError(f"the compiler left something else than a file as {made.name}; please report this")

@@ -1,4 +1,4 @@
-"""Which sandbox this machine can give, found out by trying it, and what each tier does to a process."""
+"""Finds the sandbox that this machine can give, by trying it, and what each tier does to a process."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Sandbox:
     def runner_lock(
         self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
     ) -> dict[str, Any] | None:
-        """What `grader.sandbox.lock.enter` does in a runner; None in tier D. With `card` it may use a GPU."""
+        """Return what `grader.sandbox.lock.enter` does in a runner; None in tier D. With `card` it may use a GPU."""
         if not self.locks:
             return None
         files = {
@@ -169,8 +169,8 @@ class Sandbox:
                 path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
 
     def check_within_reach(self, folder: Path) -> None:
-        """That user ids of their own can come to a folder for the runners. Raises KitError: what they cannot open would
-        else look like the student's fault."""
+        """Make sure that user ids of their own can reach a folder for the runners. Raises KitError: what they cannot
+        open would else look like the student's fault."""
         if not self.own_uid or self.bwrap:
             return
         for place in folder.resolve().parents:
@@ -280,7 +280,7 @@ def _lacks(tier: str) -> str:
 
 
 def _escape(sandbox: Sandbox) -> str:
-    """What code in this sandbox could still do, or why it does not start; "" if nothing."""
+    """Return what code in this sandbox could still do, or why it does not start; "" if nothing."""
     with tempfile.TemporaryDirectory(prefix="gpt149-probe-") as folder, sandbox.claimed_uids() as block:
         os.chmod(folder, 0o711)
         closed, open_to_all = Path(folder, "closed"), Path(folder, "open")

@@ -106,8 +106,8 @@ def torch_file() -> str:
 
 
 def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
-    """What of the folder that the kit lies in is the kit's: all but an environment in it; where the kit is installed
-    among other packages, its own packages."""
+    """Return the kit's own part of the folder in which it lies: all but an environment in it; where the kit is
+    installed among other packages, its own packages."""
     if root.name in INSTALLED:
         return tuple(root / name for name in KIT_PACKAGES if (root / name).exists())
     environments = _python_roots()
@@ -121,8 +121,8 @@ def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
 
 
 def secrets() -> tuple[Path, ...]:
-    """What of the kit no submission may read: the solution, references, hidden cases, known kernels and tests, by not
-    being needed. A place for temporary files stays open."""
+    """Return the paths of the kit that no submission may read: the solution, references, hidden cases, known kernels
+    and tests, by not being needed. A place for temporary files stays open."""
     temporary = Path(tempfile.gettempdir())
     return tuple(
         path for path in kit_paths() if path.name not in NEEDED and not temporary.is_relative_to(path)
@@ -155,7 +155,8 @@ def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
 
 
 def programs_folders(program: str) -> tuple[Path, ...]:
-    """Where a compiler's own parts lie, if it is none of the system's or Python's: the prefix that holds its bin."""
+    """Return the folder of a compiler's own parts, if it is none of the system's or Python's: the prefix that holds
+    its bin."""
     prefix = Path(program).resolve().parent.parent
     known = (*system_paths(), *python_paths())
     if prefix == Path("/") or any(prefix.is_relative_to(os.path.realpath(path)) for path in known):

@@ -63,7 +63,8 @@ class Message:
 
 
 def ran_out_of_memory(finished: Finished) -> bool:
-    """Whether a program said so of itself. What a source makes the compiler say (#error) has a place before it."""
+    """Return True if a program said so of itself. What a source makes the compiler say (#error) has a place before
+    it."""
     if finished.returncode == 0:
         return False
     lines = _lines(finished.output.decode(errors="replace"))

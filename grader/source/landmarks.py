@@ -205,7 +205,7 @@ class Body:
         return Place(line, harmless(self.rows[line - 1].strip())[:160])
 
     def _controls(self, line: int) -> list[str]:
-        """What controls the loops on this line: the text between their brackets."""
+        """Return what controls the loops on this line: the text between their brackets."""
         row, found = self.code[line - 1], []
         for start in re.finditer(r"\bfor\s*\(", row):
             control, depth = "", 1

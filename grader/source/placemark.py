@@ -32,8 +32,8 @@ def colors(mark: str) -> str:
 
 
 def plain(output: bytes, mark: str) -> bytes:
-    """What gcc said, without colours. Lines that name a place and are not the compiler's own are indented, so that no
-    reader takes them for an error or for the way to one."""
+    """Return gcc's words, without colours. Lines that name a place and are not the compiler's own are indented, so
+    that no reader takes them for an error or for the way to one."""
     sign = b"\x1b[%sm\x1b[K" % mark.encode()
     told = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
     has_errors = any(begins and _ERROR.match(text) for _, begins, text in told)

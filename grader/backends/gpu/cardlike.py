@@ -36,7 +36,7 @@ USUAL_REGISTERS, USUAL_SHARED_BYTES = 32, 4096
 
 
 class HostDriver:
-    """What Triton asks of a card's driver where its interpreter runs the kernels: an autotuner's clock, and where
+    """Stand-in for the driver of a card, where Triton's interpreter runs the kernels: an autotuner's clock, and where
     tensors lie."""
 
     @property

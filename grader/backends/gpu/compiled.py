@@ -76,7 +76,7 @@ class Caches:
 
 
 def _own(path: Path, mode: int) -> None:
-    """Where a link has taken its place meanwhile, nothing is done."""
+    """Set owner and mode of a file or folder; leave a link alone that has taken its place."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         try:

@@ -57,7 +57,7 @@ MOST_CALLS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class PythonBuild(Build):
-    """What the code of each judged function uses (`gpu.readpython`): (function, "torch.matmul (line 7)")."""
+    """Names that the code of each judged function uses (`gpu.readpython`): (function, "torch.matmul (line 7)")."""
 
     calls: tuple[tuple[str, str], ...] = ()
     """Computing functions and methods of torch."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from grader.source.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body, without_hidden
 
 MOST_FUNCTIONS, MOST_CLASSES = 40, 20
-"""That are looked at: a stranger's file may define any number."""
+"""Most of them that are looked at: an untrusted file may define any number."""
 _HIDDEN = re.compile(r"#[^\n]*|'''|\"\"\"|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
 _CLOSING = {quotes: quotes for quotes in ("'''", '"""')}
 _DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")

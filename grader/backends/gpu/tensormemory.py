@@ -59,7 +59,7 @@ class Memory:
         self.trace: Any = None
         """Records launches: a `gpu.tracing.Trace`."""
         self.alive: tuple[list[int], list[int]] | None = None
-        """Where the storages of all tensors that are alive begin and end, once a launch has asked."""
+        """Begin and end of the storages of all living tensors, once a launch has asked."""
         self.lines: set[int] = set()
         """Lines of the student's files that loaded from outside, with the file's number in the upper bits."""
 
@@ -124,7 +124,7 @@ class Memory:
         return self.alive
 
     def distance(self, low: int, high: int, size: int) -> int | None:
-        """How far these addresses are from the real ones where all of them lie in one storage."""
+        """Return the distance of these addresses from the real ones, where all of them lie in one storage."""
         if low >= FIRST:
             region = self.at(low)
             inside = region is not None and region.first <= low and high + size <= region.end
@@ -275,7 +275,7 @@ class ByName:
 
 
 def storages() -> tuple[list[int], list[int]]:
-    """Where the storages of all tensors that are alive begin and end, in order, overlapping ones as one."""
+    """Return begin and end of the storages of all living tensors, in order, overlapping ones as one."""
     import torch
 
     found = set()

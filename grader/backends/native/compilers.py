@@ -1,4 +1,4 @@
-"""What the builds of a source have in common: compilers under limits, in the sandbox, and what is said of a failure."""
+"""Shared by all builds of a source: compilers under limits, in the sandbox, and what is said of a failure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Source:
     defines: tuple[str, ...]
 
     def notes(self) -> tuple[str, ...]:
-        """What a student is told whatever becomes of the build."""
+        """Notes for the student, whatever the outcome of the build."""
         notes = []
         if self.ispc_file is not None and self.ispc_file.cannot_be_compiled:
             notes.append(ispc.LEFT_OUT)

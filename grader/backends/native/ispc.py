@@ -67,7 +67,7 @@ class Compiler:
         return [self.path, *flags, source, "-h", HEADER, "-o", OBJECT]
 
     def files(self) -> tuple[Path, ...]:
-        """What it needs to see of the machine besides the system's folders: itself, its libraries and its own files.
+        """Paths that it needs to see besides the system's folders: itself, its libraries and its own files.
 
         Not all of the folder that its bin lies in, which may be somebody's home.
         """
@@ -148,7 +148,7 @@ def waits_for(source: Path) -> str:
 
 
 def describe(source: Path) -> dict[str, object]:
-    """What a result file records of the toolchain: `ispc`, for a submission that it compiled a file of."""
+    """Return the toolchain's entry in a result file: `ispc`, for a submission that it compiled a file of."""
     handed_in = beside(source)
     if handed_in is None or handed_in.is_empty or handed_in.compiler is None:
         return {}

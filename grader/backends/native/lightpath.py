@@ -1,4 +1,4 @@
-"""Whether a failure of the light path can be shown as it is, or the real headers must have their say first.
+"""Decides if a failure of the light path can be shown as it is, or the real headers have to be tried first.
 
 Compiling a faulty file against all of torch takes ten times as long as against the light header, and a student waits
 for it at every forgotten semicolon. The light header declares a subset of what the real ones declare, with the same

@@ -76,7 +76,7 @@ class SanitizerReport:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """What tells it from others: the student's lines on the way to it, without those of pragmas."""
+        """Key of the report: the student's lines on the way to it, without those of pragmas."""
         return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
 
@@ -89,7 +89,7 @@ def options() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """What to add to the environment of a Python process that will load an object built with `sanitize`.
+    """Return what to add to the environment of a Python process that will load an object built with `sanitize`.
 
     Raises KitError when the compiler brings no AddressSanitizer.
     """

@@ -138,7 +138,8 @@ def _header_folders(driver: str) -> list[str]:
 
 
 def _library_folders(driver: str) -> list[str]:
-    """Where the linker looks, without folders such as /usr/lib that only hold the others and much besides."""
+    """Return the folders in which the linker looks, without those such as /usr/lib that only hold the others and
+    much else."""
     found = re.search(r"^libraries: =(.*)$", _asked([driver, "-print-search-dirs"]), re.MULTILINE)
     folders = {os.path.realpath(folder) for folder in found.group(1).split(":")} if found else set()
     there = sorted(filter(os.path.isdir, folders))
@@ -164,7 +165,7 @@ OWN_FILES = (
 
 
 def _own_folders(driver: str) -> list[str]:
-    """Where the compiler finds these: a script in its place may name other folders than it lists."""
+    """Return the folders in which the compiler finds these: a script in its place may name others than it lists."""
     found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
     # A file that it finds may be a link to one of another compiler.
     named = [name for path in found if os.path.isabs(path) for name in (path, os.path.realpath(path))]

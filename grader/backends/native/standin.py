@@ -149,9 +149,9 @@ Kind = Literal["work", "absent", "python"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a student's file asks for in vain. `kind` is "work" for what computes on whole tensors, "python" for
-    pybind11 and Python itself, "absent" for the rest of torch; `line` counts from 1; `text` is one line with all of it,
-    the file's name first."""
+    """A name of torch that a student's file uses and the stand-in lacks. `kind` is "work" for what computes on whole
+    tensors, "python" for pybind11 and Python itself, "absent" for the rest of torch; `line` counts from 1; `text` is
+    one line with all of it, the file's name first."""
 
     line: int
     name: str
@@ -164,7 +164,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a student's file is compiled with and linked to. `folder` (in the cache) holds all of it but the kit's own
+    """Flags and objects for a student's file. `folder` (in the cache) holds all of it but the kit's own
     headers, which lie in PLAIN and SHIM: a compiler in a sandbox needs these three. `cpu_s` was spent on making it, 0.0
     where it was there."""
 

@@ -199,8 +199,8 @@ class Arena:
     def attach_request(
         self, arguments: Sequence[Mapping[str, Any]], function: str, **more: Any
     ) -> dict[str, Any]:
-        """What the runner is told of its memory; `arguments` as in `grader.runner.calls.Request`, with inputs by their
-        place in `tensors`."""
+        """Return the description of the memory for the runner; `arguments` as in `grader.runner.calls.Request`, with
+        inputs by their place in `tensors`."""
         return {
             "op": "attach",
             "inputs": [],

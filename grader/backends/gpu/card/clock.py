@@ -43,10 +43,10 @@ class TimedRunner:
         """Of the call that is taken off."""
         self.base_s = 0.0
         self.warm_up_s = 0.0
-        """What the last call of warming up took, with all that its clock shows."""
+        """Time of the last warm-up call, with all that its clock shows."""
 
     def warm_up(self, seed: int) -> Call | None:
-        """What a first call has to load. Returns how it ended where it did, or raised."""
+        """Make the runner load what its first call needs. Returns how it ended where it did, or raised."""
         for k in range(WARM_UP_CALLS):
             call = self.raw(seed + k, self.arena.sets)
             if ended := _failed(call):
@@ -75,7 +75,7 @@ class TimedRunner:
         )
 
     def seconds(self, call: Call) -> float:
-        """What of a call on all sets was the kernel's, per set."""
+        """Return the kernel's share of the time of a call on all sets, per set."""
         return max(call.wall_s - self.base_s, 0.0) / (self.arena.sets - self.base_sets)
 
 

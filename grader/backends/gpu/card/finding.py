@@ -1,4 +1,4 @@
-"""Whether this machine has a card that kernels are to be judged on."""
+"""The card of this machine on which kernels are judged, if there is one."""
 
 from __future__ import annotations
 

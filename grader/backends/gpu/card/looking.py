@@ -13,7 +13,7 @@ from grader.core.arrays import Array, np
 from grader.core.precision import ITEM_BYTES, widened
 
 FEW_ROWS = 4
-"""Where less than one row in so many is asked for, rows are copied one by one."""
+"""Rows are copied one by one if less than one in so many is asked for."""
 
 
 class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
