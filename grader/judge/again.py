@@ -26,7 +26,7 @@ BROKEN_OFF = ("crash", "timeout", "rejected")
 
 @dataclass(frozen=True)
 class Rest:
-    """What is left to be judged: by the id of a part, the names of its cases that are to be called; () for the part as
+    """Rest of the work: by the id of a part, the names of its cases that are to be called; () for the part as
     a whole."""
 
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -38,7 +38,8 @@ class Rest:
 def rest(
     before: Mapping[str, PartPrints], now: Mapping[str, PartPrints], result: SubmissionResult
 ) -> Rest | None:
-    """What of a `result` under the digests `before` is to be judged under those of `now`; None for all of it."""
+    """Return the part of a `result` under the digests `before` that is to be judged under those of `now`; None for
+    all."""
     known = {part.id: part for part in result.parts}
     found: dict[str, tuple[str, ...]] = {}
     for part_id, prints in now.items():
@@ -168,7 +169,7 @@ def _both(assignment: Assignment, part: Part, known: PartResult, new: PartResult
 def _told(
     assignment: Assignment, part: Part, known: PartResult, cases: Sequence[CaseResult]
 ) -> Diagnosis | None:
-    """Why it is wrong: as it was told before where a public case told it, else what all cases together tell."""
+    """Return why it is wrong: the former diagnosis if a public case gave it, else that of all cases together."""
     wrong_before = [case for case in known.cases if not case.ok]
     if known.diagnosis and any(not case.hidden for case in wrong_before):
         return known.diagnosis

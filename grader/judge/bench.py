@@ -56,7 +56,7 @@ class Options:
     """True if other builds of a file that is wrong or crashes may be made to find the line: in a student's own run, in
     which nothing is confined."""
     watch_races: Callable[[Part], str] | None = None
-    """What a watched run says of a part whose results differ from call to call: variable and lines, or ""."""
+    """Result of a watched run of a part whose results differ from call to call: variable and lines, or ""."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Bench:
     options: Options
     tell: Listener
     build: Build | NativeBuild
-    """What decides: a program of its own, or an object for a process with torch."""
+    """The build that decides: a program of its own, or an object for a process with torch."""
     zygote: Zygote
     stack: ExitStack
     exclusive: Exclusive = unshared
@@ -79,7 +79,7 @@ class Bench:
     with_torch: Callable[[], Build] | None = None
     """Builds the object for a process with torch, where `build` is none; after the first time it is known."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
-    """What the built object gives away (`grader.integrity.flags.inspect_object`), once that is known."""
+    """Flags of the built object (`grader.integrity.flags.inspect_object`), once they are known."""
     device: DeviceHost | None = None
     """Starts runners of the parts whose kernels run on a GPU."""
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)

@@ -212,8 +212,8 @@ def dims_of(part: Part, name: str) -> tuple[str, ...]:
 
 
 def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
-    """How a runner is to call a kernel for a GPU: names of all tensors, arguments, outputs, those that are returned,
-    and how an autograd.Function would be called."""
+    """Return the fields of a request for a kernel on a GPU: names of all tensors, arguments, outputs, those that are
+    returned, and how an autograd.Function would be called."""
     device = part.device
     assert device is not None
     outputs, form = list(part.outputs), device.autograd

@@ -1,4 +1,4 @@
-"""Whether a part is right: the student's answer on every case, and why it is wrong where it is.
+"""Judges a part's results: the student's answer on every case, and why a wrong one is wrong.
 
 What settles the verdict at once (a crash, a hang, a function that is not there) is raised as `Faulty`.
 """
@@ -277,7 +277,7 @@ class Correctness:
     def asked_again(
         self, session: Session, shape: dict[str, int], inputs: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """What the same call answers when it is made again; several times where threads share the work, since a race
+        """Return the answers of the same call made again; several times where threads share the work, since a race
         may well lose the same element twice."""
         found = []
         request = binding.request(self.part, shape, inputs)
@@ -322,8 +322,8 @@ def met_s(call: Call) -> float:
 
 
 def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | None:
-    """What the cases of a part tell of it: the public ones alone where any of them tells something, as their student
-    may be told it. None where all are right."""
+    """Return the diagnosis from a part's cases: the public ones alone where any of them tells something, as their
+    student may be told it. None where all are right."""
     from grader.judge.diagnosis.diagnose import most_telling
 
     told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]

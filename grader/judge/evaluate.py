@@ -138,7 +138,7 @@ def _made(
     listener: Listener,
     stack: ExitStack,
 ) -> tuple[Made, DeviceHost | None]:
-    """What is made of the file, and for kernels on a GPU what starts their runners."""
+    """Return the file's builds, and for kernels on a GPU the host that starts their runners."""
 
     def tell(step: BuildStep) -> None:
         listener(StepStarted(step))

@@ -18,8 +18,8 @@ from grader.runner.calls import Call
 
 
 class Faulty(Exception):
-    """What settles a part's verdict at once: mostly a call of the student's function, with `case` its mark if it gave
-    an answer. `waits_for` is what the machine lacks where the verdict is `unjudged`."""
+    """Raised to settle a part's verdict at once: mostly a call of the student's function, with `case` its mark if it
+    gave an answer. `waits_for` is what the machine lacks where the verdict is `unjudged`."""
 
     def __init__(
         self, verdict: Verdict, diagnosis: Diagnosis, case: CaseResult | None = None, waits_for: str = ""
@@ -140,7 +140,7 @@ DAMAGED_HEAP = re.compile(
     r"double free or corruption|unaligned |sysmalloc|malloc: |Fatal glibc error: malloc)[^\n]{0,200}$",
     re.MULTILINE,
 )
-"""What the C library says when it finds that its lists of free memory have been overwritten."""
+"""Words of the C library when it finds its lists of free memory overwritten."""
 STACK_SMASHED = re.compile(r"^\*\*\* stack smashing detected \*\*\*[^\n]*$", re.MULTILINE)
 UNCAUGHT = re.compile(
     r"^terminate called after throwing an instance of '(?P<type>[^'\n]{1,80})'", re.MULTILINE
@@ -186,7 +186,7 @@ def without_heap_words(printed: str) -> str:
 
 
 def _why_aborted(printed: str) -> str:
-    """What an abort was about, as far as the process said so itself; "" where it did not."""
+    """Return the reason of an abort, as far as the process printed it; else ""."""
     if (heap := DAMAGED_HEAP.search(printed)) is not None:
         return (
             "the heap is damaged: something was written outside of an array before, or freed twice (noticed late, by "
@@ -262,7 +262,7 @@ def _no_answer(
 
 
 def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build | NativeBuild) -> Diagnosis:
-    """What is wrong, and which lines loaded what no tensor holds: one may be the cause of the other."""
+    """Return the diagnosis with the lines that loaded what no tensor holds: these may be the cause."""
     places = [place_of(line, build) for line in lines]
     which = "Line" if len(lines) == 1 else "Lines"
     told = (

@@ -24,8 +24,8 @@ NEEDS_NONE = frozenset(
 
 
 def sentence(marker: Marker, case: Case, session: Session, told: Diagnosis) -> str:
-    """What further calls say of the part's wrong result on this case, which is computed once more; "" for nothing, or
-    where one of the calls gives no answer."""
+    """Return what further calls show of the part's wrong result on this case, which is computed once more; "" for
+    nothing, or where one of the calls gives no answer."""
     from grader.core.arrays import np
 
     if told.code in NEEDS_NONE:

@@ -91,8 +91,8 @@ def make_for_device(
     sandbox: Sandbox | None = None,
     tell: Callable[[BuildStep], None] = lambda step: None,
 ) -> dict[str, Build]:
-    """What is made of a file of kernels for a GPU, and of the one in CUDA beside it, by language: all that these parts
-    need. Raises UsageError for a file that cannot be read, and for what is asked of C++ alone."""
+    """Build a file of kernels for a GPU, and the one in CUDA beside it. Returns the builds by language: all that
+    these parts need. Raises UsageError for a file that cannot be read, and for what is asked of C++ alone."""
     if options.sanitize:
         raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
     how = _how(assignment, options, sandbox or of_file(source), tell)
@@ -147,7 +147,7 @@ def _how(
 
 
 def _borrowed(built: Build) -> str:
-    """Which work of torch's the object calls, where something else was the first that the stand-in lacks; or ""."""
+    """Return torch's work that the object calls, where something else was the first that the stand-in lacks; or ""."""
     called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
     return f"{called[0]}; the assignment gives you tensors, not operators" if called else ""
 

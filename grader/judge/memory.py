@@ -31,7 +31,7 @@ SAME_FACTOR = 2.0
 def beside_reference(
     marker: Marker, mine: Shown, student: Session, again: Callable[[], Session]
 ) -> tuple[Memory, Call, list[Flag]]:
-    """What the table shows of both sides, the reference's first; the listener hears both.
+    """Return the table's rows of both sides, the reference's first; the listener hears both.
 
     `student` is a runner with torch that holds the student's object, `again` starts one like that which gave `mine`.
     The Call is the student's profiled one. Raises KitError when the reference fails or is wrong, Faulty for a call of

@@ -49,7 +49,7 @@ class Oracle(ABC):
         *(simple.not_written, simple.partly_not_written, simple.transposed, simple.moved),
         simple.constant_factor,
     )
-    """What is tried first, in this order: see `grader.judge.diagnosis.relations`."""
+    """Relations that are tried first, in this order: see `grader.judge.diagnosis.relations`."""
     weak_relations: tuple[simple.Relation, ...] = (simple.imprecise,)
     """So general that they are worth saying only when no suspect explains the output."""
     outside_codes: frozenset[str] = frozenset()
@@ -105,7 +105,7 @@ class Oracle(ABC):
         return None
 
     def dissect(self, ask: Ask, sizes: Shape) -> Dissected | None:
-        """What an unexplained kernel answers to inputs that show one of its steps alone. `ask` gives its output,
+        """Explain a kernel by its answers to inputs that show one of its steps alone. `ask` gives its output,
         float64, for sizes (the others are the run's) and inputs, None where it gives none; it is wrong at `sizes`."""
         return None
 

@@ -251,7 +251,7 @@ class PartJudge:
         return self.part.is_torch or self.bench.options.sanitize
 
     def look_for_cheats(self) -> None:
-        """What the runs showed besides answers; a proved cheat outweighs any other verdict."""
+        """Add what the runs showed besides answers; a proved cheat outweighs any other verdict."""
         if self.is_trusted() or not self.bench.build_of(self.part).ok:
             return
         if self.part.device is not None:
@@ -282,7 +282,7 @@ class PartJudge:
             self.add_flags(same_work.memory_flags(self.part, self.held, others if device is None else None))
 
     def look_at_runners(self) -> None:
-        """What the processes of a part on a device showed: work while they stood still, and children."""
+        """Return the flags of a part's processes on a device: work while they stood still, and children."""
         evidence = [replace(s.evidence, new_code=()) for s in self.runners.sessions]
         seen = [flag for each in evidence for flag in integrity.evidence_flags(each)]
         try:

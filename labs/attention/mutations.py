@@ -1,4 +1,4 @@
-"""Where the functions of the master source are, and files with many wrong ones of them side by side."""
+"""Finds the functions of the master source, and writes files with many wrong ones side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a 4-D accessor is wrong: which offset did it use, and which formula gives those offsets?
+"""Explains a wrong 4-D accessor: the offsets that it used, and the formula that gives them.
 
 The tensors of these cases hold every value once, so that a value names the offset it was read from or
 written to.

@@ -1,4 +1,4 @@
-"""How long other kernels take beside a part's reference on this machine: measured once, kept in the kit's cache.
+"""Times of other kernels beside a part's reference on this machine, measured once and kept in the kit's cache.
 
 All are called through runners, as a student's kernel is, in interleaved rounds; what a call that only hands over inputs
 and output takes is subtracted from each. PyTorch, the expert and the plain best kernel get the threads of the part's

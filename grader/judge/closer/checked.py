@@ -30,7 +30,7 @@ BUDGET_S, CALL_S = 6.0, 5.0
 
 @dataclass
 class Checked:
-    """What the checked build says of a part. `is_right`: on an input that is wrong otherwise it was right, with new
+    """Result of the checked build for a part. `is_right`: on an input that is wrong otherwise it was right, with new
     memory that is all zeros, and touched nothing that is not its own."""
 
     sites: Sites

@@ -70,7 +70,7 @@ OF_PLACES: dict[str, tuple[str, ...]] = {
 
 
 def usual(code: str) -> tuple[str, ...]:
-    """What to look for where the lab says nothing of a code."""
+    """Clues for codes of which the lab says nothing."""
     return USUAL.get(code) or next((clues for part, clues in OF_PLACES.items() if part in code), ())
 
 
@@ -122,7 +122,7 @@ def _outputs(body: Body, part: Part) -> Sequence[str]:
 
 
 def _given(body: Body, part: Part, name: str) -> list[str]:
-    """What the function calls the argument of this name: by its position."""
+    """Return the function's own name for the argument of this name, by its position."""
     return [
         own
         for argument, own in zip(part.arguments, body.parameters, strict=False)

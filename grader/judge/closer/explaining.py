@@ -233,7 +233,7 @@ class Closer:
     # ---- other builds
 
     def _checked(self, told: Diagnosis, known: bool) -> Checked | None:
-        """What the checked build sees on inputs that were wrong, where memory may be the cause."""
+        """Run the checked build on inputs that were wrong, where memory may be the cause."""
         if self.second is None or (known and told.code not in ("unsteady", "race")):
             return None
         wrong = [case for case in self._public() if self.marker.wrong.get(case.name) is not None]

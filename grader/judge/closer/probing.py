@@ -103,7 +103,7 @@ class Prober:
         return self.seen[key]
 
     def wrong(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> tuple[Array | None, str]:
-        """Where the first wrong output is wrong, and its name; None and "" where all are right."""
+        """Return the places at which the first wrong output is wrong, and its name; None and "" if all are right."""
         found = self.answer(shape, inputs)
         expected = self.marker.expected(inputs, shape)
         for name, actual in found.items():
@@ -113,7 +113,7 @@ class Prober:
         return None, ""
 
     def answer(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function answers by the names of its outputs. Raises Ended."""
+        """Call the function. Returns its answers by the names of its outputs. Raises Ended."""
         part = self.marker.part
         self.calls += 1
         if self.calls > MOST_CALLS or time.monotonic() > self.deadline_s:

@@ -57,11 +57,11 @@ class Deviation:
     axes: tuple[Axis, ...]
     tiles: tuple[str, ...] = ()
     output: str = "the output"
-    """What the output is called in words."""
+    """Name of the output in words."""
 
     @cached_property
     def slack(self) -> Array:
-        """How far a prediction of the output may be from it: rounding, and some more."""
+        """Largest allowed distance of a prediction from the output: rounding, and some more."""
         return 8 * self.tolerance
 
     @property
@@ -71,7 +71,8 @@ class Deviation:
     def agrees(
         self, wanted: Array, got: Array, slack: Array | None = None, wrong: Array | None = None
     ) -> bool:
-        """Whether nearly all elements of `got` are the wanted ones, those that are wrong as the output stands too."""
+        """Return True if nearly all elements of `got` are the wanted ones, those that are wrong as the output stands
+        too."""
         slack, wrong = self.slack if slack is None else slack, self.wrong if wrong is None else wrong
         close = abs(got - wanted) <= slack
         return bool(wrong.any()) and bool(close.mean() > 0.97) and bool(close[wrong].mean() > 0.97)

@@ -121,7 +121,7 @@ def diagnose(
 def _explained(
     oracle: Oracle, seen: Deviation, place: Place, earlier: Sequence[Diagnosis]
 ) -> Explained | None:
-    """What the suspects say of an output."""
+    """Findings of the suspects for an output."""
     suspects = oracle.suspects(seen, _most_common(earlier))
     if not suspects:
         return None
@@ -229,7 +229,8 @@ def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Di
 
 
 def undecided(diagnoses: Sequence[Diagnosis | None]) -> bool:
-    """Whether several mistakes explain all these outputs that are explained, so that one more may tell them apart."""
+    """Return True if several mistakes explain all these outputs that are explained, so that one more may tell them
+    apart."""
     counts = _counts(diagnoses)
     explained = [diagnosis for diagnosis in diagnoses if isinstance(diagnosis, Explained)]
     return bool(explained) and all(len(each.left(counts)) > 1 for each in explained)
@@ -338,7 +339,7 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
 
 
 def _never_written(actual: Array) -> Array:
-    """Where an output holds what it was sent with."""
+    """Return a mask of the elements that an output was sent with."""
     # An array of float32 may have been one of 16 bits, whose sign is another.
     name = actual.dtype.name
     types = FLOATING if name == "float32" else (name,)

@@ -1,7 +1,8 @@
-"""What holds of all inputs of a wrong kernel together: which indices are wrong on each, and which sizes make it right.
+"""Finds what all inputs of a wrong kernel have in common: which indices are wrong on each, and which sizes make it
+right.
 
-A statement is told only if it holds of every input that was tried and says something of at least one. Simple ones come
-first: a place of the output before a condition on sizes, a condition with names alone before one with numbers.
+A statement is told only if it holds of every input that was tried and says something of at least one. Simple ones
+come first: a place of the output before a condition on sizes, a condition with names alone before one with numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class _Set:
 
 
 def place(seen: Sequence[Seen], axes: Sequence[Axis], tiles: Sequence[str]) -> str:
-    """Which indices are wrong on every input, in one statement without its end; "" where nothing simple holds."""
+    """Return the indices that are wrong on every input, in one statement without its end; "" where nothing simple
+    holds."""
     wrong = [each for each in seen if each.wrong is not None and each.wrong.ndim]
     # Indices of different outputs are not to be compared.
     if not wrong or len({each.output for each in wrong}) > 1:
@@ -183,7 +185,8 @@ def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Condition:
-    """What the sizes of all right inputs fulfil and those of no wrong one: words that follow "where"."""
+    """Return a condition that the sizes of all right inputs fulfil and those of no wrong one, in words that follow
+    "where"."""
 
     words: str
     negated: str

@@ -1,4 +1,4 @@
-"""Which suspected bugs explain a wrong output: predictions of the whole output, held against it."""
+"""Finds suspected bugs that explain a wrong output: predictions of the whole output are compared with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEWEST_PARTIAL = 8
 
 @dataclass(frozen=True)
 class Situation:
-    """What a prediction is made from: the inputs as float64, the sizes, the right output and its name (among several;
+    """Basis of a prediction: the inputs as float64, the sizes, the right output and its name (among several;
     what the oracle calls its `output` where it is returned)."""
 
     inputs: Mapping[str, Array]

@@ -1,4 +1,4 @@
-"""Where an output is wrong, in words: the shape that the wrong elements form along its axes."""
+"""Describes in words where an output is wrong: the shape that the wrong elements form along its axes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def likely_tiles(cut: int, size: int, own_tiles: Iterable[int] = (), limit: int 
 
 @dataclass(frozen=True)
 class Place:
-    """What the wrong elements have in common. `code` is "" when they are everywhere or form no simple shape."""
+    """A pattern of the wrong elements. `code` is "" when they are everywhere or form no simple shape."""
 
     code: str
     words: str

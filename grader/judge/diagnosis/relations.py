@@ -25,7 +25,7 @@ ROUNDING = 0.02
 
 
 def first_found(relations: tuple[Relation, ...], seen: Deviation) -> Found | None:
-    """What the first relation that explains the output says."""
+    """Return the sentence of the first relation that explains the output."""
     for relation in relations:
         found = relation(seen)
         if found is not None:

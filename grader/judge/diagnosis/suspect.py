@@ -25,7 +25,7 @@ class Suspect:
     names: tuple[str, ...]
     tiles: Mapping[str, str] = field(default_factory=dict)
     seen_in: str = ""
-    """What stands in the text of a function that can have this mistake, as a regular expression. Where it does not,
+    """Regular expression for the text of a function that can have this mistake. Where it does not,
     other mistakes that explain the same are told first; "" says nothing."""
 
 

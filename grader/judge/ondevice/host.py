@@ -47,7 +47,7 @@ INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 
 @dataclass(frozen=True)
 class Place:
-    """Where runners of one sandbox live: a process to fork them from, on a card or with the interpreter."""
+    """Home of the runners of one sandbox: a process to fork them from, on a card or with the interpreter."""
 
     zygote: Zygote
     card: Card | None
@@ -202,8 +202,8 @@ class DeviceHost:
             found.zygote.caches.drop(cache)
 
     def reference_file(self, part: Part) -> Path | None:
-        """What holds the part's reference, None where this copy of the kit has none. Raises KitError where it does not
-        compile."""
+        """Return the file of the part's reference, None where this copy of the kit has none. Raises KitError where
+        it does not compile."""
         kernels = self.assignment.lab.reference()
         assert part.device is not None
         language = part.device.language

@@ -47,9 +47,9 @@ SAME_FACTOR = 4.0
 """Two right outputs are no further apart than so many times what one may be off by in the sampled rows."""
 TRIAL_SETS, TRIAL_CALLS = 8, 3
 ROUND_S = 2.5
-"""What a round takes with starting its runners, about: what is timed is a small part of it."""
+"""Seconds that a round takes, about; most of it starts the runners."""
 LONGEST_GO_S = 2.0
-"""What a call of the student's may take before it gets fewer sets: forty times what the reference's is made to take."""
+"""Time of a student's call above which it gets fewer sets: forty times what the reference's is made to take."""
 MOST_UNSTEADY = 8
 """So many rounds in a row at an unsteady clock end the measurement."""
 REFERENCE = "reference"
@@ -164,7 +164,7 @@ class DeviceRounds:
         return made
 
     def sets(self) -> int:
-        """How many sets one call covers, from a trial of the reference."""
+        """Return the number of sets that one call covers, from a trial of the reference."""
         part, allowed_gib = self.marker.part, self.marker.bench.assignment.limits.memory_gib
         free_bytes = judges_bytes(self.card.driver.memory()[0], int(allowed_gib * GIB))
         key = (self.path, part.id, *sorted(self.shape.items()))
@@ -400,7 +400,7 @@ _known_seconds: dict[tuple[Any, ...], float] = {}
 
 
 def tensors_of(part: Part, shape: Mapping[str, int]) -> list[Tensor]:
-    """What one set of a part's timed call holds."""
+    """Return the arrays of one set of a part's timed call."""
     assert part.device is not None
     found = []
     for name in binding.tensor_names(part, part.inputs):

@@ -191,7 +191,8 @@ class _View:
         return median_estimate(self.ratios(), self.confidence)
 
     def verdict(self, *, early: bool) -> Literal["pass", "slow"] | None:
-        """What the ratios prove: by their interval or, `early`, by the single rounds (see "Early ends")."""
+        """Return the verdict that the ratios prove: by their interval or, `early`, by the single rounds (see "Early
+        ends")."""
         if early:
             ordered = sorted(self.ratios())
             low = ordered[0] / max(DOUBT_MARGIN, ordered[-1] / ordered[0])

@@ -148,7 +148,7 @@ class Pairs:
 
 
 def settled(time: Timing, rule: TimeRule) -> Timing:
-    """What a measurement means under the part's rule: no verdict where the part's time is not graded."""
+    """Return a measurement under the part's rule: no verdict where the part's time is not graded."""
     if rule.graded:
         return time
     # Nothing was to be decided, so nothing is undecided.

@@ -138,8 +138,8 @@ def _known(person: Enrolled) -> dict[str, object]:
 
 
 def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
-    """What all folders begin with before the username ("hw1-"): the beginning, up to a hyphen, after which most of the
-    rest are usernames; of two that fit equally well the longer one."""
+    """Return the beginning that all folders have before the username ("hw1-"): the beginning, up to a hyphen, after
+    which most of the rest are usernames; of two that fit equally well the longer one."""
     first = min(titles, key=len, default="")
     cuts = ["", *(first[: k + 1] for k, char in enumerate(first) if char == "-")]
 

@@ -88,7 +88,7 @@ T = TypeVar("T")
 
 
 def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T) -> T:
-    """What `read` makes of a result file; `otherwise` where it is none: somebody may have changed it since."""
+    """Return `read` of a result file; `otherwise` if it is none: somebody may have changed it since."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_RESULT_BYTES + 1)

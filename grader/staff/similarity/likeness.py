@@ -36,7 +36,7 @@ from grader.staff.similarity.passages import GRAM, WINDOW, grams, own_tokens, wi
 from grader.staff.similarity.tokens import MOST_TOKENS, Tokens, functions, tokens, unread
 
 COMMON_SHARE = 0.5
-"""What so large a part of the class has says nothing."""
+"""Passages that so large a part of the class has are ignored."""
 LEAST_WEIGHT = 6.0
 """A submission with less text of its own than this many rare fingerprints is measured as if it had so many."""
 LEAST_CLASS = 20
@@ -105,7 +105,7 @@ def _hides_text(text: str, found: Tokens, starter: frozenset[int], known: frozen
 
 
 def _weight(owners: int, submissions: int) -> float:
-    """How much a fingerprint that so many submissions have tells of two of them: 1 down to 0."""
+    """Return the weight of a fingerprint that so many submissions have: 1 down to 0."""
     common = max(submissions, LEAST_CLASS) * COMMON_SHARE
     return max(0.0, math.log(common / max(owners, 2)) / math.log(common / 2))
 
@@ -242,7 +242,7 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, str]:
 
 
 def read_starter(path: Path) -> str:
-    """What students were given: a starter, or the master with the staff's regions left out."""
+    """Return the text that students were given: a starter, or the master without the staff's regions."""
     try:
         return strip_solution(_read(path))
     except UsageError as error:

@@ -74,7 +74,7 @@ class Writeup:
 
     @property
     def remark(self) -> str:
-        """What its reader should know before reading."""
+        """Remarks for its reader."""
         if self.state is None:
             return self.trouble
         empty = [place.name for place in self.state.missing]
