@@ -1,8 +1,8 @@
 """Finds what all inputs of a wrong kernel have in common: which indices are wrong on each, and which sizes make it
 right.
 
-A statement is told only if it holds of every input that was tried and says something of at least one. Simple ones
-come first: a place of the output before a condition on sizes, a condition with names alone before one with numbers.
+A statement is reported only if it holds for every input that was tried and is about at least one. Simple ones come
+first: a place of the output before a condition on sizes, a condition with names alone before one with numbers.
 """
 
 from __future__ import annotations
