@@ -142,6 +142,32 @@ def test_tf32_is_within_the_budget_and_coarser_arithmetic_is_not() -> None:
     assert not fits({"O": expected["O"]}, {"O": acc / np.float16(2000)})["O"]
 
 
+def gradients_of(inputs: Mapping[str, Array], shape: Mapping[str, int], o: Array, lse: Array) -> dict[str, Array]:
+    """dQ, dK and dV in float32, from the O and L given."""
+    q, k, v, upstream = (inputs[name] for name in ("q", "k", "v", "dO"))
+    scale = np.float32(shape["d"] ** -0.5)
+    s = np.einsum("bnd,bmd->bnm", q, k) * scale
+    if shape["causal"]:
+        s[:, ~arithmetic.visible(np.arange(shape["N"]), np.arange(shape["M"]))] = -np.inf
+    p = np.exp(s - lse[..., None])
+    ds = p * (np.einsum("bnd,bmd->bnm", upstream, v) - (upstream * o).sum(2, keepdims=True)) * scale
+    turned = ds.swapaxes(1, 2), p.swapaxes(1, 2)
+    return {"dQ": ds @ k, "dK": turned[0] @ q, "dV": turned[1] @ upstream}
+
+
+def test_own_sums_of_tf32_are_within_the_budget_of_the_gradients() -> None:
+    """An autograd.Function keeps the L of its forward pass in TF32; its backward pass may be in float32."""
+    size = {"N": 256, "M": 256, "d": 64, "causal": 1}
+    for seed in range(6):
+        shape, inputs = {**SHAPE, **size}, make_inputs("falling_gradient", {**SHAPE, **size}, seed)
+        own = {name: inputs[name] for name in ("q", "k", "v", "dO")}
+        expected = ORACLES["flash_backward"].expected(own, shape)
+        for kept, fitting in ((0xFFFFE000, True), (0xFFFC0000, False)):
+            saved = attention_of({name: cut(t, kept) for name, t in own.items()}, shape)
+            found = fits(expected, gradients_of(own, shape, saved["O"], saved["L"]))
+            assert all(found.values()) == fitting, (seed, found)
+
+
 @pytest.mark.parametrize("causal", [0, 1])
 def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
     """Compare with central differences of sum(O dO) in random directions, also without the saved O and L."""

@@ -249,14 +249,26 @@ def forward_of(p: Propagated) -> dict[str, Expected]:
     return {"O": Expected(value, tolerance), "L": Expected(lse, lse_tolerance)}
 
 
-def gradients_of(p: Propagated, o: Array, lse: Array, upstream: Array) -> dict[str, Expected]:
-    """dQ (B, n, d) of these rows, and what they add to dK and dV (B, M, d)."""
+def gradients_of(p: Propagated, o: Array, lse: Array, upstream: Array, *, own: bool) -> dict[str, Expected]:
+    """dQ (B, n, d) of these rows, and what they add to dK and dV (B, M, d).
+
+    With `own`, the hand-in's forward pass computed O and L. The error of L is then that of a weighted mean of scores,
+    and D = sum of dO O has the errors of the weights and values in O.
+    """
     u, w, scale = unit(p.shape), weights_unit(p.shape), p.q.shape[2] ** -0.5
     is_single = p.shape.get("precision", 24) == 24
     d, rows, keys = p.q.shape[2], p.q.shape[1], p.k.shape[1]
     v, out, do = (t.astype(np.float64) for t in (p.v, o, upstream))
     weights = np.exp(p.scores - lse.astype(np.float64)[..., None])
-    off = np.expm1(np.log1p(p.weight_error) + 4 * E * abs(lse.astype(np.float64))[..., None])
+
+    def mean(t: Array) -> Array:
+        """Return each row's weighted mean over these keys, which stand for all."""
+        return np.asarray((weights * t).sum(2, keepdims=True) / (weights.sum(2, keepdims=True) + 1e-300))
+
+    lse_off = 4 * E * abs(lse.astype(np.float64))[..., None]
+    if own:
+        lse_off += mean(p.weight_error) + summed(p.shape["M"]) + 4 * E * p.largest
+    off = np.expm1(np.log1p(p.weight_error) + lse_off)
     v_t, do_size = v.swapaxes(1, 2), abs(do)
     dp = do @ v_t
     dp_off = summed(d) * (do_size @ abs(v_t))
@@ -265,6 +277,9 @@ def gradients_of(p: Propagated, o: Array, lse: Array, upstream: Array) -> dict[s
     delta = (do * out).sum(2, keepdims=True)
     # A kernel may take D from an O that is not rounded yet.
     delta_off = (summed(d) + u) * (do_size * abs(out)).sum(2, keepdims=True)
+    if own:
+        rounding = w + 2 * summed(p.shape["M"])
+        delta_off += mean((p.weight_error + lse_off) * abs(dp - delta) + rounding * abs(dp) + dp_off)
     ds = weights * (dp - delta)
     ds_off = (
         weights * (off * abs(dp - delta) + (1 + off) * (dp_off + delta_off)) + w * abs(ds) + flushed(p.shape)
@@ -401,13 +416,14 @@ class FlashBackward(Flash):
     ) -> Mapping[str, Expected]:
         """Return the gradients that these rows and keys add to each other: dQ is complete if `keys` are all keys, dK
         and dV if `rows` are all rows."""
-        if "L" in inputs:
+        own = "L" not in inputs
+        if not own:
             o, lse = inputs["O"][heads][:, rows], inputs["L"][heads][:, rows]
-        else:  # An autograd.Function keeps its own.
+        else:
             q, k, v = (inputs[name][heads] for name in "qkv")
             o, lse = arithmetic.attention(q, k, v, causal=bool(shape["causal"]), rows=rows)
         return gradients_of(
-            Propagated.of(inputs, shape, heads, rows, keys), o, lse, inputs["dO"][heads][:, rows]
+            Propagated.of(inputs, shape, heads, rows, keys), o, lse, inputs["dO"][heads][:, rows], own=own
         )
 
 
