@@ -230,7 +230,7 @@ class Zygote:
             kinds = {runner.kind, *(other.kind for other in self._living.values())}
             if self.sandbox.locks or "student" not in kinds:
                 raise KitError(
-                    f"the process that starts runners was lost ({error}); run the command again"
+                    f"the process that starts runners was lost ({error}; {self._last_words()}); run the command again"
                 ) from error
             self.sabotaged = True
             self._clear_up()
@@ -369,12 +369,22 @@ class Zygote:
             told, _ = self._receive()
         except (OSError, ValueError) as error:
             self._process.kill()
-            said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
-            last = said.strip().splitlines()[-1:] or ["it ended without a word"]
-            raise KitError(f"the runner process could not import what kernels need: {last[0]}") from error
+            raise KitError(
+                f"the runner process could not import what kernels need: {self._last_words()}"
+            ) from error
         self._control.settimeout(ANSWER_TIMEOUT_S)
         self.blind = bool(told.get("blind"))
         self._ready = True
+
+    def _last_words(self) -> str:
+        """Return the last line that it wrote, and the signal that ended it."""
+        try:
+            status = self._process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return "it is still there"
+        said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
+        last = (said.strip().splitlines() or ["it ended without a word"])[-1]
+        return f"{last}, {signal.Signals(-status).name}" if status < 0 else last
 
     def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:
         """The answer to one message, and who gave it. Raises Lost."""
