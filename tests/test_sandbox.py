@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +201,16 @@ def test_orphans_are_swept_up(kennel_of: Callable[[str], Kennel]) -> None:
     assert kennel.value("bomb", 15) == 15
     pid = kennel.zygote._process.pid
     assert Path(f"/proc/{pid}/task/{pid}/children").read_text().split() == []
+
+
+def test_threads_end_runners_at_the_same_time() -> None:
+    """A runner that one thread ends must not be swept up for another's."""
+    with Zygote() as zygote:
+        for _ in range(3):
+            runners = [zygote.spawn("torch", "", threads=1, freeze=False) for _ in range(6)]
+            with ThreadPoolExecutor(len(runners)) as pool:
+                list(pool.map(Session.close, runners))
+            assert [runner.death.status for runner in runners if runner.death] == ["crash"] * 6
 
 
 def test_a_kernel_that_ends_or_stops_its_parent_or_ends_the_reference_is_at_fault(library: Path) -> None:

@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -117,6 +118,8 @@ class Zygote:
         """True if processes were lost that nothing but a student's code was in a position to end (tier D)."""
         self._environment = {**ENVIRONMENT, **(environment or {})}
         self._living: dict[int, Runner] = {}
+        # One request at a time: several threads of the judge end runners, and one that ends is not among the living.
+        self._turn = threading.RLock()
         self._numbers = itertools.count()
         self._stack = contextlib.ExitStack()
         self._uids = self._stack.enter_context(sandbox.claimed_uids())
@@ -180,9 +183,9 @@ class Zygote:
 
         A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
         """
-        self.start()
         limits = limits or Limits()
-        with self._lent(object_path) as path:
+        with self._turn, self._lent(object_path) as path:
+            self.start()
             spec = {
                 "op": "spawn",
                 "kind": kind,
@@ -210,6 +213,10 @@ class Zygote:
 
     def reap(self, pid: int) -> Call:
         """Kill a runner with all it started and left, and say how it had ended."""
+        with self._turn:
+            return self._reaped(pid)
+
+    def _reaped(self, pid: int) -> Call:
         runner = self._living.pop(pid)
         was_killed = has_ended(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -243,7 +243,9 @@ class DeviceHost:
         """A cache with the kernels of a Python file, compiled for these calls by several runners at once. What a call
         comes to is not asked here: it is made again when it is judged."""
         zygote = self.place.zygote
-        workers = max(1, min(len(jobs), MOST_BUILDERS, (os.cpu_count() or 2) // 2))
+        # In a class, each judge has its share of the cores.
+        cores = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 2)
+        workers = max(1, min(len(jobs), MOST_BUILDERS, cores // 2))
         caches = [zygote.caches.new() for _ in range(workers)]
         how: dict[str, Any] = {
             "threads": 1,

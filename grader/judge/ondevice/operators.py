@@ -25,6 +25,7 @@ from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Case, Part
 from grader.backends.gpu.devicebuild import PythonBuild
 from grader.backends.records import Build
+from grader.core.errors import KitError
 from grader.core.results import Flag, ProfileRow
 from grader.integrity import symbols
 from grader.integrity.inspection import listed
@@ -54,6 +55,8 @@ _LIBRARY = re.compile(
 )
 
 
+#: Errors of CUDA where other processes hold the card's memory.
+NO_ROOM = re.compile(r"out of memory|_ALLOC_FAILED", re.IGNORECASE)
 #: `library_operators` of a part in which torch may compute all but attention itself.
 ANY = ("any",)
 ATTENTION = re.compile(r"attention", re.IGNORECASE)
@@ -197,6 +200,10 @@ def play_again(marker: Marker, calls: Sequence[tuple[Case, str]]) -> tuple[list[
             played.append(Replay(case.name, request, call.profile, _written(part, inputs, call), avoided))
             if call.status != "ok":
                 why = call.message or call.signal_name or call.status
+                if NO_ROOM.search(why):
+                    raise KitError(
+                        f"the card has no memory left for a replay ({why}); grade fewer at a time (--jobs)"
+                    )
                 what = "operators" if in_torch(part) else "kernels"
                 return played, f"its {what} could not be called apart from the file: {why}"
             launches = any(row.name.startswith("launch ") for row in call.profile)
