@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import without_card
-from conftest import ROOT, in_files, one_of_each, part_of, results_alone, some
+from conftest import ROOT, in_files, one_of_each, part_of, results_alone, some, write
 from without_card import cardless, interpreted, words
 
 from grader.assignment.loading import load
@@ -41,6 +41,25 @@ def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: 
 def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> None:
     part = judged(tmp_path, edited(MASTER, made), [made.part])[made.part]
     assert (part.verdict, part.flags) == ("pass", ())
+
+
+@pytest.mark.full
+def test_gradients_allow_for_the_rounding_of_a_files_own_sums(tmp_path: Path) -> None:
+    """A card's forward pass multiplies in TF32; the backward pass reads the L that it kept."""
+    cut = "(x.view(torch.int32) & -8192).view(torch.float32)"
+    tile = "            q_tile = q[:, rows].float()\n"
+    text = MASTER.replace(
+        tile, f"            cut = lambda x: {cut}\n            q_tile = cut(q[:, rows].float())\n"
+    )
+    text = text.replace(
+        "q_tile @ k[:, start : start + KEYS].float()", "q_tile @ cut(k[:, start : start + KEYS].float())"
+    )
+    hidden = load(LAB / "hidden" / "assignment.yaml").part("backward_pytorch")
+    falling = next(case for case in hidden.cases if case.name == "hidden falling")
+    part = replace(hidden, cases=(replace(falling, seed=12),))
+    assert text.count("cut(") == 2
+    (found,) = results_alone(ASSIGNMENT, write(tmp_path, text, ASSIGNMENT.source), [part]).parts
+    assert found.verdict == "pass", found.diagnosis
 
 
 @pytest.mark.parametrize("tensors", ["q, k, v", "*(x[:, None] for x in (q, k, v))"])

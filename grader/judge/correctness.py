@@ -134,6 +134,7 @@ class Correctness:
         session = self.runners.fresh(threads=usual)
         with session:
             unbound = self.unbound(session)
+            self.marker.as_autograd = binding.as_autograd(part, session.functions)
             if unbound is not None:
                 if part.stands_in and unbound.code == "not_bound" and self.marker.is_named():
                     self.judge_by_stand_in()

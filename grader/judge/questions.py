@@ -25,13 +25,14 @@ class CaseInputs(dict[str, Any]):
     def __init__(self, lab: Lab, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
         super().__init__(inputs)
         self._lab, self._shape = lab, shape
-        self._expected: dict[str, Expected | Mapping[str, Expected]] = {}
+        self._expected: dict[tuple[str, int], Expected | Mapping[str, Expected]] = {}
 
-    def expected(self, oracle: str) -> Expected | Mapping[str, Expected]:
-        """Expected values by the oracle of that name."""
-        if oracle not in self._expected:
-            self._expected[oracle] = self._lab.oracle(oracle).expected(self, self._shape)
-        return self._expected[oracle]
+    def expected(self, oracle: str, seen: Mapping[str, Any]) -> Expected | Mapping[str, Expected]:
+        """Return what the oracle of that name expects of these of the inputs."""
+        key = (oracle, len(seen))
+        if key not in self._expected:
+            self._expected[key] = self._lab.oracle(oracle).expected(seen, self._shape)
+        return self._expected[key]
 
     @property
     def elements(self) -> int:

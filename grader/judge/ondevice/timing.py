@@ -142,7 +142,6 @@ class DeviceRounds:
         self.clock = smclock.of(self.card.driver)
         self.seen_clocks: dict[bool, list[smclock.Reading]] = {True: [], False: []}
         self.shape = {**self.marker.shape, "layout": 0}
-        self.as_autograd = False
         path = device.reference_file(self.marker.part)
         if path is None:
             told = "This copy of the kit has no reference to time it against: its results are right, its time is open."
@@ -300,8 +299,8 @@ class DeviceRounds:
             return False
         if self.round == 1:
             with self.student(threads=1) as own:
-                self.as_autograd = binding.as_autograd(part, own.functions)
-        return self.as_autograd
+                self.marker.as_autograd = binding.as_autograd(part, own.functions)
+        return self.marker.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
         """A file that computes its gradients by way of its own forward call is timed against one that does, too."""
@@ -352,7 +351,7 @@ class DeviceRounds:
 
         draws = Draws(derive(secrets.randbits(60), "rows"))
         number = secrets.randbelow(side.runner.arena.sets)
-        inputs = self.seen(side.runner.arena.input_values(side.seed, number))
+        inputs = self.marker.seen(side.runner.arena.input_values(side.seed, number))
         found = side.runner.arena.output_values(number)
         at, expected = self.marker.oracle.sample(inputs, self.shape, draws, SAMPLED_ROWS)
         wanted = expectations(self.marker.part, expected)
@@ -373,14 +372,6 @@ class DeviceRounds:
             )
             raise faults.Faulty("wrong", Diagnosis("wrong_when_timed", words))
         return {name: (SAME_FACTOR * float(np.max(known.tolerance)), 0.0) for name, known in wanted.items()}
-
-    def seen(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of a call's inputs that it depends on: an autograd.Function makes some of them itself."""
-        form = self.marker.part.device and self.marker.part.device.autograd
-        if not (self.as_autograd and form):
-            return dict(inputs)
-        names = {*form.arguments, form.gradient}
-        return {name: value for name, value in inputs.items() if name in names}
 
     def compare(self, theirs: Side, mine: Side, tolerances: Mapping[str, tuple[float, float]]) -> None:
         """All outputs of all sets of two calls on the same inputs."""
