@@ -198,6 +198,24 @@ def test_hostile_archives_and_names_in_one_cost_only_their_owners(tmp_path: Path
     assert "is a link" in str(results["oscar"])
 
 
+def test_what_one_student_packs_into_an_archive_of_a_class_counts_for_this_student(
+    tmp_path: Path, scratch: Path
+) -> None:
+    content = zip_bytes(
+        Entry(b"alice/module.cpp", SOURCE),
+        Entry(b"bob/module.cpp", bytes(40 << 20), deflate=True),
+        *(Entry(b"mallory/%d/%d" % (k % 9, k), b"") for k in range(20_100)),
+        Entry(b"oscar/module.cpp", size_bytes=0xFFFFFFFE),
+        Entry(b"oscar/more", size_bytes=0xFFFFFFFE),
+    )
+    put(tmp_path, {"class.zip": content})
+    results = sources(tmp_path / "class.zip", scratch)
+    assert results["alice"] == SOURCE
+    assert "is larger than 1 MiB" in str(results["bob"])
+    assert "more than 20000" in str(results["mallory"])
+    assert "is damaged" in str(results["oscar"]) or "is larger than" in str(results["oscar"])
+
+
 def test_no_link_on_disk_is_followed(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, {"secret/module.cpp": b"secret", "class/good/module.cpp": SOURCE})
     home = tmp_path / "class"

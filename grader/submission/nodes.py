@@ -28,8 +28,8 @@ from grader.submission.archive.records import (
 
 #: Limits for one student. Unpacked bytes count all members, since a tar.gz must be unpacked to be read.
 STUDENT = ArchiveLimits(members=20_000, unpacked_bytes=256 * MIB, archive_bytes=256 * MIB)
-#: Limits for one archive of a whole class.
-CLASS = ArchiveLimits(members=200_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB)
+#: Limits for one archive of a whole class. What one student packs into it counts for this student alone.
+CLASS = ArchiveLimits(members=1_000_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB, claims=False)
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 

@@ -26,11 +26,15 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """Limits on an archive. `ratio` is unpacked to packed bytes, checked beyond `ratio_from_bytes` unpacked bytes."""
+    """Limits on an archive. `ratio` is unpacked to packed bytes, checked beyond `ratio_from_bytes` unpacked bytes.
+
+    Unless `claims` count, a zip may claim any size: its members are read one by one, each within its reader's limits.
+    """
 
     members: int
     unpacked_bytes: int
     archive_bytes: int
+    claims: bool = True
     ratio: int = 250
     ratio_from_bytes: int = 16 * MIB
 
