@@ -10,7 +10,6 @@ An object that is damaged or not wholly understood is an error, in time linear i
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,21 +38,6 @@ _SECTION, _SEGMENT, _SYMBOL = (
     struct.Struct("<IIQQQQQQ"),
     struct.Struct("<IBBHQQ"),
 )
-_X86_64, _SHT_RELA, _SHT_REL = 62, 4, 9
-_RELOCATION = struct.Struct("<QQq")
-#: R_X86_64_PC32 and R_X86_64_PLT32: how a call names its function.
-_CALLED = (2, 4)
-_BEFORE_A_CALL = 24
-#: `mov edi, number`, then what sets the other arguments and makes room on the stack, then `call` or `jmp`. In between
-#: may stand vzeroupper, nop and endbr64, which change no argument.
-_CALL_BY_NUMBER = re.compile(
-    rb"(?<!\x41)\xbf([\x00-\xff][\x00-\x03]\x00\x00)"
-    rb"(?:\x31[\xc0\xf6\xd2\xc9]|[\xb8\xb9\xba\xbe].{4}|\x48\x83\xec.|[\x48\x4c]\x63[\xc0-\xf7]"
-    rb"|\x48?\x89[\xc0-\xc6\xd8-\xde\xe0-\xe6]|[\x41\x49]\x89[\xc0-\xff]"
-    rb"|\xc5\xf8\x77|\x66?\x90|\x0f\x1f\x00|\xf3\x0f\x1e\xfa)*"
-    rb"[\xe8\xe9]\Z",
-    re.DOTALL,
-)
 #: Version indices below this mean "local" and "global": the symbol has no version.
 _FIRST_VERSION = 2
 
@@ -74,13 +58,11 @@ class UndefinedSymbol:
 @dataclass(frozen=True)
 class SharedObject:
     """`wanted` in the order of the symbol table; `needed` are names of libraries; `data` are the bytes of all
-    sections that are loaded and are neither code nor the names of symbols. `system_calls` are the numbers with which
-    the code calls `syscall`, None where one is not known."""
+    sections that are loaded and are neither code nor the names of symbols."""
 
     wanted: tuple[UndefinedSymbol, ...]
     needed: tuple[str, ...]
     data: bytes
-    system_calls: frozenset[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -164,38 +146,7 @@ def _parse_relocatable(image: bytes) -> SharedObject:
     symbols = _only([one for one in sections if one.kind == _SHT_SYMTAB], "table of symbols")
     strings = sections[symbols.link]
     names, table = (image[one.offset : one.offset + one.size] for one in (strings, symbols))
-    calls = _system_calls(image, sections, table, names)
-    return SharedObject(tuple(_wanted(table, names, b"")), (), _texts(image, sections), calls)
-
-
-def _system_calls(
-    image: bytes, sections: list[_Section], table: bytes, names: bytes
-) -> frozenset[int] | None:
-    """The numbers with which code for x86-64 calls `syscall`, None unless a constant stands before each call."""
-    if struct.unpack_from("<H", image, 18)[0] != _X86_64:
-        return None
-    wanted = {
-        k
-        for k, (name, _, _, section, _, _) in enumerate(_SYMBOL.iter_unpack(table))
-        if section == _UNDEFINED_SECTION and name and names.startswith(b"syscall\0", name)
-    }
-    numbers = set()
-    for one in sections:
-        if one.kind not in (_SHT_RELA, _SHT_REL):
-            continue
-        if one.kind == _SHT_REL or one.info >= len(sections):
-            return None
-        code = sections[one.info]
-        entries = image[one.offset : one.offset + one.size // _RELOCATION.size * _RELOCATION.size]
-        for place, symbol, _ in _RELOCATION.iter_unpack(entries):
-            if symbol >> 32 not in wanted:
-                continue
-            body = image[code.offset : code.offset + min(place, code.size)]
-            found = _CALL_BY_NUMBER.search(body[-_BEFORE_A_CALL:]) if code.flags & _EXECUTABLE else None
-            if found is None or symbol & 0xFFFFFFFF not in _CALLED:
-                return None
-            numbers.add(int.from_bytes(found[1], "little"))
-    return frozenset(numbers)
+    return SharedObject(tuple(_wanted(table, names, b"")), (), _texts(image, sections))
 
 
 def _texts(image: bytes, sections: list[_Section]) -> bytes:

@@ -113,10 +113,7 @@ def flags_of_assembly(path: Path) -> tuple[Flag, ...]:
 def _wanted_by_category(content: elf.SharedObject) -> dict[str, list[str]]:
     versions = any(wanted.versioned for wanted in content.wanted)
     found: dict[str, list[str]] = {}
-    asks_only = bool(content.system_calls) and not (content.system_calls or set()) - symbols.ASKING_CALLS
     for wanted in content.wanted:
-        if wanted.name == "syscall" and asks_only:
-            continue
         category = symbols.category(wanted, versions=versions)
         if category is not None:
             found.setdefault(category, []).append(_for_people(wanted.name))
