@@ -320,6 +320,33 @@ def test_compiler_sees_the_text_and_the_headers_only(
     assert here.exists() and not elsewhere.exists()
 
 
+@pytest.mark.parametrize(
+    ("header", "is_refused"),
+    [
+        ("/usr/include/stdio.h", False),
+        ("/usr/include/x86_64-linux-gnu/bits/types.h", False),
+        ("/usr/include/c++/12/bits/stl_vector.h", False),
+        ("/usr/include/linux/futex.h", False),
+        ("/usr/include/eigen3/Eigen/Dense", True),
+        ("/usr/local/include/Eigen/src/Core/Product.h", True),
+        ("/usr/include/x86_64-linux-gnu/openblas-pthread/cblas.h", True),
+        ("/usr/local/include/blaze.hpp", True),
+        ("/opt/kit/shim/gpt149.h", False),
+    ],
+)
+def test_headers_of_installed_libraries_are_refused(header: str, is_refused: bool, tmp_path: Path) -> None:
+    (tmp_path / stages.INCLUDED).write_text(f"{stages.ASSEMBLY}: {stages.SOURCE} {header}\n")
+    roots = (
+        "/usr/include/c++/12",
+        "/usr/local/include",
+        "/usr/include/x86_64-linux-gnu",
+        "/usr/include",
+        "/opt/kit",
+    )
+    said = stages.refused(toolchain(), tmp_path, stages.INCLUDED, [Path(root) for root in roots])
+    assert ("a header of a library" in said) == is_refused, said
+
+
 def test_compiler_s_work_is_taken_as_a_plain_file(tmp_path: Path) -> None:
     made, place = tmp_path / "room" / "module.so", tmp_path / "place"
     for folder in (made.parent, place):

@@ -83,9 +83,19 @@ def listing_flags(tools: Toolchain) -> tuple[str, ...]:
     return (f"-Wa,--MD,{ASSEMBLED}",) if tools.family == "gcc" else ()
 
 
+#: Folders of headers that all packages of a machine share.
+SHARED = re.compile(r"/usr(?:/local)?/include/(?:[^/]+-linux-gnu/)?")
+#: Folders of the C library, the kernel and compilers in these, and of what <execution> reads where it is installed.
+_SYSTEM = (
+    "arpa asm asm-generic bits c++ gnu linux misc mtd net netinet netpacket protocols rpc scsi sys oneapi tbb"
+)
+SYSTEM_HEADERS = frozenset(_SYSTEM.split())
+
+
 def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Path]) -> str:
     """Return why the text of a build is refused, "" if it is not: it made a stage read a file that lies neither in the
-    build's own `folder` nor below `headers`. A list that is absent, or longer than any honest one, is refused too.
+    build's own `folder` nor below `headers`, or a library of templates that somebody installed among these. A list
+    that is absent, or longer than any honest one, is refused too.
     """
     if list_name == ASSEMBLED and not listing_flags(tools):
         return ""
@@ -99,12 +109,25 @@ def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Pa
     if not read:
         return f"{SOURCE}: the compiler does not say which files it read"
     for name in read:
-        if not os.path.realpath(os.path.join(folder, name)).startswith(known):
+        path = os.path.realpath(os.path.join(folder, name))
+        below = max((root for root in known if path.startswith(root)), key=len, default="")
+        if not below:
             return (
                 f"{SOURCE}: compiling it reads '{one_line(name, 200)}' (by #embed, .incbin or .include)\n"
                 "hint: only your own text and headers may enter the program: write the kernel in C++"
             )
+        if SHARED.fullmatch(below) and not _is_systems(path[len(below) :]):
+            return (
+                f"{SOURCE}: compiling it reads '{one_line(name, 200)}', a header of a library\n"
+                "hint: kernels get the C and C++ standard libraries and no others: write the kernel in C++"
+            )
     return ""
+
+
+def _is_systems(name: str) -> bool:
+    """Return True for a header of the C library or the kernel, by its path in a folder that packages share."""
+    first, _, rest = name.partition(os.sep)
+    return first in SYSTEM_HEADERS if rest else name.endswith(".h")
 
 
 def _listed(text: str) -> Iterator[str]:
