@@ -170,6 +170,7 @@ def class_folder(master: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "empty": {"module.cpp": INCLUDE + plain, "module.ispc": "// later\n"},
         "alone": {"module.cpp": uses},
         "leftover": {"module.cpp": plain, "module.ispc": PROGRAM},
+        "broken": {"module.cpp": "no C++;", "module.ispc": PROGRAM},
     }
     texts = {f"{name}/{file}": text for name, files in submissions.items() for file, text in files.items()}
     return write_files(tmp_path_factory.mktemp("class"), texts)
@@ -186,11 +187,16 @@ def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_
     code, said = run_class(without)
     assert code == EXIT_KIT, said
     waits = "2 cannot be judged without ispc, their points are open: uses, wrong"
-    before, _, after = said.partition("[1/6]")
-    assert waits in before and waits in after and "4 of 6 graded" in after
+    before, _, after = said.partition("[1/7]")
+    assert waits in before and waits in after and "5 of 7 graded" in after
     assert "--resume" in after.rpartition(waits)[2] and "points are open until there is ispc" in after
     for name, record in ledger.read(out).records.items():
-        verdict = {"uses": "unjudged", "wrong": "unjudged", "alone": "compile_error"}.get(name, "pass")
+        verdict = {
+            "uses": "unjudged",
+            "wrong": "unjudged",
+            "alone": "compile_error",
+            "broken": "compile_error",
+        }.get(name, "pass")
         assert set(record.verdicts.values()) == {verdict}, name
     grades = rows_of(out)
     assert set(grades) == {folder.name for folder in class_folder.iterdir()}
@@ -200,12 +206,12 @@ def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_
     assert grades["alone"]["total"] == "0" and grades["plain"]["total"] == "30"
 
     code, said = run_class(without, "--resume")
-    assert code == EXIT_KIT and waits in said.partition("of 6 graded")[0] and "[1/" not in said, said
+    assert code == EXIT_KIT and waits in said.partition("of 7 graded")[0] and "[1/" not in said, said
 
     code, said = run_class(with_ispc, "--resume")
     assert code == EXIT_PASS, said
     assert "2 are graded again (ispc is here now): uses, wrong" in said and "[2/2]" in said
-    assert "cannot be judged" not in said and "6 of 6 graded" in said
+    assert "cannot be judged" not in said and "7 of 7 graded" in said
     grades = rows_of(out)
     assert grades["uses"]["total"] == "30" and grades["uses"]["pending"] == ""
     assert (grades["wrong"]["part1"], grades["wrong"]["part1_verdict"]) == ("0", "wrong")
@@ -214,7 +220,7 @@ def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_
     assert "ispc" not in json.loads((out / "plain" / ledger.RESULT).read_text())["toolchain"]
 
     code, said = run_class(without, "--resume")
-    assert code == EXIT_PASS and "6 were finished before" in said, "what was judged stays judged"
+    assert code == EXIT_PASS and "7 were finished before" in said, "what was judged stays judged"
 
 
 def test_a_run_of_ones_own_says_what_to_install(class_folder: Path, paths: tuple[str, str]) -> None:

@@ -133,9 +133,10 @@ class Compilers:
         return True
 
     def may_lack_ispc(self, message: str) -> str:
-        """The message of a failure. Without ispc, functions of module.ispc may be what the source lacks, and nobody can
-        tell here."""
-        if not message or self.source.ispc_file is None or not self.source.ispc_file.cannot_be_compiled:
+        """Return the message of a failure. Where the source lacks a name and there is no ispc, functions of module.ispc
+        may be what it lacks: the part waits."""
+        file = self.source.ispc_file
+        if file is None or not file.cannot_be_compiled or not ispc.LACKS_A_NAME.search(message):
             return message
         self.waits_for = ispc.TOOL
         return f"{ispc.LACKING}\nWithout it the compiler says:\n{message}"

@@ -127,6 +127,12 @@ def is_empty(text: bytes) -> bool:
     return True
 
 
+#: What compilers and linkers say of a name that is declared or defined nowhere.
+LACKS_A_NAME = re.compile(
+    r"not declared|undeclared|undefined reference|undefined symbol|not a member|no member"
+)
+
+
 def must_wait(text: bytes, handed_in: IspcFile | None) -> bool:
     """Return True if a module.cpp with this text cannot be compiled here, for want of `ispc` alone.
 
