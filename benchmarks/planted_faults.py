@@ -35,8 +35,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from trials import ROOT, table
-
+ROOT = Path(__file__).resolve().parent.parent
 FAST_AIM_PERCENT = 85.0
 TIERS = {"fast": "not full", "full": "full"}
 """Tiers in the order in which they run, and the marker expression of each."""
@@ -376,6 +375,14 @@ def summary(outcomes: Sequence[Outcome], tiers: Sequence[str]) -> tuple[str, boo
     return f"{line}, all {caught} of {total}", percent >= FAST_AIM_PERCENT and caught == total
 
 
+def print_rows(rows: Iterable[Sequence[str]]) -> None:
+    """Print rows with their cells padded to the widest of each column."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help="these faults alone")
@@ -389,7 +396,7 @@ def main() -> int:
     given = parser.parse_args()
     faults = chosen_faults(parser, given.only)
     if given.list:
-        print(table([[f.name, f.file, f.changes] for f in faults], ["fault", "file", "changes"]))
+        print_rows((f.name, f.file, f.changes) for f in faults)
         return 0
     lacking = [f for f in faults if f.needs and importlib.util.find_spec(f.needs) is None]
     for fault in lacking:
@@ -428,8 +435,8 @@ def main() -> int:
         with ThreadPoolExecutor(len(copies)) as pool:
             outcomes = list(pool.map(run, faults))
     line, met = summary(outcomes, tiers)
-    rows = [[o.fault, o.caught_by, o.test, f"{o.seconds:.0f}"] for o in outcomes]
-    print(table(rows, ["fault", "caught by", "test", "seconds"]), line, sep="\n\n")
+    print_rows((o.fault, o.caught_by, f"{o.seconds:.0f} s", o.test) for o in outcomes)
+    print(f"\n{line}")
     if given.json:
         found = {"summary": line, "aims_met": met, "outcomes": [asdict(outcome) for outcome in outcomes]}
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

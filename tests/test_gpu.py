@@ -1,6 +1,6 @@
 """What only a card can show: the GPU lab's masters with their times, and files that try to deceive the clock.
 
-Left out where there is no card. `benchmarks/gpu_all.py` tells more, with figures.
+Left out where there is no card.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimi
 ioctl 16 29, socket 41 198, personality 135 92, timer_settime 223 110
 """
 #: What CUDA's driver asks for beyond ALLOWED, besides a socket of this machine's own, on which it listens: a runner on
-#: a card, and its builder, may. Found by benchmarks/gpu_locks.py; nothing lets them connect.
+#: a card, and its builder, may. Found by trial (docs/measurements.md); nothing lets them connect.
 CARD_ALLOWED = "bind 49 200, listen 50 201"
 SECCOMP = "seccomp 317 277"
 #: All that a native runner does (inside/runner.cpp): it reads and writes what it holds open, and computes. Nothing here

@@ -1,4 +1,4 @@
-"""A class of acting submissions: all is real but the evaluator of `acting_worker.py`. Two benchmarks use it, too."""
+"""A class of acting submissions: all is real but the evaluator of `acting_worker.py`."""
 
 from __future__ import annotations
 

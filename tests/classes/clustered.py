@@ -1,4 +1,4 @@
-"""Processes and timings of a class in a cluster. Shared with benchmarks/cluster_faults.py."""
+"""Processes and timings of a class in a cluster."""
 
 from __future__ import annotations
 

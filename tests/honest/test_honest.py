@@ -1,6 +1,6 @@
 """Honest kernels in the published style: right in every part, whatever their author chose, and never slow for it.
 
-How often each is in time at the full sizes is measured by benchmarks/honest_kernels.py: too long for a suite.
+How often each is in time at the full sizes is in docs/measurements.md: too long for a suite.
 """
 
 from __future__ import annotations
