@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from grader.core.arrays import Array, np
+from grader.judge.diagnosis.suspect import Suspect
 
 from .softmax import softmax
+
+
+def row(name: str, code: str, words: str, predict: Callable[[Any], Any]) -> Suspect:
+    """Return a mistake as a row of a table: its name, code, words for a student, and the output that it would give."""
+    return Suspect(code, words, predict, (name,))
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,21 @@ NaN, and these must be met as the numbers are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.deviation import Deviation
 from grader.judge.diagnosis.fitting import AGREEING, FEWEST_PARTIAL
 from grader.judge.diagnosis.suspect import Suspect
+
+
+def row(name: str, code: str, words: str, predict: Callable[[Any], Any]) -> Suspect:
+    """Return a mistake as a row of a table: its name, code, words for a student, and the output that it would give."""
+    return Suspect(code, words, predict, (name,))
+
 
 #: Elements that suspects are tried on, and the least number of rows.
 MOST_ELEMENTS, FEWEST_ROWS = 1 << 17, 4

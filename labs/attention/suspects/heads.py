@@ -7,7 +7,7 @@ from collections.abc import Callable
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene
+from ..scene import Scene, row
 from ..softmax import softmax
 
 SUSPECTS: list[Suspect] = []
@@ -129,22 +129,16 @@ def softmax_and_product_before_scores(s: Scene) -> Array:
     return out
 
 
-@suspect(
-    "summed_heads",
-    f"The scores of all heads are added up before one softmax, whose weights every head gets. {ONE_HEAD} Set each "
-    "score (or clear the workspace) for each of them.",
-)
-def scores_of_all_heads_added(s: Scene) -> Array:
-    return s.attend(_summed_scores(s))
-
-
-@suspect(
-    "summed_heads",
-    f"The scores of all heads of its batch are added up before one softmax, whose weights each of them gets. "
-    f"{ONE_HEAD} Set each score (or clear the workspace) for each of them.",
-)
-def scores_of_batch_added(s: Scene) -> Array:
-    return s.attend(_summed_scores(s, of_batch=True))
+SUSPECTS += [
+    row("scores_of_all_heads_added", "summed_heads",
+        f"The scores of all heads are added up before one softmax, whose weights every head gets. {ONE_HEAD} Set each "
+        "score (or clear the workspace) for each of them.",
+        lambda s: s.attend(_summed_scores(s))),
+    row("scores_of_batch_added", "summed_heads",
+        f"The scores of all heads of its batch are added up before one softmax, whose weights each of them gets. "
+        f"{ONE_HEAD} Set each score (or clear the workspace) for each of them.",
+        lambda s: s.attend(_summed_scores(s, of_batch=True))),
+]  # fmt: skip
 
 
 def _summed_scores(s: Scene, of_batch: bool = False) -> Array:
@@ -203,18 +197,12 @@ _register_repeated_softmax()
 # ---- a workspace of one row: weights that belong to another
 
 
-@suspect(
-    "other_rows_weights",
-    "Every row has the weights of the last row of its head: temp holds one row at a time, so scores, softmax and "
-    "product with V belong into the same pass of the loop over rows.",
-)
-def last_rows_weights(s: Scene) -> Array:
-    return np.broadcast_to(s.truth_all[:, -1:], s.truth.shape)
-
-
-@suspect(
-    "other_rows_weights",
-    "Every row has the weights of the first row of its head: are scores and softmax computed again for each row?",
-)
-def first_rows_weights(s: Scene) -> Array:
-    return np.broadcast_to(s.truth_all[:, :1], s.truth.shape)
+SUSPECTS += [
+    row("last_rows_weights", "other_rows_weights",
+        "Every row has the weights of the last row of its head: temp holds one row at a time, so scores, softmax "
+        "and product with V belong into the same pass of the loop over rows.",
+        lambda s: np.broadcast_to(s.truth_all[:, -1:], s.truth.shape)),
+    row("first_rows_weights", "other_rows_weights",
+        "Every row has the weights of the first row of its head: are scores and softmax computed again for each row?",
+        lambda s: np.broadcast_to(s.truth_all[:, :1], s.truth.shape)),
+]  # fmt: skip

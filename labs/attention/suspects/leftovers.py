@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene
+from ..scene import Scene, row
 from ..softmax import softmax
 
 SUSPECTS: list[Suspect] = []
@@ -52,25 +52,18 @@ def scores_added_to_last_weights_of_batch(s: Scene) -> Array | None:
     return np.stack(out)
 
 
-@suspect(
-    "stale_scores",
-    "Scores are added to those of the heads before. Set each score (or clear the workspace) for each (b, h).",
-)
-def scores_added_to_last_scores(s: Scene) -> Array | None:
-    return s.attend(s.scores.cumsum(0)) if s.first == 0 else None
-
-
-@suspect(
-    "stale_scores", "The score is not set back to zero for the next key: it goes on growing along the row."
-)
-def score_not_reset(s: Scene) -> Array:
-    return s.attend(s.scores.cumsum(2))
-
-
-@suspect("stale_sum", "The row sum is not set back to zero for the next row: it holds all rows before.")
-def row_sum_not_reset(s: Scene) -> Array | None:
-    every = s.all_weights
-    return None if every is None else s.weights @ s.v / every.sum(2).cumsum(1)[:, s.rows, None]
+SUSPECTS += [
+    row("scores_added_to_last_scores", "stale_scores",
+        "Scores are added to those of the heads before. Set each score (or clear the workspace) for each (b, h).",
+        lambda s: s.attend(s.scores.cumsum(0)) if s.first == 0 else None),
+    row("score_not_reset", "stale_scores",
+        "The score is not set back to zero for the next key: it goes on growing along the row.",
+        lambda s: s.attend(s.scores.cumsum(2))),
+    row("row_sum_not_reset", "stale_sum",
+        "The row sum is not set back to zero for the next row: it holds all rows before.",
+        lambda s:
+            None if s.all_weights is None else s.weights @ s.v / s.all_weights.sum(2).cumsum(1)[:, s.rows, None]),
+]  # fmt: skip
 
 
 @suspect("stale_sum", "The row sum is not set back to zero for the next row or head: it holds all before.")
@@ -97,26 +90,17 @@ def row_sum_reset_for_each_batch(s: Scene) -> Array | None:
     return s.weights @ s.v / sums[:, s.rows, None]
 
 
-@suspect(
-    "stale_value",
-    "The output's value is not set back to zero for the next channel: it holds all channels before.",
-)
-def value_not_reset(s: Scene) -> Array:
-    return s.truth.cumsum(2)
-
-
-@suspect(
-    "stale_value", "The output's value is not set back to zero for the next row: it holds all rows before."
-)
-def row_not_reset(s: Scene) -> Array:
-    return s.truth_all.cumsum(1)[:, s.rows]
-
-
-@suspect(
-    "stale_value", "The output's value is never set back to zero: it holds all channels and rows before."
-)
-def value_never_reset(s: Scene) -> Array:
-    return s.truth_all.reshape(len(s.truth_all), -1).cumsum(1).reshape(s.truth_all.shape)[:, s.rows]
+SUSPECTS += [
+    row("value_not_reset", "stale_value",
+        "The output's value is not set back to zero for the next channel: it holds all channels before.",
+        lambda s: s.truth.cumsum(2)),
+    row("row_not_reset", "stale_value",
+        "The output's value is not set back to zero for the next row: it holds all rows before.",
+        lambda s: s.truth_all.cumsum(1)[:, s.rows]),
+    row("value_never_reset", "stale_value",
+        "The output's value is never set back to zero: it holds all channels and rows before.",
+        lambda s: s.truth_all.reshape(len(s.truth_all), -1).cumsum(1).reshape(s.truth_all.shape)[:, s.rows]),
+]  # fmt: skip
 
 
 @suspect(

@@ -5,56 +5,33 @@ from __future__ import annotations
 from grader.core.arrays import Array
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene
+from ..scene import row
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)
 
 
-@suspect("wrong_axis", "The softmax is normalised over the columns of Q K^T; each of its rows must sum to 1.")
-def softmax_over_columns(s: Scene) -> Array | None:
-    every = s.all_weights
-    return None if every is None else s.weights / every.sum(1, keepdims=True) @ s.v
-
-
-@suspect("q_k_swapped", "Q and K are swapped: the scores are K Q^T, the transpose of what they should be.")
-def q_and_k_swapped(s: Scene) -> Array:
-    return s.attend(s.k[:, s.rows] @ s.q.mT)
-
-
-@suspect("wrong_operand", "K is used in the place of Q: the scores are K K^T.")
-def k_for_q(s: Scene) -> Array:
-    return s.attend(s.k[:, s.rows] @ s.k.mT)
-
-
-@suspect("wrong_operand", "Q is used in the place of K: the scores are Q Q^T.")
-def q_for_k(s: Scene) -> Array:
-    return s.attend(s.q[:, s.rows] @ s.q.mT)
-
-
-@suspect("wrong_operand", "K is used in the place of V.")
-def k_for_v(s: Scene) -> Array:
-    return s.attend(s.scores, s.k)
-
-
-@suspect("wrong_operand", "Q is used in the place of V.")
-def q_for_v(s: Scene) -> Array:
-    return s.attend(s.scores, s.q)
-
-
-@suspect("wrong_operand", "The output is a copy of V: each row attends to its own key alone.")
-def copies_v(s: Scene) -> Array:
-    return s.v[:, s.rows]
-
-
-@suspect("scores_returned", "The output holds softmax(Q K^T): the product with V is missing.")
-def probabilities_returned(s: Scene) -> Array | None:
-    return s.probabilities[:, :, : s.d] if s.keys >= s.d else None
-
-
-@suspect("scores_returned", "The output holds Q K^T: softmax and the product with V are missing.")
-def scores_returned(s: Scene) -> Array | None:
-    return s.scores[:, :, : s.d] if s.keys >= s.d else None
+SUSPECTS += [
+    row("softmax_over_columns", "wrong_axis",
+        "The softmax is normalised over the columns of Q K^T; each of its rows must sum to 1.",
+        lambda s: None if s.all_weights is None else s.weights / s.all_weights.sum(1, keepdims=True) @ s.v),
+    row("q_and_k_swapped", "q_k_swapped",
+        "Q and K are swapped: the scores are K Q^T, the transpose of what they should be.",
+        lambda s: s.attend(s.k[:, s.rows] @ s.q.mT)),
+    row("k_for_q", "wrong_operand", "K is used in the place of Q: the scores are K K^T.",
+        lambda s: s.attend(s.k[:, s.rows] @ s.k.mT)),
+    row("q_for_k", "wrong_operand", "Q is used in the place of K: the scores are Q Q^T.",
+        lambda s: s.attend(s.q[:, s.rows] @ s.q.mT)),
+    row("k_for_v", "wrong_operand", "K is used in the place of V.", lambda s: s.attend(s.scores, s.k)),
+    row("q_for_v", "wrong_operand", "Q is used in the place of V.", lambda s: s.attend(s.scores, s.q)),
+    row("copies_v", "wrong_operand", "The output is a copy of V: each row attends to its own key alone.",
+        lambda s: s.v[:, s.rows]),
+    row("probabilities_returned", "scores_returned",
+        "The output holds softmax(Q K^T): the product with V is missing.",
+        lambda s: s.probabilities[:, :, : s.d] if s.keys >= s.d else None),
+    row("scores_returned", "scores_returned", "The output holds Q K^T: softmax and the product with V are missing.",
+        lambda s: s.scores[:, :, : s.d] if s.keys >= s.d else None),
+]  # fmt: skip
 
 
 def _other_layout(matrix: Array) -> Array:
@@ -62,35 +39,21 @@ def _other_layout(matrix: Array) -> Array:
     return matrix.reshape(matrix.shape[0], matrix.shape[2], matrix.shape[1]).mT
 
 
-@suspect(
-    "k_transposed", "K is read as if it were stored transposed, (d, N): element (j, k) lies at j * d + k."
-)
-def k_read_transposed(s: Scene) -> Array:
-    return s.attend(s.q[:, s.rows] @ _other_layout(s.k).mT)
-
-
-@suspect(
-    "v_transposed", "V is read as if it were stored transposed, (d, N): element (j, k) lies at j * d + k."
-)
-def v_read_transposed(s: Scene) -> Array:
-    return s.attend(s.scores, _other_layout(s.v))
-
-
-@suspect(
-    "q_transposed", "Q is read as if it were stored transposed, (d, N): element (i, k) lies at i * d + k."
-)
-def q_read_transposed(s: Scene) -> Array:
-    return s.attend(_other_layout(s.q)[:, s.rows] @ s.k.mT)
-
-
-@suspect(
-    "scores_transposed", "The product with V reads the weights transposed: (j, i) in the place of (i, j)."
-)
-def weights_read_transposed(s: Scene) -> Array | None:
-    every = s.all_weights
-    return None if every is None else (every / every.sum(2, keepdims=True)).mT[:, s.rows] @ s.v
-
-
-@suspect("v_reversed", "The values are taken in reverse order: key j gets the value of key N - 1 - j.")
-def v_reversed(s: Scene) -> Array:
-    return s.attend(s.scores, s.v[:, ::-1])
+SUSPECTS += [
+    row("k_read_transposed", "k_transposed",
+        "K is read as if it were stored transposed, (d, N): element (j, k) lies at j * d + k.",
+        lambda s: s.attend(s.q[:, s.rows] @ _other_layout(s.k).mT)),
+    row("v_read_transposed", "v_transposed",
+        "V is read as if it were stored transposed, (d, N): element (j, k) lies at j * d + k.",
+        lambda s: s.attend(s.scores, _other_layout(s.v))),
+    row("q_read_transposed", "q_transposed",
+        "Q is read as if it were stored transposed, (d, N): element (i, k) lies at i * d + k.",
+        lambda s: s.attend(_other_layout(s.q)[:, s.rows] @ s.k.mT)),
+    row("weights_read_transposed", "scores_transposed",
+        "The product with V reads the weights transposed: (j, i) in the place of (i, j).",
+        lambda s:
+            None if s.all_weights is None else
+            (s.all_weights / s.all_weights.sum(2, keepdims=True)).mT[:, s.rows] @ s.v),
+    row("v_reversed", "v_reversed", "The values are taken in reverse order: key j gets the value of key N - 1 - j.",
+        lambda s: s.attend(s.scores, s.v[:, ::-1])),
+]  # fmt: skip

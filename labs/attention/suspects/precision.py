@@ -5,7 +5,7 @@ from __future__ import annotations
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene
+from ..scene import Scene, row
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)
@@ -63,9 +63,8 @@ def inputs_cut_to_float16(s: Scene) -> Array:
     return s.attend(q[:, s.rows] @ k.mT, v)
 
 
-@suspect(
-    "low_precision",
-    "The scores or weights are stored as whole numbers somewhere: an int in the place of a float?",
-)
-def whole_scores(s: Scene) -> Array:
-    return s.attend(np.trunc(s.scores))
+SUSPECTS += [
+    row("whole_scores", "low_precision",
+        "The scores or weights are stored as whole numbers somewhere: an int in the place of a float?",
+        lambda s: s.attend(np.trunc(s.scores))),
+]  # fmt: skip

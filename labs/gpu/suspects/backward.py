@@ -10,7 +10,7 @@ from grader.judge.diagnosis.suspect import Suspect, registering
 
 from .. import arithmetic
 from .forward import turned_diagonal
-from .scene import LOG2_E, TILES, Heads, last_tile
+from .scene import LOG2_E, TILES, Heads, last_tile, row
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
@@ -24,20 +24,14 @@ def _only(found: Outputs, *names: str) -> Outputs:
 # ---- scale
 
 
-@mistake(
-    "scale_missing",
-    "dQ is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
-)
-def query_scale_missing(h: Heads) -> Outputs:
-    return {"dQ": h.ds @ h.k}
-
-
-@mistake(
-    "scale_missing",
-    "dK is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
-)
-def key_scale_missing(h: Heads) -> Outputs:
-    return {"dK": h.ds.swapaxes(1, 2) @ h.q}
+MISTAKES += [
+    row("query_scale_missing", "scale_missing",
+        "dQ is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
+        lambda h: {"dQ": h.ds @ h.k}),
+    row("key_scale_missing", "scale_missing",
+        "dK is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
+        lambda h: {"dK": h.ds.swapaxes(1, 2) @ h.q}),
+]  # fmt: skip
 
 
 def _both_by(factor: Callable[[Heads], float]) -> Callable[[Heads], Outputs]:
@@ -85,42 +79,23 @@ def _of_weights(p: Array, h: Heads) -> Outputs:
     return h.gradients(p, p * (h.dp - h.delta))
 
 
-@mistake("weights_not_normalised", "P is exp(s) and not exp(s - L): take the saved log-sum-exp off.")
-def without_sum(h: Heads) -> Outputs:
-    return _of_weights(np.exp(h.s), h)
-
-
-@mistake(
-    "weights_not_normalised",
-    "P is exp(s - maximum): it has to be exp(s - L), which is divided by the row's sum.",
-)
-def with_maximum(h: Heads) -> Outputs:
-    return _of_weights(h.weights, h)
-
-
-@mistake("base_mixed", "P is exp2() of natural scores and L: multiply both by log2(e), or take exp().")
-def base_two(h: Heads) -> Outputs:
-    return _of_weights(np.exp2(h.s - _sums(h)), h)
-
-
-@mistake(
-    "base_mixed", "P is exp2() of scores in units of log2, but L is natural: multiply it by log2(e), too."
-)
-def natural_sum(h: Heads) -> Outputs:
-    return _of_weights(np.exp2(h.s * LOG2_E - _sums(h)), h)
-
-
-@mistake(
-    "base_mixed",
-    "P is exp2() of natural scores, but L is in units of log2: multiply the scores by log2(e), too.",
-)
-def natural_scores(h: Heads) -> Outputs:
-    return _of_weights(np.exp2(h.s - _sums(h) * LOG2_E), h)
-
-
-@mistake("score_scale_missing", "P is made of scores that are not multiplied by 1/sqrt(d).")
-def unscaled_scores(h: Heads) -> Outputs:
-    return _of_weights(np.exp(np.where(h.seen[None], h.plain, -np.inf) - _sums(h)), h)
+MISTAKES += [
+    row("without_sum", "weights_not_normalised", "P is exp(s) and not exp(s - L): take the saved log-sum-exp off.",
+        lambda h: _of_weights(np.exp(h.s), h)),
+    row("with_maximum", "weights_not_normalised",
+        "P is exp(s - maximum): it has to be exp(s - L), which is divided by the row's sum.",
+        lambda h: _of_weights(h.weights, h)),
+    row("base_two", "base_mixed", "P is exp2() of natural scores and L: multiply both by log2(e), or take exp().",
+        lambda h: _of_weights(np.exp2(h.s - _sums(h)), h)),
+    row("natural_sum", "base_mixed",
+        "P is exp2() of scores in units of log2, but L is natural: multiply it by log2(e), too.",
+        lambda h: _of_weights(np.exp2(h.s * LOG2_E - _sums(h)), h)),
+    row("natural_scores", "base_mixed",
+        "P is exp2() of natural scores, but L is in units of log2: multiply the scores by log2(e), too.",
+        lambda h: _of_weights(np.exp2(h.s - _sums(h) * LOG2_E), h)),
+    row("unscaled_scores", "score_scale_missing", "P is made of scores that are not multiplied by 1/sqrt(d).",
+        lambda h: _of_weights(np.exp(np.where(h.seen[None], h.plain, -np.inf) - _sums(h)), h)),
+]  # fmt: skip
 
 
 def _sums(h: Heads) -> Array:
@@ -192,28 +167,24 @@ MISTAKES += [
 ]
 
 
-@mistake("delta_outside", "D is taken off after P was multiplied: dS = P * (dP - D), and not P * dP - D.")
-def delta_outside(h: Heads) -> Outputs:
-    ds = np.where(h.seen[None], h.p * h.dp - h.delta, 0.0)
-    return _only(h.gradients(ds=ds), "dQ", "dK")
-
-
-@mistake("weights_missing", "dS is dP - D: it has to be multiplied by P.")
-def no_weights(h: Heads) -> Outputs:
-    return _only(h.gradients(ds=np.where(h.seen[None], h.dp - h.delta, 0.0)), "dQ", "dK")
+MISTAKES += [
+    row("delta_outside", "delta_outside",
+        "D is taken off after P was multiplied: dS = P * (dP - D), and not P * dP - D.",
+        lambda h: _only(h.gradients(ds=np.where(h.seen[None], h.p * h.dp - h.delta, 0.0)), "dQ", "dK")),
+    row("no_weights", "weights_missing", "dS is dP - D: it has to be multiplied by P.",
+        lambda h: _only(h.gradients(ds=np.where(h.seen[None], h.dp - h.delta, 0.0)), "dQ", "dK")),
+]  # fmt: skip
 
 
 # ---- which matrix, which way round
 
 
-@mistake("not_transposed", "dV is P dO: it has to be P^T dO, a sum over queries.")
-def dv_not_transposed(h: Heads) -> Outputs | None:
-    return {"dV": h.p @ _do(h)} if h.queries == h.keys else None
-
-
-@mistake("not_transposed", "dK is dS q: it has to be dS^T q, a sum over queries.")
-def dk_not_transposed(h: Heads) -> Outputs | None:
-    return {"dK": h.ds @ h.q * h.d**-0.5} if h.queries == h.keys else None
+MISTAKES += [
+    row("dv_not_transposed", "not_transposed", "dV is P dO: it has to be P^T dO, a sum over queries.",
+        lambda h: {"dV": h.p @ _do(h)} if h.queries == h.keys else None),
+    row("dk_not_transposed", "not_transposed", "dK is dS q: it has to be dS^T q, a sum over queries.",
+        lambda h: {"dK": h.ds @ h.q * h.d**-0.5} if h.queries == h.keys else None),
+]  # fmt: skip
 
 
 def _tiles_not_transposed(tile: int, name: str) -> Callable[[Heads], Outputs | None]:
@@ -250,39 +221,22 @@ MISTAKES += [
 ]
 
 
-@mistake("not_transposed", "dQ is dS^T k: it has to be dS k, a sum over keys.")
-def dq_transposed(h: Heads) -> Outputs | None:
-    return {"dQ": h.ds.swapaxes(1, 2) @ h.k * h.d**-0.5} if h.queries == h.keys else None
-
-
-@mistake("operand_exchanged", "dP is dO k^T: it has to be dO v^T.")
-def dp_of_keys(h: Heads) -> Outputs:
-    return _only(h.gradients(ds=h.p * (_do(h) @ h.k.swapaxes(1, 2) - h.delta)), "dQ", "dK")
-
-
-@mistake("operand_exchanged", "dV is made of dS: it has to be P^T dO.")
-def dv_of_ds(h: Heads) -> Outputs:
-    return {"dV": h.ds.swapaxes(1, 2) @ _do(h)}
-
-
-@mistake("operand_exchanged", "dK is made of P: it has to be dS^T q.")
-def dk_of_weights(h: Heads) -> Outputs:
-    return {"dK": h.p.swapaxes(1, 2) @ h.q * h.d**-0.5}
-
-
-@mistake("operand_exchanged", "dQ is made of P: it has to be dS k.")
-def dq_of_weights(h: Heads) -> Outputs:
-    return {"dQ": h.p @ h.k * h.d**-0.5}
-
-
-@mistake("operand_exchanged", "dV is P^T O: it has to be P^T dO.")
-def dv_of_output(h: Heads) -> Outputs:
-    return {"dV": h.p.swapaxes(1, 2) @ _o(h)}
-
-
-@mistake("operand_exchanged", "dQ is dS v: it has to be dS k.")
-def dq_of_values(h: Heads) -> Outputs:
-    return {"dQ": h.ds @ h.v * h.d**-0.5}
+MISTAKES += [
+    row("dq_transposed", "not_transposed", "dQ is dS^T k: it has to be dS k, a sum over keys.",
+        lambda h: {"dQ": h.ds.swapaxes(1, 2) @ h.k * h.d**-0.5} if h.queries == h.keys else None),
+    row("dp_of_keys", "operand_exchanged", "dP is dO k^T: it has to be dO v^T.",
+        lambda h: _only(h.gradients(ds=h.p * (_do(h) @ h.k.swapaxes(1, 2) - h.delta)), "dQ", "dK")),
+    row("dv_of_ds", "operand_exchanged", "dV is made of dS: it has to be P^T dO.",
+        lambda h: {"dV": h.ds.swapaxes(1, 2) @ _do(h)}),
+    row("dk_of_weights", "operand_exchanged", "dK is made of P: it has to be dS^T q.",
+        lambda h: {"dK": h.p.swapaxes(1, 2) @ h.q * h.d**-0.5}),
+    row("dq_of_weights", "operand_exchanged", "dQ is made of P: it has to be dS k.",
+        lambda h: {"dQ": h.p @ h.k * h.d**-0.5}),
+    row("dv_of_output", "operand_exchanged", "dV is P^T O: it has to be P^T dO.",
+        lambda h: {"dV": h.p.swapaxes(1, 2) @ _o(h)}),
+    row("dq_of_values", "operand_exchanged", "dQ is dS v: it has to be dS k.",
+        lambda h: {"dQ": h.ds @ h.v * h.d**-0.5}),
+]  # fmt: skip
 
 
 @mistake("outputs_exchanged", "dK and dV stand in each other's place.")
@@ -300,16 +254,13 @@ def _masked_by(h: Heads, seen: Array) -> Outputs:
     return _of_weights(p, h)
 
 
-@mistake(
-    "mask_missing", "The backward pass lacks the causal mask: P has to be 0 where a query does not see a key."
-)
-def no_mask(h: Heads) -> Outputs | None:
-    return _masked_by(h, np.ones_like(h.seen)) if h.causal else None
-
-
-@mistake("mask_reversed", "The backward pass has its causal mask on the wrong side of the diagonal.")
-def reversed_mask(h: Heads) -> Outputs | None:
-    return _masked_by(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None
+MISTAKES += [
+    row("no_mask", "mask_missing",
+        "The backward pass lacks the causal mask: P has to be 0 where a query does not see a key.",
+        lambda h: _masked_by(h, np.ones_like(h.seen)) if h.causal else None),
+    row("reversed_mask", "mask_reversed", "The backward pass has its causal mask on the wrong side of the diagonal.",
+        lambda h: _masked_by(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None),
+]  # fmt: skip
 
 
 def _turned_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
@@ -344,22 +295,15 @@ def _differentiated(h: Heads, seen: Array) -> Outputs:
     return h.gradients(p, p * (h.dp - delta))
 
 
-@mistake(
-    "mask_reversed",
-    "The causal mask is on the wrong side of the diagonal in both passes: query i has to see the keys up to i.",
-)
-def reversed_in_both(h: Heads) -> Outputs | None:
-    return _differentiated(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None
-
-
-@mistake("mask_missing", "Both passes lack the causal mask: every query sees every key.")
-def missing_in_both(h: Heads) -> Outputs | None:
-    return _differentiated(h, np.ones_like(h.seen)) if h.causal else None
-
-
-@mistake("mask_strict", "Both passes leave out the diagonal: keys j <= i are seen, not j < i.")
-def strict_in_both(h: Heads) -> Outputs | None:
-    return _differentiated(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None
+MISTAKES += [
+    row("reversed_in_both", "mask_reversed",
+        "The causal mask is on the wrong side of the diagonal in both passes: query i has to see the keys up to i.",
+        lambda h: _differentiated(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None),
+    row("missing_in_both", "mask_missing", "Both passes lack the causal mask: every query sees every key.",
+        lambda h: _differentiated(h, np.ones_like(h.seen)) if h.causal else None),
+    row("strict_in_both", "mask_strict", "Both passes leave out the diagonal: keys j <= i are seen, not j < i.",
+        lambda h: _differentiated(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None),
+]  # fmt: skip
 
 
 @mistake("scale_missing", "Both passes lack the factor 1/sqrt(d) of the scores.")
@@ -455,16 +399,10 @@ MISTAKES += [
 ]
 
 
-@mistake(
-    "first_head",
-    "Every head holds the gradients of the first one: add the head's own stride to the pointers.",
-)
-def first_head(h: Heads) -> Outputs | None:
-    if len(h.q) < 2:
-        return None
-    return {name: np.repeat(t[:1], len(h.q), 0) for name, t in h.gradients().items()}
-
-
-@mistake("negated", "The sign is wrong.")
-def negated(h: Heads) -> Outputs:
-    return {name: -t for name, t in h.gradients().items()}
+MISTAKES += [
+    row("first_head", "first_head",
+        "Every head holds the gradients of the first one: add the head's own stride to the pointers.",
+        lambda h:
+            None if len(h.q) < 2 else {name: np.repeat(t[:1], len(h.q), 0) for name, t in h.gradients().items()}),
+    row("negated", "negated", "The sign is wrong.", lambda h: {name: -t for name, t in h.gradients().items()}),
+]  # fmt: skip

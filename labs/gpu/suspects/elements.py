@@ -11,6 +11,7 @@ from grader.judge.diagnosis.relations import ROUNDING, Found
 from grader.judge.diagnosis.suspect import Suspect, registering
 
 from ..arithmetic import CUBIC, ROOT, softmax
+from .scene import row
 
 GELU: list[Suspect] = []
 SOFTMAX: list[Suspect] = []
@@ -28,60 +29,28 @@ def _inner(x: Array) -> Array:
     return np.asarray(ROOT * (x + CUBIC * x**3))
 
 
-@of_gelu("gelu_half_missing", "Each value is twice what it should be: the factor 1/2 is missing.")
-def half_missing(s: Situation) -> Array:
-    return s.expected * 2
-
-
-@of_gelu("gelu_factor_x_missing", "This is (1 + tanh(...)) / 2 alone: it is not multiplied by x.")
-def factor_missing(s: Situation) -> Array:
-    return _sigmoid(2 * _inner(s.inputs["x"]))
-
-
-@of_gelu("gelu_one_missing", "This is x tanh(...) / 2: the 1 in (1 + tanh(...)) is missing.")
-def one_missing(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return x * np.tanh(_inner(x)) / 2
-
-
-@of_gelu("gelu_cubic_missing", "The cubic term 0.044715 x^3 is missing.")
-def cubic_missing(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return x * _sigmoid(2 * ROOT * x)
-
-
-@of_gelu("gelu_square", "The term is 0.044715 x^2: it has to be x^3.")
-def square(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return x * _sigmoid(2 * ROOT * (x + CUBIC * x * x))
-
-
-@of_gelu("gelu_root_missing", "The factor sqrt(2/pi) is missing in the argument of tanh.")
-def root_missing(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return x * _sigmoid(2 * (x + CUBIC * x**3))
-
-
-@of_gelu("gelu_root_outside", "sqrt(2/pi) multiplies x alone: it has to multiply x + 0.044715 x^3.")
-def root_of_x_alone(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return x * _sigmoid(2 * (ROOT * x + CUBIC * x**3))
-
-
-@of_gelu(
-    "gelu_two_missing", "tanh(u) is not 2 sigmoid(u) - 1: it is 2 sigmoid(2 u) - 1. A factor 2 is missing."
-)
-def two_missing(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return x * _sigmoid(_inner(x))
-
-
-@of_gelu(
-    "gelu_sigmoid", "This is x sigmoid(1.702 x), another approximation: what is asked for is the tanh form."
-)
-def sigmoid_form(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return x * _sigmoid(1.702 * x)
+GELU += [
+    row("half_missing", "gelu_half_missing", "Each value is twice what it should be: the factor 1/2 is missing.",
+        lambda s: s.expected * 2),
+    row("factor_missing", "gelu_factor_x_missing", "This is (1 + tanh(...)) / 2 alone: it is not multiplied by x.",
+        lambda s: _sigmoid(2 * _inner(s.inputs["x"]))),
+    row("one_missing", "gelu_one_missing", "This is x tanh(...) / 2: the 1 in (1 + tanh(...)) is missing.",
+        lambda s: s.inputs["x"] * np.tanh(_inner(s.inputs["x"])) / 2),
+    row("cubic_missing", "gelu_cubic_missing", "The cubic term 0.044715 x^3 is missing.",
+        lambda s: s.inputs["x"] * _sigmoid(2 * ROOT * s.inputs["x"])),
+    row("square", "gelu_square", "The term is 0.044715 x^2: it has to be x^3.",
+        lambda s: s.inputs["x"] * _sigmoid(2 * ROOT * (s.inputs["x"] + CUBIC * s.inputs["x"] * s.inputs["x"]))),
+    row("root_missing", "gelu_root_missing", "The factor sqrt(2/pi) is missing in the argument of tanh.",
+        lambda s: s.inputs["x"] * _sigmoid(2 * (s.inputs["x"] + CUBIC * s.inputs["x"]**3))),
+    row("root_of_x_alone", "gelu_root_outside", "sqrt(2/pi) multiplies x alone: it has to multiply x + 0.044715 x^3.",
+        lambda s: s.inputs["x"] * _sigmoid(2 * (ROOT * s.inputs["x"] + CUBIC * s.inputs["x"]**3))),
+    row("two_missing", "gelu_two_missing",
+        "tanh(u) is not 2 sigmoid(u) - 1: it is 2 sigmoid(2 u) - 1. A factor 2 is missing.",
+        lambda s: s.inputs["x"] * _sigmoid(_inner(s.inputs["x"]))),
+    row("sigmoid_form", "gelu_sigmoid",
+        "This is x sigmoid(1.702 x), another approximation: what is asked for is the tanh form.",
+        lambda s: s.inputs["x"] * _sigmoid(1.702 * s.inputs["x"])),
+]  # fmt: skip
 
 
 @of_gelu(
@@ -95,29 +64,16 @@ def exact_form(s: Situation) -> Array:
     return x * (1 + np.vectorize(erf)(x / 2**0.5)) / 2
 
 
-@of_gelu("gelu_base", "exp2() stands where exp() has to: 2^x = exp(x log(2)).")
-def base_two(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return x / (1 + np.exp2(-2 * _inner(x)))
-
-
-@of_gelu("gelu_sign", "The sign of the exponent is wrong: this is x sigmoid(-2 u).")
-def wrong_sign(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return x * _sigmoid(-2 * _inner(x))
-
-
-@of_gelu("gelu_relu", "This is ReLU: max(x, 0).")
-def relu(s: Situation) -> Array:
-    return np.maximum(s.inputs["x"], 0)
-
-
-@of_gelu(
-    "operand_not_contiguous",
-    "x is read as if its rows lay behind each other in memory: use the strides that it has.",
-)
-def gelu_by_columns(s: Situation) -> Array:
-    return by_columns(s.expected)
+GELU += [
+    row("base_two", "gelu_base", "exp2() stands where exp() has to: 2^x = exp(x log(2)).",
+        lambda s: s.inputs["x"] / (1 + np.exp2(-2 * _inner(s.inputs["x"])))),
+    row("wrong_sign", "gelu_sign", "The sign of the exponent is wrong: this is x sigmoid(-2 u).",
+        lambda s: s.inputs["x"] * _sigmoid(-2 * _inner(s.inputs["x"]))),
+    row("relu", "gelu_relu", "This is ReLU: max(x, 0).", lambda s: np.maximum(s.inputs["x"], 0)),
+    row("gelu_by_columns", "operand_not_contiguous",
+        "x is read as if its rows lay behind each other in memory: use the strides that it has.",
+        lambda s: by_columns(s.expected)),
+]  # fmt: skip
 
 
 def by_columns(t: Array) -> Array:
@@ -128,12 +84,11 @@ def by_columns(t: Array) -> Array:
 # ---- softmax
 
 
-@of_softmax(
-    "operand_not_contiguous",
-    "x is read as if its rows lay behind each other in memory: use the strides that it has.",
-)
-def softmax_by_columns(s: Situation) -> Array:
-    return softmax(by_columns(s.inputs["x"]))
+SOFTMAX += [
+    row("softmax_by_columns", "operand_not_contiguous",
+        "x is read as if its rows lay behind each other in memory: use the strides that it has.",
+        lambda s: softmax(by_columns(s.inputs["x"]))),
+]  # fmt: skip
 
 
 @of_softmax(
@@ -144,48 +99,25 @@ def no_maximum(s: Situation) -> Array:
     return np.asarray(weights / weights.sum(1, keepdims=True))
 
 
-@of_softmax("not_normalised", "The rows are not divided by their sums: this is exp(x - maximum).")
-def not_divided(s: Situation) -> Array:
-    x = s.inputs["x"]
-    return np.exp(x - x.max(1, keepdims=True))
-
-
-@of_softmax("wrong_axis", "Each column sums to 1: the sum goes over rows in the place of columns.")
-def over_rows(s: Situation) -> Array:
-    return softmax(s.inputs["x"], 0)
-
-
-@of_softmax("wrong_base", "These are powers of 2: exp2(x) needs x log2(e).")
-def base_two(s: Situation) -> Array:  # noqa: F811
-    return softmax(s.inputs["x"] * np.log(2))
-
-
-@of_softmax("wrong_base", "x is multiplied by log2(e) and then exp(), not exp2(), is taken of it.")
-def scaled_and_exp(s: Situation) -> Array:
-    return softmax(s.inputs["x"] / np.log(2))
-
-
-@of_softmax("log_softmax", "This is the logarithm of the softmax.")
-def log_of_it(s: Situation) -> Array:
-    return np.asarray(np.log(s.expected))
-
-
-@of_softmax("wrong_sign", "The signs are wrong: this is the softmax of -x.")
-def negative(s: Situation) -> Array:
-    return softmax(-s.inputs["x"])
-
-
-@of_softmax("divided_by_largest", "The rows are divided by their largest number, and not by their sum.")
-def by_largest(s: Situation) -> Array:
-    return s.expected / s.expected.max(1, keepdims=True)
-
-
-@of_softmax(
-    "neighbours_row",
-    "Each row holds the softmax of another one: look at the number of the program and the strides.",
-)
-def row_of_another(s: Situation) -> Array | None:
-    return np.roll(s.expected, 1, 0) if len(s.expected) > 2 else None
+SOFTMAX += [
+    row("not_divided", "not_normalised", "The rows are not divided by their sums: this is exp(x - maximum).",
+        lambda s: np.exp(s.inputs["x"] - s.inputs["x"].max(1, keepdims=True))),
+    row("over_rows", "wrong_axis", "Each column sums to 1: the sum goes over rows in the place of columns.",
+        lambda s: softmax(s.inputs["x"], 0)),
+    row("base_two", "wrong_base", "These are powers of 2: exp2(x) needs x log2(e).",
+        lambda s: softmax(s.inputs["x"] * np.log(2))),
+    row("scaled_and_exp", "wrong_base", "x is multiplied by log2(e) and then exp(), not exp2(), is taken of it.",
+        lambda s: softmax(s.inputs["x"] / np.log(2))),
+    row("log_of_it", "log_softmax", "This is the logarithm of the softmax.",
+        lambda s: np.asarray(np.log(s.expected))),
+    row("negative", "wrong_sign", "The signs are wrong: this is the softmax of -x.",
+        lambda s: softmax(-s.inputs["x"])),
+    row("by_largest", "divided_by_largest", "The rows are divided by their largest number, and not by their sum.",
+        lambda s: s.expected / s.expected.max(1, keepdims=True)),
+    row("row_of_another", "neighbours_row",
+        "Each row holds the softmax of another one: look at the number of the program and the strides.",
+        lambda s: np.roll(s.expected, 1, 0) if len(s.expected) > 2 else None),
+]  # fmt: skip
 
 
 def _in_blocks(block: int, say: str) -> Callable[[Situation], Array | None]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from .scene import LOG2_E, TILES, Heads, last_tile, padding, running_maxima, softmax_of
+from .scene import LOG2_E, TILES, Heads, last_tile, padding, row, running_maxima, softmax_of
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
@@ -22,51 +22,28 @@ def _hidden(h: Heads, seen: Array) -> Outputs:
 # ---- the mask
 
 
-@mistake("mask_missing", "Every query sees every key: the causal mask is missing.")
-def no_mask(h: Heads) -> Outputs | None:
-    return softmax_of(h.scaled, h.v) if h.causal else None
-
-
-@mistake(
-    "mask_reversed",
-    "The causal mask is on the wrong side of the diagonal: query i sees the keys from i on, and has to see "
-    "those up to i.",
-)
-def reversed_mask(h: Heads) -> Outputs | None:
-    return _hidden(h, h.seen.T if h.queries == h.keys else ~h.seen) if h.causal else None
-
-
-@mistake(
-    "mask_reversed",
-    "The causal mask is turned round: query i sees the keys beyond i, and has to see those up to i.",
-)
-def complement(h: Heads) -> Outputs | None:
-    return _hidden(h, ~h.seen) if h.causal else None
-
-
-@mistake("mask_strict", "Query i does not see its own key: the mask has to keep keys j <= i, not j < i.")
-def strict(h: Heads) -> Outputs | None:
-    return _hidden(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None
-
-
-@mistake("mask_strict", "Query i also sees the key after its own: the mask has to keep keys j <= i.")
-def one_more(h: Heads) -> Outputs | None:
-    return _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + 1) if h.causal else None
-
-
-@mistake(
-    "mask_from_end",
-    "The mask is aligned with the last key: query i has to see the keys 0 ... i, however many there are.",
-)
-def from_the_end(h: Heads) -> Outputs | None:
-    if not h.causal or h.queries == h.keys:
-        return None
-    return _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + h.keys - h.queries)
-
-
-@mistake("mask_as_zero", "Masked scores are 0, and count exp(0): they have to be -inf.")
-def masked_as_zero(h: Heads) -> Outputs | None:
-    return softmax_of(np.where(h.seen[None], h.scaled, 0.0), h.v) if h.causal else None
+MISTAKES += [
+    row("no_mask", "mask_missing", "Every query sees every key: the causal mask is missing.",
+        lambda h: softmax_of(h.scaled, h.v) if h.causal else None),
+    row("reversed_mask", "mask_reversed",
+        "The causal mask is on the wrong side of the diagonal: query i sees the keys from i on, and has to see "
+        "those up to i.",
+        lambda h: _hidden(h, h.seen.T if h.queries == h.keys else ~h.seen) if h.causal else None),
+    row("complement", "mask_reversed",
+        "The causal mask is turned round: query i sees the keys beyond i, and has to see those up to i.",
+        lambda h: _hidden(h, ~h.seen) if h.causal else None),
+    row("strict", "mask_strict", "Query i does not see its own key: the mask has to keep keys j <= i, not j < i.",
+        lambda h: _hidden(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None),
+    row("one_more", "mask_strict", "Query i also sees the key after its own: the mask has to keep keys j <= i.",
+        lambda h: _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + 1) if h.causal else None),
+    row("from_the_end", "mask_from_end",
+        "The mask is aligned with the last key: query i has to see the keys 0 ... i, however many there are.",
+        lambda h:
+            None if not h.causal or h.queries == h.keys else
+            _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + h.keys - h.queries)),
+    row("masked_as_zero", "mask_as_zero", "Masked scores are 0, and count exp(0): they have to be -inf.",
+        lambda h: softmax_of(np.where(h.seen[None], h.scaled, 0.0), h.v) if h.causal else None),
+]  # fmt: skip
 
 
 @mistake(
@@ -81,11 +58,10 @@ def masked_late(h: Heads) -> Outputs | None:
     return {"O": weights @ h.v, "L": whole["L"]}
 
 
-@mistake("mask_always", "The causal mask is applied though it was not asked for.")
-def mask_not_asked(h: Heads) -> Outputs | None:
-    if h.causal:
-        return None
-    return softmax_of(replace(h, causal=True).s, h.v)
+MISTAKES += [
+    row("mask_not_asked", "mask_always", "The causal mask is applied though it was not asked for.",
+        lambda h: None if h.causal else softmax_of(replace(h, causal=True).s, h.v)),
+]  # fmt: skip
 
 
 def _diagonal_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
@@ -245,21 +221,15 @@ MISTAKES += [
 ]
 
 
-@mistake("not_normalised", "The rows of O are not divided by the sums of their weights.")
-def not_divided(h: Heads) -> Outputs:
-    return {"O": h.weights @ h.v, "L": h.right[1]}
-
-
-@mistake(
-    "divided_by_keys", "The rows of O are divided by the number of keys, and not by the sum of their weights."
-)
-def by_count(h: Heads) -> Outputs:
-    return {"O": h.weights @ h.v / h.keys, "L": h.right[1]}
-
-
-@mistake("divided_twice", "The rows of O are divided by the sums of their weights twice.")
-def twice(h: Heads) -> Outputs:
-    return {"O": h.right[0] / h.total, "L": h.right[1]}
+MISTAKES += [
+    row("not_divided", "not_normalised", "The rows of O are not divided by the sums of their weights.",
+        lambda h: {"O": h.weights @ h.v, "L": h.right[1]}),
+    row("by_count", "divided_by_keys",
+        "The rows of O are divided by the number of keys, and not by the sum of their weights.",
+        lambda h: {"O": h.weights @ h.v / h.keys, "L": h.right[1]}),
+    row("twice", "divided_twice", "The rows of O are divided by the sums of their weights twice.",
+        lambda h: {"O": h.right[0] / h.total, "L": h.right[1]}),
+]  # fmt: skip
 
 
 @mistake("no_maximum", "The maximum is not taken off: exp(s) overflows above 88.7, and is 0 below -104.")
@@ -347,69 +317,41 @@ MISTAKES += [
 ]
 
 
-@mistake(
-    "sum_base",
-    "L is a logarithm to base 2: divide it by log2(e), or take log() and the maximum of the natural scores.",
-)
-def base_two_sum(h: Heads) -> Outputs:
-    return {"O": h.right[0], "L": h.right[1] * LOG2_E}
-
-
-@mistake("sum_base", "L adds a maximum in units of log2 to a natural logarithm: both need one base.")
-def mixed_sum(h: Heads) -> Outputs:
-    return {"O": h.right[0], "L": (h.most * LOG2_E + np.log(h.total))[..., 0]}
-
-
-@mistake("sum_base", "L adds a logarithm to base 2 to a natural maximum: both need one base.")
-def mixed_logarithm(h: Heads) -> Outputs:
-    return {"O": h.right[0], "L": (h.most + np.log2(h.total))[..., 0]}
-
-
-@mistake("sum_without_maximum", "L is log(l) alone: the maximum has to be added.")
-def without_maximum(h: Heads) -> Outputs:
-    return {"O": h.right[0], "L": np.log(h.total)[..., 0]}
-
-
-@mistake("sum_without_logarithm", "L is maximum + l: it has to be maximum + log(l).")
-def without_logarithm(h: Heads) -> Outputs:
-    return {"O": h.right[0], "L": (h.most + h.total)[..., 0]}
-
-
-@mistake("sum_alone", "L is the sum of the weights: it has to be maximum + log(sum).")
-def sum_alone(h: Heads) -> Outputs:
-    return {"O": h.right[0], "L": h.total[..., 0]}
-
-
-@mistake("maximum_alone", "L is the maximum of the scores: log(l) has to be added.")
-def maximum_alone(h: Heads) -> Outputs:
-    return {"O": h.right[0], "L": h.most[..., 0]}
+MISTAKES += [
+    row("base_two_sum", "sum_base",
+        "L is a logarithm to base 2: divide it by log2(e), or take log() and the maximum of the natural scores.",
+        lambda h: {"O": h.right[0], "L": h.right[1] * LOG2_E}),
+    row("mixed_sum", "sum_base", "L adds a maximum in units of log2 to a natural logarithm: both need one base.",
+        lambda h: {"O": h.right[0], "L": (h.most * LOG2_E + np.log(h.total))[..., 0]}),
+    row("mixed_logarithm", "sum_base", "L adds a logarithm to base 2 to a natural maximum: both need one base.",
+        lambda h: {"O": h.right[0], "L": (h.most + np.log2(h.total))[..., 0]}),
+    row("without_maximum", "sum_without_maximum", "L is log(l) alone: the maximum has to be added.",
+        lambda h: {"O": h.right[0], "L": np.log(h.total)[..., 0]}),
+    row("without_logarithm", "sum_without_logarithm", "L is maximum + l: it has to be maximum + log(l).",
+        lambda h: {"O": h.right[0], "L": (h.most + h.total)[..., 0]}),
+    row("sum_alone", "sum_alone", "L is the sum of the weights: it has to be maximum + log(sum).",
+        lambda h: {"O": h.right[0], "L": h.total[..., 0]}),
+    row("maximum_alone", "maximum_alone", "L is the maximum of the scores: log(l) has to be added.",
+        lambda h: {"O": h.right[0], "L": h.most[..., 0]}),
+]  # fmt: skip
 
 
 # ---- operands
 
 
-@mistake(
-    "operand_exchanged", "Keys stand in the place of values: the weights multiply k, and have to multiply v."
-)
-def keys_for_values(h: Heads) -> Outputs:
-    return {"O": h.weights @ h.k / h.total, "L": h.right[1]}
-
-
-@mistake(
-    "operand_exchanged", "Values stand in the place of keys: the scores are q v^T, and have to be q k^T."
-)
-def values_for_keys(h: Heads) -> Outputs:
-    s = h.q @ h.v.swapaxes(1, 2) * h.d**-0.5
-    return softmax_of(np.where(h.seen[None], s, -np.inf), h.v)
-
-
-@mistake(
-    "first_head", "Every head holds the result of the first one: add the head's own stride to the pointers."
-)
-def first_head(h: Heads) -> Outputs | None:
-    if len(h.q) < 2:
-        return None
-    return {name: np.repeat(t[:1], len(h.q), 0) for name, t in zip("OL", h.right, strict=True)}
+MISTAKES += [
+    row("keys_for_values", "operand_exchanged",
+        "Keys stand in the place of values: the weights multiply k, and have to multiply v.",
+        lambda h: {"O": h.weights @ h.k / h.total, "L": h.right[1]}),
+    row("values_for_keys", "operand_exchanged",
+        "Values stand in the place of keys: the scores are q v^T, and have to be q k^T.",
+        lambda h: softmax_of(np.where(h.seen[None], (h.q @ h.v.swapaxes(1, 2) * h.d**-0.5), -np.inf), h.v)),
+    row("first_head", "first_head",
+        "Every head holds the result of the first one: add the head's own stride to the pointers.",
+        lambda h:
+            None if len(h.q) < 2 else
+            {name: np.repeat(t[:1], len(h.q), 0) for name, t in zip("OL", h.right, strict=True)}),
+]  # fmt: skip
 
 
 def _read_as_rows(t: Array) -> Array:

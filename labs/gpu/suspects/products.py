@@ -10,6 +10,8 @@ from grader.judge.diagnosis.fitting import Situation
 from grader.judge.diagnosis.relations import Found
 from grader.judge.diagnosis.suspect import Suspect, registering
 
+from .scene import row
+
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
 
@@ -78,22 +80,14 @@ def of_a_transposed(s: Situation) -> Array | None:
     return a.T @ b if a.shape[0] == a.shape[1] else None
 
 
-@mistake(
-    "operand_not_contiguous",
-    "b is read as if its rows lay behind each other in memory: use the strides that it has.",
-)
-def b_by_columns(s: Situation) -> Array:
-    b = s.inputs["b"]
-    return s.inputs["a"] @ b.ravel(order="F").reshape(b.shape)
-
-
-@mistake(
-    "operand_not_contiguous",
-    "a is read as if its rows lay behind each other in memory: use the strides that it has.",
-)
-def a_by_columns(s: Situation) -> Array:
-    a = s.inputs["a"]
-    return a.ravel(order="F").reshape(a.shape) @ s.inputs["b"]
+MISTAKES += [
+    row("b_by_columns", "operand_not_contiguous",
+        "b is read as if its rows lay behind each other in memory: use the strides that it has.",
+        lambda s: s.inputs["a"] @ s.inputs["b"].ravel(order="F").reshape(s.inputs["b"].shape)),
+    row("a_by_columns", "operand_not_contiguous",
+        "a is read as if its rows lay behind each other in memory: use the strides that it has.",
+        lambda s: s.inputs["a"].ravel(order="F").reshape(s.inputs["a"].shape) @ s.inputs["b"]),
+]  # fmt: skip
 
 
 @mistake(

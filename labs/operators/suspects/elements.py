@@ -40,39 +40,21 @@ def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, ot
         b = _other_axis(s.inputs["B"], s.sizes["R"], s.sizes["C"])
         return None if b is None else combine(s.inputs["A"], b)
 
-    @mistakes.gives(
-        "broadcast_too_much",
-        "Only the first row of B is used: its row's index is left out where B has R rows.",
-    )
-    def first_row(s: Situation) -> Array:
-        return combine(s.inputs["A"], s.inputs["B"][:1])
-
-    @mistakes.gives(
-        "broadcast_too_much",
-        "Only the first column of B is used: its column's index is left out where B has C columns.",
-    )
-    def first_column(s: Situation) -> Array:
-        return combine(s.inputs["A"], s.inputs["B"][:, :1])
-
-    @mistakes.gives("broadcast_too_much", "Only the first number of B is used.")
-    def first_number(s: Situation) -> Array:
-        return combine(s.inputs["A"], s.inputs["B"][:1, :1])
-
-    @mistakes.gives("wrong_operator", f"The {other_name} is returned and not the {name}.")
-    def other_operator(s: Situation) -> Array:
-        return other(s.inputs["A"], s.inputs["B"])
-
-    @mistakes.gives("wrong_operator", "A - B is returned.")
-    def difference(s: Situation) -> Array:
-        return s.inputs["A"] - s.inputs["B"]
-
-    @mistakes.gives("operand_missing", "The output is a copy of A: B is left out.")
-    def only_a(s: Situation) -> Array:
-        return s.inputs["A"]
-
-    @mistakes.gives("operand_missing", "The output is B alone: A is left out.")
-    def only_b(s: Situation) -> Array:
-        return s.inputs["B"]
+    mistakes.gives_each(
+        ("first_row", "broadcast_too_much",
+         "Only the first row of B is used: its row's index is left out where B has R rows.",
+         lambda s: combine(s.inputs["A"], s.inputs["B"][:1])),
+        ("first_column", "broadcast_too_much",
+         "Only the first column of B is used: its column's index is left out where B has C columns.",
+         lambda s: combine(s.inputs["A"], s.inputs["B"][:, :1])),
+        ("first_number", "broadcast_too_much", "Only the first number of B is used.",
+         lambda s: combine(s.inputs["A"], s.inputs["B"][:1, :1])),
+        ("other_operator", "wrong_operator", f"The {other_name} is returned and not the {name}.",
+         lambda s: other(s.inputs["A"], s.inputs["B"])),
+        ("difference", "wrong_operator", "A - B is returned.", lambda s: s.inputs["A"] - s.inputs["B"]),
+        ("only_a", "operand_missing", "The output is a copy of A: B is left out.", lambda s: s.inputs["A"]),
+        ("only_b", "operand_missing", "The output is B alone: A is left out.", lambda s: s.inputs["B"]),
+    )  # fmt: skip
 
 
 def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]) -> None:
@@ -91,13 +73,12 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
         "one of these uses. Add up all of them."
     )
 
-    @mistakes.adds("dB", "broadcast_not_summed", not_summed)
-    def last_use(s: Situation) -> Array | None:
-        return cut(s, slice(-1, None), slice(-1, None)) if shared(s) else None
-
-    @mistakes.adds("dB", "broadcast_not_summed", not_summed)
-    def first_use(s: Situation) -> Array | None:
-        return cut(s, slice(0, 1), slice(0, 1)) if shared(s) else None
+    mistakes.adds_each("dB",
+        ("last_use", "broadcast_not_summed", not_summed,
+         lambda s: cut(s, slice(-1, None), slice(-1, None)) if shared(s) else None),
+        ("first_use", "broadcast_not_summed", not_summed,
+         lambda s: cut(s, slice(0, 1), slice(0, 1)) if shared(s) else None),
+    )  # fmt: skip
 
     @mistakes.gives("broadcast_not_summed", not_summed, "dB")
     def last_use_alone(s: Situation) -> Array | None:
@@ -197,32 +178,18 @@ MUL_BACKWARD = _MUL_BACKWARD.all
 _RELU = Mistakes()
 
 
-@_RELU.gives(
-    "relu_sign",
-    "The negative numbers are kept and the positive ones are 0: the comparison is the wrong way round.",
-)
-def negatives_kept(s: Situation) -> Array:
-    return np.minimum(s.inputs["X"], 0)
-
-
-@_RELU.gives("relu_sign", "The output is |x|: negative numbers should become 0.")
-def absolute(s: Situation) -> Array:
-    return abs(s.inputs["X"])
-
-
-@_RELU.gives("relu_missing", "The output is a copy of X: negative numbers should become 0.")
-def copied(s: Situation) -> Array:
-    return s.inputs["X"]
-
-
-@_RELU.gives("relu_step", "The output is 1 where x is positive: that is the slope, and x is the value.")
-def step(s: Situation) -> Array:
-    return (s.inputs["X"] > 0).astype(np.float64)
-
-
-@_RELU.gives("relu_leaky", "Negative numbers give 0.01 * x, and should give 0.")
-def leaky(s: Situation) -> Array:
-    return np.where(s.inputs["X"] > 0, s.inputs["X"], 0.01 * s.inputs["X"])
+_RELU.gives_each(
+    ("negatives_kept", "relu_sign",
+     "The negative numbers are kept and the positive ones are 0: the comparison is the wrong way round.",
+     lambda s: np.minimum(s.inputs["X"], 0)),
+    ("absolute", "relu_sign", "The output is |x|: negative numbers should become 0.", lambda s: abs(s.inputs["X"])),
+    ("copied", "relu_missing", "The output is a copy of X: negative numbers should become 0.",
+     lambda s: s.inputs["X"]),
+    ("step", "relu_step", "The output is 1 where x is positive: that is the slope, and x is the value.",
+     lambda s: (s.inputs["X"] > 0).astype(np.float64)),
+    ("leaky", "relu_leaky", "Negative numbers give 0.01 * x, and should give 0.",
+     lambda s: np.where(s.inputs["X"] > 0, s.inputs["X"], 0.01 * s.inputs["X"])),
+)  # fmt: skip
 
 
 RELU = _RELU.all
@@ -231,51 +198,23 @@ _RELU_BACKWARD = Mistakes()
 common(_RELU_BACKWARD, "dX")
 
 
-@_RELU_BACKWARD.adds(
-    "dX", "relu_at_zero", "The gradient at x = 0 is 0 here: compare with >, and not with >=."
-)
-def at_zero(s: Situation) -> Array:
-    return s.inputs["dO"] * (s.inputs["X"] >= 0)
-
-
-@_RELU_BACKWARD.adds(
-    "dX",
-    "relu_wrong_sign",
-    "dO goes through where dO is positive: it is the sign of X that decides, and not that of dO.",
-)
-def by_upstream(s: Situation) -> Array:
-    return np.maximum(s.inputs["dO"], 0)
-
-
-@_RELU_BACKWARD.adds(
-    "dX", "relu_wrong_sign", "dO goes through where x is negative: the comparison is the wrong way round."
-)
-def inverted(s: Situation) -> Array:
-    return s.inputs["dO"] * (s.inputs["X"] < 0)
-
-
-@_RELU_BACKWARD.adds(
-    "dX", "relu_wrong_sign", "dO goes through where dX is positive: it is the sign of X that decides."
-)
-def by_gradient(s: Situation) -> Array:
-    return s.inputs["dO"] * (s.inputs["dX"] > 0)
-
-
-@_RELU_BACKWARD.adds("dX", "relu_missing", "All of dO is added: where x is not positive, nothing may be.")
-def everywhere(s: Situation) -> Array:
-    return s.inputs["dO"]
-
-
-@_RELU_BACKWARD.adds("dX", "upstream_ignored", "1 is added where x is positive: dO is left out.")
-def slope_alone(s: Situation) -> Array:
-    return (s.inputs["X"] > 0).astype(np.float64)
-
-
-@_RELU_BACKWARD.adds(
-    "dX", "relu_value", "dO * relu(x) is added: the slope is 1 where x is positive, and not x."
-)
-def times_value(s: Situation) -> Array:
-    return s.inputs["dO"] * np.maximum(s.inputs["X"], 0)
+_RELU_BACKWARD.adds_each("dX",
+    ("at_zero", "relu_at_zero", "The gradient at x = 0 is 0 here: compare with >, and not with >=.",
+     lambda s: s.inputs["dO"] * (s.inputs["X"] >= 0)),
+    ("by_upstream", "relu_wrong_sign",
+     "dO goes through where dO is positive: it is the sign of X that decides, and not that of dO.",
+     lambda s: np.maximum(s.inputs["dO"], 0)),
+    ("inverted", "relu_wrong_sign", "dO goes through where x is negative: the comparison is the wrong way round.",
+     lambda s: s.inputs["dO"] * (s.inputs["X"] < 0)),
+    ("by_gradient", "relu_wrong_sign", "dO goes through where dX is positive: it is the sign of X that decides.",
+     lambda s: s.inputs["dO"] * (s.inputs["dX"] > 0)),
+    ("everywhere", "relu_missing", "All of dO is added: where x is not positive, nothing may be.",
+     lambda s: s.inputs["dO"]),
+    ("slope_alone", "upstream_ignored", "1 is added where x is positive: dO is left out.",
+     lambda s: (s.inputs["X"] > 0).astype(np.float64)),
+    ("times_value", "relu_value", "dO * relu(x) is added: the slope is 1 where x is positive, and not x.",
+     lambda s: s.inputs["dO"] * np.maximum(s.inputs["X"], 0)),
+)  # fmt: skip
 
 
 RELU_BACKWARD = _RELU_BACKWARD.all

@@ -66,83 +66,54 @@ _FIRST = "gets the gradient of the first image of the batch alone: add up those 
 _LAST = "gets the gradient of the last image of the batch alone: add up those of all images."
 
 
-@_CONV2D_BACKWARD.adds("dW", "batch_not_summed", f"dW {_FIRST}")
-def filters_of_first(s: Situation) -> Array | None:
-    return _filters(s, slice(0, 1)) if s.sizes["images"] > 1 else None
+_CONV2D_BACKWARD.adds_each("dW",
+    ("filters_of_first", "batch_not_summed", f"dW {_FIRST}",
+     lambda s: _filters(s, slice(0, 1)) if s.sizes["images"] > 1 else None),
+    ("filters_of_last", "batch_not_summed", f"dW {_LAST}",
+     lambda s: _filters(s, slice(-1, None)) if s.sizes["images"] > 1 else None),
+)  # fmt: skip
 
 
-@_CONV2D_BACKWARD.adds("dW", "batch_not_summed", f"dW {_LAST}")
-def filters_of_last(s: Situation) -> Array | None:
-    return _filters(s, slice(-1, None)) if s.sizes["images"] > 1 else None
+_CONV2D_BACKWARD.gives_each(
+    ("filters_of_last_alone", "batch_not_summed",
+     "dW holds the gradient of the last image alone: each replaces the one before (= for +=).",
+     lambda s: _filters(s, slice(-1, None)) if s.sizes["images"] > 1 else None),
+    output="dW",
+)  # fmt: skip
 
 
-@_CONV2D_BACKWARD.gives(
-    "batch_not_summed",
-    "dW holds the gradient of the last image alone: each replaces the one before (= for +=).",
-    "dW",
-)
-def filters_of_last_alone(s: Situation) -> Array | None:
-    return _filters(s, slice(-1, None)) if s.sizes["images"] > 1 else None
+_CONV2D_BACKWARD.adds_each("db",
+    ("bias_of_first", "batch_not_summed", f"db {_FIRST}",
+     lambda s: s.inputs["dY"][0].sum((1, 2)) if s.sizes["images"] > 1 else None),
+    ("bias_of_last", "batch_not_summed", f"db {_LAST}",
+     lambda s: s.inputs["dY"][-1].sum((1, 2)) if s.sizes["images"] > 1 else None),
+)  # fmt: skip
 
 
-@_CONV2D_BACKWARD.adds("db", "batch_not_summed", f"db {_FIRST}")
-def bias_of_first(s: Situation) -> Array | None:
-    return s.inputs["dY"][0].sum((1, 2)) if s.sizes["images"] > 1 else None
+_CONV2D_BACKWARD.gives_each(
+    ("bias_of_last_alone", "batch_not_summed",
+     "db holds the gradient of the last image alone: each replaces the one before (= for +=).",
+     lambda s: s.inputs["dY"][-1].sum((1, 2)) if s.sizes["images"] > 1 else None),
+    output="db",
+)  # fmt: skip
 
 
-@_CONV2D_BACKWARD.adds("db", "batch_not_summed", f"db {_LAST}")
-def bias_of_last(s: Situation) -> Array | None:
-    return s.inputs["dY"][-1].sum((1, 2)) if s.sizes["images"] > 1 else None
-
-
-@_CONV2D_BACKWARD.gives(
-    "batch_not_summed",
-    "db holds the gradient of the last image alone: each replaces the one before (= for +=).",
-    "db",
-)
-def bias_of_last_alone(s: Situation) -> Array | None:
-    return s.inputs["dY"][-1].sum((1, 2)) if s.sizes["images"] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds(
-    "db", "places_not_summed", "db gets the gradient of one place of each image: add up those of all places."
-)
-def bias_of_first_place(s: Situation) -> Array | None:
-    dy = s.inputs["dY"]
-    return dy[:, :, 0, 0].sum(0) if dy.shape[2] * dy.shape[3] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds(
-    "db",
-    "places_not_summed",
-    "db gets the gradient of the last place of each image: add up those of all places.",
-)
-def bias_of_last_place(s: Situation) -> Array | None:
-    dy = s.inputs["dY"]
-    return dy[:, :, -1, -1].sum(0) if dy.shape[2] * dy.shape[3] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds(
-    "db", "gradient_mean", "db gets the mean over all places of the batch, and the sum is right."
-)
-def bias_of_mean(s: Situation) -> Array:
-    return s.inputs["dY"].mean((0, 2, 3))
-
-
-@_CONV2D_BACKWARD.adds(
-    "db",
-    "gradient_mean",
-    "db gets the sum over the batch of the mean over the places, and the sum of all is right.",
-)
-def bias_of_mean_place(s: Situation) -> Array:
-    return s.inputs["dY"].mean((2, 3)).sum(0)
-
-
-@_CONV2D_BACKWARD.adds(
-    "db", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own filter's."
-)
-def bias_of_all(s: Situation) -> Array | None:
-    return np.full(s.sizes["filters"], s.inputs["dY"].sum()) if s.sizes["filters"] > 1 else None
+_CONV2D_BACKWARD.adds_each("db",
+    ("bias_of_first_place", "places_not_summed",
+     "db gets the gradient of one place of each image: add up those of all places.",
+     lambda s: s.inputs["dY"][:, :, 0, 0].sum(0) if s.inputs["dY"].shape[2] * s.inputs["dY"].shape[3] > 1 else None),
+    ("bias_of_last_place", "places_not_summed",
+     "db gets the gradient of the last place of each image: add up those of all places.",
+     lambda s:
+         s.inputs["dY"][:, :, -1, -1].sum(0) if s.inputs["dY"].shape[2] * s.inputs["dY"].shape[3] > 1 else None),
+    ("bias_of_mean", "gradient_mean", "db gets the mean over all places of the batch, and the sum is right.",
+     lambda s: s.inputs["dY"].mean((0, 2, 3))),
+    ("bias_of_mean_place", "gradient_mean",
+     "db gets the sum over the batch of the mean over the places, and the sum of all is right.",
+     lambda s: s.inputs["dY"].mean((2, 3)).sum(0)),
+    ("bias_of_all", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own filter's.",
+     lambda s: np.full(s.sizes["filters"], s.inputs["dY"].sum()) if s.sizes["filters"] > 1 else None),
+)  # fmt: skip
 
 
 @_CONV2D_BACKWARD.adds(
@@ -187,17 +158,13 @@ def last_tap_alone(s: Situation) -> Array:
     return held
 
 
-@_CONV2D_BACKWARD.adds(
-    "dX",
-    "channels_exchanged",
-    "All channels of dX get what belongs to the first one: the index c of W is left out.",
-)
-def first_channel_for_all(s: Situation) -> Array | None:
-    return (
-        _image(s, np.broadcast_to(s.inputs["W"][:, :1], s.inputs["W"].shape))
-        if s.sizes["channels"] > 1
-        else None
-    )
+_CONV2D_BACKWARD.adds_each("dX",
+    ("first_channel_for_all", "channels_exchanged",
+     "All channels of dX get what belongs to the first one: the index c of W is left out.",
+     lambda s: _image(s, np.broadcast_to(s.inputs["W"][:, :1], s.inputs["W"].shape))
+         if s.sizes["channels"] > 1
+         else None),
+)  # fmt: skip
 
 
 def _image(s: Situation, w: Array) -> Array:

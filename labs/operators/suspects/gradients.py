@@ -51,14 +51,12 @@ def common(mistakes: Mistakes, *names: str) -> None:
 def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
     """A mean over a `size` of the call where a sum is right."""
 
-    @mistakes.adds(
-        name,
-        "gradient_mean",
-        f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken where the sum is right. The loss is "
-        "what divides by the batch, once.",
-    )
-    def mean(s: Situation) -> Array | None:
-        return added(s) / s.sizes[size] if s.sizes[size] > 1 else None
+    mistakes.adds_each(name,
+        ("mean", "gradient_mean",
+         f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken where the sum is right. The loss is "
+         "what divides by the batch, once.",
+         lambda s: added(s) / s.sizes[size] if s.sizes[size] > 1 else None),
+    )  # fmt: skip
 
 
 def exchanged(
@@ -85,37 +83,21 @@ def exchanged(
 _SGD = Mistakes()
 
 
-@_SGD.gives("step_uphill", "The step goes uphill: rate * G is added to P and has to be subtracted.")
-def uphill(s: Situation) -> Array:
-    return 2 * s.inputs["P"] - s.expected
-
-
-@_SGD.gives("rate_ignored", "P - G is stored: the rate is not used.")
-def without_rate(s: Situation) -> Array:
-    return s.inputs["P"] - s.inputs["G"]
-
-
-@_SGD.gives("rate_ignored", "The rate is multiplied in twice.")
-def rate_twice(s: Situation) -> Array:
-    return s.inputs["P"] + (s.expected - s.inputs["P"]) * _rate(s)
-
-
-@_SGD.gives(
-    "step_replaces", "P holds -rate * G alone: the step replaces the parameters in place of moving them."
-)
-def step_alone(s: Situation) -> Array:
-    return s.expected - s.inputs["P"]
-
-
-@_SGD.gives("rate_of_parameters", "The rate scales the parameters: P is (1 - rate) * P or rate * P less G.")
-def decayed(s: Situation) -> Array:
-    return s.inputs["P"] * _rate(s) - s.inputs["G"]
-
-
-@_SGD.gives("step_divided", "The step is divided by n: G is the whole gradient already.")
-def mean_step(s: Situation) -> Array | None:
-    n = s.sizes["n"]
-    return s.inputs["P"] + (s.expected - s.inputs["P"]) / n if n > 1 else None
+_SGD.gives_each(
+    ("uphill", "step_uphill", "The step goes uphill: rate * G is added to P and has to be subtracted.",
+     lambda s: 2 * s.inputs["P"] - s.expected),
+    ("without_rate", "rate_ignored", "P - G is stored: the rate is not used.",
+     lambda s: s.inputs["P"] - s.inputs["G"]),
+    ("rate_twice", "rate_ignored", "The rate is multiplied in twice.",
+     lambda s: s.inputs["P"] + (s.expected - s.inputs["P"]) * _rate(s)),
+    ("step_alone", "step_replaces",
+     "P holds -rate * G alone: the step replaces the parameters in place of moving them.",
+     lambda s: s.expected - s.inputs["P"]),
+    ("decayed", "rate_of_parameters", "The rate scales the parameters: P is (1 - rate) * P or rate * P less G.",
+     lambda s: s.inputs["P"] * _rate(s) - s.inputs["G"]),
+    ("mean_step", "step_divided", "The step is divided by n: G is the whole gradient already.",
+     lambda s: s.inputs["P"] + (s.expected - s.inputs["P"]) / s.sizes["n"] if s.sizes["n"] > 1 else None),
+)  # fmt: skip
 
 
 def _rate(s: Situation) -> float:

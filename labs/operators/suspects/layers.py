@@ -8,7 +8,7 @@ from grader.core.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 
 from .gradients import common, divided, exchanged
-from .registry import Mistakes
+from .registry import Mistakes, named
 
 
 def other_layout(x: Array) -> Array:
@@ -52,46 +52,29 @@ def _products(
 
         return noted
 
-    @register("transposed_operand", f"{right} is read as if its rows and columns were exchanged.")
-    def right_transposed(x: Array, y: Array) -> Array:
-        return x @ other_layout(y)
-
-    @register("transposed_operand", f"{left} is read as if its rows and columns were exchanged.")
-    def left_transposed(x: Array, y: Array) -> Array:
-        return other_layout(x) @ y
-
-    @register(
-        "transposed_operand", f"{left} and {right} are both read as if rows and columns were exchanged."
-    )
-    def both_transposed(x: Array, y: Array) -> Array:
-        return other_layout(x) @ other_layout(y)
-
-    @register(
-        "transposed_output",
-        f"The values of {output or 'the output'} are stored with rows and columns exchanged: check the index that is "
-        "written.",
-    )
-    def output_transposed(x: Array, y: Array) -> Array:
-        return stored_transposed(x @ y)
-
-    @register("term_missing", f"The last term of each sum over {sum_of} is left out.")
-    def last_missing(x: Array, y: Array) -> Array | None:
-        return x[:, :-1] @ y[:-1] if len(y) > 1 else None
-
-    @register("term_missing", f"The first term of each sum over {sum_of} is left out.")
-    def first_missing(x: Array, y: Array) -> Array | None:
-        return x[:, 1:] @ y[1:] if len(y) > 1 else None
-
-    @register(
-        "not_summed",
-        f"Only the last term of the sum over {sum_of} is there: each one replaces the one before (= for +=).",
-    )
-    def last_term(x: Array, y: Array) -> Array | None:
-        return x[:, -1:] @ y[-1:] if len(y) > 1 else None
-
-    @register("not_summed", f"Only the first term of the sum over {sum_of} is there.")
-    def first_term(x: Array, y: Array) -> Array | None:
-        return x[:, :1] @ y[:1] if len(y) > 1 else None
+    for name, code, words, compute in (
+        ("right_transposed", "transposed_operand", f"{right} is read as if its rows and columns were exchanged.",
+         lambda x, y: x @ other_layout(y)),
+        ("left_transposed", "transposed_operand", f"{left} is read as if its rows and columns were exchanged.",
+         lambda x, y: other_layout(x) @ y),
+        ("both_transposed", "transposed_operand",
+         f"{left} and {right} are both read as if rows and columns were exchanged.",
+         lambda x, y: other_layout(x) @ other_layout(y)),
+        ("output_transposed", "transposed_output",
+         f"The values of {output or 'the output'} are stored with rows and columns exchanged: check the index that is "
+         "written.",
+         lambda x, y: stored_transposed(x @ y)),
+        ("last_missing", "term_missing", f"The last term of each sum over {sum_of} is left out.",
+         lambda x, y: x[:, :-1] @ y[:-1] if len(y) > 1 else None),
+        ("first_missing", "term_missing", f"The first term of each sum over {sum_of} is left out.",
+         lambda x, y: x[:, 1:] @ y[1:] if len(y) > 1 else None),
+        ("last_term", "not_summed",
+         f"Only the last term of the sum over {sum_of} is there: each one replaces the one before (= for +=).",
+         lambda x, y: x[:, -1:] @ y[-1:] if len(y) > 1 else None),
+        ("first_term", "not_summed", f"Only the first term of the sum over {sum_of} is there.",
+         lambda x, y: x[:, :1] @ y[:1] if len(y) > 1 else None),
+    ):  # fmt: skip
+        register(code, words)(named(name, compute))
 
     @register(
         "sum_carried_on", f"The sum over {sum_of} goes on from one element to the next: set it to 0 for each."
@@ -100,16 +83,14 @@ def _products(
         made = x @ y
         return made.cumsum().reshape(made.shape)
 
-    @register(
-        "sum_carried_on",
-        f"The sum over {sum_of} goes on along each row of the result: set it to 0 for each element.",
-    )
-    def carried_in_row(x: Array, y: Array) -> Array:
-        return (x @ y).cumsum(1)
-
-    @register("operands_added", f"{left} and {right} are added where they should be multiplied.")
-    def added(x: Array, y: Array) -> Array:
-        return x.sum(1)[:, None] + y.sum(0)
+    for name, code, words, compute in (
+        ("carried_in_row", "sum_carried_on",
+         f"The sum over {sum_of} goes on along each row of the result: set it to 0 for each element.",
+         lambda x, y: (x @ y).cumsum(1)),
+        ("added", "operands_added", f"{left} and {right} are added where they should be multiplied.",
+         lambda x, y: x.sum(1)[:, None] + y.sum(0)),
+    ):  # fmt: skip
+        register(code, words)(named(name, compute))
 
 
 # ---- the matrix product
@@ -181,14 +162,12 @@ def bias_of_row(s: Situation) -> Array | None:
     return _product(s) + known[:, None]
 
 
-@_LINEAR.gives("bias_wrong_index", "The first bias is added to all columns: b[o] belongs to column o of Y.")
-def first_bias(s: Situation) -> Array:
-    return _product(s) + s.inputs["b"][0]
-
-
-@_LINEAR.gives("bias_added_often", "The bias is added once for each term of the sum: add it once.")
-def bias_often(s: Situation) -> Array:
-    return _product(s) + s.sizes["I"] * s.inputs["b"]
+_LINEAR.gives_each(
+    ("first_bias", "bias_wrong_index", "The first bias is added to all columns: b[o] belongs to column o of Y.",
+     lambda s: _product(s) + s.inputs["b"][0]),
+    ("bias_often", "bias_added_often", "The bias is added once for each term of the sum: add it once.",
+     lambda s: _product(s) + s.sizes["I"] * s.inputs["b"]),
+)  # fmt: skip
 
 
 @_LINEAR.gives(
@@ -200,14 +179,11 @@ def bias_once(s: Situation) -> Array:
     return made
 
 
-@_LINEAR.gives("bias_sign", "The bias is subtracted.")
-def bias_subtracted(s: Situation) -> Array:
-    return _product(s) - s.inputs["b"]
-
-
-@_LINEAR.gives("bias_alone", "The output is the bias alone: XW is missing.")
-def bias_alone(s: Situation) -> Array:
-    return np.broadcast_to(s.inputs["b"], s.expected.shape)
+_LINEAR.gives_each(
+    ("bias_subtracted", "bias_sign", "The bias is subtracted.", lambda s: _product(s) - s.inputs["b"]),
+    ("bias_alone", "bias_alone", "The output is the bias alone: XW is missing.",
+     lambda s: np.broadcast_to(s.inputs["b"], s.expected.shape)),
+)  # fmt: skip
 
 
 _products(_LINEAR, "", "X", "W", lambda s: (s.inputs["X"], s.inputs["W"]), "i", lambda s: s.inputs["b"])
@@ -258,13 +234,11 @@ def first_of_batch(s: Situation) -> Array | None:
     return x[:1].T @ dy[:1] if s.output == "dW" else dy[0]
 
 
-@_LINEAR_BACKWARD.adds(
-    "db",
-    "batch_not_summed",
-    "db gets the gradient of the last row of the batch alone: add up those of all rows.",
-)
-def last_of_batch(s: Situation) -> Array | None:
-    return s.inputs["dY"][-1] if s.sizes["batch"] > 1 else None
+_LINEAR_BACKWARD.adds_each("db",
+    ("last_of_batch", "batch_not_summed",
+     "db gets the gradient of the last row of the batch alone: add up those of all rows.",
+     lambda s: s.inputs["dY"][-1] if s.sizes["batch"] > 1 else None),
+)  # fmt: skip
 
 
 @_LINEAR_BACKWARD.adds(
@@ -275,11 +249,10 @@ def over_neurons(s: Situation) -> Array | None:
     return np.concatenate([sums, np.zeros(max(0, size - len(sums)))])[:size] if size > 1 else None
 
 
-@_LINEAR_BACKWARD.adds(
-    "db", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own column."
-)
-def over_all(s: Situation) -> Array | None:
-    return s.inputs["dY"].sum(keepdims=True)[0] if s.sizes["O"] > 1 else None
+_LINEAR_BACKWARD.adds_each("db",
+    ("over_all", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own column.",
+     lambda s: s.inputs["dY"].sum(keepdims=True)[0] if s.sizes["O"] > 1 else None),
+)  # fmt: skip
 
 
 def _gradient_of_layer(s: Situation, name: str) -> Array:

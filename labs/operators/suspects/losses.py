@@ -18,56 +18,27 @@ def _difference(s: Situation) -> Array:
     return s.inputs["X"] - s.inputs["T"]
 
 
-@_MSE.gives("mean_missing", "The sum of the squares is returned: divide it by n.")
-def sum_of_squares(s: Situation) -> Array | None:
-    return s.expected * s.sizes["n"] if s.sizes["n"] > 1 else None
-
-
-@_MSE.gives("mean_twice", "The mean is taken twice: it is divided by n once.")
-def divided_twice(s: Situation) -> Array | None:
-    return s.expected / s.sizes["n"] if s.sizes["n"] > 1 else None
-
-
-@_MSE.gives("mean_of_others", "The sum is divided by n - 1, and by n is right.")
-def divided_by_fewer(s: Situation) -> Array | None:
-    n = s.sizes["n"]
-    return s.expected * n / (n - 1) if n > 1 else None
-
-
-@_MSE.gives("root_taken", "The square root of the mean is returned: the mean itself is right.")
-def root(s: Situation) -> Array:
-    return np.sqrt(s.expected)
-
-
-@_MSE.gives("half_of_loss", "Half of the mean is returned.")
-def half(s: Situation) -> Array:
-    return s.expected / 2
-
-
-@_MSE.gives("not_squared", "The mean of |X - T| is returned: square the differences.")
-def absolute(s: Situation) -> Array:
-    return abs(_difference(s)).mean(keepdims=True)
-
-
-@_MSE.gives("not_squared", "The mean of X - T is returned: square each difference.")
-def signed(s: Situation) -> Array:
-    return _difference(s).mean(keepdims=True)
-
-
-@_MSE.gives("squares_subtracted", "The mean of X^2 - T^2 is returned: square the difference.")
-def of_squares(s: Situation) -> Array:
-    return (np.square(s.inputs["X"]) - np.square(s.inputs["T"])).mean(keepdims=True)
-
-
-@_MSE.gives("target_ignored", "The mean of X^2 is returned: T is left out.")
-def without_target(s: Situation) -> Array:
-    return np.square(s.inputs["X"]).mean(keepdims=True)
-
-
-@_MSE.gives("term_missing", "The last number is left out.")
-def without_last(s: Situation) -> Array | None:
-    n = s.sizes["n"]
-    return np.square(_difference(s)[:-1]).sum(keepdims=True) / n if n > 1 else None
+_MSE.gives_each(
+    ("sum_of_squares", "mean_missing", "The sum of the squares is returned: divide it by n.",
+     lambda s: s.expected * s.sizes["n"] if s.sizes["n"] > 1 else None),
+    ("divided_twice", "mean_twice", "The mean is taken twice: it is divided by n once.",
+     lambda s: s.expected / s.sizes["n"] if s.sizes["n"] > 1 else None),
+    ("divided_by_fewer", "mean_of_others", "The sum is divided by n - 1, and by n is right.",
+     lambda s: s.expected * s.sizes["n"] / (s.sizes["n"] - 1) if s.sizes["n"] > 1 else None),
+    ("root", "root_taken", "The square root of the mean is returned: the mean itself is right.",
+     lambda s: np.sqrt(s.expected)),
+    ("half", "half_of_loss", "Half of the mean is returned.", lambda s: s.expected / 2),
+    ("absolute", "not_squared", "The mean of |X - T| is returned: square the differences.",
+     lambda s: abs(_difference(s)).mean(keepdims=True)),
+    ("signed", "not_squared", "The mean of X - T is returned: square each difference.",
+     lambda s: _difference(s).mean(keepdims=True)),
+    ("of_squares", "squares_subtracted", "The mean of X^2 - T^2 is returned: square the difference.",
+     lambda s: (np.square(s.inputs["X"]) - np.square(s.inputs["T"])).mean(keepdims=True)),
+    ("without_target", "target_ignored", "The mean of X^2 is returned: T is left out.",
+     lambda s: np.square(s.inputs["X"]).mean(keepdims=True)),
+    ("without_last", "term_missing", "The last number is left out.",
+     lambda s: np.square(_difference(s)[:-1]).sum(keepdims=True) / s.sizes["n"] if s.sizes["n"] > 1 else None),
+)  # fmt: skip
 
 
 MSE = _MSE.all
@@ -75,40 +46,19 @@ MSE = _MSE.all
 _MSE_BACKWARD = Mistakes()
 
 
-@_MSE_BACKWARD.adds(
-    "dX", "gradient_negated", "The gradient has the wrong sign: it is 2 (X - T) / n, and not 2 (T - X) / n."
-)
-def negated(s: Situation) -> Array:
-    return -added(s)
-
-
-@_MSE_BACKWARD.adds("dX", "factor_missing", "The factor 2 is missing: the square's slope is 2 (X - T).")
-def without_factor(s: Situation) -> Array:
-    return added(s) / 2
-
-
-@_MSE_BACKWARD.adds(
-    "dX", "mean_missing", "The gradient of the sum is added: that of the mean is divided by n."
-)
-def of_sum(s: Situation) -> Array | None:
-    return added(s) * s.sizes["n"] if s.sizes["n"] > 1 else None
-
-
-@_MSE_BACKWARD.adds("dX", "mean_twice", "The mean is taken twice: the gradient is divided by n once.")
-def of_mean_twice(s: Situation) -> Array | None:
-    return added(s) / s.sizes["n"] if s.sizes["n"] > 1 else None
-
-
-@_MSE_BACKWARD.adds("dX", "target_ignored", "2 X / n is added: T is left out.")
-def of_x_alone(s: Situation) -> Array:
-    return 2 * s.inputs["X"] / s.sizes["n"]
-
-
-@_MSE_BACKWARD.adds(
-    "dX", "squared_again", "The squares of the differences are added: their slope is 2 (X - T)."
-)
-def of_squares_again(s: Situation) -> Array:
-    return np.square(_difference(s)) / s.sizes["n"]
+_MSE_BACKWARD.adds_each("dX",
+    ("negated", "gradient_negated", "The gradient has the wrong sign: it is 2 (X - T) / n, and not 2 (T - X) / n.",
+     lambda s: -added(s)),
+    ("without_factor", "factor_missing", "The factor 2 is missing: the square's slope is 2 (X - T).",
+     lambda s: added(s) / 2),
+    ("of_sum", "mean_missing", "The gradient of the sum is added: that of the mean is divided by n.",
+     lambda s: added(s) * s.sizes["n"] if s.sizes["n"] > 1 else None),
+    ("of_mean_twice", "mean_twice", "The mean is taken twice: the gradient is divided by n once.",
+     lambda s: added(s) / s.sizes["n"] if s.sizes["n"] > 1 else None),
+    ("of_x_alone", "target_ignored", "2 X / n is added: T is left out.", lambda s: 2 * s.inputs["X"] / s.sizes["n"]),
+    ("of_squares_again", "squared_again", "The squares of the differences are added: their slope is 2 (X - T).",
+     lambda s: np.square(_difference(s)) / s.sizes["n"]),
+)  # fmt: skip
 
 
 common(_MSE_BACKWARD, "dX")
@@ -142,83 +92,36 @@ def _logs(s: Situation) -> Array:
     return arithmetic.log_softmax(s.inputs["X"])
 
 
-@_CROSS_ENTROPY.gives("mean_missing", "The sum over the batch is returned: divide it by N.")
-def sum_of_losses(s: Situation) -> Array | None:
-    return s.expected * s.sizes["batch"] if s.sizes["batch"] > 1 else None
-
-
-@_CROSS_ENTROPY.gives("mean_twice", "The mean is taken twice: the sum is divided by N once.")
-def losses_divided_twice(s: Situation) -> Array | None:
-    return s.expected / s.sizes["batch"] if s.sizes["batch"] > 1 else None
-
-
-@_CROSS_ENTROPY.gives("mean_over_classes", "The sum is divided by N * C: the mean is over the batch alone.")
-def losses_over_classes(s: Situation) -> Array | None:
-    return s.expected / s.sizes["classes"] if s.sizes["classes"] > 1 else None
-
-
-@_CROSS_ENTROPY.gives("mean_over_classes", "The sum is divided by C: the mean is over the batch, N.")
-def divided_by_classes(s: Situation) -> Array:
-    return s.expected * s.sizes["batch"] / s.sizes["classes"]
-
-
-@_CROSS_ENTROPY.gives("loss_negated", "The loss has the wrong sign: it is -log(p).")
-def negated_loss(s: Situation) -> Array:
-    return -s.expected
-
-
-@_CROSS_ENTROPY.gives(
-    "label_off_by_one", "Each row's class is the one behind its label: labels count from 0."
-)
-def label_behind(s: Situation) -> Array | None:
-    return _of_labels(s, _logs(s), 1)
-
-
-@_CROSS_ENTROPY.gives(
-    "label_off_by_one", "Each row's class is the one before its label: labels count from 0."
-)
-def label_before(s: Situation) -> Array | None:
-    return _of_labels(s, _logs(s), -1)
-
-
-@_CROSS_ENTROPY.gives(
-    "label_off_by_one", "Each row's class is the one behind its label: labels count from 0."
-)
-def label_behind_or_first(s: Situation) -> Array | None:
-    return _of_labels_around(s, 1)
-
-
-@_CROSS_ENTROPY.gives(
-    "label_off_by_one", "Each row's class is the one before its label: labels count from 0."
-)
-def label_before_or_last(s: Situation) -> Array | None:
-    return _of_labels_around(s, -1)
-
-
-@_CROSS_ENTROPY.gives("label_ignored", "The class 0 is taken for every row's label.")
-def first_class(s: Situation) -> Array | None:
-    return -_logs(s)[:, 0].mean(keepdims=True) if s.sizes["classes"] > 1 else None
-
-
-@_CROSS_ENTROPY.gives("label_ignored", "The loss of the largest p is taken: that of the label is asked for.")
-def best_class(s: Situation) -> Array:
-    return -_logs(s).max(1).mean(keepdims=True)
-
-
-@_CROSS_ENTROPY.gives("log_missing", "The mean of 1 - p or of p is returned: the loss is -log(p).")
-def of_chance(s: Situation) -> Array:
-    rows = np.arange(s.sizes["batch"])
-    return np.exp(_logs(s))[rows, s.inputs["labels"]].mean(keepdims=True)
-
-
-@_CROSS_ENTROPY.gives("wrong_base", "The logarithm has the base 2: std::log is the natural one.")
-def base_two(s: Situation) -> Array:
-    return s.expected / np.log(2)
-
-
-@_CROSS_ENTROPY.gives("wrong_base", "The logarithm has the base 10: std::log is the natural one.")
-def base_ten(s: Situation) -> Array:
-    return s.expected / np.log(10)
+_CROSS_ENTROPY.gives_each(
+    ("sum_of_losses", "mean_missing", "The sum over the batch is returned: divide it by N.",
+     lambda s: s.expected * s.sizes["batch"] if s.sizes["batch"] > 1 else None),
+    ("losses_divided_twice", "mean_twice", "The mean is taken twice: the sum is divided by N once.",
+     lambda s: s.expected / s.sizes["batch"] if s.sizes["batch"] > 1 else None),
+    ("losses_over_classes", "mean_over_classes", "The sum is divided by N * C: the mean is over the batch alone.",
+     lambda s: s.expected / s.sizes["classes"] if s.sizes["classes"] > 1 else None),
+    ("divided_by_classes", "mean_over_classes", "The sum is divided by C: the mean is over the batch, N.",
+     lambda s: s.expected * s.sizes["batch"] / s.sizes["classes"]),
+    ("negated_loss", "loss_negated", "The loss has the wrong sign: it is -log(p).", lambda s: -s.expected),
+    ("label_behind", "label_off_by_one", "Each row's class is the one behind its label: labels count from 0.",
+     lambda s: _of_labels(s, _logs(s), 1)),
+    ("label_before", "label_off_by_one", "Each row's class is the one before its label: labels count from 0.",
+     lambda s: _of_labels(s, _logs(s), -1)),
+    ("label_behind_or_first", "label_off_by_one",
+     "Each row's class is the one behind its label: labels count from 0.",
+     lambda s: _of_labels_around(s, 1)),
+    ("label_before_or_last", "label_off_by_one", "Each row's class is the one before its label: labels count from 0.",
+     lambda s: _of_labels_around(s, -1)),
+    ("first_class", "label_ignored", "The class 0 is taken for every row's label.",
+     lambda s: -_logs(s)[:, 0].mean(keepdims=True) if s.sizes["classes"] > 1 else None),
+    ("best_class", "label_ignored", "The loss of the largest p is taken: that of the label is asked for.",
+     lambda s: -_logs(s).max(1).mean(keepdims=True)),
+    ("of_chance", "log_missing", "The mean of 1 - p or of p is returned: the loss is -log(p).",
+     lambda s: np.exp(_logs(s))[np.arange(s.sizes["batch"]), s.inputs["labels"]].mean(keepdims=True)),
+    ("base_two", "wrong_base", "The logarithm has the base 2: std::log is the natural one.",
+     lambda s: s.expected / np.log(2)),
+    ("base_ten", "wrong_base", "The logarithm has the base 10: std::log is the natural one.",
+     lambda s: s.expected / np.log(10)),
+)  # fmt: skip
 
 
 @_CROSS_ENTROPY.gives(
@@ -231,17 +134,12 @@ def without_most(s: Situation) -> Array:
     return (np.log(np.exp(below).sum(1)) - x[rows, s.inputs["labels"]]).mean(keepdims=True)
 
 
-@_CROSS_ENTROPY.gives(
-    "sum_missing", "The mean of -x[label] is returned: the logarithm of the sum is left out."
-)
-def logit_alone(s: Situation) -> Array:
-    rows = np.arange(s.sizes["batch"])
-    return -s.inputs["X"][rows, s.inputs["labels"]].mean(keepdims=True)
-
-
-@_CROSS_ENTROPY.gives("wrong_axis", "The softmax goes down the columns: each row has one of its own.")
-def down_columns(s: Situation) -> Array | None:
-    return _of_labels(s, arithmetic.log_softmax(s.inputs["X"].T).T) if s.sizes["batch"] > 1 else None
+_CROSS_ENTROPY.gives_each(
+    ("logit_alone", "sum_missing", "The mean of -x[label] is returned: the logarithm of the sum is left out.",
+     lambda s: -s.inputs["X"][np.arange(s.sizes["batch"]), s.inputs["labels"]].mean(keepdims=True)),
+    ("down_columns", "wrong_axis", "The softmax goes down the columns: each row has one of its own.",
+     lambda s: _of_labels(s, arithmetic.log_softmax(s.inputs["X"].T).T) if s.sizes["batch"] > 1 else None),
+)  # fmt: skip
 
 
 CROSS_ENTROPY = _CROSS_ENTROPY.all
@@ -262,77 +160,31 @@ def _hot(s: Situation, shift: int = 0) -> Array:
     return hot.reshape(batch, classes)
 
 
-@_CROSS_ENTROPY_BACKWARD.adds("dX", "one_hot_missing", "p / N is added: at the label it is (p - 1) / N.")
-def chances_alone(s: Situation) -> Array:
-    return _chances(s) / s.sizes["batch"]
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "softmax_missing", "-1 / N is added at the label and nothing elsewhere: p is left out."
-)
-def hot_alone(s: Situation) -> Array:
-    return -_hot(s) / s.sizes["batch"]
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "softmax_missing", "(x - 1 at the label) / N is added: it is the softmax p and not x."
-)
-def logits_less_hot(s: Situation) -> Array:
-    return (s.inputs["X"] - _hot(s)) / s.sizes["batch"]
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "mean_missing", "The gradient of the sum over the batch is added: divide it by N."
-)
-def of_sum_of_losses(s: Situation) -> Array | None:
-    return added(s) * s.sizes["batch"] if s.sizes["batch"] > 1 else None
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "mean_missing", "p - 1 / N is added at the label, and p elsewhere: all of p - 1 is divided by N."
-)
-def half_divided(s: Situation) -> Array | None:
-    batch = s.sizes["batch"]
-    return _chances(s) - _hot(s) / batch if batch > 1 else None
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "mean_missing", "p / N - 1 is added at the label: all of p - 1 is divided by N."
-)
-def hot_not_divided(s: Situation) -> Array | None:
-    batch = s.sizes["batch"]
-    return _chances(s) / batch - _hot(s) if batch > 1 else None
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "mean_twice", "The mean is taken twice: the gradient is divided by N once."
-)
-def of_losses_divided_twice(s: Situation) -> Array | None:
-    return added(s) / s.sizes["batch"] if s.sizes["batch"] > 1 else None
-
-
-@_CROSS_ENTROPY_BACKWARD.adds("dX", "mean_over_classes", "The gradient is divided by N * C: divide it by N.")
-def of_losses_over_classes(s: Situation) -> Array | None:
-    return added(s) / s.sizes["classes"] if s.sizes["classes"] > 1 else None
-
-
-@_CROSS_ENTROPY_BACKWARD.adds("dX", "mean_over_classes", "The gradient is divided by C: divide it by N.")
-def of_losses_by_classes(s: Situation) -> Array:
-    return added(s) * s.sizes["batch"] / s.sizes["classes"]
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "label_off_by_one", "1 is taken away behind the label: labels count from 0."
-)
-def hot_behind(s: Situation) -> Array:
-    return (_chances(s) - _hot(s, 1)) / s.sizes["batch"]
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "label_off_by_one", "1 is taken away before the label: labels count from 0."
-)
-def hot_before(s: Situation) -> Array:
-    return (_chances(s) - _hot(s, -1)) / s.sizes["batch"]
+_CROSS_ENTROPY_BACKWARD.adds_each("dX",
+    ("chances_alone", "one_hot_missing", "p / N is added: at the label it is (p - 1) / N.",
+     lambda s: _chances(s) / s.sizes["batch"]),
+    ("hot_alone", "softmax_missing", "-1 / N is added at the label and nothing elsewhere: p is left out.",
+     lambda s: -_hot(s) / s.sizes["batch"]),
+    ("logits_less_hot", "softmax_missing", "(x - 1 at the label) / N is added: it is the softmax p and not x.",
+     lambda s: (s.inputs["X"] - _hot(s)) / s.sizes["batch"]),
+    ("of_sum_of_losses", "mean_missing", "The gradient of the sum over the batch is added: divide it by N.",
+     lambda s: added(s) * s.sizes["batch"] if s.sizes["batch"] > 1 else None),
+    ("half_divided", "mean_missing",
+     "p - 1 / N is added at the label, and p elsewhere: all of p - 1 is divided by N.",
+     lambda s: _chances(s) - _hot(s) / s.sizes["batch"] if s.sizes["batch"] > 1 else None),
+    ("hot_not_divided", "mean_missing", "p / N - 1 is added at the label: all of p - 1 is divided by N.",
+     lambda s: _chances(s) / s.sizes["batch"] - _hot(s) if s.sizes["batch"] > 1 else None),
+    ("of_losses_divided_twice", "mean_twice", "The mean is taken twice: the gradient is divided by N once.",
+     lambda s: added(s) / s.sizes["batch"] if s.sizes["batch"] > 1 else None),
+    ("of_losses_over_classes", "mean_over_classes", "The gradient is divided by N * C: divide it by N.",
+     lambda s: added(s) / s.sizes["classes"] if s.sizes["classes"] > 1 else None),
+    ("of_losses_by_classes", "mean_over_classes", "The gradient is divided by C: divide it by N.",
+     lambda s: added(s) * s.sizes["batch"] / s.sizes["classes"]),
+    ("hot_behind", "label_off_by_one", "1 is taken away behind the label: labels count from 0.",
+     lambda s: (_chances(s) - _hot(s, 1)) / s.sizes["batch"]),
+    ("hot_before", "label_off_by_one", "1 is taken away before the label: labels count from 0.",
+     lambda s: (_chances(s) - _hot(s, -1)) / s.sizes["batch"]),
+)  # fmt: skip
 
 
 @_CROSS_ENTROPY_BACKWARD.adds(
@@ -353,12 +205,10 @@ def hot_before_in_row(s: Situation) -> Array:
     return (_chances(s) - hot) / s.sizes["batch"]
 
 
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "not_normalised", "exp(x - most) is used for p: divide it by the row's sum."
-)
-def not_normalised(s: Situation) -> Array:
-    x = s.inputs["X"]
-    return (np.exp(x - x.max(1, keepdims=True)) - _hot(s)) / s.sizes["batch"]
+_CROSS_ENTROPY_BACKWARD.adds_each("dX",
+    ("not_normalised", "not_normalised", "exp(x - most) is used for p: divide it by the row's sum.",
+     lambda s: (np.exp(s.inputs["X"] - s.inputs["X"].max(1, keepdims=True)) - _hot(s)) / s.sizes["batch"]),
+)  # fmt: skip
 
 
 @_CROSS_ENTROPY_BACKWARD.adds(
@@ -371,11 +221,10 @@ def chances_down_columns(s: Situation) -> Array | None:
     return (down - _hot(s)) / s.sizes["batch"]
 
 
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "gradient_negated", "The gradient has the wrong sign: it is p - 1 at the label."
-)
-def gradient_negated(s: Situation) -> Array:
-    return -added(s)
+_CROSS_ENTROPY_BACKWARD.adds_each("dX",
+    ("gradient_negated", "gradient_negated", "The gradient has the wrong sign: it is p - 1 at the label.",
+     lambda s: -added(s)),
+)  # fmt: skip
 
 
 common(_CROSS_ENTROPY_BACKWARD, "dX")

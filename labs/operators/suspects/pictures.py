@@ -26,14 +26,11 @@ def _conv(s: Situation, t: Taps | None = None, w: Array | None = None) -> Array:
 _CONV2D = Mistakes()
 
 
-@_CONV2D.gives("bias_missing", "The bias is not added.")
-def without_bias(s: Situation) -> Array:
-    return _conv(s)
-
-
-@_CONV2D.gives("bias_wrong_index", "The first bias is added to all filters: b[f] belongs to filter f.")
-def first_bias(s: Situation) -> Array:
-    return _conv(s) + s.inputs["b"][0]
+_CONV2D.gives_each(
+    ("without_bias", "bias_missing", "The bias is not added.", lambda s: _conv(s)),
+    ("first_bias", "bias_wrong_index", "The first bias is added to all filters: b[f] belongs to filter f.",
+     lambda s: _conv(s) + s.inputs["b"][0]),
+)  # fmt: skip
 
 
 @_CONV2D.gives("bias_wrong_index", "The bias is added by the place in the picture: b[f] belongs to filter f.")
@@ -55,22 +52,15 @@ def bias_of_image(s: Situation) -> Array | None:
     return _conv(s) + known[:, None, None, None]
 
 
-@_CONV2D.gives("bias_added_often", "The bias is added once for each channel: add it once for each place.")
-def bias_of_channels(s: Situation) -> Array:
-    return _conv(s) + s.sizes["channels"] * s.inputs["b"][:, None, None]
-
-
-@_CONV2D.gives(
-    "bias_added_often", "The bias is added once for each term of the sum: add it once for each place."
-)
-def bias_of_taps(s: Situation) -> Array:
-    taps = s.sizes["channels"] * s.sizes["kernel"] ** 2
-    return _conv(s) + taps * s.inputs["b"][:, None, None]
-
-
-@_CONV2D.gives("image_ignored", "All outputs are of the first image: the index n of X is left out.")
-def first_image(s: Situation) -> Array:
-    return np.broadcast_to(s.expected[:1], s.expected.shape)
+_CONV2D.gives_each(
+    ("bias_of_channels", "bias_added_often", "The bias is added once for each channel: add it once for each place.",
+     lambda s: _conv(s) + s.sizes["channels"] * s.inputs["b"][:, None, None]),
+    ("bias_of_taps", "bias_added_often",
+     "The bias is added once for each term of the sum: add it once for each place.",
+     lambda s: _conv(s) + (s.sizes["channels"] * s.sizes["kernel"] ** 2) * s.inputs["b"][:, None, None]),
+    ("first_image", "image_ignored", "All outputs are of the first image: the index n of X is left out.",
+     lambda s: np.broadcast_to(s.expected[:1], s.expected.shape)),
+)  # fmt: skip
 
 
 @_CONV2D.gives("channels_missing", "Only the first channel of the images is used: add up all channels.")

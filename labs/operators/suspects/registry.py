@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from grader.core.arrays import Array
 from grader.judge.diagnosis.fitting import Situation
@@ -33,6 +34,16 @@ class Mistakes:
 
         return register
 
+    def gives_each(self, *rows: tuple[str, str, str, Predictor], output: str = "") -> None:
+        """Add rows of name, code, words and prediction, as `gives` does for functions of these names."""
+        for name, code, words, predict in rows:
+            self.gives(code, words, output)(named(name, predict))
+
+    def adds_each(self, output: str, *rows: tuple[str, str, str, Predictor]) -> None:
+        """Add rows of name, code, words and prediction, as `adds` does for functions of these names."""
+        for name, code, words, predict in rows:
+            self.adds(output, code, words)(named(name, predict))
+
     def adds(self, output: str, code: str, words: str) -> Callable[[Predictor], Predictor]:
         """Return a decorator for a function that predicts the gradient added to the input of this name."""
 
@@ -47,6 +58,12 @@ class Mistakes:
             return predict
 
         return register
+
+
+def named(name: str, predict: Callable[..., Any]) -> Callable[..., Any]:
+    """Set the name of a prediction, which is the name of its mistake."""
+    predict.__name__ = name
+    return predict
 
 
 def added(s: Situation) -> Array:

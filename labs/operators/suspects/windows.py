@@ -18,37 +18,20 @@ def _sizes(s: Situation, **changed: int) -> Mapping[str, int]:
     return {**s.sizes, **changed}
 
 
-@_MAXPOOL2D.gives(
-    "maximum_from_zero",
-    "The maximum begins at 0, so that windows of negative numbers give 0: begin with the window's first number.",
-    "Y",
-)
-def from_zero(s: Situation) -> Array:
-    return np.maximum(s.expected, 0)
-
-
-@_MAXPOOL2D.gives(
-    "minimum", "Each window gives its smallest number: the comparison is the wrong way round.", "Y"
-)
-def smallest(s: Situation) -> Array:
-    return arithmetic.pooling_windows(s.inputs["X"], s.sizes).min(4)
-
-
-@_MAXPOOL2D.gives(
-    "mean_of_window", "Each window gives the mean of its numbers, and the largest one is right.", "Y"
-)
-def mean(s: Situation) -> Array:
-    return arithmetic.pooling_windows(s.inputs["X"], s.sizes).mean(4)
-
-
-@_MAXPOOL2D.gives("first_of_window", "Each window gives its first number: the others are not looked at.", "Y")
-def first(s: Situation) -> Array:
-    return arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., 0]
-
-
-@_MAXPOOL2D.gives("last_of_window", "Each window gives its last number, whatever the others are.", "Y")
-def last(s: Situation) -> Array:
-    return arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., -1]
+_MAXPOOL2D.gives_each(
+    ("from_zero", "maximum_from_zero",
+     "The maximum begins at 0, so that windows of negative numbers give 0: begin with the window's first number.",
+     lambda s: np.maximum(s.expected, 0)),
+    ("smallest", "minimum", "Each window gives its smallest number: the comparison is the wrong way round.",
+     lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes).min(4)),
+    ("mean", "mean_of_window", "Each window gives the mean of its numbers, and the largest one is right.",
+     lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes).mean(4)),
+    ("first", "first_of_window", "Each window gives its first number: the others are not looked at.",
+     lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., 0]),
+    ("last", "last_of_window", "Each window gives its last number, whatever the others are.",
+     lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., -1]),
+    output="Y",
+)  # fmt: skip
 
 
 @_MAXPOOL2D.gives("window_too_small", "The last row and column of each window are left out.", "Y")
@@ -70,40 +53,28 @@ def _stepped(s: Situation, step: int) -> Array | None:
     return np.pad(made, lacking, constant_values=np.nan)
 
 
-@_MAXPOOL2D.gives(
-    "stride_ignored", "The windows go on in steps of 1: window oh begins at row oh * stride.", "Y"
-)
-def steps_of_one(s: Situation) -> Array | None:
-    return _stepped(s, 1)
-
-
-@_MAXPOOL2D.gives(
-    "stride_is_window",
-    "The windows go on in steps of K: window oh begins at row oh * stride, and stride is not K.",
-    "Y",
-)
-def steps_of_window(s: Situation) -> Array | None:
-    return _stepped(s, s.sizes["side"])
-
-
-@_MAXPOOL2D.gives(
-    "plane_ignored", "All outputs are of the first plane: the indices n and c of X are left out.", "Y"
-)
-def first_plane(s: Situation) -> Array:
-    return np.broadcast_to(s.expected[:1, :1], s.expected.shape)
+_MAXPOOL2D.gives_each(
+    ("steps_of_one", "stride_ignored", "The windows go on in steps of 1: window oh begins at row oh * stride.",
+     lambda s: _stepped(s, 1)),
+    ("steps_of_window", "stride_is_window",
+     "The windows go on in steps of K: window oh begins at row oh * stride, and stride is not K.",
+     lambda s: _stepped(s, s.sizes["side"])),
+    ("first_plane", "plane_ignored", "All outputs are of the first plane: the indices n and c of X are left out.",
+     lambda s: np.broadcast_to(s.expected[:1, :1], s.expected.shape)),
+    output="Y",
+)  # fmt: skip
 
 
 def _in_window(s: Situation) -> Array:
     return arithmetic.pooling_windows(s.inputs["X"], s.sizes).argmax(4)
 
 
-@_MAXPOOL2D.gives(
-    "index_in_window",
-    "index is kh * K + kw, the place in the window: store h * Wd + w, the place in the plane.",
-    "index",
-)
-def place_in_window(s: Situation) -> Array:
-    return _in_window(s)
+_MAXPOOL2D.gives_each(
+    ("place_in_window", "index_in_window",
+     "index is kh * K + kw, the place in the window: store h * Wd + w, the place in the plane.",
+     lambda s: _in_window(s)),
+    output="index",
+)  # fmt: skip
 
 
 @_MAXPOOL2D.gives(
@@ -144,22 +115,18 @@ def row_of_output(s: Situation) -> Array:
     return h * s.expected.shape[3] + w
 
 
-@_MAXPOOL2D.gives("index_row", "index is the row h alone: store h * Wd + w.", "index")
-def row_alone(s: Situation) -> Array:
-    return s.expected // s.sizes["columns"]
-
-
-@_MAXPOOL2D.gives("index_row", "index is the column w alone: store h * Wd + w.", "index")
-def column_alone(s: Situation) -> Array:
-    return s.expected % s.sizes["columns"]
-
-
-@_MAXPOOL2D.gives(
-    "index_of_output", "index is the place in the output, oh * OW + ow: store where the maximum was.", "index"
-)
-def place_in_output(s: Situation) -> Array:
-    places = s.expected.shape[2] * s.expected.shape[3]
-    return np.broadcast_to(np.arange(places).reshape(s.expected.shape[2:]), s.expected.shape)
+_MAXPOOL2D.gives_each(
+    ("row_alone", "index_row", "index is the row h alone: store h * Wd + w.",
+     lambda s: s.expected // s.sizes["columns"]),
+    ("column_alone", "index_row", "index is the column w alone: store h * Wd + w.",
+     lambda s: s.expected % s.sizes["columns"]),
+    ("place_in_output", "index_of_output",
+     "index is the place in the output, oh * OW + ow: store where the maximum was.",
+     lambda s:
+         np.broadcast_to(
+             np.arange(s.expected[0, 0].size).reshape(s.expected.shape[2:]), s.expected.shape)),
+    output="index",
+)  # fmt: skip
 
 
 @_MAXPOOL2D.gives(
@@ -225,27 +192,17 @@ def into_first_plane(s: Situation) -> Array | None:
     return total.reshape(s.expected.shape)
 
 
-@_MAXPOOL2D_BACKWARD.adds(
-    "dX", "whole_window", "Each number of a window gets the gradient; only the one that was the maximum does."
-)
-def whole_window(s: Situation) -> Array:
-    return _over_windows(s, np.ones(s.sizes["side"] ** 2))
-
-
-@_MAXPOOL2D_BACKWARD.adds(
-    "dX",
-    "whole_window",
-    "The gradient is shared out over the window, as that of a mean; the maximum alone gets it.",
-)
-def shared_out(s: Situation) -> Array:
-    return _over_windows(s, np.full(s.sizes["side"] ** 2, s.sizes["side"] ** -2.0))
-
-
-@_MAXPOOL2D_BACKWARD.adds(
-    "dX", "first_of_window", "The first number of each window gets the gradient: it goes to where index says."
-)
-def into_first(s: Situation) -> Array:
-    return _over_windows(s, np.eye(1, s.sizes["side"] ** 2)[0])
+_MAXPOOL2D_BACKWARD.adds_each("dX",
+    ("whole_window", "whole_window",
+     "Each number of a window gets the gradient; only the one that was the maximum does.",
+     lambda s: _over_windows(s, np.ones(s.sizes["side"] ** 2))),
+    ("shared_out", "whole_window",
+     "The gradient is shared out over the window, as that of a mean; the maximum alone gets it.",
+     lambda s: _over_windows(s, np.full(s.sizes["side"] ** 2, s.sizes["side"] ** -2.0))),
+    ("into_first", "first_of_window",
+     "The first number of each window gets the gradient: it goes to where index says.",
+     lambda s: _over_windows(s, np.eye(1, s.sizes["side"] ** 2)[0])),
+)  # fmt: skip
 
 
 def _over_windows(s: Situation, shares: Array) -> Array:

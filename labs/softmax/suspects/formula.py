@@ -5,7 +5,7 @@ from __future__ import annotations
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene, normalised, total
+from ..scene import Scene, normalised, row, total
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
@@ -22,48 +22,35 @@ def not_divided(s: Scene) -> Array:
     return s.weights
 
 
-@naive("not_normalised", "The rows do not sum to 1: they are never divided by the sum of exp(x).")
-def plain_not_divided(s: Scene) -> Array:
-    return s.plain
+NAIVE += [
+    row("plain_not_divided", "not_normalised",
+        "The rows do not sum to 1: they are never divided by the sum of exp(x).",
+        lambda s: s.plain),
+    row("divided_by_largest", "divided_by_largest",
+        "Each row is divided by its largest exp(x), and not by the sum of exp(x).",
+        lambda s: s.weights),
+]  # fmt: skip
 
 
-@naive("divided_by_largest", "Each row is divided by its largest exp(x), and not by the sum of exp(x).")
-def divided_by_largest(s: Scene) -> Array:
-    return s.weights
-
-
-@mistake(
-    "wrong_base",
-    "The powers are of 2 and not of e: exp2(x) is exp(x) only where x was multiplied by log2(e) = 1.442695 before.",
-)
-def base_two(s: Scene) -> Array:
-    return normalised(np.exp2(s.x - s.most))
-
-
-@mistake(
-    "wrong_base",
-    "log2(e) is multiplied in where exp() is taken, and not exp2(): the powers are of e^1.4427. "
-    "exp2(x * log2(e)) is exp(x).",
-)
-def scaled_for_nothing(s: Scene) -> Array:
-    return normalised(np.exp((s.x - s.most) * LOG2_E))
-
-
-@mistake("log_taken", "The output is the logarithm of the softmax, x - m - log(sum), and not the softmax.")
-def logarithm(s: Scene) -> Array:
-    return s.x - s.most - np.log(total(s.weights))
-
-
-@mistake("no_exponential", "Each element is divided by the sum of its row as it is: exp() is missing.")
-def no_exponential(s: Scene) -> Array:
-    return s.x / total(s.x)
-
-
-@mistake(
-    "exponential_missing_in_sum", "The sum is that of the elements of the row, and not that of their exp()."
-)
-def sum_of_elements(s: Scene) -> Array:
-    return s.weights / total(s.x)
+MISTAKES += [
+    row("base_two", "wrong_base",
+        "The powers are of 2 and not of e: exp2(x) is exp(x) only where x was multiplied by log2(e) = 1.442695 "
+        "before.",
+        lambda s: normalised(np.exp2(s.x - s.most))),
+    row("scaled_for_nothing", "wrong_base",
+        "log2(e) is multiplied in where exp() is taken, and not exp2(): the powers are of e^1.4427. exp2(x * "
+        "log2(e)) is exp(x).",
+        lambda s: normalised(np.exp((s.x - s.most) * LOG2_E))),
+    row("logarithm", "log_taken",
+        "The output is the logarithm of the softmax, x - m - log(sum), and not the softmax.",
+        lambda s: s.x - s.most - np.log(total(s.weights))),
+    row("no_exponential", "no_exponential",
+        "Each element is divided by the sum of its row as it is: exp() is missing.",
+        lambda s: s.x / total(s.x)),
+    row("sum_of_elements", "exponential_missing_in_sum",
+        "The sum is that of the elements of the row, and not that of their exp().",
+        lambda s: s.weights / total(s.x)),
+]  # fmt: skip
 
 
 @naive(
@@ -73,39 +60,26 @@ def plain_sum_of_elements(s: Scene) -> Array:
     return s.plain / total(s.x)
 
 
-@mistake(
-    "wrong_sign", "The smallest element of a row has the largest share: exp(-x) is taken, or exp(m - x)."
-)
-def turned_round(s: Scene) -> Array:
-    return normalised(np.exp(s.x.min(1, keepdims=True) - s.x))
+MISTAKES += [
+    row("turned_round", "wrong_sign",
+        "The smallest element of a row has the largest share: exp(-x) is taken, or exp(m - x).",
+        lambda s: normalised(np.exp(s.x.min(1, keepdims=True) - s.x))),
+    row("exponential_of_output", "reads_what_it_wrote",
+        "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put exp(x - m) "
+        "already, in the place of x.",
+        lambda s: np.exp(s.weights) / total(s.weights)),
+    row("shifted_exponential_of_output", "reads_what_it_wrote",
+        "The last pass takes exp(o - m) of what an earlier one has put into O already, in the place of exp(x - m).",
+        lambda s: np.exp(s.weights - s.most) / total(s.weights)),
+]  # fmt: skip
 
 
-@mistake(
-    "reads_what_it_wrote",
-    "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put "
-    "exp(x - m) already, "
-    "in the place of x.",
-)
-def exponential_of_output(s: Scene) -> Array:
-    return np.exp(s.weights) / total(s.weights)
-
-
-@mistake(
-    "reads_what_it_wrote",
-    "The last pass takes exp(o - m) of what an earlier one has put into O already, in the place of exp(x - m).",
-)
-def shifted_exponential_of_output(s: Scene) -> Array:
-    return np.exp(s.weights - s.most) / total(s.weights)
-
-
-@naive(
-    "reads_what_it_wrote",
-    "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put "
-    "exp(x) already, in the "
-    "place of x.",
-)
-def plain_exponential_of_output(s: Scene) -> Array:
-    return np.exp(s.plain) / total(s.plain)
+NAIVE += [
+    row("plain_exponential_of_output", "reads_what_it_wrote",
+        "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put exp(x) "
+        "already, in the place of x.",
+        lambda s: np.exp(s.plain) / total(s.plain)),
+]  # fmt: skip
 
 
 @mistake(

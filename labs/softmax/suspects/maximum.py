@@ -7,41 +7,27 @@ from collections.abc import Callable
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene, normalised, shifted, total
+from ..scene import Scene, normalised, row, shifted, total
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
 
 
-@mistake("no_maximum", "The maximum is not taken off: exp(x) is infinite above 88.7, and 0 below -104.")
-def no_maximum(s: Scene) -> Array:
-    return shifted(s, 0.0)
-
-
-@mistake(
-    "maximum_of_matrix",
-    "The maximum is that of the whole matrix: a row far below it is 0 throughout, and its sum too. "
-    "Begin anew in each row.",
-)
-def of_the_matrix(s: Scene) -> Array:
-    return shifted(s, s.whole.max())
-
-
-@mistake(
-    "maximum_wrong_axis", "The maximum goes over rows: each element needs that of its row, not of its column."
-)
-def of_the_column(s: Scene) -> Array:
-    return shifted(s, s.whole.max(0, keepdims=True))
-
-
-@mistake("maximum_of_first", "The first element of the row is taken off, and not the largest one.")
-def of_the_first(s: Scene) -> Array:
-    return shifted(s, s.x[:, :1])
-
-
-@mistake("maximum_of_last", "The last element of the row is taken off, and not the largest one.")
-def of_the_last(s: Scene) -> Array:
-    return shifted(s, s.x[:, -1:])
+MISTAKES += [
+    row("no_maximum", "no_maximum", "The maximum is not taken off: exp(x) is infinite above 88.7, and 0 below -104.",
+        lambda s: shifted(s, 0.0)),
+    row("of_the_matrix", "maximum_of_matrix",
+        "The maximum is that of the whole matrix: a row far below it is 0 throughout, and its sum too. Begin anew "
+        "in each row.",
+        lambda s: shifted(s, s.whole.max())),
+    row("of_the_column", "maximum_wrong_axis",
+        "The maximum goes over rows: each element needs that of its row, not of its column.",
+        lambda s: shifted(s, s.whole.max(0, keepdims=True))),
+    row("of_the_first", "maximum_of_first", "The first element of the row is taken off, and not the largest one.",
+        lambda s: shifted(s, s.x[:, :1])),
+    row("of_the_last", "maximum_of_last", "The last element of the row is taken off, and not the largest one.",
+        lambda s: shifted(s, s.x[:, -1:])),
+]  # fmt: skip
 
 
 def _of_row_before(start: float) -> Callable[[Scene], Array]:
@@ -61,22 +47,15 @@ MISTAKES += [
 ]
 
 
-@mistake(
-    "maximum_not_reset",
-    "The maximum is the largest of all rows so far: set it to -inf at the beginning of each row.",
-)
-def largest_so_far(s: Scene) -> Array:
-    return shifted(s, s.of_all(np.maximum.accumulate(s.all_most, 0)))
-
-
-@mistake("maximum_of_absolutes", "The largest |x| is taken off, and not the largest x.")
-def of_absolutes(s: Scene) -> Array:
-    return shifted(s, abs(s.x).max(1, keepdims=True))
-
-
-@mistake("minimum_taken", "The smallest element of the row is taken off, and not the largest one.")
-def of_the_smallest(s: Scene) -> Array:
-    return shifted(s, s.x.min(1, keepdims=True))
+MISTAKES += [
+    row("largest_so_far", "maximum_not_reset",
+        "The maximum is the largest of all rows so far: set it to -inf at the beginning of each row.",
+        lambda s: shifted(s, s.of_all(np.maximum.accumulate(s.all_most, 0)))),
+    row("of_absolutes", "maximum_of_absolutes", "The largest |x| is taken off, and not the largest x.",
+        lambda s: shifted(s, abs(s.x).max(1, keepdims=True))),
+    row("of_the_smallest", "minimum_taken", "The smallest element of the row is taken off, and not the largest one.",
+        lambda s: shifted(s, s.x.min(1, keepdims=True))),
+]  # fmt: skip
 
 
 def _begun_at(start: float) -> Callable[[Scene], Array]:
@@ -98,29 +77,16 @@ MISTAKES += [
 ]
 
 
-@mistake(
-    "maximum_misses_first", "The maximum leaves out the first element of the row: look at the loop's start."
-)
-def misses_first(s: Scene) -> Array:
-    return shifted(s, s.x[:, 1:].max(1, keepdims=True, initial=np.float32(-np.inf)))
-
-
-@mistake(
-    "maximum_only_in_sum",
-    "The maximum is taken off in the sum, and not in what is divided by it: exp(x) / sum exp(x - m).",
-)
-def only_in_sum(s: Scene) -> Array:
-    return s.plain / total(s.weights)
-
-
-@mistake(
-    "maximum_only_above",
-    "The maximum is taken off in what is divided, and not in the sum: exp(x - m) / sum exp(x).",
-)
-def only_above(s: Scene) -> Array:
-    return s.weights / total(s.plain)
-
-
-@mistake("maximum_added", "The maximum is added to x, and not taken off.")
-def added(s: Scene) -> Array:
-    return normalised(np.exp(s.x + s.most))
+MISTAKES += [
+    row("misses_first", "maximum_misses_first",
+        "The maximum leaves out the first element of the row: look at the loop's start.",
+        lambda s: shifted(s, s.x[:, 1:].max(1, keepdims=True, initial=np.float32(-np.inf)))),
+    row("only_in_sum", "maximum_only_in_sum",
+        "The maximum is taken off in the sum, and not in what is divided by it: exp(x) / sum exp(x - m).",
+        lambda s: s.plain / total(s.weights)),
+    row("only_above", "maximum_only_above",
+        "The maximum is taken off in what is divided, and not in the sum: exp(x - m) / sum exp(x).",
+        lambda s: s.weights / total(s.plain)),
+    row("added", "maximum_added", "The maximum is added to x, and not taken off.",
+        lambda s: normalised(np.exp(s.x + s.most))),
+]  # fmt: skip

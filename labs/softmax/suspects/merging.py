@@ -9,6 +9,8 @@ from functools import cached_property
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
+from ..scene import row
+
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
 Inputs = Mapping[str, Array]
@@ -59,27 +61,17 @@ def _one_side(inputs: Inputs, rescaled: tuple[bool, bool]) -> Outputs:
     return s.merged(a, b)
 
 
-@mistake(
-    "left_not_rescaled", "The left side is not rescaled: it counts l1 * exp(m1 - m), with the new maximum m."
-)
-def left_forgotten(inputs: Inputs) -> Outputs:
-    return _one_side(inputs, (False, True))
-
-
-@mistake(
-    "right_not_rescaled",
-    "The right side is not rescaled: it counts l2 * exp(m2 - m), with the new maximum m.",
-)
-def right_forgotten(inputs: Inputs) -> Outputs:
-    return _one_side(inputs, (True, False))
-
-
-@mistake(
-    "sums_not_rescaled",
-    "l1 and l2 are added as they are: each side's has to be rescaled, by exp(m1 - m) and exp(m2 - m).",
-)
-def plain_sum(inputs: Inputs) -> Outputs:
-    return _one_side(inputs, (False, False))
+MISTAKES += [
+    row("left_forgotten", "left_not_rescaled",
+        "The left side is not rescaled: it counts l1 * exp(m1 - m), with the new maximum m.",
+        lambda inputs: _one_side(inputs, (False, True))),
+    row("right_forgotten", "right_not_rescaled",
+        "The right side is not rescaled: it counts l2 * exp(m2 - m), with the new maximum m.",
+        lambda inputs: _one_side(inputs, (True, False))),
+    row("plain_sum", "sums_not_rescaled",
+        "l1 and l2 are added as they are: each side's has to be rescaled, by exp(m1 - m) and exp(m2 - m).",
+        lambda inputs: _one_side(inputs, (False, False))),
+]  # fmt: skip
 
 
 def _with_maximum(inputs: Inputs, m: Array) -> Outputs:
@@ -87,36 +79,21 @@ def _with_maximum(inputs: Inputs, m: Array) -> Outputs:
     return s.merged(s.sum(1) * s.factor(1, m), s.sum(2) * s.factor(2, m), m)
 
 
-@mistake(
-    "maximum_of_one_side", "m is the maximum of the left side alone: the new one is the larger of m1 and m2."
-)
-def left_maximum(inputs: Inputs) -> Outputs:
-    return _with_maximum(inputs, inputs["m1"])
-
-
-@mistake(
-    "maximum_of_one_side", "m is the maximum of the right side alone: the new one is the larger of m1 and m2."
-)
-def right_maximum(inputs: Inputs) -> Outputs:
-    return _with_maximum(inputs, inputs["m2"])
-
-
-@mistake("minimum_taken", "m is the smaller of m1 and m2, and not the larger one.")
-def smaller(inputs: Inputs) -> Outputs:
-    return _with_maximum(inputs, np.minimum(inputs["m1"], inputs["m2"]))
-
-
-@mistake("maxima_added", "m is m1 + m2: it is the larger one of both.")
-def added_maxima(inputs: Inputs) -> Outputs:
-    return {"m": inputs["m1"] + inputs["m2"]}
-
-
-@mistake(
-    "maximum_start",
-    "m is never below 0: the larger of m1 and m2 alone counts, and -inf where both sides are empty.",
-)
-def not_below_zero(inputs: Inputs) -> Outputs:
-    return _with_maximum(inputs, np.maximum(Sides(inputs).m, ZERO))
+MISTAKES += [
+    row("left_maximum", "maximum_of_one_side",
+        "m is the maximum of the left side alone: the new one is the larger of m1 and m2.",
+        lambda inputs: _with_maximum(inputs, inputs["m1"])),
+    row("right_maximum", "maximum_of_one_side",
+        "m is the maximum of the right side alone: the new one is the larger of m1 and m2.",
+        lambda inputs: _with_maximum(inputs, inputs["m2"])),
+    row("smaller", "minimum_taken", "m is the smaller of m1 and m2, and not the larger one.",
+        lambda inputs: _with_maximum(inputs, np.minimum(inputs["m1"], inputs["m2"]))),
+    row("added_maxima", "maxima_added", "m is m1 + m2: it is the larger one of both.",
+        lambda inputs: {"m": inputs["m1"] + inputs["m2"]}),
+    row("not_below_zero", "maximum_start",
+        "m is never below 0: the larger of m1 and m2 alone counts, and -inf where both sides are empty.",
+        lambda inputs: _with_maximum(inputs, np.maximum(Sides(inputs).m, ZERO))),
+]  # fmt: skip
 
 
 @mistake(
@@ -287,11 +264,9 @@ def added(inputs: Inputs) -> Outputs:
     return _means(inputs, s.mean(1) + s.mean(2))
 
 
-@mistake("o_not_merged", "o is that of the left side alone.")
-def left_alone(inputs: Inputs) -> Outputs:
-    return _means(inputs, inputs["o1"])
-
-
-@mistake("o_not_merged", "o is that of the right side alone.")
-def right_alone(inputs: Inputs) -> Outputs:
-    return _means(inputs, inputs["o2"])
+MISTAKES += [
+    row("left_alone", "o_not_merged", "o is that of the left side alone.",
+        lambda inputs: _means(inputs, inputs["o1"])),
+    row("right_alone", "o_not_merged", "o is that of the right side alone.",
+        lambda inputs: _means(inputs, inputs["o2"])),
+]  # fmt: skip

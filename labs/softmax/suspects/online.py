@@ -9,7 +9,7 @@ from __future__ import annotations
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene, normalised, total
+from ..scene import Scene, normalised, row, total
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
@@ -25,39 +25,27 @@ def _later(s: Scene) -> Array:
     return np.exp(s.running - s.most)
 
 
-@mistake(
-    "not_rescaled",
-    "The running sum is not rescaled: where the maximum grows from m to n, what was summed so far "
-    "counts exp(m - n) times.",
-)
-def not_rescaled(s: Scene) -> Array:
-    return s.weights / total(np.exp(s.x - s.running))
-
-
-@mistake(
-    "maximum_after_use",
-    "Each element is added with the maximum before it: the running maximum is updated only after exp(x - m) was taken.",
-)
-def updated_after_use(s: Scene) -> Array:
-    return s.weights / total(np.exp(s.x - _before(s, s.x[:, :1])) * _later(s))
-
-
-@mistake(
-    "new_term_rescaled",
-    "The new element is rescaled together with the old sum: in l = l * exp(m - n) + exp(x - n) only l is multiplied.",
-)
-def new_term_rescaled(s: Scene) -> Array:
-    first = np.full(s.most.shape, -np.inf, np.float32)
-    return s.weights / total(np.exp(s.x - s.running) * np.exp(_before(s, first) - s.running) * _later(s))
-
-
-@mistake(
-    "rescaled_upside_down",
-    "The running sum is rescaled by exp(n - m), where the maximum grows from m to n: it is exp(m - "
-    "n), which is below 1.",
-)
-def upside_down(s: Scene) -> Array:
-    return s.weights / total(np.exp(s.x - s.running) * np.exp(s.most - s.running))
+MISTAKES += [
+    row("not_rescaled", "not_rescaled",
+        "The running sum is not rescaled: where the maximum grows from m to n, what was summed so far counts exp(m "
+        "- n) times.",
+        lambda s: s.weights / total(np.exp(s.x - s.running))),
+    row("updated_after_use", "maximum_after_use",
+        "Each element is added with the maximum before it: the running maximum is updated only after exp(x - m) was "
+        "taken.",
+        lambda s: s.weights / total(np.exp(s.x - _before(s, s.x[:, :1])) * _later(s))),
+    row("new_term_rescaled", "new_term_rescaled",
+        "The new element is rescaled together with the old sum: in l = l * exp(m - n) + exp(x - n) only l is "
+        "multiplied.",
+        lambda s:
+            s.weights / total(
+                np.exp(s.x - s.running)
+                * np.exp(_before(s, np.full(s.most.shape, -np.inf, np.float32)) - s.running) * _later(s))),
+    row("upside_down", "rescaled_upside_down",
+        "The running sum is rescaled by exp(n - m), where the maximum grows from m to n: it is exp(m - n), which is "
+        "below 1.",
+        lambda s: s.weights / total(np.exp(s.x - s.running) * np.exp(s.most - s.running))),
+]  # fmt: skip
 
 
 @mistake(
@@ -70,12 +58,11 @@ def begun_anew(s: Scene) -> Array:
     return s.weights / total(np.where(kept, s.weights, np.float32(0)))
 
 
-@mistake(
-    "first_counted_twice",
-    "The first element counts twice: where the sum begins at 1 for it, the loop begins at 1, too.",
-)
-def first_twice(s: Scene) -> Array:
-    return s.weights / (total(s.weights) + s.weights[:, :1])
+MISTAKES += [
+    row("first_twice", "first_counted_twice",
+        "The first element counts twice: where the sum begins at 1 for it, the loop begins at 1, too.",
+        lambda s: s.weights / (total(s.weights) + s.weights[:, :1])),
+]  # fmt: skip
 
 
 @mistake(
@@ -90,14 +77,12 @@ def written_in_first_pass(s: Scene) -> Array:
     return np.exp(s.x - s.running) / sums.astype(np.float32)
 
 
-@mistake(
-    "empty_so_far",
-    "A row that begins with -inf is NaN: as long as the maximum is -inf, exp(-inf - -inf) is no "
-    "number. Skip what is -inf, "
-    "or begin with a maximum that is finite.",
-)
-def masked_beginning(s: Scene) -> Array:
-    return np.where(np.isneginf(s.x[:, :1]), np.float32(np.nan), normalised(s.weights))
+MISTAKES += [
+    row("masked_beginning", "empty_so_far",
+        "A row that begins with -inf is NaN: as long as the maximum is -inf, exp(-inf - -inf) is no number. Skip "
+        "what is -inf, or begin with a maximum that is finite.",
+        lambda s: np.where(np.isneginf(s.x[:, :1]), np.float32(np.nan), normalised(s.weights))),
+]  # fmt: skip
 
 
 @mistake(

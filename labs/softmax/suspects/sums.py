@@ -7,67 +7,37 @@ from collections.abc import Callable
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene, total
+from ..scene import Scene, row, total
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
 
 
-@mistake(
-    "wrong_axis", "Each column is divided by its own sum: the sum goes over rows in the place of columns."
-)
-def over_rows(s: Scene) -> Array:
-    return s.weights / total(np.exp(s.whole - s.all_most).T).T
-
-
-@mistake(
-    "wrong_axis",
-    "Each column is divided by its own sum of exp(x): the sum goes over rows in the place of columns.",
-)
-def plain_over_rows(s: Scene) -> Array:
-    return s.plain / total(np.exp(s.whole).T).T
-
-
-@mistake("sum_of_matrix", "Each row is divided by the sum of the whole matrix, and not by its own.")
-def over_everything(s: Scene) -> Array:
-    return s.weights / total(np.exp(s.whole - s.all_most)).sum(dtype=np.float32)
-
-
-@mistake("sum_of_matrix", "Each row is divided by the sum of exp(x) of the whole matrix, and not by its own.")
-def plain_over_everything(s: Scene) -> Array:
-    return s.plain / total(np.exp(s.whole)).sum(dtype=np.float32)
-
-
-@mistake(
-    "sum_not_reset",
-    "The sum of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
-)
-def kept_sum(s: Scene) -> Array:
-    return s.weights / s.of_all(np.cumsum(total(np.exp(s.whole - s.all_most)), 0, dtype=np.float32))
-
-
-@mistake(
-    "sum_not_reset",
-    "The sum of exp(x) of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
-)
-def plain_kept_sum(s: Scene) -> Array:
-    return s.plain / s.of_all(np.cumsum(total(np.exp(s.whole)), 0, dtype=np.float32))
-
-
-@mistake(
-    "divided_too_early",
-    "Each element is divided by the sum up to itself, which is not complete yet: divide in a pass of its own.",
-)
-def running_sum(s: Scene) -> Array:
-    return s.weights / np.cumsum(s.weights, 1, dtype=np.float32)
-
-
-@mistake(
-    "first_left_out",
-    "The sum lacks the first element of the row: a loop that begins at 1 needs a sum that begins at exp(0) = 1.",
-)
-def lacks_first(s: Scene) -> Array:
-    return s.weights / total(s.weights[:, 1:])
+MISTAKES += [
+    row("over_rows", "wrong_axis",
+        "Each column is divided by its own sum: the sum goes over rows in the place of columns.",
+        lambda s: s.weights / total(np.exp(s.whole - s.all_most).T).T),
+    row("plain_over_rows", "wrong_axis",
+        "Each column is divided by its own sum of exp(x): the sum goes over rows in the place of columns.",
+        lambda s: s.plain / total(np.exp(s.whole).T).T),
+    row("over_everything", "sum_of_matrix", "Each row is divided by the sum of the whole matrix, and not by its own.",
+        lambda s: s.weights / total(np.exp(s.whole - s.all_most)).sum(dtype=np.float32)),
+    row("plain_over_everything", "sum_of_matrix",
+        "Each row is divided by the sum of exp(x) of the whole matrix, and not by its own.",
+        lambda s: s.plain / total(np.exp(s.whole)).sum(dtype=np.float32)),
+    row("kept_sum", "sum_not_reset",
+        "The sum of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
+        lambda s: s.weights / s.of_all(np.cumsum(total(np.exp(s.whole - s.all_most)), 0, dtype=np.float32))),
+    row("plain_kept_sum", "sum_not_reset",
+        "The sum of exp(x) of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
+        lambda s: s.plain / s.of_all(np.cumsum(total(np.exp(s.whole)), 0, dtype=np.float32))),
+    row("running_sum", "divided_too_early",
+        "Each element is divided by the sum up to itself, which is not complete yet: divide in a pass of its own.",
+        lambda s: s.weights / np.cumsum(s.weights, 1, dtype=np.float32)),
+    row("lacks_first", "first_left_out",
+        "The sum lacks the first element of the row: a loop that begins at 1 needs a sum that begins at exp(0) = 1.",
+        lambda s: s.weights / total(s.weights[:, 1:])),
+]  # fmt: skip
 
 
 # ---- a sum of float32 that loses what is small beside it
