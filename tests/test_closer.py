@@ -26,9 +26,8 @@ from grader.runner.calls import Call
 from grader.source import landmarks
 from grader.source.landmarks import Body, Place
 from grader.study import race
-from labs.attention.clues import CLUES
 from labs.attention.dissect import dissect
-from labs.attention.oracle import ORACLES
+from labs.attention.oracle import CLUES, ORACLES
 
 AXES, TILES = ORACLES["attention"].axes, ORACLES["attention"].tiles
 #: A place in an output, from its sizes.

@@ -20,9 +20,8 @@ from grader.core.results import PartResult, SubmissionResult, Timing
 from grader.report import result_json
 from grader.report.html import Report
 from grader.report.row import Row
-from labs.attention import ladder, yardsticks
-from labs.attention.frontier import main
-from labs.attention.yardsticks import Yardsticks
+from labs.attention import ladder
+from labs.attention.ladder import Yardsticks, main
 from module_ref_stub import library
 
 PART = ASSIGNMENT.part("part4")
@@ -65,15 +64,15 @@ def test_the_table_puts_the_fastest_above() -> None:
 
 def test_a_measurement_is_kept_for_its_shape_alone(cache: Path) -> None:
     three = ASSIGNMENT.part("part3")
-    assert yardsticks.kept(PART, SHAPE) is None
-    yardsticks.keep(PART, SHAPE, KNOWN)
-    yardsticks.keep(three, SHAPE, KNOWN)
-    assert yardsticks.kept(PART, SHAPE) == KNOWN
-    assert yardsticks.kept(PART, {**SHAPE, "threads": 5}) == KNOWN, "part 4 is serial"
-    assert yardsticks.kept(three, {**SHAPE, "threads": 5}) is None, "part 3 is not"
-    assert yardsticks.kept(PART, {**SHAPE, "N": 49}) is None
+    assert ladder.kept(PART, SHAPE) is None
+    ladder.keep(PART, SHAPE, KNOWN)
+    ladder.keep(three, SHAPE, KNOWN)
+    assert ladder.kept(PART, SHAPE) == KNOWN
+    assert ladder.kept(PART, {**SHAPE, "threads": 5}) == KNOWN, "part 4 is serial"
+    assert ladder.kept(three, {**SHAPE, "threads": 5}) is None, "part 3 is not"
+    assert ladder.kept(PART, {**SHAPE, "N": 49}) is None
     for other in ("part1", "4Dread"):
-        assert yardsticks.kept(ASSIGNMENT.part(other), SHAPE) is None
+        assert ladder.kept(ASSIGNMENT.part(other), SHAPE) is None
 
 
 @pytest.mark.parametrize(
@@ -84,15 +83,15 @@ def test_a_measurement_is_kept_for_its_shape_alone(cache: Path) -> None:
     ],
 )
 def test_a_damaged_record_is_ignored(cache: Path, text: str) -> None:
-    yardsticks.keep(PART, SHAPE, KNOWN)
+    ladder.keep(PART, SHAPE, KNOWN)
     (record,) = (cache / "frontier").iterdir()
     record.write_text(text)
-    assert yardsticks.kept(PART, SHAPE) is None
+    assert ladder.kept(PART, SHAPE) is None
 
 
 def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
     (cache / "frontier").write_text("a file where the folder should be")
-    refused("GPT149_CACHE", yardsticks.keep, PART, SHAPE, KNOWN, of=KitError)
+    refused("GPT149_CACHE", ladder.keep, PART, SHAPE, KNOWN, of=KitError)
 
 
 def test_result_json_holds_the_place_and_older_files_are_read() -> None:
@@ -134,12 +133,12 @@ def test_a_hint_only_where_a_place_is_missing(tmp_path: Path, monkeypatch: pytes
 def test_all_rungs_are_measured(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ratios of the times are not judged: they depend on how busy the machine is."""
     concluded: list[Any] = []
-    monkeypatch.setattr(yardsticks, "_conclude", lambda *arguments: concluded.extend(arguments) or KNOWN)
-    assert yardsticks.measure(ASSIGNMENT, PART, SHAPE, zygote, rounds=2) is KNOWN
+    monkeypatch.setattr(ladder, "_conclude", lambda *arguments: concluded.extend(arguments) or KNOWN)
+    assert ladder.measure(ASSIGNMENT, PART, SHAPE, zygote, rounds=2) is KNOWN
     rounds, flops, shape, cores = concluded
     assert len(rounds) == 2
     for times in rounds:
-        assert times.keys() == {*yardsticks.RUNGS, "nothing", "peak"} and min(times.values()) > 0
+        assert times.keys() == {*ladder.RUNGS, "nothing", "peak"} and min(times.values()) > 0
     assert (flops, shape, cores) == (4 * 2 * 48**2 * 16, SHAPE, 1)
 
 
@@ -150,12 +149,12 @@ def test_rounds_become_ratios_and_times_too_short_are_refused() -> None:
 
     def concluded(nothing: float, expert: float) -> Yardsticks:
         """Conclude from three rounds at 1e11 multiply-adds and additions a second."""
-        calls = dict.fromkeys(yardsticks.RUNGS, nothing + 0.1)
+        calls = dict.fromkeys(ladder.RUNGS, nothing + 0.1)
         calls |= {"expert": nothing + expert, "nothing": nothing, "peak": 1e11}
-        return yardsticks._conclude([calls] * 3, flops, shape, 1)
+        return ladder._conclude([calls] * 3, flops, shape, 1)
 
     known = concluded(0.001, 1.25 * limit)
-    assert known.against_reference.keys() == set(yardsticks.RUNGS) and known.cores == 1
+    assert known.against_reference.keys() == set(ladder.RUNGS) and known.cores == 1
     assert known.against_reference["reference"] == 1.0
     assert known.peak_against_reference / known.against_reference["expert"] == pytest.approx(0.8)
     refused("N = 2000 is too small", concluded, 10 * limit, 1.25 * limit)

@@ -21,9 +21,9 @@ from grader.judge import correctness
 from grader.staff.release import contents, search
 from grader.study import facts
 from labs.operators import LAB
-from labs.operators.studies import fast, ladder, limits, sources
+from labs.operators.studies import fast, ladder, sources
 from labs.operators.studies.ladder import FAST, PYTORCH, REFERENCE, YOURS, Ladder, Limit, Rung
-from labs.operators.studies.limits import Work
+from labs.operators.studies.sources import Work
 
 FOLDER = labs.named("operators")
 STAFF = labs.assignment_file(FOLDER, staff=True)
@@ -72,12 +72,12 @@ SIZES = {
     ],
 )
 def test_limits_by_hand(part: str, operations: int, read: int, written: int, in_place: bool) -> None:
-    assert limits.work(ASSIGNMENT.part(part), SIZES) == Work(operations, read, written, in_place)
+    assert sources.work(ASSIGNMENT.part(part), SIZES) == Work(operations, read, written, in_place)
 
 
 def test_every_part_has_a_limit() -> None:
     for part in ASSIGNMENT.parts:
-        work = limits.work(part, ASSIGNMENT.defaults)
+        work = sources.work(part, ASSIGNMENT.defaults)
         assert work.operations > 0 and work.moved_bytes > 0
         assert work.operations >= LAB.oracle(part.oracle).flops(ASSIGNMENT.defaults)
 

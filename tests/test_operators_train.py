@@ -22,11 +22,11 @@ from grader.core.errors import KitError
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
 from labs.operators import kernels
-from labs.operators.train import benches, command, digits, findings, idx, lockstep, scaling
+from labs.operators.train import command, digits, lockstep, operations, scaling, training
+from labs.operators.train.digits import Data, Wishes
 from labs.operators.train.networks import NETWORKS
 from labs.operators.train.operations import OPERATIONS, Broken, unfit
 from labs.operators.train.training import Stopped, Trainer, Training
-from labs.operators.train.wishes import Data, Wishes
 
 FOLDER = labs.named("operators")
 ASSIGNMENT = loading.load(labs.assignment_file(FOLDER, staff=True))
@@ -75,7 +75,7 @@ torch::Tensor reluOfHalf(torch::Tensor X, int n) { return reluForward(X, n / 2);
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[benches.Start]:
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[operations.Start]:
     table = {(mutation.part, mutation.name): mutation for mutation in kernels.WRONG}
     made = [table[known] for known in KNOWN.values()]
     text, _ = kernels.side_by_side(ASSIGNMENT, MASTER.read_text(encoding="utf-8"), made)
@@ -85,7 +85,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[benches.Start]:
     more = "".join(f'm.def("{name}", &{name});\n' for name in re.findall(r"^\S+ (\w+)\(", MORE, re.MULTILINE))
     text = given + MORE + opened + more + bindings
     source = write(tmp_path_factory.mktemp("operators"), text, ASSIGNMENT.source)
-    with benches.opened(COURSE, source, dict(OPERATIONS)) as found:
+    with operations.opened(COURSE, source, dict(OPERATIONS)) as found:
         yield found
 
 
@@ -109,7 +109,7 @@ Train = Callable[..., Training]
 
 
 @pytest.fixture
-def train(start: benches.Start, data: Data) -> Iterator[Train]:
+def train(start: operations.Start, data: Data) -> Iterator[Train]:
     """Train a network, with other functions of the file in the place of some: "function=other"."""
     with ExitStack() as stack:
 
@@ -235,7 +235,7 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert [one.label for one in figure.series] == ["mlp", "mlp, Amdahl's law", "published"]
 
 
-def test_numbers_of_threads_take_turns_on_the_same_batches(start: benches.Start, data: Data) -> None:
+def test_numbers_of_threads_take_turns_on_the_same_batches(start: operations.Start, data: Data) -> None:
     heard: list[tuple[int, int]] = []
     asked = (NETWORKS["mlp"](), start, data, WISHES, (2, 9), 2, 1)
     curve = scaling.measure(*asked, lambda done, total: heard.append((done, total)))
@@ -299,12 +299,12 @@ def test_an_empty_file_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFi
 def test_wrongly_read_digits_are_shown_in_letters() -> None:
     image = np.zeros((1, 28, 28), np.uint8)
     image[0, 4:8, 3] = 255
-    wrong = findings.Misread("mlp", image, np.array([1]), np.array([7]), 10)
-    lines = findings.text(wrong).split("\n")
+    wrong = training.Misread("mlp", image, np.array([1]), np.array([7]), 10)
+    lines = training.text(wrong).split("\n")
     assert lines[0] == "mlp: 1 of 10 held-out digits read wrongly" and lines[2].startswith("1 read as 7")
     assert [line.strip() for line in lines[3:]] == ["", "", "@", "@", *[""] * 10]
-    none = findings.Misread("mlp", image[:0], np.zeros(0, int), np.zeros(0, int), 10)
-    assert findings.text(none) == "mlp: 0 of 10 held-out digits read wrongly"
+    none = training.Misread("mlp", image[:0], np.zeros(0, int), np.zeros(0, int), 10)
+    assert training.text(none) == "mlp: 0 of 10 held-out digits read wrongly"
 
 
 def test_a_seed_draws_its_balanced_digits_and_no_other_seed_does() -> None:
@@ -336,7 +336,7 @@ def test_digits_can_be_learned_but_not_by_their_means_alone() -> None:
 
 
 def idx_bytes(array: Array) -> bytes:
-    magic = {3: idx.IMAGES_MAGIC, 1: idx.LABELS_MAGIC}[array.ndim]
+    magic = {3: digits.IMAGES_MAGIC, 1: digits.LABELS_MAGIC}[array.ndim]
     return struct.pack(f">I{array.ndim}I", magic, *array.shape) + array.astype(np.uint8).tobytes()
 
 
@@ -358,7 +358,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_files_come_back_as_they_were_written(folder: Path) -> None:
     drawn = digits.draw(16, 1)
-    training, held = idx.load(folder)
+    training, held = digits.load(folder)
     assert np.array_equal(np.concatenate([training.images, held.images]), drawn.images)
     assert np.array_equal(held.labels, drawn.labels[12:]) and held.labels.dtype == np.int64
 
@@ -391,11 +391,11 @@ def test_a_spoiled_file_is_told_in_one_line(folder: Path, name: str, spoil: Spoi
     path = folder / name
     spoiled = spoil(path.read_bytes())
     path.unlink() if spoiled is None else path.write_bytes(spoiled)
-    refused(told, idx.load, folder)
+    refused(told, digits.load, folder)
 
 
 def test_a_folder_that_is_none_or_empty_is_told(tmp_path: Path) -> None:
-    refused("has no train-images-idx3-ubyte, with or without", idx.load, tmp_path)
-    refused("takes a folder", idx.load, tmp_path / "nowhere")
+    refused("has no train-images-idx3-ubyte, with or without", digits.load, tmp_path)
+    refused("takes a folder", digits.load, tmp_path / "nowhere")
     (tmp_path / "train-images-idx3-ubyte").mkdir()
-    refused("has no train-images", idx.load, tmp_path)
+    refused("has no train-images", digits.load, tmp_path)

@@ -23,14 +23,13 @@ from grader.core.results import Diagnosis
 from grader.judge.faults import Faulty
 from grader.judge.timing.measure import Sample
 from grader.study import figure, memory, options, plaintext, together
-from grader.study.comparison import compared
 from grader.study.figure import HeatMap, Plot, Series
-from grader.study.laboratory import Outcome, Variant, one_round
+from grader.study.laboratory import Outcome, Variant, compared, one_round
 from grader.study.table import NOTHING, Table, shown
 from grader.study.threads import Threads, amdahl, core_share, serial_share
 from grader.study.writeup import regions
 from labs.attention.studies import sweep
-from labs.attention.studies.scaling import exponents
+from labs.attention.studies.sweep import exponents
 
 ROWS = ((2, 188.6543, "wrong | <!-- end -->"), (4, 136.85, ""), (8, None, "=1+1"))
 TABLE = Table("sweep-part2", "Part 2", ("tile", "ms", "note"), ROWS, "How it was measured.")

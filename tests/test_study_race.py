@@ -14,7 +14,7 @@ from conftest import ASSIGNMENT, write
 
 from grader.judge import binding, comparison
 from grader.sandbox import Finished
-from grader.study import race, racereport, raceruns, standalone
+from grader.study import race, racereport, standalone
 from grader.study.standalone import build_program, ran
 from labs.attention import oracle
 from labs.attention.cases import make_inputs
@@ -97,18 +97,18 @@ Tensor myFusedAttention(Tensor Q, Tensor K, Tensor V, Tensor temp, int B, int H,
 
 def test_repeated_runs_of_a_kernel_that_one_thread_gets_wrong_show_no_race(tmp_path: Path) -> None:
     source = write(tmp_path, f"{HEAD}#include <omp.h>{WRONG_BY_THREADS}{bound('myFusedAttention')}")
-    finding = raceruns.compare(ASSIGNMENT, PART3, source, SHAPE, rounds=1, seed=1)
+    finding = race.compare(ASSIGNMENT, PART3, source, SHAPE, rounds=1, seed=1)
     assert "is wrong on one thread already" in finding.trouble
     assert "data race" not in finding.trouble
 
 
 def test_repeated_runs_show_a_race_where_only_several_threads_are_wrong() -> None:
-    right, wrong = raceruns.Run(1, False, None), raceruns.Run(2, True, (0, 1, 2, 3))
-    assert raceruns.told([right, right, raceruns.Run(2, False, None)]) == ""
-    assert raceruns.told([right, raceruns.Run(2, True, None)]) == "", "within the error budget"
-    told = raceruns.told([right, wrong])
+    right, wrong = race.Run(1, False, None), race.Run(2, True, (0, 1, 2, 3))
+    assert race.told([right, right, race.Run(2, False, None)]) == ""
+    assert race.told([right, race.Run(2, True, None)]) == "", "within the error budget"
+    told = race.told([right, wrong])
     assert "right on one thread, first at (0, 1, 2, 3) on 2 threads: a data race" in told
-    told = raceruns.told([right, raceruns.Run(1, True, (0, 0, 0, 0)), wrong])
+    told = race.told([right, race.Run(1, True, (0, 0, 0, 0)), wrong])
     assert "is wrong on one thread already in 1 of 2 runs" in told
 
 

@@ -16,15 +16,15 @@ from conftest import refused, write_files
 import gpt149
 from grader.core import prebuilt
 from grader.study import facts, helpers
-from labs.attention.studies import cache, cachegrind, traffic
-from labs.attention.studies.traffic import Model, Shape, Traffic
+from labs.attention.studies import cache
+from labs.attention.studies.cache import Model, Shape, Traffic
 
 KB = 1 << 10
 Access = tuple[str, int]
 
 
 def scores(kernel: str, N: int, d: int, cache_bytes: int, **tiles: int) -> Traffic:
-    return traffic.simulate(kernel, Shape(N, d, **tiles), Model(cache_bytes), scores_only=True)
+    return cache.simulate(kernel, Shape(N, d, **tiles), Model(cache_bytes), scores_only=True)
 
 
 def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
@@ -60,7 +60,7 @@ def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
         place = draw.choice([place, place + 1, place + 1, draw.randrange(1024)]) % 1024
         accesses.append((draw.choice("rrw"), place))
     sizes = map(str, (16, 16, 1, 16, 16, 64 * lines, ways, 64))
-    command = [helpers.program(traffic.SIMULATOR), "script", *sizes]
+    command = [helpers.program(cache.SIMULATOR), "script", *sizes]
     script = "".join(f"{kind} {index}\n" for kind, index in accesses)
     ended = subprocess.run(command, input=script, capture_output=True, text=True, check=True)
     assert Traffic(*map(int, ended.stdout.split())) == naive(accesses, lines, ways)
@@ -85,7 +85,7 @@ def walked(N: int, d: int, T: int) -> Iterator[Access]:
 @pytest.mark.parametrize(("lines", "ways"), [(4, 0), (16, 0), (16, 2), (8, 1)])
 def test_the_simulator_walks_as_the_loops_of_part_2(N: int, d: int, T: int, lines: int, ways: int) -> None:
     """Rows that begin in the middle of a line, ragged tiles, and a cache in which two lines do not both stay."""
-    found = traffic.simulate("part2", Shape(N, d, T), Model(64 * lines, ways), scores_only=True)
+    found = cache.simulate("part2", Shape(N, d, T), Model(64 * lines, ways), scores_only=True)
     assert found == naive(list(walked(N, d, T)), lines, ways)
 
 
@@ -97,7 +97,7 @@ def test_counts_by_hand() -> None:
     # Tiles of 4 rows of Q, K and S, and room for the next 4 of K: it comes anew for each 4 rows of Q.
     assert scores("part2", 16, 16, 16 * 64, tile=4).fetched == 16 + 4 * 16 + 16
     # Part 3 keeps one row of scores and writes O where parts 1 and 2 keep all of them.
-    whole = traffic.simulate("part3", Shape(16, 16), Model(64 * KB), scores_only=False)
+    whole = cache.simulate("part3", Shape(16, 16), Model(64 * KB), scores_only=False)
     assert (whole.fetched, whole.written) == (4 * 16 + 1, 16 + 1)
 
 
@@ -106,8 +106,8 @@ def test_the_ratio_is_one_over_the_tile_only_where_rows_exceed_the_cache() -> No
     for kernel, tile, wanted in (("part2", 16, 1 / 16), ("part2-rewritten", 16, 3 / 32)):
         found = scores(kernel, 192, 4096, 16 * KB, tile=tile)
         assert found.lines / first.lines == pytest.approx(wanted, rel=0.02 if kernel == "part2" else 0.03)
-        assert found.lines == pytest.approx(traffic.formula(kernel, Shape(192, 4096, tile), 64), rel=0.03)
-    assert first.lines == pytest.approx(traffic.formula("part1", Shape(192, 4096), 64), rel=0.01)
+        assert found.lines == pytest.approx(cache.formula(kernel, Shape(192, 4096, tile), 64), rel=0.03)
+    assert first.lines == pytest.approx(cache.formula("part1", Shape(192, 4096), 64), rel=0.01)
     # At the real size the ratio is one.
     lines = {kernel: scores(kernel, 1024, 32, 512 * KB).lines for kernel in ("part1", "part2")}
     assert lines["part2"] / lines["part1"] == pytest.approx(1.0, abs=0.001)
@@ -132,7 +132,7 @@ def test_sizes_have_units() -> None:
 
 def test_the_outputs_of_the_probe_and_of_cachegrind_are_read() -> None:
     text = "events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfn=main\nsummary: 90 1 1 30 7 2 20 5 1\n"
-    assert cachegrind.data_misses(text) == 12
+    assert cache.data_misses(text) == 12
     peaks = "peak scalar 1 2e9\npeak avx2 1 4e10\npeak avx2 4 1.5e11\n"
     speed = facts.parse(peaks + "triad 1 5e9\nread 1 8e9\ntriad 4 9e9\nread 4 7e9\n", 4)
     assert speed.levels == ("scalar", "avx2")

@@ -14,7 +14,7 @@ import torch
 from conftest import ROOT, refused
 
 import gpt149
-from textgen import checkpoint, compare, corpus, tensorfile, tokenizer, train
+from textgen import checkpoint, compare, corpus, tokenizer, train
 from textgen.model import GPT, Config
 
 PLAYS, TENSORS = checkpoint.PLAYS, "t.safetensors"
@@ -94,8 +94,8 @@ def test_tensors_round_trip(tmp_path: Path) -> None:
         "e": torch.empty(0, 4),
         "f": torch.tensor([0.5], dtype=torch.bfloat16),
     }
-    tensorfile.write(path, example, {"why": "a test"})
-    found, metadata = tensorfile.read(path)
+    checkpoint.write(path, example, {"why": "a test"})
+    found, metadata = checkpoint.read(path)
     assert metadata == {"why": "a test"} and found.keys() == example.keys()
     for name, tensor in example.items():
         assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), name
@@ -147,11 +147,11 @@ BYTES, CUT = [bytes([byte]) for byte in range(256)], PLAYS.read_bytes()[:-1]
 )
 def test_unsound_files_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(data)
-    refused(message, tensorfile.read if name == TENSORS else tokenizer.load, tmp_path / name)
+    refused(message, checkpoint.read if name == TENSORS else tokenizer.load, tmp_path / name)
 
 
 def test_the_shipped_checkpoint_records_how_it_was_made() -> None:
-    _, metadata = tensorfile.read(PLAYS)
+    _, metadata = checkpoint.read(PLAYS)
     assert metadata["command"].startswith("python -m textgen.train --out ")
     assert json.loads(metadata["recipe"])["seed"] >= 0
     assert float(metadata["held_out_nats_per_char"]) <= 1.10 * float(metadata["floor_nats_per_char"])
@@ -202,7 +202,7 @@ def test_gpt2_fits(tmp_path: Path) -> None:
     for name, tensor in model.state_dict().items():
         turned = name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
         weights[name.removeprefix("transformer.")] = tensor.t().contiguous() if turned else tensor
-    tensorfile.write(tmp_path / "model.safetensors", weights, {"format": "pt"})
+    checkpoint.write(tmp_path / "model.safetensors", weights, {"format": "pt"})
     (tmp_path / "config.json").write_text('{"n_head": 2}')
     assert same_function(checkpoint.load(tmp_path / "model.safetensors", words_file(tmp_path)).model, model)
 

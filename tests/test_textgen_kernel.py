@@ -17,13 +17,11 @@ from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import np
 from grader.runner.calls import Request
 from module_ref_stub import library_path
-from textgen import checkpoint, chunks
-from textgen.decode import Decoder
+from textgen import checkpoint, kernel
 from textgen.demo import DEFAULT_CHUNK
-from textgen.generate import LOGIT_LIMIT, NEAR_TIE, Tally, generate
-from textgen.kernel import Prefill, StudentKernel, TorchAttention
+from textgen.generate import LOGIT_LIMIT, NEAR_TIE, Sampler, Tally, generate
+from textgen.kernel import Decoder, Prefill, StudentKernel, TorchAttention
 from textgen.model import GPT, Config
-from textgen.sampling import Sampler
 
 SHAPE = {**ASSIGNMENT.defaults, "threads": 2, "Br": 24, "Bc": 40}
 OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
@@ -154,7 +152,7 @@ def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: f
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)
     k = q * scores / (q * q).sum(dim=3, keepdim=True)
     v = torch.randn(2, 3, keys, 8, generator=source)
-    cut = chunks.Chunks(2, 3, 8, window, most)
+    cut = kernel.Chunks(2, 3, 8, window, most)
     for end in [most + 1, *range(max(most + 1, keys - window - most), keys + 1)]:
         keys_seen, values_seen = (each[:, :, max(0, end - window) : end] for each in (k, v))
         answers = course_style(*cut.follow(q, keys_seen, values_seen, end))
@@ -173,7 +171,7 @@ def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
     with stage.zygote.spawn("raw", stage.wrong_library, threads=1) as session:
         right = replace(ASSIGNMENT.part("part1"), function="right")
         kernel = StudentKernel(session, right, SHAPE, 64, "prefix", 4)
-        answer = kernel(0, 9, q, k, v, chunks.Chunks(1, 1, 4, 64, 4))
+        answer = kernel(0, 9, q, k, v, kernel.Chunks(1, 1, 4, 64, 4))
     assert kernel.calls == 2
     assert torch.allclose(answer, TorchAttention(64)(0, 9, q, k, v), atol=1e-5)
 

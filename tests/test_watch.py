@@ -30,7 +30,7 @@ from grader.core.errors import UsageError
 from grader.source.cpptext import without_layout
 from grader.study.watching import files
 from grader.study.watching.files import Content, Watcher
-from grader.study.watching.history import GoodTime, History, Judged, beside_last_good, changed, summary
+from grader.study.watching.loop import GoodTime, History, Judged, beside_last_good, changed, summary
 
 #: `make test` installs it; a Python without the extra runs the other tests.
 is_missing = importlib.util.find_spec("watchfiles") is None

@@ -18,9 +18,8 @@ from grader.assignment.records import Part
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.judge import faults
 from grader.judge.bench import Bench
-from textgen.decode import Decoder
 from textgen.generate import Tally
-from textgen.kernel import Broken, StudentKernel
+from textgen.kernel import Broken, Decoder, StudentKernel
 from textgen.textsetup import fault_lines
 
 if TYPE_CHECKING:

@@ -145,8 +145,7 @@ class TextSetup:
     def generate(
         self, kernel: StudentKernel, tell: Callable[[list[int]], None] = lambda tokens: None
     ) -> Tally:
-        from textgen.generate import generate
-        from textgen.sampling import Sampler
+        from textgen.generate import Sampler, generate
 
         options = self.options
         sampler = Sampler(len(self.prompt), options.seed, options.temperature, options.top_k)

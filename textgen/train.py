@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from grader.core.errors import EXIT_KIT, EXIT_USAGE, KitError, UsageError
-from textgen import corpus, tensorfile, tokenizer
+from textgen import checkpoint, corpus, tokenizer
 from textgen.corpus import Corpus
 from textgen.model import GPT, Config
 
@@ -211,7 +211,7 @@ def save(folder: Path, recipe: Training, model: GPT, material: Material, facts: 
         **facts,
     }
     tensors = {name: tensor.half() for name, tensor in model.state_dict().items()}
-    tensorfile.write(
+    checkpoint.write(
         folder / "plays.safetensors",
         tensors,
         {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()},

@@ -23,9 +23,19 @@ from grader.judge import binding
 from grader.judge.timing.intervals import Estimate, median_estimate
 from grader.judge.timing.measure import CORE_SHARE_LIMIT
 from grader.study import options, outcome
-from grader.study.comparison import Comparison, Line, bounds, compared, over
 from grader.study.figure import Figure, Plot, Series
-from grader.study.laboratory import BuildFlags, Laboratory, Outcome, Variant, set_up
+from grader.study.laboratory import (
+    BuildFlags,
+    Comparison,
+    Laboratory,
+    Line,
+    Outcome,
+    Variant,
+    bounds,
+    compared,
+    over,
+    set_up,
+)
 from grader.study.table import Cell, Table, shown
 
 COUNTS = "1,2,4,8"

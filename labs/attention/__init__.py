@@ -53,7 +53,7 @@ class _Attention(Lab):
             ".studies.roofline",
             "the parts and PyTorch on this machine's measured roofline",
         ),
-        "frontier": (".frontier", "your part 3 or 4 beside the best kernels known here"),
+        "frontier": (".ladder", "your part 3 or 4 beside the best kernels known here"),
     }
 
     programs: ClassVar = ("studies/native/cachesim.cpp",)

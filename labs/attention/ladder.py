@@ -1,20 +1,253 @@
 """A kernel's place between the naive one, the reference, the best kernels known, and the machine's limit.
 
-From its time against the reference and what others take against that (`labs.attention.yardsticks`). The module is a
-`grader.assignment.labs.Ladder`.
+The module is a `grader.assignment.labs.Ladder`. The times of other kernels beside a part's reference are measured once
+on this machine and kept in the kit's cache. All are called through runners, as a student's kernel is, in interleaved
+rounds; the time of a call that only hands over inputs and output is subtracted from each. PyTorch, the expert and the
+plain best kernel get the threads of the part's timed calls, but no more than there are cores. Every answer is compared
+with the oracle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
+from grader.assignment.options import chosen_options
+from grader.core import commandline
+from grader.core.commandline import Parser, source_file, whole_number
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
+from grader.core.places import PUBLIC_CONFIG
 from grader.core.results import Standing, SubmissionResult
-
-from .yardsticks import RUNGS, Yardsticks, applies, kept, measurable
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment, Part
+    from grader.backends.torch.zygote import Zygote
+    from grader.judge.oracle import Oracle
+    from grader.runner.session import Session
+
+#: From the slowest on, as a rule. Each is a field of `Standing`.
+RUNGS = ("naive", "reference", "rows", "plain", "pytorch", "expert")
+#: Part 3's reference with its last two loops exchanged: V is read row by row, and not one column after the other.
+ROWS = "gpt149_ref_fused_rows"
+ROUNDS = 5
+CHECKED_ROWS = 24
+PEAK_THOUSANDS = 4000
+SHORTEST_SHARE = 0.2
+"""What a kernel's own time must be of that of a call that does nothing: two near equals' difference says little."""
+
+
+@dataclass(frozen=True)
+class Yardsticks:
+    """Times of other kernels over the reference's, and that of the multiply-adds alone; medians of paired rounds.
+
+    `cores` are those whose peak is meant: 1 for a serial part.
+    """
+
+    against_reference: Mapping[str, float]
+    peak_against_reference: float
+    cores: int
+
+
+def applies(part: Part) -> bool:
+    """Return True if a part computes attention and has a reference that it is timed against."""
+    return part.oracle == "attention" and part.reference is not None and part.time is not None
+
+
+def measurable() -> bool:
+    """Return True if this copy of the kit has the expert library or its sources: a handout may lack both."""
+    from module_ref_stub import library
+
+    try:
+        library.sources_digest(library.EXPERT)
+    except (OSError, KitError):
+        return False
+    return True
+
+
+def kept(part: Part, shape: Mapping[str, int]) -> Yardsticks | None:
+    """What was measured for this part, shape and machine by this kit, or None. Never raises, measures nothing."""
+    if not applies(part):
+        return None
+    try:
+        values = json.loads(_place(part, shape).read_text(encoding="utf-8"))
+        known = Yardsticks(
+            {rung: float(values["against_reference"][rung]) for rung in RUNGS},
+            float(values["peak_against_reference"]),
+            int(values["cores"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, KitError):
+        return None
+    positive = min(*known.against_reference.values(), known.peak_against_reference, known.cores) > 0
+    return known if positive else None
+
+
+def keep(part: Part, shape: Mapping[str, int], known: Yardsticks) -> None:
+    """Keep them for later verdicts. Raises KitError when the cache cannot be written."""
+    place = _place(part, shape)
+    partial = place.with_suffix(f".{os.getpid()}.partial")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(asdict(known)), encoding="utf-8")
+        partial.replace(place)
+    except OSError as error:
+        raise KitError(
+            f"cannot write the cache {place.parent}: {error.strerror}; point GPT149_CACHE elsewhere"
+        ) from error
+
+
+def _place(part: Part, shape: Mapping[str, int]) -> Path:
+    """The file for a part's reference, a shape, this machine and these libraries."""
+    from grader.backends.native.toolchain import cache_root, torch_version
+    from grader.core import machine
+    from module_ref_stub import library
+
+    facts = machine.describe()
+    assert part.time is not None
+    what = [
+        facts["processor"],
+        facts["cores"],
+        part.reference,
+        _threads(part, shape),
+        machine.timing_cpus(part.time.threads, part.time.cores),
+        torch_version(),
+    ]
+    what += [f"{name}={shape[name]}" for name in sorted(shape) if name != "threads"]
+    what += [library.sources_digest(recipe) for recipe in (library.REFERENCE, library.EXPERT)]
+    name = hashlib.sha256(json.dumps([str(item) for item in what]).encode()).hexdigest()[:24]
+    return cache_root() / "frontier" / f"{name}.json"
+
+
+def _threads(part: Part, shape: Mapping[str, int]) -> int:
+    assert part.time is not None
+    return part.time.threads or shape["threads"]
+
+
+# ---- measuring
+
+
+def measure(
+    assignment: Assignment, part: Part, shape: Mapping[str, int], zygote: Zygote, rounds: int = ROUNDS
+) -> Yardsticks:
+    """Time all rungs in interleaved rounds.
+
+    Raises UsageError when the shape is too small to time, and KitError when a library cannot be built, a kernel is
+    wrong, or the machine too unsteady.
+    """
+    from grader.core import machine
+    from grader.judge import binding
+    from module_ref_stub import library
+
+    assert part.time is not None
+    threads, cpus = _threads(part, shape), machine.timing_cpus(part.time.threads, part.time.cores)
+    cores = max(1, min(threads, len(cpus or machine.usable_cpus()) or os.cpu_count() or 1))
+    inputs = assignment.typical_inputs(part, shape, 1)
+    oracle = assignment.lab.oracle(part.oracle)
+    check = _checker(oracle, inputs, shape)
+    naive = next(each for each in assignment.parts if applies(each))
+    with ExitStack() as stack:
+
+        def runner(kind: Any, path: Path | str, count: int) -> Session:
+            return stack.enter_context(
+                zygote.spawn(kind, path, threads=count, cpus=cpus, call_timeout_s=600.0)
+            )
+
+        reference = runner("raw", library.library_path(), threads)
+        expert = runner("raw", library.expert_path(), cores)
+        calls: dict[str, Callable[[], float]] = {
+            "reference": lambda: check(reference, binding.request(part, shape, inputs, reference=True)),
+            "naive": lambda: check(reference, binding.request(naive, shape, inputs, reference=True)),
+            "rows": lambda: check(reference, _request(ROWS, inputs, shape, {"zeros": [threads, shape["N"]]})),
+            "plain": lambda: check(expert, _request("gpt149_plain_attention", inputs, shape)),
+            "expert": lambda: check(expert, _request("gpt149_expert_attention", inputs, shape)),
+            "nothing": lambda: check(expert, _request("gpt149_expert_nothing", inputs, shape), right=False),
+            "peak": lambda: _peak_flops(expert),
+        }
+        torch_parts = [each for each in assignment.parts if each.is_torch]
+        if not torch_parts:
+            raise KitError("the assignment has no part that is PyTorch's own: there is no ladder without it")
+        torch_runner = runner("torch", "", cores)
+        calls["pytorch"] = lambda: check(torch_runner, binding.request(torch_parts[0], shape, inputs))
+        found: list[dict[str, float]] = []
+        for k in range(rounds + 1):
+            order = list(calls) if k % 2 else list(reversed(calls))
+            found.append({name: calls[name]() for name in order})
+    return _conclude(found[1:], oracle.flops(shape), shape, cores)
+
+
+def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, int], cores: int) -> Yardsticks:
+    """Ratios within each round, and their medians. Raises UsageError and KitError where these mean nothing."""
+    # The fastest calls of each: a busy machine adds to a call, and says nothing of whether the size is too small.
+    fastest = {name: min(one[name] for one in rounds) for name in (*RUNGS, "nothing")}
+    if min(fastest[rung] for rung in RUNGS) < (1 + SHORTEST_SHARE) * fastest["nothing"]:
+        raise UsageError(
+            f"N = {shape['N']} is too small for a ladder: most of a call is handing over its inputs; give a larger -N"
+        )
+
+    def over_reference(name: str, one: dict[str, float]) -> float:
+        net = flops / one["peak"] if name == "peak" else one[name] - one["nothing"]
+        return net / (one["reference"] - one["nothing"])
+
+    middle = {name: median(over_reference(name, one) for one in rounds) for name in (*RUNGS, "peak")}
+    peak = middle.pop("peak")
+    if not 0.0 < peak <= min(middle.values()):
+        raise KitError(
+            "a kernel came out faster than multiply-adds alone: this machine is too busy; try again, or more --rounds"
+        )
+    return Yardsticks(middle, peak, cores)
+
+
+def _request(
+    function: str, inputs: Mapping[str, Any], shape: Mapping[str, int], *workspace: Mapping[str, Any]
+) -> Any:
+    from grader.runner.calls import Request
+
+    sizes = tuple(shape[name] for name in ("B", "H", "N", "d"))
+    arguments = [*({"input": k} for k in range(3)), *workspace, *({"value": size} for size in sizes)]
+    return Request(function, arguments, [inputs[name] for name in ("Q", "K", "V")], sizes)
+
+
+def _checker(oracle: Oracle, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Callable[..., float]:
+    """A function that calls, checks some rows of the answer, and gives the call's wall seconds."""
+    from grader.judge.comparison import Expected, compare
+    from grader.judge.draws import Draws
+
+    at, wanted = oracle.sample(inputs, shape, Draws(2), CHECKED_ROWS)
+    expected = wanted if isinstance(wanted, Expected) else next(iter(wanted.values()))
+
+    def call(session: Session, request: Any, *, right: bool = True) -> float:
+        answer = _answer(session, request)
+        if right and not compare(expected, answer.output[at]).ok:
+            raise KitError(f"{request.function} gave a wrong result; please report this")
+        return answer.wall_s
+
+    return call
+
+
+def _peak_flops(session: Session) -> float:
+    from grader.runner.calls import Request
+
+    answer = _answer(session, Request("gpt149_expert_peak", [{"value": PEAK_THOUSANDS}], [], (1,)))
+    return float(answer.output[0]) / answer.wall_s
+
+
+def _answer(session: Session, request: Any) -> Any:
+    if session.load_error is not None:
+        raise KitError(f"a library cannot be loaded: {session.load_error}")
+    answer = session.call(request)
+    if answer.status != "ok" or answer.output is None:
+        raise KitError(f"{request.function} failed ({answer.status}): {answer.message or answer.signal_name}")
+    return answer
+
+
+# ----
 
 #: What a rung is called in a line.
 WORDS = {
@@ -90,3 +323,69 @@ def _times(value: float) -> str:
 
 def _percent(value: float) -> str:
     return f"{value:.0f}" if value >= 9.5 else f"{value:.2g}"
+
+
+# ---- `python gpt149.py frontier PART`: the student's kernel and all others beside the reference.
+# How long the others take beside the reference is a fact of this machine, this shape and these threads. It is kept, and
+# later verdicts know their place from the student's time against the reference alone, at no cost to the run.
+
+TIME_BUDGET_S = 15.0
+MOST_ROUNDS = 1000
+
+
+def parser(arguments: list[str]) -> Parser:
+    parse = Parser(
+        prog="gpt149.py frontier",
+        description="Your kernel between the naive one, the reference, the best kernels known here, and the machine.",
+        epilog="What it measures of the others is kept: later verdicts of this machine and shape show their place.",
+    )
+    parse.add_argument("part", metavar="PART", help="part1 to part4")
+    commandline.add_sizes(parse, chosen_options(arguments))
+    parse.add_argument(
+        "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
+    )
+    parse.add_argument("--rounds", metavar="n", default="7", help="how often each is measured (%(default)s)")
+    parse.add_argument(
+        "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
+    )
+    return parse
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print; exit codes as everywhere. Raises UsageError and KitError."""
+    from grader.assignment.loading import load
+
+    given = parser(arguments).parse_args(arguments)
+    assignment = load(given.config)
+    parts = {part.id: part for part in assignment.parts if applies(part)}
+    if given.part not in parts:
+        raise UsageError(f"no part '{given.part}' with a frontier: choose {', '.join(parts)}")
+    part = parts[given.part]
+    rounds = whole_number(given.rounds, "--rounds", 1, MOST_ROUNDS)
+    chosen = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
+    source = source_file(given.module, assignment.source)
+
+    from grader.backends.torch.zygote import Zygote
+    from grader.judge.bench import Options
+    from grader.judge.evaluate import evaluate
+    from grader.sandbox import of_file
+
+    shape = {**assignment.defaults, **chosen}
+    options = Options(chosen, time_budget_s=TIME_BUDGET_S, profile=False)
+    with Zygote(sandbox=of_file(source)) as zygote:
+        result = evaluate(assignment, source, (part,), options, zygote=zygote).parts[0]
+        if sys.stderr.isatty():
+            print(f"timing {len(RUNGS)} other kernels, {rounds} rounds ...", file=sys.stderr)
+        known = measure(assignment, part, shape, zygote, rounds)
+    keep(part, shape, known)
+    sizes = " ".join(f"{name}={shape[name]}" for name in ("B", "H", "N", "d"))
+    print(f"{part.id}: {part.title}, {sizes}, {known.cores} core{'s' if known.cores > 1 else ''}\n")
+    if result.time is None:
+        why = f": {result.diagnosis.message}" if result.diagnosis else ""
+        print(f"Your kernel is not on the ladder yet, its verdict is '{result.verdict}'{why}\n")
+        print(table(stand(1.0, known), "(the reference stands in for yours)"))
+        return EXIT_SUBMISSION
+    standing = stand(result.time.ratio, known)
+    print(table(standing, "yours"))
+    print(f"\n{line(standing)}")
+    return EXIT_PASS

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from grader.core import machine
@@ -35,16 +35,169 @@ from grader.core.results import Diagnosis
 from grader.judge.comparison import UNIT_ROUNDOFF, Comparison, Expected
 from grader.judge.diagnosis import relations as simple
 from grader.judge.diagnosis.deviation import Axis, Deviation
+from grader.judge.diagnosis.relations import ROUNDING, Found
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.draws import Draws
 from grader.judge.oracle import Ask, Dissected, Oracle
 
 from . import offsets
-from .clues import CLUES
 from .dissect import dissect
-from .fitting import fitting
-from .relations import another_layout, copied_heads, row_factors
-from .suspects import strides
+from .suspects import bounds, fitting
+
+_SCORES, _VALUES = ("input:Q", "input:K"), ("input:V",)
+_SUM = ("divisor", "divide", "call:exp")
+
+CLUES: Mapping[str, tuple[str, ...]] = {
+    "scaled": ("call:sqrt", "call:exp"),
+    "wrong_base": ("call:exp",),
+    "linear_exp": ("call:exp", "sums"),
+    "exp_missing": ("call:exp", "sums"),
+    "exp_of_magnitude": ("call:exp", "call:abs"),
+    "double_softmax": ("call:exp",),
+    "normalised_twice": ("divide",),
+    "not_normalised": ("bare", "divisor", "divide", "call:exp"),
+    "uniform_softmax": ("call:exp", *_SCORES),
+    "negated": ("call:exp", "store"),
+    "hard_maximum": ("call:exp",),
+    "softmax_missing": ("call:exp",),
+    "scores_returned": _VALUES,
+    "copied_input": ("store",),
+    "wrong_operand": (*_SCORES, *_VALUES),
+    "wrong_axis": ("sums", "divide"),
+    "q_k_swapped": _SCORES,
+    "k_transposed": ("input:K",),
+    "q_transposed": ("input:Q",),
+    "v_transposed": _VALUES,
+    "v_reversed": _VALUES,
+    "scores_transposed": _VALUES,
+    "wrong_stride": (*_SCORES, *_VALUES),
+    "causal_mask": ("loops", "call:exp"),
+    "key_missing": ("loops",),
+    "channel_missing": ("loops", *_SCORES),
+    "channels_missing": ("loops", *_SCORES),
+    "remainder_keys": ("loops", "steps"),
+    "remainder_channels": ("loops", "steps", *_SCORES),
+    "first_block_only": ("loops", "steps"),
+    "first_block_missing": ("loops", "steps"),
+    "last_block_only": ("fills", "steps", "sums"),
+    "last_block_sum": ("fills", "steps", "sums"),
+    "block_overwritten": ("stored", "store", "fills"),
+    "score_overwritten": ("into:Q", *_SCORES, "sums"),
+    "stale_scores": ("bare", *_SCORES, "sums"),
+    "stale_sum": ("bare", "fills", "divisor", "divide"),
+    "stale_value": ("bare", "stored", "fills", "store"),
+    "stale_l": ("fills", "text:\\bL\\b"),
+    "heads_copied": (*_SCORES, *_VALUES, "store"),
+    "batches_copied": (*_SCORES, *_VALUES, "store"),
+    "heads_permuted": ("store", *_SCORES),
+    "head_ignored": (*_SCORES, *_VALUES),
+    "other_heads_weights": (*_SCORES, *_VALUES),
+    "other_rows_weights": (*_SCORES, *_VALUES),
+    "summed_heads": _SCORES,
+    "repeated_softmax": _SUM,
+    "flash_not_rescaled": ("text:\\b[Ll]i\\b", "store"),
+    "flash_not_divided": ("divide", "store"),
+    "flash_l_not_carried": ("text:\\bL\\b", "text:\\b[Ll]new\\b"),
+    "flash_l_tile_row": ("text:\\bL\\s*\\[",),
+    "flash_o_tile_row": ("text:\\(\\s*O\\s*,|\\bO\\s*\\[",),
+    "flash_tile_row": ("text:\\bL\\s*\\[", "text:\\(\\s*O\\s*,|\\bO\\s*\\["),
+    "q_tile_row": ("input:Q",),
+    "k_tile_row": ("input:K",),
+    "v_tile_row": ("input:V",),
+    "k_v_tile_row": ("input:K", "input:V"),
+    "flash_pv_kept": ("text:\\bPV\\b", "sums"),
+    "flash_o_twice": ("store",),
+    "flash_stale_tail": ("loops", "sums"),
+    "padded_keys": ("loops", "sums"),
+    "wrong_values": ("loops", "text:\\bL\\s*\\[", "store"),
+    "heads": (*_SCORES, *_VALUES, "store"),
+    "batches": (*_SCORES, *_VALUES, "store"),
+    "row_range": ("loops", "store"),
+    "column_range": ("loops", "store"),
+    "periodic_rows": ("loops", "steps"),
+    "periodic_columns": ("loops", "steps"),
+}
+
+
+def another_layout(seen: Deviation) -> Found | None:
+    b, h, n, d = seen.expected.shape
+    actual, wrong = seen.actual, seen.wrong
+    layouts: list[tuple[str, Callable[[Array], Array]]] = [
+        ("(B, N, H, d)", lambda t: t.reshape(b, n, h, d).swapaxes(1, 2)),
+        ("(B, H, d, N)", lambda t: t.reshape(b, h, d, n).swapaxes(2, 3)),
+        ("(H, B, N, d)", lambda t: t.reshape(h, b, n, d).swapaxes(0, 1)),
+        ("(B, N, d, H)", lambda t: t.reshape(b, n, d, h).transpose(0, 3, 1, 2)),
+    ]
+    for name, arranged in layouts:
+        if not np.array_equal(arranged(actual), actual) and seen.agrees(
+            seen.expected, arranged(actual), seen.slack, arranged(wrong)
+        ):
+            return "wrong_layout", (
+                f"The values are right but stored as {name}; the output is (B, H, N, d), row-major. "
+                "Check the order of the indices where O is written."
+            )
+    return None
+
+
+def copied_heads(seen: Deviation) -> Found | None:
+    """Each head of the output is the expected output of some head, but not all of its own."""
+    b, h = seen.expected.shape[:2]
+    heads, got, allowed, bad = (
+        t.reshape(b * h, *t.shape[2:]) for t in (seen.expected, seen.actual, seen.slack, seen.wrong)
+    )
+    count = b * h
+    if count == 1 or count > 32:
+        return None
+    source: list[int] = []
+    for g in range(count):
+        fits = (
+            [s for s in range(count) if seen.agrees(heads[s], got[g], allowed[s], bad[g])]
+            if bad[g].any()
+            else [g]
+        )
+        if not fits:
+            return None
+        source.append(fits[0])
+    if source == list(range(count)):
+        return None
+    if len(set(source)) == 1:
+        return "heads_copied", (
+            f"Every head holds the result of batch {source[0] // h}, head {source[0] % h}. "
+            "Each (b, h) has inputs of its own; check that b and h are used wherever Q, K, V and O are indexed."
+        )
+    if source == [g // h * h for g in range(count)]:
+        return "heads_copied", "Every head holds the result of head 0 of its batch: the index h is not used."
+    if b > 1 and source == [g % h for g in range(count)]:
+        return "batches_copied", "Every batch holds the result of batch 0: the index b is not used."
+    if sorted(source) == list(range(count)):
+        return (
+            "heads_permuted",
+            "The heads are right but in the wrong order: check how b and h enter the indices.",
+        )
+    pairs = [f"({g // h}, {g % h}) holds ({s // h}, {s % h})" for g, s in enumerate(source) if g != s]
+    return "heads_copied", f"Heads (b, h) hold the results of others: {', '.join(pairs[:3])}."
+
+
+def row_factors(seen: Deviation) -> Found | None:
+    """Each row is a multiple of what it should be: its weights do not sum to one."""
+    expected, actual, tolerance, wrong = seen.expected, seen.actual, seen.tolerance, seen.wrong
+    if expected.shape[3] < 3:
+        return None
+    size = np.maximum(np.square(expected).sum(3, keepdims=True), 1e-30)
+    factor = (actual * expected).sum(3, keepdims=True) / size
+    slack = 8 * tolerance * np.maximum(abs(factor), 1) + 1e-5 * abs(actual)
+    fits = abs(actual - factor * expected) <= slack
+    if fits[wrong].mean() < 0.97:
+        return None
+    affected = factor.squeeze(3)[wrong.any(3)]
+    if np.quantile(abs(affected - 1), 0.5, method="lower") < ROUNDING:
+        return None
+    low, high = affected.min(), affected.max()
+    return "not_normalised", (
+        f"The rows of the softmax do not sum to 1: rows of the output are {low:.4g} to {high:.4g} times what they "
+        "should be. Look at the sum that each row is divided by, and at where it starts from zero."
+    )
+
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]
@@ -97,7 +250,7 @@ class Attention(Oracle):
         *(copied_heads, simple.constant_factor),
     )
     weak_relations = (row_factors, simple.imprecise)
-    outside_codes = frozenset({strides.CODE})
+    outside_codes = frozenset({bounds.CODE})
     race_advice = (
         "Do threads share a variable or a workspace row (declare it inside the parallel loop; use row "
         "omp_get_thread_num() of temp)? Is memory read before it is written, or does something stay behind from the "

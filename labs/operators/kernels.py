@@ -12,20 +12,13 @@ from grader.assignment import mutations
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
 
-from .known import (
-    right_layers,
-    right_pictures,
-    wrong_elements,
-    wrong_layers,
-    wrong_losses,
-    wrong_pictures,
-)
+from .known import right_layers, right_pictures, wrong_layers, wrong_pictures
 
 WRONG: tuple[Mutation, ...] = (
-    *wrong_elements.WRONG,
+    *wrong_layers.WRONG_ELEMENTS,
     *wrong_layers.WRONG,
     *wrong_pictures.WRONG,
-    *wrong_losses.WRONG,
+    *wrong_layers.WRONG_LOSSES,
 )
 RIGHT: tuple[Mutation, ...] = (*right_layers.RIGHT, *right_pictures.RIGHT)
 

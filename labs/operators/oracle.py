@@ -26,7 +26,7 @@ from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.oracle import Inputs, Oracle, Shape
 
 from . import arithmetic, differences
-from .suspects import elements, filters, gradients, layers, losses, pictures, windows
+from .suspects import elements, gradients, layers, losses, pictures, windows
 
 Values = dict[str, Array]
 RESULT = ""
@@ -390,7 +390,7 @@ ORACLES: dict[str, Operator] = {
     "linear": Linear("Y", layers.LINEAR),
     "linear_backward": LinearBackward(mistakes=layers.LINEAR_BACKWARD),
     "conv2d": Conv2d("Y", pictures.CONV2D),
-    "conv2d_backward": Conv2dBackward(mistakes=filters.CONV2D_BACKWARD),
+    "conv2d_backward": Conv2dBackward(mistakes=pictures.CONV2D_BACKWARD),
     "maxpool2d": Maxpool2d("Y", windows.MAXPOOL2D),
     "maxpool2d_backward": Maxpool2dBackward(mistakes=windows.MAXPOOL2D_BACKWARD),
     "mse": Mse("the loss", losses.MSE),

@@ -14,9 +14,7 @@ from grader.assignment.records import Assignment, Part
 
 from .known.right import RIGHT
 from .known.wrong_merges import WRONG_MERGES
-from .known.wrong_naive import WRONG_NAIVE
-from .known.wrong_online import WRONG_ONLINE
-from .known.wrong_safe import WRONG_SAFE
+from .known.wrong_rows import WRONG_NAIVE, WRONG_ONLINE, WRONG_SAFE
 
 __all__ = ["RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 

@@ -18,9 +18,8 @@ from grader.core.results import Diagnosis
 from grader.judge.closer import clues
 from grader.judge.comparison import Comparison, Expected, compare
 from grader.judge.diagnosis import diagnose
-from labs.attention.clues import CLUES
 from labs.attention.mutations import apply
-from labs.attention.oracle import ORACLES
+from labs.attention.oracle import CLUES, ORACLES
 
 #: Codes without lines: an accessor is one line, a checked build has the places of crashes, a tensor is no loop.
 WITHOUT_LINES = {

@@ -1,23 +1,134 @@
 """`cache`: how many lines the parts move between a cache and memory, over the size of that cache.
 
-The numbers are simulated (`labs.attention.studies.traffic`); with --cachegrind the student's own kernels are counted
-beside them (`labs.attention.studies.cachegrind`).
+Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them and makes every
+access of theirs to a tensor in a model of one cache: least recently used lines leave, written lines are fetched first
+and written back when they leave. By default it is fully associative: the formulas assume that, and it leaves one thing
+that matters, the size. With `ways`, addresses choose a set as in a real cache, and rows that lie a power of two apart
+get into each other's way. There is one level and no prefetching, which changes when a line comes, not whether.
+
+The formulas count lines of L floats for Q * transpose(K) of one head, where rows are far larger than the cache:
+
+    part 1            2 N^2 d / L       each of the N^2 scores brings a row of Q and one of K
+    part 2            2 N^2 d / (L T)   a T x T tile of scores brings T rows of each
+    part 2, rewritten 3 N^2 d / (L T)   the same, but all of S is read and written again for every tile of d
+
+so the ratio to part 1 is 1 / T, and 3 / (2 T). Where a head's K fits, each line comes once and the ratio is 1.
+
+With --cachegrind the student's own kernels are counted beside these simulations.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from grader.assignment.records import Part
+from grader.backends.native import nativebuild
+from grader.core import machine
 from grader.core.commandline import whole_number
-from grader.core.errors import EXIT_PASS, UsageError
+from grader.core.errors import EXIT_PASS, KitError, UsageError
+from grader.judge import binding
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
+from grader.study.laboratory import tell
+from grader.study.options import Settings
+from grader.study.standalone import Kit, Unsuitable, build_program, ran
 from grader.study.table import Cell, Table
 
-from . import cachegrind, traffic
-from .traffic import KERNELS, Model, Shape, Traffic, Walk
+SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"
+SIMULATION_TIMEOUT_S = 600.0
+FLOAT_BYTES = 4
+#: The walks of native/cachesim.cpp by name.
+KERNELS = ("part1", "part2", "part2-rewritten", "part3", "part4")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One head. `tile` is part 2's T; `Br` and `Bc` are part 4's."""
+
+    N: int
+    d: int
+    tile: int = 16
+    Br: int = 256
+    Bc: int = 256
+
+    @property
+    def row_bytes(self) -> int:
+        """A row of Q, K, V or O."""
+        return self.d * FLOAT_BYTES
+
+
+@dataclass(frozen=True)
+class Model:
+    """The simulated cache; `ways` 0 is fully associative."""
+
+    size_bytes: int
+    ways: int = 0
+    line_bytes: int = 64
+
+
+Walk = tuple[str, Model, Shape]
+"""A kernel in a cache on a shape."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Lines of one head between the cache and memory, and the accesses that caused them."""
+
+    accesses: int
+    fetched: int
+    written: int
+
+    @property
+    def lines(self) -> int:
+        return self.fetched + self.written
+
+
+def simulate(kernel: str, shape: Shape, model: Model, *, scores_only: bool) -> Traffic:
+    """Walk one of KERNELS, whole or its Q * transpose(K) alone. Raises KitError where the simulator does not build."""
+    name = f"{kernel}-scores" if scores_only else kernel
+    text = helpers.output_of(SIMULATOR, [name, *_arguments(shape, model)], SIMULATION_TIMEOUT_S)
+    return Traffic(*map(int, text.split()))
+
+
+def simulate_all(
+    walks: Sequence[tuple[str, Model, Shape]], *, scores_only: bool
+) -> dict[tuple[str, Model, Shape], Traffic]:
+    """Several walks, as many at a time as there are cores."""
+    helpers.program(SIMULATOR)
+    with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
+        found = pool.map(lambda walk: simulate(walk[0], walk[2], walk[1], scores_only=scores_only), walks)
+        return dict(zip(walks, found, strict=True))
+
+
+def _arguments(shape: Shape, model: Model) -> list[object]:
+    return [
+        *(shape.N, shape.d, shape.tile, shape.Br, shape.Bc),
+        *(model.size_bytes, model.ways, model.line_bytes),
+    ]
+
+
+def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:
+    """The lines that the module's text gives; None where it gives none (parts 3 and 4)."""
+    per_line = line_bytes / FLOAT_BYTES
+    whole = shape.N**2 * shape.d / per_line
+    return {
+        "part1": 2 * whole,
+        "part2": 2 * whole / shape.tile,
+        "part2-rewritten": 3 * whole / shape.tile,
+    }.get(kernel)
+
+
+def compulsory_bytes(shape: Shape, line_bytes: int) -> int:
+    """What no kernel can do without: Q, K and V of a head read once, O written once."""
+    lines = -(-shape.N * shape.d * FLOAT_BYTES // line_bytes)
+    return 4 * lines * line_bytes
+
 
 PARTS = ("part1", "part2")
 LADDER = (16 << 10, 128 << 10, 512 << 10, 4 << 20)
@@ -74,7 +185,7 @@ class CacheStudy:
         row: list[Cell] = [shape.N, shape.d, helpers.size_text(model.size_bytes), kernel]
         row += [lines.fetched, lines.written, lines.lines, self.ratio(walk)]
         if self.scores_only:
-            ours, theirs = (traffic.formula(name, shape, model.line_bytes) for name in (kernel, base[0]))
+            ours, theirs = (formula(name, shape, model.line_bytes) for name in (kernel, base[0]))
             row.append(None if ours is None else round(ours))
             row.append(ours / theirs if ours is not None and theirs is not None else None)
         if self.counted:
@@ -134,7 +245,7 @@ def measure(
 ) -> CacheStudy:
     """Simulate every kernel in every cache. Raises KitError where the simulator cannot be built."""
     study = CacheStudy(tuple(kernels), tuple(models), tuple(shapes), scores_only, {}, about)
-    return replace(study, found=traffic.simulate_all(study.walks(), scores_only=scores_only))
+    return replace(study, found=simulate_all(study.walks(), scores_only=scores_only))
 
 
 def main(arguments: list[str]) -> int:
@@ -178,7 +289,7 @@ def main(arguments: list[str]) -> int:
     whole = given.whole or given.cachegrind
     study = measure(kernels, models, shapes, scores_only=not whole, about=options.about({}))
     if given.cachegrind:
-        study = replace(study, counted=cachegrind.counts(study.walks(), settings))
+        study = replace(study, counted=counts(study.walks(), settings))
     outcome.deliver(study, settings)
     return EXIT_PASS
 
@@ -216,3 +327,108 @@ def refuse_endless(shapes: Sequence[Shape], kernels: Sequence[str], models: Sequ
             f"this makes about {accesses:.1g} accesses in {len(models)} caches: choose a smaller -N or -d, or fewer "
             "sizes with --cache"
         )
+
+
+# ---- lines that a student's own kernel fetches, counted by valgrind's cachegrind.
+# The kernel runs in a program of its own (`grader.study.standalone`), optimised as usual, on one head and one thread.
+# Of cachegrind's two levels only the first is read, given the size in question: its second level sees no more than the
+# misses of the first. A run without the call counts the rest of the program, which is subtracted.
+
+#: As judged programs are: it is the sum of all lines that is read, so no names are needed.
+KIT = Kit(flags=nativebuild.OWN_FLAGS)
+TIMEOUT_S = 900.0
+EVENTS = re.compile(r"^events: (.*)$", re.MULTILINE)
+SUMMARY = re.compile(r"^summary: (.*)$", re.MULTILINE)
+#: cachegrind wants a number of sets that is a power of two; up to this many ways it simulates in bearable time.
+MOST_WAYS = 1 << 14
+
+
+def valgrind() -> str:
+    """The path of valgrind. Raises UsageError, saying how to get it, where there is none."""
+    program = shutil.which("valgrind")
+    if program is None:
+        raise UsageError(
+            "--cachegrind needs valgrind, which is not on the PATH: on Debian and Ubuntu 'apt install valgrind'"
+        )
+    return program
+
+
+def counts(walks: Sequence[Walk], settings: Settings) -> dict[Walk, int | None]:
+    """Count each walk of a kernel that is a part of the student's; None for any other kernel."""
+    program = valgrind()
+    parts = {part.id: part for part in settings.assignment.parts if part.reference}
+    counted: dict[Walk, int | None] = {}
+    for walk in walks:
+        kernel, model, shape = walk
+        tell(f"cachegrind: {kernel}, N={shape.N} d={shape.d}, {model.size_bytes} bytes")
+        part = parts.get(kernel)
+        counted[walk] = None if part is None else count(program, part, shape, model, settings)
+    tell("")
+    return counted
+
+
+def count(
+    program: str,
+    part: Part,
+    shape: Shape,
+    model: Model,
+    settings: Settings,
+) -> int:
+    """Lines fetched by one call. Raises UsageError where the file is no such program or the kernel fails in it."""
+    try:
+        built = build_program(settings.source, KIT, {"TILE_SIZE": str(shape.tile)})
+    except Unsuitable as why:
+        raise UsageError(f"--cachegrind cannot run {settings.source}: {why}") from why
+    sizes = {**settings.sizes, "B": 1, "H": 1, "threads": 1}
+    sizes |= {"N": shape.N, "d": shape.d, "Br": shape.Br, "Bc": shape.Bc}
+    request = binding.request(
+        part, sizes, settings.assignment.typical_inputs(part, sizes, settings.seed or 0)
+    )
+    ways = model.ways or model.size_bytes // model.line_bytes
+    sets = model.size_bytes // (ways * model.line_bytes)
+    if ways > MOST_WAYS or sets & (sets - 1) or sets * ways * model.line_bytes != model.size_bytes:
+        raise UsageError(
+            f"cachegrind cannot simulate {model.size_bytes} bytes in {ways} ways: choose a power of two, or --ways 16"
+        )
+    prefix = [
+        *(program, "--tool=cachegrind", "--vgdb=no", "--cache-sim=yes", "--cachegrind-out-file=counts"),
+        *(f"--D1={model.size_bytes},{ways},{model.line_bytes}", "-q"),
+    ]
+    misses = []
+    for prepared_only in (False, True):
+        with ran(
+            built,
+            request,
+            without_the_call=prepared_only,
+            prefix=prefix,
+            tool_files=_tool_files(program),
+            timeout_s=TIMEOUT_S,
+            memory_bytes=8 << 30,
+        ) as run:
+            file = run.folder / "counts"
+            if run.finished.timed_out:
+                raise UsageError(
+                    f"cachegrind did not end within {TIMEOUT_S:.0f} s: choose a smaller -N or -d"
+                )
+            if run.call is None or run.call.status != "ok" or not file.is_file():
+                said = (
+                    run.call.message if run.call else (run.output.strip().splitlines() or ["no message"])[-1]
+                )
+                raise UsageError(f"{part.function} fails under cachegrind: {said[:200]}")
+            misses.append(data_misses(file.read_text(errors="replace")))
+    return max(0, misses[0] - misses[1])
+
+
+def _tool_files(program: str) -> list[Path]:
+    """Files of valgrind's, which Debian starts by a script."""
+    folders = [Path(place, "valgrind") for place in ("/usr/libexec", "/usr/lib", "/usr/local/libexec")]
+    return [Path(program), Path(f"{program}.bin"), *folders]
+
+
+def data_misses(text: str) -> int:
+    """First-level data misses, reads and writes, of a cachegrind file. Raises KitError for one without."""
+    events, summary = EVENTS.search(text), SUMMARY.search(text)
+    if events is None or summary is None:
+        raise KitError("cachegrind wrote no summary: is its version older than 3.0?")
+    counts = dict(zip(events[1].split(), map(int, summary[1].split()), strict=False))
+    return counts.get("D1mr", 0) + counts.get("D1mw", 0)

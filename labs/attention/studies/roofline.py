@@ -4,7 +4,7 @@ A kernel that does I operations for each byte it moves can do no more than the s
 bandwidth. Both are measured here (`grader.study.facts`), for one thread and for all cores. The operations of every
 kernel are those that attention needs, 4 N^2 d a head besides the exponentials, so that a kernel gains nothing by doing
 more. The bytes are counted twice: those that no kernel can do without (Q, K and V read once, O written once), and those
-that the part's loops move by the simulator (`labs.attention.studies.traffic`), one head after the other through a cache
+that the part's loops move by the simulator (`labs.attention.studies.cache`), one head after the other through a cache
 as large as this machine's last. The figure uses the latter; PyTorch's own loops are unknown, so it stands at the
 former.
 """
@@ -19,14 +19,13 @@ from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge.timing.intervals import Estimate
 from grader.judge.timing.measure import Clock
 from grader.study import facts, helpers, options, outcome
-from grader.study.comparison import Line, bounds, compared
 from grader.study.facts import Machine, Speed
 from grader.study.figure import Figure, Plot, Series
-from grader.study.laboratory import Laboratory, Variant, set_up, tell
+from grader.study.laboratory import Laboratory, Line, Variant, bounds, compared, set_up, tell
 from grader.study.table import Cell, Table
 
-from . import traffic
-from .traffic import KERNELS, Model, Shape
+from . import cache
+from .cache import KERNELS, Model, Shape
 
 TILE = 16
 COLUMNS = (
@@ -197,7 +196,7 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
     model = Model(machine.last.size_bytes, line_bytes=machine.line_bytes)
     tell("Simulating the traffic of each part")
     walks = [(part.id, model, one_head) for part in parts if part.id in KERNELS]
-    lines = traffic.simulate_all(walks, scores_only=False)
+    lines = cache.simulate_all(walks, scores_only=False)
     variants, names = [], []
     for part in parts:
         variants.append(Variant(part.id, part, sizes))
@@ -218,7 +217,7 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
                 alone.clock,
                 alone.lines[0],
                 float(laboratory.assignment.lab.oracle(variant.part.oracle).flops(sizes)),
-                float(heads * traffic.compulsory_bytes(one_head, model.line_bytes)),
+                float(heads * cache.compulsory_bytes(one_head, model.line_bytes)),
                 None if moved is None else float(heads * moved.lines * model.line_bytes),
             )
         )

@@ -1,41 +1,168 @@
 """Suspected bugs of an attention kernel: each is a small function from inputs to the output such a kernel would give.
 
-When an output is wrong, the suspects are tried in the order of `all_suspects` (`labs.attention.fitting`). Those
-whose prediction agrees with what the kernel returned explain it, and those that no other input refutes name the bug,
-together where they are several. To add one, write a function with `@suspect(code,
-words)`, in the module of this package that it is about, that gives its prediction, float64 (G, R, d), or
-None where it does not apply (no such block, say). Suspects that explain the same output (with a single key,
-most do) are told in their order: put the simpler bug first.
+When an output is wrong, the suspects are tried in the order of `all_suspects` (`fitting`). Those whose prediction
+agrees with what the kernel returned explain it, and those that no other input refutes name the bug, together where
+they are several. To add one, write a row (or a function under `@suspect(code, words)`) in the module of this package
+that it is about, with its prediction, float64 (G, R, d), or None where it does not apply (no such block, say).
+Suspects that explain the same output (with a single key, most do) are told in their order: put the simpler bug first.
 
-A `Scene` holds what they need. Its heads are a window of G (b, h) pairs in memory order, its rows a sample
-of R rows, so that all suspects together take well under a second at N = 1024.
+A `Scene` holds what they need. Its heads are a window of G (b, h) pairs in memory order, its rows a sample of R rows,
+so that all suspects together take well under a second at N = 1024.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
+from grader.core.arrays import Array, np
+from grader.judge.diagnosis.deviation import Deviation
+from grader.judge.diagnosis.fitting import AGREEING, FEWEST_PARTIAL, KNOWN
 from grader.judge.diagnosis.suspect import Suspect
 
 from ..scene import Scene
-from . import (
-    blocks,
-    bounds,
-    flash,
-    formula,
-    heads,
-    leftovers,
-    operands,
-    precision,
-    strides,
-)
+from . import blocks, bounds, flash, formula, heads
 
 
 def all_suspects(scene: Scene) -> Iterator[Suspect]:
     """Every suspect that applies to the scene, simpler ones first."""
-    for module in (formula, operands, heads, bounds, leftovers, strides):
+    for module in (formula, heads, bounds):
         yield from module.SUSPECTS
     # Flash before the general block suspects: with blocks of Bc some of them give the same output.
     yield from flash.suspects(scene)
     yield from blocks.suspects(scene)
-    yield from precision.SUSPECTS
+    yield from blocks.SUSPECTS
+
+
+# ---- the suspects that explain an output: predictions are compared with it on few rows, then on more
+
+#: Elements of the scores (G, R, N) that suspects are tried on, and the rows of the first look.
+_SCENE_SCORES = 1 << 17
+_PROBE_ROWS, _SCENE_ROWS = 3, 40
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What an output shows in the rows of a scene: the values, how far each may be off, which are wrong; (G, R, d)."""
+
+    scene: Scene
+    got: Array
+    allowed: Array
+    bad: Array
+
+    @cached_property
+    def _bad_at(self) -> Array:
+        return np.flatnonzero(self.bad)
+
+    @cached_property
+    def _got_bad(self) -> Array:
+        return self.got.reshape(-1)[self._bad_at]
+
+    @cached_property
+    def _nearer(self) -> Array:
+        """How near a prediction must be to be far nearer than the expected output, at the wrong elements."""
+        return 0.25 * abs(self._got_bad - self.scene.truth.reshape(-1)[self._bad_at])
+
+    @cached_property
+    def _size(self) -> Array:
+        return _root_mean_square(self.scene.truth)
+
+    def agrees(self, predicted: Array) -> tuple[bool, bool]:
+        """Return True if a prediction agrees with nearly all wrong elements, and with nearly all right ones as well."""
+        if not len(self._bad_at):
+            return False, False
+        predicted_bad = predicted.reshape(-1)[self._bad_at]
+        miss = abs(self._got_bad - predicted_bad)
+        unknown = np.isnan(predicted_bad)
+        near = miss <= self._nearer
+        if int((near | unknown).sum()) < AGREEING * len(miss):
+            return False, False
+        if int(unknown.sum()) > (1 - KNOWN) * len(miss):
+            return False, False
+        # A prediction far smaller than the right output must be met as closely in proportion, or zero would meet it.
+        scale = np.minimum(_root_mean_square(predicted) / self._size, 1.0)
+        slack = 8 * self.allowed * scale + 1e-4 * np.minimum(abs(predicted), abs(self.got))
+        close = abs(self.got - predicted) <= slack
+        known = ~np.isnan(predicted)
+        if (close.reshape(-1)[self._bad_at] & near)[~unknown].mean() < AGREEING:
+            return False, False
+        others = known & ~self.bad
+        return True, not others.any() or bool(close[others].mean() > AGREEING)
+
+
+def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspect]:
+    """All suspects that explain the whole output, else those that explain its wrong elements; simpler ones first.
+
+    All tensors are (B, H, N, d). `likely` names suspects that other outputs of the kernel have shown: where some of
+    them explain the whole output, no others are tried.
+    """
+    heads = _window(seen.wrong, seen.expected.shape[2])
+    enough = int(_heads(seen.wrong)[heads].sum()) >= FEWEST_PARTIAL
+    wrong, tolerance, actual = (_heads(t)[heads] for t in (seen.wrong, seen.tolerance, seen.actual))
+    q, k, v = (_heads(seen.inputs[name])[heads].astype(np.float64) for name in "QKV")
+    expected = _heads(seen.expected)[heads]
+
+    def sight(rows: Array) -> Sight:
+        scene = Scene(q, k, v, expected, rows, heads.start, seen.sizes, seen.inputs)
+        return Sight(scene, actual[:, rows], tolerance[:, rows], wrong[:, rows])
+
+    probe, whole = (sight(_sample_rows(wrong, count)) for count in (_PROBE_ROWS, _SCENE_ROWS))
+    suspects = list(all_suspects(probe.scene))
+    full, partial = _tried(
+        (suspect for suspect in suspects if not likely.isdisjoint(suspect.names)), probe, whole
+    )
+    if full:
+        return full
+    full, more = _tried((suspect for suspect in suspects if likely.isdisjoint(suspect.names)), probe, whole)
+    return full or ([*partial, *more] if enough else [])
+
+
+def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[list[Suspect], list[Suspect]]:
+    """Those that explain all, and those that explain what is wrong and not what is right."""
+    full: list[Suspect] = []
+    partial: list[Suspect] = []
+    for suspect in suspects:
+        predicted = suspect.predict(probe.scene)
+        if predicted is None or not probe.agrees(predicted)[0]:
+            continue
+        predicted = suspect.predict(whole.scene)
+        if predicted is None:
+            continue
+        explains_wrong, explains_right = whole.agrees(predicted)
+        if explains_wrong:
+            (full if explains_right else partial).append(suspect)
+    return full, partial
+
+
+def _window(wrong: Array, keys: int) -> slice:
+    """Consecutive heads for the suspects: from the first on where the first wrong one is among them, for a bug may
+    depend on the heads before; else from the one before the first wrong one."""
+    heads = np.asarray(_heads(wrong).any((1, 2)))
+    count = max(2, min(8, _SCENE_SCORES // (keys * 8)))
+    first_wrong = int(heads.argmax())
+    start = 0 if first_wrong < count else first_wrong - 1
+    return slice(start, min(start + count, len(heads)))
+
+
+def _sample_rows(wrong: Array, count: int) -> Array:
+    """Rows to look at: the first wrong ones, then wrong and right ones spread over N. `wrong`: (G, N, d)."""
+    hit = wrong.any(2).any(0)
+    bad, good = np.flatnonzero(hit), np.flatnonzero(~hit)
+    return np.unique(np.concatenate([bad[:1], _spread(bad, count), _spread(good, count // 4)]))
+
+
+def _spread(rows: Array, count: int) -> Array:
+    """At most `count` of these row numbers, from the first to the last at equal distances."""
+    if not len(rows):
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
+
+
+def _heads(values: Array) -> Array:
+    """(B, H, N, d) as (B * H, N, d)."""
+    return values.reshape(-1, *values.shape[2:])
+
+
+def _root_mean_square(rows: Array) -> Array:
+    return np.sqrt(np.square(rows).mean(2, keepdims=True))

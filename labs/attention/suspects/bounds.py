@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene, row
+from ..scene import Scene, row, softmax
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)
@@ -51,3 +53,198 @@ SUSPECTS += [
         "The first channel is left out of Q K^T: the loop over d begins at 1.",
         lambda s: s.attend(s.q[:, s.rows, 1:] @ s.k[:, :, 1:].mT)),
 ]  # fmt: skip
+
+
+# ---- suspected bugs of what earlier rounds of a loop left behind: sums and workspaces that are not cleared
+
+
+def _head_by_head(s: Scene, step: Callable[[Array, Array], tuple[Array, Array]]) -> Iterator[Array]:
+    """Outputs of heads worked off one after the other over a workspace (R, N) that is not cleared between
+    them.
+    `step(scores, left)` gives the weights and what the workspace holds afterwards."""
+    left = np.zeros_like(s.scores[0])
+    for g in range(s.q.shape[0]):
+        weights, left = step(s.scores[g], left)
+        yield weights @ s.v[g]
+
+
+@suspect(
+    "stale_scores",
+    "Scores are added to what QK_t still holds from the head before: its weights. Only the first head starts from "
+    "zeros. Set each score (or clear QK_t) at the start of each (b, h).",
+)
+def scores_added_to_last_weights(s: Scene) -> Array | None:
+    def step(scores: Array, left: Array) -> tuple[Array, Array]:
+        weights = softmax(scores + left, 1)
+        return weights, weights
+
+    return np.stack(list(_head_by_head(s, step))) if s.first == 0 else None
+
+
+@suspect(
+    "stale_scores",
+    "Scores are added to what QK_t still holds from the head before of its batch: its weights. Only each batch starts "
+    "from zeros. Set each score (or clear QK_t) at the start of each (b, h).",
+)
+def scores_added_to_last_weights_of_batch(s: Scene) -> Array | None:
+    if s.first % s.shape["H"]:
+        return None
+    out, weights = [], np.zeros_like(s.scores[0])
+    for g, scores in enumerate(s.scores):
+        weights = softmax(scores if g % s.shape["H"] == 0 else scores + weights, 1)
+        out.append(weights @ s.v[g])
+    return np.stack(out)
+
+
+SUSPECTS += [
+    row("scores_added_to_last_scores", "stale_scores",
+        "Scores are added to those of the heads before. Set each score (or clear the workspace) for each (b, h).",
+        lambda s: s.attend(s.scores.cumsum(0)) if s.first == 0 else None),
+    row("score_not_reset", "stale_scores",
+        "The score is not set back to zero for the next key: it goes on growing along the row.",
+        lambda s: s.attend(s.scores.cumsum(2))),
+    row("row_sum_not_reset", "stale_sum",
+        "The row sum is not set back to zero for the next row: it holds all rows before.",
+        lambda s:
+            None if s.all_weights is None else s.weights @ s.v / s.all_weights.sum(2).cumsum(1)[:, s.rows, None]),
+]  # fmt: skip
+
+
+@suspect("stale_sum", "The row sum is not set back to zero for the next row or head: it holds all before.")
+def row_sum_never_reset(s: Scene) -> Array | None:
+    every = s.all_weights
+    if every is None or s.first:
+        return None
+    sums = every.sum(2)
+    return s.weights @ s.v / sums.cumsum().reshape(sums.shape)[:, s.rows, None]
+
+
+@suspect(
+    "stale_sum",
+    "The row sum is set back to zero for each batch only: it holds all rows and heads before of its batch.",
+)
+def row_sum_reset_for_each_batch(s: Scene) -> Array | None:
+    if s.all_sums is None:
+        return None
+    within = s.all_sums.cumsum(1)
+    before = s.up_to_here(within[:, -1], of_batch=True)
+    if before is None:
+        return None
+    sums = within + (before - within[:, -1])[:, None]
+    return s.weights @ s.v / sums[:, s.rows, None]
+
+
+SUSPECTS += [
+    row("value_not_reset", "stale_value",
+        "The output's value is not set back to zero for the next channel: it holds all channels before.",
+        lambda s: s.truth.cumsum(2)),
+    row("row_not_reset", "stale_value",
+        "The output's value is not set back to zero for the next row: it holds all rows before.",
+        lambda s: s.truth_all.cumsum(1)[:, s.rows]),
+    row("value_never_reset", "stale_value",
+        "The output's value is never set back to zero: it holds all channels and rows before.",
+        lambda s: s.truth_all.reshape(len(s.truth_all), -1).cumsum(1).reshape(s.truth_all.shape)[:, s.rows]),
+]  # fmt: skip
+
+
+@suspect(
+    "stale_l",
+    "The row sums L are not set back to zero for the next (b, h): they still hold those of the heads before.",
+)
+def l_not_reset(s: Scene) -> Array | None:
+    sums = s.up_to_here(s.row_sum)
+    return None if sums is None else s.weights @ s.v / sums
+
+
+@suspect(
+    "stale_l",
+    "The row sums L are set back to zero for each batch only, not for each head: they still hold those of the heads "
+    "before of its batch.",
+)
+def l_reset_for_each_batch(s: Scene) -> Array | None:
+    sums = s.up_to_here(s.row_sum, of_batch=True)
+    return None if sums is None else s.weights @ s.v / sums
+
+
+# ---- suspected bugs of strides: d and N exchanged in the workspace's rows, or in the sizes of Q, K and V
+
+#: Of every suspect of this file.
+CODE = "wrong_stride"
+#: Rows that are replayed one after the other at most.
+_MOST_REPLAYED = 300
+_RIGHT = "A row of QK_t has N elements: element (i, j) lies at i * N + j."
+
+
+@suspect(
+    CODE,
+    f"The product with V reads the weights with stride d in the place of N, at i * d + j. {_RIGHT}",
+)
+def weights_read_with_stride_d(s: Scene) -> Array | None:
+    places = s.rows[:, None] * s.d + np.arange(s.keys)
+    if s.all_weights is None or s.all_sums is None or int(places.max()) >= s.keys**2:
+        return None
+    return (s.all_weights / s.all_sums[:, :, None]).reshape(len(s.q), -1)[:, places] @ s.v
+
+
+def _written(s: Scene, places: Array) -> tuple[Array, Array]:
+    """The score that lies at each of `places` (R, N) after all were written with stride d, the last one that was:
+    (G, R, N), and which places have one: (R, N)."""
+    i = np.minimum(places // s.d, s.keys - 1)
+    j = places - i * s.d
+    has = j < s.keys
+    j = np.minimum(j, s.keys - 1)
+    return (s.q[:, i] * s.k[:, j]).sum(3), has
+
+
+@suspect(CODE, f"The scores are written with stride d in the place of N, at i * d + j. {_RIGHT}")
+def scores_written_with_stride_d(s: Scene) -> Array | None:
+    if s.first or s.d >= s.keys:
+        return None
+    scores, has = _written(s, s.rows[:, None] * s.keys + np.arange(s.keys))
+    left, out = np.zeros_like(scores[0]), []
+    for g in range(len(scores)):
+        # Where no score is written the weights of the head before are left.
+        left = softmax(np.where(has, scores[g], left), 1)
+        out.append(left @ s.v[g])
+    return np.stack(out)
+
+
+@suspect(
+    CODE,
+    f"QK_t is read and written with stride d in the place of N everywhere, at i * d + j. {_RIGHT}",
+)
+def stride_d_everywhere(s: Scene) -> Array | None:
+    if s.d >= s.keys or s.keys > _MOST_REPLAYED:
+        return None
+    held, _ = _written(s, np.arange((s.keys - 1) * s.d + s.keys)[None])
+    held = held[:, 0]
+    for at in range(0, s.keys * s.d, s.d):
+        row = held[:, at : at + s.keys]
+        row[:] = softmax(row, 1)
+    return held[:, s.rows[:, None] * s.d + np.arange(s.keys)] @ s.v
+
+
+def _register_exchanged_sizes() -> None:
+    """One suspect for each input that is read with the sizes (H, d, N) in the place of (H, N, d)."""
+    for name in "QKV":
+
+        def predict(s: Scene, name: str = name) -> Array | None:
+            if s.d == s.keys:
+                return None
+            flat = s.inputs[name].reshape(-1)
+            head = s.first + np.arange(len(s.q))[:, None, None]
+            places = (head * s.d + np.arange(s.keys)[:, None]) * s.keys + np.arange(s.d)
+            # What lies behind the tensor is not known.
+            known = flat[np.minimum(places, len(flat) - 1)].astype(np.float64)
+            values = np.where(places < len(flat), known, np.nan)
+            read = {"Q": s.q, "K": s.k, "V": s.v, name: values}
+            return s.attend(read["Q"][:, s.rows] @ read["K"].mT, read["V"])
+
+        words = (
+            f"{name} is read with d and N exchanged, at ((b * H + h) * d + j) * N + k, which leaves the tensor for the "
+            "last heads. Its sizes are (H, N, d): element (b, h, j, k) lies at ((b * H + h) * N + j) * d + k."
+        )
+        SUSPECTS.append(Suspect(CODE, words, predict, (f"{name} with d and N exchanged",)))
+
+
+_register_exchanged_sizes()

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene, row
-from ..softmax import softmax
+from ..scene import Scene, row, softmax
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)

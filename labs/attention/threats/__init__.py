@@ -5,11 +5,9 @@ source files (up to four share one, since a compile costs seconds), `judging.jud
 says what was not as promised. The tests and the kit's selftest use the same four.
 """
 
-from .ends import faults, flag_codes
-from .judging import judge, places
+from .judging import faults, flag_codes, judge, places
 from .rows import CONTROLS, THREATS
-from .sources import Submission, submissions
-from .threat import End, Threat
+from .sources import End, Submission, Threat, submissions
 
 __all__ = [
     "CONTROLS",

@@ -3,7 +3,7 @@ sandbox alone answers it: the judge's readers do."""
 
 from __future__ import annotations
 
-from .threat import End, Threat
+from .sources import End, Threat
 
 HONEST = "attention(q, k, v, o, B * H, N, d);"
 #: Sections from here on are counted elsewhere than in the header of an object.

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from .accessors import ACCESSOR_CONTROLS, ACCESSORS
-from .containment import CONTAINMENT
+from .containment import ACCESSOR_CONTROLS, ACCESSORS, CONTAINMENT
 from .reading import ASSEMBLED, READING
 from .same_work import SAME_WORK, SAME_WORK_CONTROLS
-from .threat import End, Threat
+from .sources import End, Threat
 
 PASS, WRONG = End(("pass",)), End(("wrong",))
 SLOW = End(("slow",))

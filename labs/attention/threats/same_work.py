@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .sources import function
-from .threat import End, Threat
+from .sources import End, Threat, function
 
 #: Part 1 and what part 4 may call: `attention` is one naive loop over rows, without tiles.
 NAIVE = """

@@ -195,3 +195,234 @@ WRONG = (
         ("gradients_swapped",),
     ),
 )
+
+
+# ---- wrong sums, products and ReLUs
+
+_ROW_OF_B = "b + (RB == 1 ? 0 : i) * CB"
+_COLUMN_OF_B = "row[CB == 1 ? 0 : j]"
+_ADD_ROWS = "#pragma omp parallel for\n    for (int i = 0; i < R; i++) {"
+_BACK_ROWS = "    for (int i = 0; i < R; i++) {\n        float *row"
+_ADDS_TO_DB = "row[CB == 1 ? 0 : j] += go[i * C + j];"
+_TO_GB = "gb[other] += go[at] * a[at];"
+_TO_GA = "ga[at] += go[at] * b[other];"
+
+WRONG_ELEMENTS = (
+    Mutation(
+        "B by the row's index",
+        "add",
+        ((_COLUMN_OF_B, "row[CB == 1 ? 0 : i % CB]"),),
+        ("broadcast_wrong_axis",),
+    ),
+    Mutation("first row of B", "add", ((_ROW_OF_B, "b"),), ("broadcast_too_much",)),
+    Mutation("first column of B", "add", ((_COLUMN_OF_B, "row[0]"),), ("broadcast_too_much",)),
+    Mutation("B subtracted", "add", ((" + row[", " - row["),), ("wrong_operator",)),
+    Mutation("B multiplied", "add", ((" + row[", " * row["),), ("wrong_operator",)),
+    Mutation(
+        "B forgotten",
+        "add",
+        ((" + row[CB == 1 ? 0 : j]", ""), ("        const float *row = " + _ROW_OF_B + ";\n", "")),
+        ("operand_missing",),
+    ),
+    Mutation(
+        "last row left out", "add", ((_ADD_ROWS, _ADD_ROWS.replace("i < R;", "i < R - 1;")),), ("row_range",)
+    ),
+    Mutation(
+        "dA written", "add_backward", (("ga[i * C + j] +=", "ga[i * C + j] ="),), ("gradient_overwritten",)
+    ),
+    Mutation(
+        "dB written",
+        "add_backward",
+        ((_ADDS_TO_DB, _ADDS_TO_DB.replace("+=", "=")),),
+        ("broadcast_not_summed",),
+    ),
+    Mutation(
+        "dB by the row's index",
+        "add_backward",
+        (
+            (
+                _ADDS_TO_DB,
+                "if (CB > 1 && i >= CB) continue;\n            row[CB == 1 ? 0 : i] += go[i * C + j];",
+            ),
+        ),
+        ("broadcast_wrong_axis",),
+    ),
+    Mutation(
+        "first use alone",
+        "add_backward",
+        ((_ADDS_TO_DB, f"if ((RB > 1 || i == 0) && (CB > 1 || j == 0)) {_ADDS_TO_DB}"),),
+        ("broadcast_not_summed",),
+    ),
+    Mutation(
+        "rows of dB shared by threads",
+        "add_backward",
+        ((_BACK_ROWS, "#pragma omp parallel for\n" + _BACK_ROWS),),
+        ("race",),
+    ),
+    Mutation(
+        "gradient subtracted",
+        "add_backward",
+        (("ga[i * C + j] +=", "ga[i * C + j] -="),),
+        ("gradient_negated",),
+    ),
+    Mutation("sum for the product", "mul", ((" * row[CB", " + row[CB"),), ("wrong_operator",)),
+    Mutation("one number of B", "mul", ((_ROW_OF_B, "b"), (_COLUMN_OF_B, "row[0]")), ("broadcast_too_much",)),
+    Mutation(
+        "operands swapped",
+        "mul_backward",
+        ((_TO_GA, "ga[at] += go[at] * a[at];"), (_TO_GB, "gb[other] += go[at] * b[other];")),
+        ("operands_swapped",),
+    ),
+    Mutation("dO forgotten", "mul_backward", ((_TO_GA, "ga[at] += b[other];"),), ("upstream_ignored",)),
+    Mutation("as of a sum", "mul_backward", ((_TO_GB, "gb[other] += go[at];"),), ("operand_missing",)),
+    Mutation(
+        "last use of B alone",
+        "mul_backward",
+        ((_TO_GB, "gb[other] = go[at] * a[at];"),),
+        ("broadcast_not_summed",),
+    ),
+    Mutation(
+        "mean of the uses",
+        "mul_backward",
+        ((_TO_GB, "gb[other] += go[at] * a[at] * RB * CB / (R * C);"),),
+        ("broadcast_mean",),
+    ),
+    Mutation(
+        "gradient added twice",
+        "mul_backward",
+        ((_TO_GA, "ga[at] += 2 * go[at] * b[other];"),),
+        ("gradient_added_twice",),
+    ),
+    Mutation(
+        "dA and dB exchanged",
+        "mul_backward",
+        exchanged("dA", "dB", ("R * C", "RB * CB"), "ab"),
+        ("gradients_swapped",),
+    ),
+    Mutation("positive numbers cut off", "relu", (("x[i] > 0 ?", "x[i] < 0 ?"),), ("relu_sign",)),
+    Mutation("absolute value", "relu", (("x[i] > 0 ? x[i] : 0", "std::abs(x[i])"),), ("relu_sign",)),
+    Mutation("a leak", "relu", (("x[i] : 0", "x[i] : 0.01f * x[i]"),), ("relu_leaky",)),
+    Mutation("slope for value", "relu", (("? x[i] : 0", "? 1 : 0"),), ("relu_step",)),
+    Mutation("last number left out", "relu", (("i < n;", "i < n - 1;"),), ("element_range",)),
+    Mutation("gradient at 0", "relu_backward", (("x[i] > 0", "x[i] >= 0"),), ("relu_at_zero",)),
+    Mutation("by the sign of dO", "relu_backward", (("x[i] > 0", "go[i] > 0"),), ("relu_wrong_sign",)),
+    Mutation("everywhere", "relu_backward", (("        if (x[i] > 0) ", "        "),), ("relu_missing",)),
+    Mutation("slope alone", "relu_backward", (("+= go[i]", "+= 1"),), ("upstream_ignored",)),
+    Mutation(
+        "dX written",
+        "relu_backward",
+        (("        if (x[i] > 0) gx[i] += go[i];", "        gx[i] = x[i] > 0 ? go[i] : 0;"),),
+        ("gradient_overwritten",),
+    ),
+)
+
+
+# ---- wrong losses and steps
+
+_SQUARE = "sum += difference * difference;"
+_SLOPE = "2 * (x[i] - t[i]) / n"
+_LOSS = "std::log(sum) + most - row[label[n]]"
+_CHANGE = "(p - (c == label[n] ? 1 : 0)) / N"
+_MOST = "const float most = *std::max_element(row, row + C);"
+
+WRONG_LOSSES = (
+    Mutation("sum of squares", "mse", (("= sum / n", "= sum"),), ("mean_missing",)),
+    Mutation("mean taken twice", "mse", (("= sum / n", "= sum / n / n"),), ("mean_twice",)),
+    Mutation("absolute differences", "mse", ((_SQUARE, "sum += std::abs(difference);"),), ("not_squared",)),
+    Mutation("root of the mean", "mse", (("= sum / n", "= std::sqrt(sum / n)"),), ("root_taken",)),
+    Mutation("half of the mean", "mse", (("= sum / n", "= sum / n / 2"),), ("half_of_loss",)),
+    Mutation("last number left out", "mse", (("i < n;", "i < n - 1;"),), ("term_missing",)),
+    Mutation("factor 2 forgotten", "mse_backward", ((_SLOPE, "(x[i] - t[i]) / n"),), ("factor_missing",)),
+    Mutation("gradient of the sum", "mse_backward", ((_SLOPE, "2 * (x[i] - t[i])"),), ("mean_missing",)),
+    Mutation("T - X", "mse_backward", ((_SLOPE, "2 * (t[i] - x[i]) / n"),), ("gradient_negated",)),
+    Mutation("dX written", "mse_backward", (("gx[i] +=", "gx[i] ="),), ("gradient_overwritten",)),
+    Mutation(
+        "T forgotten",
+        "mse_backward",
+        ((_SLOPE, "2 * x[i] / n"), (", *t = T.data_ptr<float>()", "")),
+        ("target_ignored",),
+    ),
+    Mutation("no maximum", "cross_entropy", ((_MOST, "const float most = 0;"),), ("not_finite",)),
+    Mutation(
+        "log of a quotient",
+        "cross_entropy",
+        ((_LOSS, "-std::log(std::exp(row[label[n]] - most) / sum)"),),
+        ("not_finite",),
+    ),
+    Mutation("sum over the batch", "cross_entropy", (("= total / N", "= total"),), ("mean_missing",)),
+    Mutation(
+        "mean over the classes too",
+        "cross_entropy",
+        (("= total / N", "= total / N / C"),),
+        ("mean_over_classes",),
+    ),
+    Mutation(
+        "maximum not taken back",
+        "cross_entropy",
+        ((_LOSS, "std::log(sum) - row[label[n]]"),),
+        ("maximum_not_taken_back",),
+    ),
+    Mutation(
+        "label from 1",
+        "cross_entropy",
+        (("row[label[n]]", "row[label[n] > 0 ? label[n] - 1 : C - 1]"),),
+        ("label_off_by_one",),
+    ),
+    Mutation("sign", "cross_entropy", ((_LOSS, "row[label[n]] - most - std::log(sum)"),), ("loss_negated",)),
+    Mutation(
+        "logarithm of base 2",
+        "cross_entropy",
+        (
+            ("std::log(sum) + most", "std::log2(sum) + (most"),
+            ("row[label[n]]", "row[label[n]]) / std::log(2.0f)"),
+        ),
+        ("wrong_base",),
+    ),
+    Mutation("one total for all threads", "cross_entropy", ((" reduction(+ : total)", ""),), ("race",)),
+    Mutation(
+        "1 at the label forgotten",
+        "cross_entropy_backward",
+        ((_CHANGE, "p / N"), ("    const int64_t *label = labels.data_ptr<int64_t>();\n", "")),
+        ("one_hot_missing",),
+    ),
+    Mutation("sum over the batch", "cross_entropy_backward", ((" / N;", ";"),), ("mean_missing",)),
+    Mutation(
+        "1 not divided",
+        "cross_entropy_backward",
+        ((_CHANGE, "p / N - (c == label[n] ? 1 : 0)"),),
+        ("mean_missing",),
+    ),
+    Mutation(
+        "dX written",
+        "cross_entropy_backward",
+        (("gx[n * C + c] +=", "gx[n * C + c] ="),),
+        ("gradient_overwritten",),
+    ),
+    Mutation("no maximum", "cross_entropy_backward", ((_MOST, "const float most = 0;"),), ("not_finite",)),
+    Mutation(
+        "label off by one",
+        "cross_entropy_backward",
+        (("c == label[n] ?", "c == label[n] + 1 ?"),),
+        ("label_off_by_one",),
+    ),
+    Mutation(
+        "not divided by the sum",
+        "cross_entropy_backward",
+        ((" / sum;", ";\n            (void)sum;"),),
+        ("not_normalised",),
+    ),
+    Mutation(
+        "one row for all threads",
+        "cross_entropy_backward",
+        (
+            ("#pragma omp", "    std::vector<float> exps(C);\n#pragma omp"),
+            ("sum += std::exp(row[c] - most);", "sum += exps[c] = std::exp(row[c] - most);"),
+            ("p = std::exp(row[c] - most) / sum", "p = exps[c] / sum"),
+        ),
+        ("race",),
+    ),
+    Mutation("uphill", "sgd", (("p[i] -=", "p[i] +="),), ("step_uphill",)),
+    Mutation("rate ignored", "sgd", (("rate * g[i]", "g[i]"),), ("rate_ignored",)),
+    Mutation("parameters replaced", "sgd", (("p[i] -= rate", "p[i] = -rate"),), ("step_replaces",)),
+    Mutation("last number left out", "sgd", (("i < n;", "i < n - 1;"),), ("element_range",)),
+)

@@ -10,7 +10,7 @@ tensors takes longer than many kernels. So two requests are timed, one for a sin
 tensors. A time is their difference over the number of additional calls. The cost of a call that computes nothing is
 subtracted. Data that fits into a cache is cached then. With a wall clock the best of three counts.
 
-The limit is the longer of two times (`labs.operators.studies.limits`): the time of the part's operations at the
+The limit is the longer of two times (`labs.operators.studies.sources`): the time of the part's operations at the
 measured peak of multiply-adds, and the time of its bytes. The latter is measured with a loop that moves as many bytes
 and computes next to nothing. It runs in the same rounds and in the same way, caches included. The loop is a copy, or
 a += b for a part that only adds to its input.
@@ -55,8 +55,8 @@ from grader.study.laboratory import (
 from grader.study.options import Settings
 from grader.study.table import Cell, Table, shown
 
-from . import fast, limits, sources
-from .limits import Work
+from . import fast, sources
+from .sources import Work
 
 REFERENCE, YOURS, PYTORCH, FAST = "course reference", "yours", "PyTorch", "fast C++"
 COLUMNS = ("kernel", "ms", "ms q1", "ms q3", "time / yours", "q1", "q3", "% of the limit", "note")
@@ -301,7 +301,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     times = rounds.measured(settings.rounds)
     again = facts.measure()
     level = speed.levels[-1]
-    work = limits.work(part, settings.sizes)
+    work = sources.work(part, settings.sizes)
     # A busy neighbour can only make a peak smaller.
     peak = max(each.peak(level, rounds.threads) for each in (speed, again))
     rungs = tuple(
@@ -381,9 +381,9 @@ class _Rounds:
         if build.program is None:
             raise KitError(f"the ladder's own program does not compile: {build.diagnostics.splitlines()[0]}")
         bare = self._session(_of_program(self.laboratory, mine, build.program))
-        work = limits.work(self.part, settings.sizes)
+        work = sources.work(self.part, settings.sizes)
         loop, numbers = (sources.UPDATE, 3) if work.in_place else (sources.COPY, 2)
-        moving = Request(loop, [{"value": max(1, work.moved_bytes // numbers // limits.FLOAT_BYTES)}], [])
+        moving = Request(loop, [{"value": max(1, work.moved_bytes // numbers // sources.FLOAT_BYTES)}], [])
         nothing = Request(sources.NOTHING, [{"value": 1}], [])
         made = {
             sources.NOTHING: self._repeated(bare, nothing),

@@ -8,8 +8,7 @@ from grader.core.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 
 from .. import arithmetic
-from .gradients import common, exchanged
-from .registry import Mistakes
+from .gradients import Mistakes, common, exchanged
 
 Combine = Callable[[Array, Array], Array]
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 
-from .gradients import common, divided, exchanged
-from .registry import Mistakes, named
+from .gradients import Mistakes, common, divided, exchanged, named
 
 
 def other_layout(x: Array) -> Array:

@@ -6,8 +6,7 @@ from grader.core.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 
 from .. import arithmetic
-from .gradients import common
-from .registry import Mistakes, added
+from .gradients import Mistakes, added, common
 
 # ---- mean squared error
 

@@ -4,23 +4,76 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from grader.core import machine
 from grader.core.commandline import Parser, whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.places import PUBLIC_CONFIG
+from grader.report.progress import Harmless, console
 from grader.study import options, outcome
 
 if TYPE_CHECKING:
     from grader.study.options import Settings
 
-    from .benches import Start
+    from .digits import Data, Wishes
     from .networks import Network
-    from .operations import StudentOperators
+    from .operations import Start, StudentOperators
     from .training import Epoch, Training
-    from .wishes import Data, Wishes
+
+
+class Progress:
+    """A bar for `total` steps, on standard error. `say` prints a line of the result, on standard output."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("steps,"),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+                console=console(sys.stderr),
+                transient=True,
+                refresh_per_second=4,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._task = self._bar.add_task(self.title, total=None)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def step(self, done: int, total: int) -> None:
+        """Show that `done` of `total` steps are finished."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
+    def say(self, line: str) -> None:
+        """Print one line."""
+        if self._bar is not None and sys.stdout.isatty():
+            from rich.text import Text
+
+            self._bar.console.print(Harmless(Text(line)))
+        else:
+            print(line, flush=True)
+
 
 MODELS = ("mlp", "cnn")
 DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
@@ -112,8 +165,8 @@ def _whole(text: str | None, flag: str, usual: int, low: int, high: int) -> int:
 
 
 def _wishes(given: argparse.Namespace, model: str) -> Wishes:
+    from .digits import Wishes
     from .networks import NETWORKS
-    from .wishes import Wishes
 
     network = NETWORKS[model]()
     return Wishes(
@@ -137,11 +190,11 @@ def _rate(text: str) -> float:
 
 
 def _data(folder: Path | None, images: int, seed: int) -> Data:
-    from . import digits, idx
-    from .wishes import Data
+    from . import digits
+    from .digits import Data
 
     if folder is not None:
-        training, held_out = idx.load(folder)
+        training, held_out = digits.load(folder)
         source = f"{len(training)} images of {folder.name or folder}, {len(held_out)} held out"
         return Data(training, held_out, source)
     held = images // HELD_OUT_SHARE
@@ -179,7 +232,7 @@ class _Study:
 
 
 def _study(study: _Study, models: tuple[str, ...], wishes: list[Wishes]) -> int:
-    from . import benches
+    from . import operations
     from .networks import NETWORKS
     from .operations import Broken
     from .training import Stopped
@@ -189,15 +242,15 @@ def _study(study: _Study, models: tuple[str, ...], wishes: list[Wishes]) -> int:
     if line := study.cap():
         print(line)
     try:
-        with benches.opened(study.settings.assignment, study.settings.source, wanted) as start:
+        with operations.opened(study.settings.assignment, study.settings.source, wanted) as start:
             return _trained(study, list(zip(networks, wishes, strict=True)), start)
-    except (Broken, Stopped, benches.Unfit) as fault:
+    except (Broken, Stopped, operations.Unfit) as fault:
         print(fault)
         return EXIT_SUBMISSION
 
 
 def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -> int:
-    from . import findings
+    from . import training
 
     made = []
     for network, wishes in pairs:
@@ -208,7 +261,7 @@ def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -
             print("\n".join(["  your functions printed:", *printed[:MOST_PRINTED], *more]))
         operators.session.close()
     drawn = study.plot or study.settings.show
-    found = findings.Trainings(tuple(made), study.data.source, study.about, drawn)
+    found = training.Trainings(tuple(made), study.data.source, study.about, drawn)
     if any(each.epochs for each in made):
         outcome.deliver(found, study.settings)
     if drawn:
@@ -221,7 +274,6 @@ def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -
 
 
 def _train(study: _Study, network: Network, wishes: Wishes, operators: StudentOperators) -> Training:
-    from .progress import Progress
     from .training import Trainer
 
     threads = f"{study.threads} thread{'s' if study.threads > 1 else ''}"
@@ -250,27 +302,26 @@ def _line(epoch: Epoch, wishes: Wishes) -> str:
 
 
 def _show_misread(study: _Study, made: list[Training]) -> None:
-    from . import findings
+    from . import training
 
-    for training in made:
-        if not training.epochs:
+    for each in made:
+        if not each.epochs:
             continue
-        wrong = findings.misread(training, study.data)
-        path = study.settings.out / f"train-misread-{training.network.name}.png"
+        wrong = training.misread(each, study.data)
+        path = study.settings.out / f"train-misread-{each.network.name}.png"
         lacking = not study.plot
         if study.plot:
             try:
-                findings.draw(wrong, study.about, path)
+                training.draw(wrong, study.about, path)
                 print(f"{wrong.title}: {path}")
             except KitError:
                 lacking = True
         if lacking or study.settings.show:
-            print(f"\n{findings.text(wrong)}")
+            print(f"\n{training.text(wrong)}")
 
 
 def _scale(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -> None:
     from . import scaling
-    from .progress import Progress
 
     curves = []
     for network, wishes in pairs:

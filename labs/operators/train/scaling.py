@@ -23,12 +23,11 @@ from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table, shown
 from grader.study.threads import amdahl, serial_share
 
-from .benches import Start
+from .digits import Data, Wishes
 from .layers import StudentNetwork
 from .networks import Network
-from .operations import StudentOperators
+from .operations import Start, StudentOperators
 from .training import MNIST_IMAGES, Batch, tensors
-from .wishes import Data, Wishes
 
 PUBLISHED_S = {1: 1200.0, 4: 390.0, 8: 260.0}
 """The published course's times of 10 epochs over MNIST by threads: its MLP 784-32-10, on a machine of its own."""

@@ -11,15 +11,15 @@ from collections.abc import Iterable
 
 from grader.judge.diagnosis.suspect import Suspect
 
-from . import columns, formula, maximum, merging, online, sums
+from . import columns, formula, merging
 
 MERGE = tuple(merging.MISTAKES)
-NAIVE = (*formula.MISTAKES, *formula.NAIVE, *sums.MISTAKES)
-SAFE = (*formula.MISTAKES, *maximum.MISTAKES, *sums.MISTAKES, *sums.LANES)
-ONLINE = (*formula.MISTAKES, *online.MISTAKES, *maximum.MISTAKES, *sums.MISTAKES, *sums.LANES)
-LANES = tuple(sums.LANES)
+NAIVE = (*formula.MISTAKES, *formula.NAIVE, *formula.SUMS)
+SAFE = (*formula.MISTAKES, *formula.MAXIMUM, *formula.SUMS, *formula.LANES)
+ONLINE = (*formula.MISTAKES, *formula.RUNNING, *formula.MAXIMUM, *formula.SUMS, *formula.LANES)
+LANES = tuple(formula.LANES)
 
 
 def by_columns(count: int, mistakes: Iterable[Suspect]) -> list[Suspect]:
     """Suspects that depend on the number of columns; those of the maximum where it is among the `mistakes`."""
-    return columns.suspects(count, has_maximum=any(each in maximum.MISTAKES for each in mistakes))
+    return columns.suspects(count, has_maximum=any(each in formula.MAXIMUM for each in mistakes))

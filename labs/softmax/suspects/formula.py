@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 
-from ..scene import Scene, normalised, row, total
+from ..scene import Scene, normalised, row, shifted, total
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
@@ -93,3 +95,247 @@ def rows_of_another_length(s: Scene) -> Array | None:
     at = np.arange(s.first, s.first + len(s.x))[:, None] * rows + np.arange(columns)
     x = s.whole.reshape(-1)[at]
     return normalised(np.exp(x - x.max(1, keepdims=True)))
+
+
+# ---- mistakes in the maximum that is taken off, which show where exp() overflows, or where a whole row is 0
+
+MAXIMUM: list[Suspect] = []
+of_maximum = registering(MAXIMUM)
+
+
+MAXIMUM += [
+    row("no_maximum", "no_maximum", "The maximum is not taken off: exp(x) is infinite above 88.7, and 0 below -104.",
+        lambda s: shifted(s, 0.0)),
+    row("of_the_matrix", "maximum_of_matrix",
+        "The maximum is that of the whole matrix: a row far below it is 0 throughout, and its sum too. Begin anew "
+        "in each row.",
+        lambda s: shifted(s, s.whole.max())),
+    row("of_the_column", "maximum_wrong_axis",
+        "The maximum goes over rows: each element needs that of its row, not of its column.",
+        lambda s: shifted(s, s.whole.max(0, keepdims=True))),
+    row("of_the_first", "maximum_of_first", "The first element of the row is taken off, and not the largest one.",
+        lambda s: shifted(s, s.x[:, :1])),
+    row("of_the_last", "maximum_of_last", "The last element of the row is taken off, and not the largest one.",
+        lambda s: shifted(s, s.x[:, -1:])),
+]  # fmt: skip
+
+
+def _of_row_before(start: float) -> Callable[[Scene], Array]:
+    def predict(s: Scene) -> Array:
+        before = np.concatenate([np.full((1, 1), start, np.float32), s.all_most[:-1]])
+        return shifted(s, s.of_all(before))
+
+    return predict
+
+
+_BEFORE = (
+    "The maximum that is taken off is that of the row before: it is used before that of this row is known."
+)
+MAXIMUM += [
+    Suspect("maximum_of_row_before", _BEFORE, _of_row_before(start), (f"row before, begun at {start}",))
+    for start in (0.0, -np.inf, -np.finfo(np.float32).max)
+]
+
+
+MAXIMUM += [
+    row("largest_so_far", "maximum_not_reset",
+        "The maximum is the largest of all rows so far: set it to -inf at the beginning of each row.",
+        lambda s: shifted(s, s.of_all(np.maximum.accumulate(s.all_most, 0)))),
+    row("of_absolutes", "maximum_of_absolutes", "The largest |x| is taken off, and not the largest x.",
+        lambda s: shifted(s, abs(s.x).max(1, keepdims=True))),
+    row("of_the_smallest", "minimum_taken", "The smallest element of the row is taken off, and not the largest one.",
+        lambda s: shifted(s, s.x.min(1, keepdims=True))),
+]  # fmt: skip
+
+
+def _begun_at(start: float) -> Callable[[Scene], Array]:
+    return lambda s: shifted(s, np.maximum(s.most, np.float32(start)))
+
+
+MAXIMUM += [
+    Suspect(
+        "maximum_start",
+        f"The maximum begins at {words}, which is more than all elements of some rows: begin at -inf.",
+        _begun_at(start),
+        (f"begun at {start:g}",),
+    )
+    for start, words in (
+        (0.0, "0, or at numeric_limits<float>::min(), which is the smallest positive number"),
+        (-100.0, "-100"),
+        (-1000.0, "-1000"),
+    )
+]
+
+
+MAXIMUM += [
+    row("misses_first", "maximum_misses_first",
+        "The maximum leaves out the first element of the row: look at the loop's start.",
+        lambda s: shifted(s, s.x[:, 1:].max(1, keepdims=True, initial=np.float32(-np.inf)))),
+    row("only_in_sum", "maximum_only_in_sum",
+        "The maximum is taken off in the sum, and not in what is divided by it: exp(x) / sum exp(x - m).",
+        lambda s: s.plain / total(s.weights)),
+    row("only_above", "maximum_only_above",
+        "The maximum is taken off in what is divided, and not in the sum: exp(x - m) / sum exp(x).",
+        lambda s: s.weights / total(s.plain)),
+    row("added", "maximum_added", "The maximum is added to x, and not taken off.",
+        lambda s: normalised(np.exp(s.x + s.most))),
+]  # fmt: skip
+
+
+# ---- mistakes in the sum: over what it goes, when it begins anew, what it loses
+
+SUMS: list[Suspect] = []
+of_sums = registering(SUMS)
+
+
+SUMS += [
+    row("over_rows", "wrong_axis",
+        "Each column is divided by its own sum: the sum goes over rows in the place of columns.",
+        lambda s: s.weights / total(np.exp(s.whole - s.all_most).T).T),
+    row("plain_over_rows", "wrong_axis",
+        "Each column is divided by its own sum of exp(x): the sum goes over rows in the place of columns.",
+        lambda s: s.plain / total(np.exp(s.whole).T).T),
+    row("over_everything", "sum_of_matrix", "Each row is divided by the sum of the whole matrix, and not by its own.",
+        lambda s: s.weights / total(np.exp(s.whole - s.all_most)).sum(dtype=np.float32)),
+    row("plain_over_everything", "sum_of_matrix",
+        "Each row is divided by the sum of exp(x) of the whole matrix, and not by its own.",
+        lambda s: s.plain / total(np.exp(s.whole)).sum(dtype=np.float32)),
+    row("kept_sum", "sum_not_reset",
+        "The sum of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
+        lambda s: s.weights / s.of_all(np.cumsum(total(np.exp(s.whole - s.all_most)), 0, dtype=np.float32))),
+    row("plain_kept_sum", "sum_not_reset",
+        "The sum of exp(x) of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
+        lambda s: s.plain / s.of_all(np.cumsum(total(np.exp(s.whole)), 0, dtype=np.float32))),
+    row("running_sum", "divided_too_early",
+        "Each element is divided by the sum up to itself, which is not complete yet: divide in a pass of its own.",
+        lambda s: s.weights / np.cumsum(s.weights, 1, dtype=np.float32)),
+    row("lacks_first", "first_left_out",
+        "The sum lacks the first element of the row: a loop that begins at 1 needs a sum that begins at exp(0) = 1.",
+        lambda s: s.weights / total(s.weights[:, 1:])),
+]  # fmt: skip
+
+
+# ---- a sum of float32 that loses what is small beside it
+
+
+def in_lanes(weights: Array, lanes: int) -> Array:
+    """The sum of each row in `lanes` float32 sums that take turns, and these added up: as a loop does."""
+    count = -(-weights.shape[1] // lanes) * lanes
+    padded = np.zeros((len(weights), count), np.float32)
+    padded[:, : weights.shape[1]] = weights
+    # np.cumsum adds one after the other, where np.sum adds in pairs.
+    sums = np.cumsum(padded.reshape(len(weights), -1, lanes), 1, dtype=np.float32)[:, -1]
+    return sums.sum(1, keepdims=True, dtype=np.float32)
+
+
+def _losing(lanes: int, backwards: bool) -> Callable[[Scene], Array]:
+    def predict(s: Scene) -> Array:
+        return s.weights / in_lanes(s.weights[:, ::-1] if backwards else s.weights, lanes)
+
+    return predict
+
+
+def _lanes(lanes: int) -> tuple[Suspect, ...]:
+    held = "one float" if lanes == 1 else f"{lanes} floats"
+    words = (
+        f"The sum of a row is held in {held} and loses what many small numbers amount to: once it is "
+        "1 or more, what is "
+        "below 6e-8 changes nothing. Sum in double, or in blocks of some hundred numbers whose sums are then added."
+    )
+    return tuple(
+        Suspect("float_sum", words, _losing(lanes, backwards), (f"{lanes} lanes{' backwards' * backwards}",))
+        for backwards in (False, True)
+    )
+
+
+#: From `safe` on.
+LANES: tuple[Suspect, ...] = tuple(suspect for lanes in (1, 2, 4, 8, 16) for suspect in _lanes(lanes))
+
+
+# ---- mistakes of the pass that keeps a running maximum m and a running sum l.
+# With m_j the maximum of the first j + 1 elements, l_j = l_{j-1} exp(m_{j-1} - m_j) + exp(x_j - m_j) is right. What a
+# wrong recurrence gives is written down as a sum over j: exp(m_j - m_last) is what the steps behind j rescale by.
+
+RUNNING: list[Suspect] = []
+of_running = registering(RUNNING)
+
+
+def _before(s: Scene, start: Array) -> Array:
+    """The running maximum before each element; `start` (K, 1) before the first."""
+    return np.concatenate([np.broadcast_to(start, s.most.shape), s.running[:, :-1]], 1)
+
+
+def _later(s: Scene) -> Array:
+    """Return the factor by which later steps rescale each step's sum."""
+    return np.exp(s.running - s.most)
+
+
+RUNNING += [
+    row("not_rescaled", "not_rescaled",
+        "The running sum is not rescaled: where the maximum grows from m to n, what was summed so far counts exp(m "
+        "- n) times.",
+        lambda s: s.weights / total(np.exp(s.x - s.running))),
+    row("updated_after_use", "maximum_after_use",
+        "Each element is added with the maximum before it: the running maximum is updated only after exp(x - m) was "
+        "taken.",
+        lambda s: s.weights / total(np.exp(s.x - _before(s, s.x[:, :1])) * _later(s))),
+    row("new_term_rescaled", "new_term_rescaled",
+        "The new element is rescaled together with the old sum: in l = l * exp(m - n) + exp(x - n) only l is "
+        "multiplied.",
+        lambda s:
+            s.weights / total(
+                np.exp(s.x - s.running)
+                * np.exp(_before(s, np.full(s.most.shape, -np.inf, np.float32)) - s.running) * _later(s))),
+    row("upside_down", "rescaled_upside_down",
+        "The running sum is rescaled by exp(n - m), where the maximum grows from m to n: it is exp(m - n), which is "
+        "below 1.",
+        lambda s: s.weights / total(np.exp(s.x - s.running) * np.exp(s.most - s.running))),
+]  # fmt: skip
+
+
+@of_running(
+    "rescaled_to_new_only",
+    "The sum begins anew where the maximum grows: what was summed so far still counts, exp(m - n) times.",
+)
+def begun_anew(s: Scene) -> Array:
+    last_growth = s.columns - 1 - np.argmax(s.running[:, ::-1] > _before(s, np.float32(-np.inf))[:, ::-1], 1)
+    kept = np.arange(s.columns) >= last_growth[:, None]
+    return s.weights / total(np.where(kept, s.weights, np.float32(0)))
+
+
+RUNNING += [
+    row("first_twice", "first_counted_twice",
+        "The first element counts twice: where the sum begins at 1 for it, the loop begins at 1, too.",
+        lambda s: s.weights / (total(s.weights) + s.weights[:, :1])),
+]  # fmt: skip
+
+
+@of_running(
+    "written_too_early",
+    "Each element is written with the maximum and the sum of the moment, exp(x - m) / l in the first pass: both are "
+    "complete only at its end.",
+)
+def written_in_first_pass(s: Scene) -> Array:
+    sums = np.cumsum(np.exp(s.x.astype(np.float64) - s.most), 1) * np.exp(
+        s.most.astype(np.float64) - s.running
+    )
+    return np.exp(s.x - s.running) / sums.astype(np.float32)
+
+
+RUNNING += [
+    row("masked_beginning", "empty_so_far",
+        "A row that begins with -inf is NaN: as long as the maximum is -inf, exp(-inf - -inf) is no number. Skip "
+        "what is -inf, or begin with a maximum that is finite.",
+        lambda s: np.where(np.isneginf(s.x[:, :1]), np.float32(np.nan), normalised(s.weights))),
+]  # fmt: skip
+
+
+@of_running(
+    "state_not_reset",
+    "Maximum and sum of a row go on from the row before: set m to -inf and l to 0 at the beginning of each row.",
+)
+def state_kept(s: Scene) -> Array:
+    largest = np.maximum.accumulate(s.all_most, 0).astype(np.float64)
+    log_sums = s.all_most + np.log(np.exp(s.whole - s.all_most).sum(1, keepdims=True, dtype=np.float64))
+    sums = np.exp(np.logaddexp.accumulate(log_sums, 0) - largest).astype(np.float32)
+    return np.exp(s.x - s.of_all(largest).astype(np.float32)) / s.of_all(sums)

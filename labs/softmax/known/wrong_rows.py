@@ -1,0 +1,393 @@
+"""Texts of the master that several edits replace."""
+
+from __future__ import annotations
+
+from grader.assignment.mutations import Mutation
+
+MOST = """        float most = -INFINITY;
+        for (int j = 0; j < C; j++) {
+            most = std::max(most, x[j]);
+        }
+"""
+"""The first pass of `safe`."""
+NAIVE_SUM = """        for (int j = 0; j < C; j++) {
+            sum += std::exp(x[j]);
+        }
+"""
+NAIVE_WRITE = """        for (int j = 0; j < C; j++) {
+            o[j] = std::exp(x[j]) / sum;
+        }
+"""
+SAFE_SUM = """        for (int j = 0; j < C; j++) {
+            sum += std::exp(x[j] - most);
+        }
+"""
+WRITE = """        for (int j = 0; j < C; j++) {
+            o[j] = std::exp(x[j] - most) / total;
+        }
+"""
+"""The last pass of `safe` and `online`."""
+SKIP = "            if (x[j] == -INFINITY) continue;  // it adds nothing, and -inf - -inf is no number\n"
+NOW = "            const float now = std::max(most, x[j]);\n"
+UPDATE = "            sum = sum * std::exp(most - now) + std::exp(x[j] - now);\n"
+KEEP = "            most = now;\n"
+START = "        float most = -INFINITY;\n        double sum = 0.0;\n"
+ONLINE_PASS = "        for (int j = 0; j < C; j++) {\n" + SKIP + NOW + UPDATE + KEEP + "        }\n"
+ROWS = "    for (int i = 0; i < R; i++) {\n"
+ROW = "        const float *x = X + (size_t)i * C;\n        float *o = O + (size_t)i * C;\n"
+J = "(int j = 0; j < C; j++)"
+BLOCKS_OF_8 = "(int j = 0; j < C / 8 * 8; j++)"
+
+
+# ---- wrong kernels of `naive`, each with the code of its expected diagnosis
+
+COLUMN_SUM = """        for (int j = 0; j < C; j++) {
+            float sum = 0.0f;
+            for (int k = 0; k < R; k++) sum += std::exp(X[(size_t)k * C + j]);
+            o[j] = std::exp(x[j]) / sum;
+        }
+"""
+FOUR_AT_A_TIME = """        for (int j = 0; j + 4 <= C; j += 4) {
+            sum += std::exp(x[j]) + std::exp(x[j + 1]) + std::exp(x[j + 2]) + std::exp(x[j + 3]);
+        }
+"""
+
+
+WRONG_NAIVE = (
+    Mutation("not divided", "naive", (("std::exp(x[j]) / sum", "std::exp(x[j])"),), ("not_normalised",)),
+    Mutation(
+        "divided by the largest",
+        "naive",
+        ((NAIVE_SUM, NAIVE_SUM.replace("sum += std::exp(x[j])", "sum = std::max(sum, std::exp(x[j]))")),),
+        ("divided_by_largest", "not_normalised"),
+        says="largest",
+    ),
+    Mutation(
+        "sum over rows",
+        "naive",
+        (("        float sum = 0.0f;\n" + NAIVE_SUM + NAIVE_WRITE, COLUMN_SUM),),
+        ("wrong_axis",),
+    ),
+    Mutation(
+        "sum not reset",
+        "naive",
+        ((ROWS, "    float sum = 0.0f;\n" + ROWS), ("        float sum = 0.0f;\n", "")),
+        ("sum_not_reset",),
+    ),
+    Mutation(
+        "divided too early",
+        "naive",
+        (
+            (NAIVE_SUM, ""),
+            (
+                "o[j] = std::exp(x[j]) / sum;",
+                "sum += std::exp(x[j]);\n            o[j] = std::exp(x[j]) / sum;",
+            ),
+        ),
+        ("divided_too_early",),
+    ),
+    Mutation("powers of two", "naive", (("std::exp(", "std::exp2(", 2),), ("wrong_base",)),
+    Mutation(
+        "log2(e) and exp", "naive", (("std::exp(x[j])", "std::exp(x[j] * 1.4426950f)", 2),), ("wrong_base",)
+    ),
+    Mutation(
+        "sum of x", "naive", (("sum += std::exp(x[j])", "sum += x[j]"),), ("exponential_missing_in_sum",)
+    ),
+    Mutation("no exponential", "naive", (("std::exp(x[j])", "x[j]", 2),), ("no_exponential",)),
+    Mutation("negative exponent", "naive", (("std::exp(x[j])", "std::exp(-x[j])", 2),), ("wrong_sign",)),
+    Mutation(
+        "reads what it wrote",
+        "naive",
+        (
+            ("sum += std::exp(x[j])", "sum += o[j] = std::exp(x[j])"),
+            ("std::exp(x[j]) / sum", "std::exp(o[j]) / sum"),
+        ),
+        ("reads_what_it_wrote",),
+    ),
+    Mutation(
+        "X as workspace",
+        "naive",
+        (
+            ("const float *x = X + (size_t)i * C;", "float *x = XTensor.data_ptr<float>() + (size_t)i * C;"),
+            ("sum += std::exp(x[j])", "sum += x[j] = std::exp(x[j])"),
+            ("std::exp(x[j]) / sum", "x[j] / sum"),
+        ),
+        ("inputs_overwritten",),
+    ),
+    Mutation("last row left out", "naive", ((ROWS, ROWS.replace("i < R", "i < R - 1")),), ("row_range",)),
+    Mutation(
+        "last column left out", "naive", ((J, J.replace("j < C", "j < C - 1"), 2),), ("columns_left_out",)
+    ),
+    Mutation("sum of whole blocks of four", "naive", ((NAIVE_SUM, FOUR_AT_A_TIME),), ("sum_misses_columns",)),
+    Mutation(
+        "rows exchanged with columns",
+        "naive",
+        (
+            ("o[j] = std::exp", "O[(size_t)j * R + i] = std::exp"),
+            ("        float *o = O + (size_t)i * C;\n", ""),
+        ),
+        ("wrong_layout",),
+    ),
+    Mutation("rows of R numbers", "naive", (("X + (size_t)i * C", "X + (size_t)i * R"),), ("wrong_stride",)),
+    Mutation(
+        "half precision",
+        "naive",
+        (
+            (
+                "o[j] = std::exp(x[j]) / sum;",
+                "o[j] = std::exp(x[j]) / sum;\n"
+                "            { const float big = o[j] * 8193.0f; o[j] = big - (big - o[j]); }",
+            ),
+        ),
+        ("low_precision",),
+    ),
+    Mutation("nothing stored", "naive", (("o[j] = std::exp(x[j]) / sum;", "(void)o;"),), ("not_written",)),
+)
+
+
+# ---- wrong kernels of `safe`, each with the code of its expected diagnosis
+
+WHOLE_MATRIX = """    float most = -INFINITY;
+    for (size_t e = 0; e < (size_t)R * C; e++) most = std::max(most, X[e]);
+"""
+OF_COLUMN = """            float most = -INFINITY;
+            for (int k = 0; k < R; k++) most = std::max(most, X[(size_t)k * C + j]);
+"""
+
+WRONG_SAFE = (
+    Mutation("no maximum", "safe", (("x[j] - most", "x[j] - 0 * C", 2),), ("no_maximum",)),
+    Mutation(
+        "maximum of the matrix", "safe", ((MOST, ""), (ROWS, WHOLE_MATRIX + ROWS)), ("maximum_of_matrix",)
+    ),
+    Mutation(
+        "maximum over rows",
+        "safe",
+        (
+            (MOST, ""),
+            ("            sum += std", OF_COLUMN + "            sum += std"),
+            ("            o[j] =", OF_COLUMN + "            o[j] ="),
+        ),
+        ("maximum_wrong_axis",),
+    ),
+    Mutation(
+        "maximum of the first", "safe", ((MOST, "        const float most = x[0];\n"),), ("maximum_of_first",)
+    ),
+    Mutation(
+        "maximum of the row before",
+        "safe",
+        (
+            (ROWS, "    float next = 0.0f;\n" + ROWS),
+            (
+                MOST,
+                MOST.replace(
+                    "float most = -INFINITY", "const float most = next;\n        next = -INFINITY"
+                ).replace("most = std::max(most", "next = std::max(next"),
+            ),
+        ),
+        ("maximum_of_row_before",),
+    ),
+    Mutation(
+        "maximum not reset",
+        "safe",
+        ((ROWS, "    float most = -INFINITY;\n" + ROWS), ("        float most = -INFINITY;\n", "")),
+        ("maximum_not_reset",),
+    ),
+    Mutation("maximum begun at 0", "safe", (("most = -INFINITY", "most = 0.0f"),), ("maximum_start",)),
+    Mutation(
+        "maximum begun at FLT_MIN",
+        "safe",
+        (("most = -INFINITY", "most = std::numeric_limits<float>::min()"),),
+        ("maximum_start",),
+    ),
+    Mutation(
+        "maximum begun at -1000", "safe", (("most = -INFINITY", "most = -1000.0f"),), ("maximum_start",)
+    ),
+    Mutation(
+        "largest magnitude",
+        "safe",
+        (("std::max(most, x[j])", "std::max(most, std::fabs(x[j]))"),),
+        ("maximum_of_absolutes",),
+    ),
+    Mutation(
+        "minimum",
+        "safe",
+        (("most = -INFINITY", "most = INFINITY"), ("std::max(most, x[j])", "std::min(most, x[j])")),
+        ("minimum_taken",),
+    ),
+    Mutation(
+        "maximum without the last",
+        "safe",
+        ((MOST, MOST.replace("j < C", "j < C - 1")),),
+        ("maximum_misses_columns",),
+    ),
+    Mutation(
+        "maximum without the first",
+        "safe",
+        ((MOST, MOST.replace("j = 0", "j = 1")),),
+        ("maximum_misses_first",),
+    ),
+    Mutation(
+        "maximum in blocks of eight",
+        "safe",
+        ((MOST, MOST.replace(J, BLOCKS_OF_8)),),
+        ("maximum_misses_columns",),
+        says="8",
+    ),
+    Mutation(
+        "maximum in the sum only",
+        "safe",
+        ((WRITE, WRITE.replace("x[j] - most", "x[j]")),),
+        ("maximum_only_in_sum",),
+    ),
+    Mutation(
+        "no maximum in the sum",
+        "safe",
+        ((SAFE_SUM, SAFE_SUM.replace("x[j] - most", "x[j]")),),
+        ("maximum_only_above",),
+    ),
+    Mutation("maximum added", "safe", (("x[j] - most", "x[j] + most", 2),), ("maximum_added",)),
+    Mutation(
+        "logarithm",
+        "safe",
+        (("std::exp(x[j] - most) / total", "x[j] - most - std::log(total)"),),
+        ("log_taken",),
+    ),
+    Mutation("float sum", "safe", (("double sum = 0.0", "float sum = 0.0f"),), ("float_sum",)),
+    Mutation(
+        "float sum in eight lanes",
+        "safe",
+        (
+            (
+                SAFE_SUM,
+                "        float lanes[8] = {};\n"
+                + SAFE_SUM.replace("sum +=", "lanes[j % 8] +=")
+                + "        for (float lane : lanes) sum += lane;\n",
+            ),
+        ),
+        ("float_sum",),
+        says="8 floats",
+    ),
+    Mutation(
+        "sum not reset",
+        "safe",
+        ((ROWS, "    double sum = 0.0;\n" + ROWS), ("        double sum = 0.0;\n", "")),
+        ("sum_not_reset",),
+    ),
+    Mutation("whole blocks of eight", "safe", ((J, BLOCKS_OF_8, 3),), ("columns_left_out",), says="8"),
+    Mutation(
+        "written in whole blocks of eight",
+        "safe",
+        ((WRITE, WRITE.replace(J, BLOCKS_OF_8)),),
+        ("remainder_tile", "column_range"),
+    ),
+    Mutation(
+        "reads what it wrote",
+        "safe",
+        (
+            ("sum += std::exp(x[j] - most)", "sum += o[j] = std::exp(x[j] - most)"),
+            ("std::exp(x[j] - most) / total", "std::exp(o[j] - most) / total"),
+        ),
+        ("reads_what_it_wrote",),
+    ),
+)
+
+
+# ---- wrong kernels of `online`, each with the code of its expected diagnosis
+
+WRONG_ONLINE = (
+    Mutation("sum not rescaled", "online", (("sum * std::exp(most - now)", "sum"),), ("not_rescaled",)),
+    Mutation(
+        "maximum updated after use",
+        "online",
+        (
+            (START, "        float most = x[0] == -INFINITY ? -1e30f : x[0];\n        double sum = 0.0;\n"),
+            ("std::exp(x[j] - now)", "std::exp(x[j] - most)"),
+        ),
+        ("maximum_after_use",),
+    ),
+    Mutation(
+        "new element rescaled",
+        "online",
+        ((UPDATE, "            sum = (sum + std::exp(x[j] - now)) * std::exp(most - now);\n"),),
+        ("new_term_rescaled",),
+    ),
+    Mutation(
+        "rescaled upside down",
+        "online",
+        (("sum * std::exp(most - now)", "(sum > 0 ? sum * std::exp(now - most) : 0)"),),
+        ("rescaled_upside_down",),
+    ),
+    Mutation(
+        "sum begun anew",
+        "online",
+        (("sum * std::exp(most - now)", "(now > most ? 0 : sum)"),),
+        ("rescaled_to_new_only",),
+    ),
+    Mutation("masked beginning", "online", ((SKIP, ""),), ("empty_so_far",)),
+    Mutation(
+        "first left out",
+        "online",
+        (
+            (START, "        float most = x[0];\n        double sum = 0.0;\n"),
+            (ONLINE_PASS, ONLINE_PASS.replace("j = 0", "j = 1")),
+        ),
+        ("first_left_out",),
+    ),
+    Mutation(
+        "first counted twice",
+        "online",
+        ((START, "        float most = x[0];\n        double sum = x[0] == -INFINITY ? 0.0 : 1.0;\n"),),
+        ("first_counted_twice",),
+    ),
+    Mutation(
+        "written too early",
+        "online",
+        (
+            (KEEP, KEEP + "            o[j] = std::exp(x[j] - most) / (float)sum;\n"),
+            (WRITE, "        (void)total;\n"),
+        ),
+        ("written_too_early",),
+    ),
+    Mutation(
+        "state not reset",
+        "online",
+        ((START, ""), (ROWS, START.replace("        ", "    ") + ROWS)),
+        ("state_not_reset",),
+    ),
+    Mutation(
+        "maximum not reset",
+        "online",
+        (("        float most = -INFINITY;\n", ""), (ROWS, "    float most = -INFINITY;\n" + ROWS)),
+        ("maximum_not_reset",),
+    ),
+    Mutation("float sum", "online", (("double sum = 0.0", "float sum = 0.0f"),), ("float_sum",)),
+    Mutation("powers of two", "online", (("std::exp(", "std::exp2(", 3),), ("wrong_base",)),
+    Mutation(
+        "no maximum when written",
+        "online",
+        ((WRITE, WRITE.replace("x[j] - most", "x[j]")),),
+        ("maximum_only_in_sum",),
+    ),
+    Mutation(
+        "no maximum",
+        "online",
+        ((NOW, "            const float now = 0.0f;\n"), ("most = -INFINITY", "most = 0.0f")),
+        ("no_maximum",),
+    ),
+    Mutation(
+        "last column left out", "online", ((J, J.replace("j < C", "j < C - 1"), 2),), ("columns_left_out",)
+    ),
+    Mutation(
+        "sum of whole blocks of eight",
+        "online",
+        ((ONLINE_PASS, ONLINE_PASS.replace(J, BLOCKS_OF_8)),),
+        ("sum_misses_columns", "columns_left_out"),
+        says="8",
+    ),
+    Mutation(
+        "rows of R numbers",
+        "online",
+        ((ROW, ROW.replace("(size_t)i * C;\n        float", "(size_t)i * R;\n        float")),),
+        ("wrong_stride",),
+    ),
+)
