@@ -55,43 +55,14 @@ def myFusedAttention(Q: Tensor, K: Tensor, V: Tensor, temp: Tensor, B: int, H: i
 
 
 def myFlashAttention(
-    Q: Tensor,
-    K: Tensor,
-    V: Tensor,
-    Qi: Tensor,
-    Kj: Tensor,
-    Vj: Tensor,
-    Sij: Tensor,
-    Pij: Tensor,
-    PV: Tensor,
-    Oi: Tensor,
-    L: Tensor,
-    Li: Tensor,
-    Lij: Tensor,
-    Lnew: Tensor,
-    Bc: int,
-    Br: int,
-    B: int,
-    H: int,
-    N: int,
-    d: int,
-) -> Tensor:
+    Q: Tensor, K: Tensor, V: Tensor, Qi: Tensor, Kj: Tensor, Vj: Tensor, Sij: Tensor, Pij: Tensor, PV: Tensor,
+    Oi: Tensor, L: Tensor, Li: Tensor, Lij: Tensor, Lnew: Tensor, Bc: int, Br: int, B: int, H: int, N: int, d: int,
+) -> Tensor:  # fmt: skip
     """Part 4. Workspace: Qi, PV, Oi (Br, d); Kj, Vj (Bc, d); Sij, Pij (Br, Bc); L (N); Li, Lij, Lnew (Br)."""
     if Bc < 1 or Br < 1:
         raise ValueError(f"block sizes must be at least 1, not Bc = {Bc}, Br = {Br}")
-    workspace = (
-        (Qi, Br * d),
-        (Kj, Bc * d),
-        (Vj, Bc * d),
-        (Sij, Br * Bc),
-        (Pij, Br * Bc),
-        (PV, Br * d),
-        (Oi, Br * d),
-        (L, N),
-        (Li, Br),
-        (Lij, Br),
-        (Lnew, Br),
-    )
+    counts = (Br * d, Bc * d, Bc * d, Br * Bc, Br * Bc, Br * d, Br * d, N, Br, Br, Br)
+    workspace = tuple(zip((Qi, Kj, Vj, Sij, Pij, PV, Oi, L, Li, Lij, Lnew), counts, strict=True))
     return _attention("gpt149_ref_flash", (Q, K, V), workspace, (Bc, Br), (B, H, N, d))
 
 

@@ -9,15 +9,12 @@
 
 #include <omp.h>
 
-#include <cmath>
 #include <new>
 
 #define GPT149_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-// Keys that one thread decodes at a time.
-constexpr int kChunk = 512;
 // Between rows of the transposed V, so that they do not compete for the same lines of the cache.
 constexpr int kPadding = 16;
 
@@ -53,8 +50,8 @@ class Scratch {
 
 int divideUp(int a, int b) { return (a + b - 1) / b; }
 
-void forward(const float *Q, const float *K, const float *V, int heads, int N, int d, float scale, bool causal,
-             int threads, float *O) {
+void forward(const float *Q, const float *K, const float *V, int heads, int N, int d, int threads,
+             float *O) {
     const Gpt149ExpertKernels &use = expert();
     // Tiles of nearly equal numbers of vectors: with 17 vectors of queries not four tiles of 4 and one of 1.
     const int vectors = divideUp(N, use.lanes), tiles = divideUp(vectors, use.vectors);
@@ -64,63 +61,18 @@ void forward(const float *Q, const float *K, const float *V, int heads, int N, i
         Scratch scratch(use.scratch(d));
 #pragma omp for schedule(dynamic, 1)
         for (long w = 0; w < work; w++) {
-            // A causal head's last tiles see most keys: they come first, so that no thread is left with one at the end.
-            const int tile = causal ? tiles - 1 - static_cast<int>(w / heads) : static_cast<int>(w % tiles);
-            const long head = causal ? w % heads : w / tiles;
+            const int tile = static_cast<int>(w % tiles);
+            const long head = w / tiles;
             const int begin = static_cast<int>(static_cast<long>(vectors) * tile / tiles);
             const int end = static_cast<int>(static_cast<long>(vectors) * (tile + 1) / tiles);
             const std::size_t at = static_cast<std::size_t>(head) * N * d;
-            const Gpt149Head one{Q + at, K + at, V + at, O + at, N, d, scale, causal};
+            const Gpt149Head one{Q + at, K + at, V + at, O + at, N, d};
             use.tile(one, begin * use.lanes, end - begin, scratch.get());
         }
     }
 }
 
-// Puts the chunks of one head together: O = sum of values, each brought down to the largest maximum, over sum of sums.
-void combine(const Gpt149Partial *chunks, int count, int d, float *O) {
-    float top = chunks[0].top, sum = 0.0f;
-    for (int k = 1; k < count; k++) {
-        top = chunks[k].top > top ? chunks[k].top : top;
-    }
-    for (int c = 0; c < d; c++) {
-        O[c] = 0.0f;
-    }
-    for (int k = 0; k < count; k++) {
-        const float share = std::exp(chunks[k].top - top);
-        sum += share * chunks[k].sum;
-        for (int c = 0; c < d; c++) {
-            O[c] += share * chunks[k].values[c];
-        }
-    }
-    for (int c = 0; c < d; c++) {
-        O[c] /= sum;
-    }
-}
-
-void decode(const float *q, const float *K, const float *V, int heads, int N, int d, float scale, int threads,
-            float *O) {
-    const Gpt149ExpertKernels &use = expert();
-    const int chunks = divideUp(N, kChunk);
-    const long work = static_cast<long>(heads) * chunks;
-    Scratch values(static_cast<std::size_t>(work) * d);
-    Scratch room(static_cast<std::size_t>(work) * sizeof(Gpt149Partial) / sizeof(float) + 1);
-    Gpt149Partial *const found = reinterpret_cast<Gpt149Partial *>(room.get());
-    const int team = work < threads ? static_cast<int>(work) : threads;
-#pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
-    for (long w = 0; w < work; w++) {
-        alignas(64) float weights[kChunk];
-        const long head = w / chunks;
-        const int first = static_cast<int>(w % chunks) * kChunk, count = N - first < kChunk ? N - first : kChunk;
-        const std::size_t at = (static_cast<std::size_t>(head) * N + first) * d;
-        found[w].values = values.get() + static_cast<std::size_t>(w) * d;
-        use.decode(q + head * d, K + at, V + at, count, d, scale, weights, found[w]);
-    }
-    for (long head = 0; head < heads; head++) {
-        combine(found + head * chunks, chunks, d, O + head * d);
-    }
-}
-
-void plainForward(const float *Q, const float *K, const float *V, int heads, int N, int d, float scale, int threads,
+void plainForward(const float *Q, const float *K, const float *V, int heads, int N, int d, int threads,
                   float *O) {
     const Gpt149PlainKernels &use = plain();
     const int tiles = divideUp(N, use.rows), pitch = N + kPadding;
@@ -144,7 +96,7 @@ void plainForward(const float *Q, const float *K, const float *V, int heads, int
         for (int head = 0; head < heads; head++) {
             for (int tile = 0; tile < tiles; tile++) {
                 const std::size_t at = static_cast<std::size_t>(head) * N * d;
-                const Gpt149Head one{Q + at, K + at, V + at, O + at, N, d, scale, false};
+                const Gpt149Head one{Q + at, K + at, V + at, O + at, N, d};
                 use.tile(one, VT.get() + head * transposed, pitch, tile * use.rows, scratch.get());
             }
         }
@@ -165,25 +117,13 @@ GPT149_EXPORT void gpt149_expert_set_threads(int threads) { omp_set_num_threads(
 // O = softmax(Q K^T) V, all (B, H, N, d).
 GPT149_EXPORT void gpt149_expert_attention(const float *Q, const float *K, const float *V, int B, int H, int N, int d,
                                            float *O) {
-    forward(Q, K, V, B * H, N, d, 1.0f, false, omp_get_max_threads(), O);
-}
-
-// The same of scale * Q K^T; where `causal` is not 0, query i sees keys 0..i.
-GPT149_EXPORT void gpt149_expert_forward(const float *Q, const float *K, const float *V, int B, int H, int N, int d,
-                                         float scale, int causal, int threads, float *O) {
-    forward(Q, K, V, B * H, N, d, scale, causal != 0, threads, O);
-}
-
-// One query row: q and O (B, H, 1, d), K and V (B, H, N, d).
-GPT149_EXPORT void gpt149_expert_decode(const float *q, const float *K, const float *V, int B, int H, int N, int d,
-                                        float scale, int threads, float *O) {
-    decode(q, K, V, B * H, N, d, scale, threads, O);
+    forward(Q, K, V, B * H, N, d, omp_get_max_threads(), O);
 }
 
 // O = softmax(Q K^T) V by plain_best.cpp.
 GPT149_EXPORT void gpt149_plain_attention(const float *Q, const float *K, const float *V, int B, int H, int N, int d,
                                           float *O) {
-    plainForward(Q, K, V, B * H, N, d, 1.0f, omp_get_max_threads(), O);
+    plainForward(Q, K, V, B * H, N, d, omp_get_max_threads(), O);
 }
 
 // What a call costs that does nothing: for whoever calls through a pipe.

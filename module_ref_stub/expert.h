@@ -8,20 +8,11 @@
 
 #include <cstddef>
 
-// One head's matrices: Q, K, V, O (N, d). A score is scale * dot(q, k). With `causal`, query i sees keys 0..i.
+// One head's matrices: Q, K, V, O (N, d).
 struct Gpt149Head {
     const float *Q, *K, *V;
     float *O;
     int N, d;
-    float scale;
-    bool causal;
-};
-
-// What one query row found in some of the keys: softmax's maximum, sum, and weighted values (d),
-// not divided by the sum.
-struct Gpt149Partial {
-    float top, sum;
-    float *values;
 };
 
 struct Gpt149ExpertKernels {
@@ -31,10 +22,6 @@ struct Gpt149ExpertKernels {
     std::size_t (*scratch)(int d);
     // O for `count` vectors of queries from query `first` on.
     void (*tile)(const Gpt149Head &head, int first, int count, float *scratch);
-    // One query row (d) against `count` keys; fills what `found` holds. `scratch` is at least `count` rounded up to
-    // lanes.
-    void (*decode)(const float *query, const float *K, const float *V, int count, int d, float scale, float *scratch,
-                   Gpt149Partial &found);
     // Work that is nothing but multiply-adds, `rounds` times; gives the floating-point operations done.
     double (*peak)(long rounds);
 };

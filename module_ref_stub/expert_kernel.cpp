@@ -24,7 +24,7 @@
 //   where that maximum is large: a careful block's scores and a trusting one's round differently, by up to 1e-7 of what
 //   they are, and equal keys in both would not weigh alike.
 // - a score is multiplied by log2(e) with Q, once for a tile. That rounds once more, which shows where few, large
-//   scores decide: careful blocks (the first, masked ones, those of large scores) take the true scores, and multiply
+//   scores decide: careful blocks (the first, those of large scores) take the true scores, and multiply
 //   what is left after the maximum.
 // - 2^x of one micro-tile overlaps with the products of the next, which do not depend on it.
 #include "expert.h"
@@ -212,29 +212,11 @@ bool trustingBlock(Tile<M> &tile, const float *K, int count, int d) {
     return true;
 }
 
-// Puts `value` in place of what a causal query must not see: keys beyond itself. The block begins with key `key`.
+// The online softmax as textbooks have it: true maxima, and O and sum brought down to them.
 template <int M>
-void hideFuture(Vec *P, int first, int key, int count, float value) {
-    Ints query;
-    for (int i = 0; i < kLanes; i++) {
-        query[i] = first + i;
-    }
-    for (int j = key < first ? first - key : 0; j < count; j++) {
-        for (int m = 0; m < M; m++) {
-            P[j * M + m] = select(query + m * kLanes >= key + j, P[j * M + m], splat(value));
-        }
-    }
-}
-
-// The online softmax as textbooks have it: true maxima, and O and sum brought down to them. `first` is the tile's first
-// query where the block has to be masked, -1 where not.
-template <int M>
-__attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int count, int d, int first, int key) {
+__attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int count, int d) {
     Vec *P = tile.P;
     scoreKeys<M, keysOf(M)>(tile.Q, K, P, count, d);
-    if (first >= 0) {
-        hideFuture<M>(P, first, key, count, kLowest);
-    }
     Vec top[M], fade[M];
     for (int m = 0; m < M; m++) {
         top[m] = tile.top[m];
@@ -269,20 +251,17 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
             tile.sum[m] += sum[m];
         }
     }
-    if (first >= 0) {
-        hideFuture<M>(P, first, key, count, 0.0f);
-    }
 }
 
 // ---- a whole tile
 
-// Queries row0 .. row0 + kLanes, scaled, into a column of Q^T, whose vectors lie `pitch` apart; and back from O^T.
+// Queries row0 .. row0 + kLanes into a column of Q^T, whose vectors lie `pitch` apart; and back from O^T.
 __attribute__((noinline)) void readQueries(Vec *Q, int pitch, const Gpt149Head &head, int row0) {
     for (int c = 0; c < head.d; c += kLanes) {
         Vec rows[kLanes];
         for (int i = 0; i < kLanes; i++) {
             const std::size_t at = static_cast<std::size_t>(row0 + i) * head.d + c;
-            rows[i] = row0 + i < head.N ? load(head.Q + at, head.d - c) * head.scale : Vec{};
+            rows[i] = row0 + i < head.N ? load(head.Q + at, head.d - c) : Vec{};
         }
         transpose(rows);
         for (int i = 0; i < kLanes && c + i < head.d; i++) {
@@ -326,7 +305,7 @@ void useUnits(Tile<M> &tile, const Gpt149Head &head, int first, bool inPowers) {
 template <int M>
 void attendTile(const Gpt149Head &head, int first, float *scratch) {
     const NoDenormals guard;
-    const int d = head.d, end = head.causal && first + M * kLanes < head.N ? first + M * kLanes : head.N;
+    const int d = head.d, end = head.N;
     Tile<M> tile;
     tile.Q = reinterpret_cast<Vec *>(scratch);
     tile.O = tile.Q + static_cast<std::size_t>(d) * M;
@@ -346,8 +325,7 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
     for (int key = 0; key < end; key += length) {
         const int count = length < end - key ? length : end - key;
         const float *K = head.K + static_cast<std::size_t>(key) * d, *V = head.V + static_cast<std::size_t>(key) * d;
-        const bool masked = head.causal && key + count > first + 1;
-        const bool trust = trusting && key > 0 && !masked;
+        const bool trust = trusting && key > 0;
         if (trust != tile.inPowers) {
             useUnits<M>(tile, head, first, trust);
         }
@@ -356,7 +334,7 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
             if (tile.inPowers) {
                 useUnits<M>(tile, head, first, false);
             }
-            carefulBlock<M>(tile, K, count, d, masked ? first : -1, key);
+            carefulBlock<M>(tile, K, count, d);
             trusting = trusting && !trust && allModerate<M>(tile.top);
         }
         const int span = trusted ? count : kKeySpan;
@@ -384,9 +362,50 @@ void tile(const Gpt149Head &head, int first, int count, float *scratch) {
 // Q^T, O^T and P^T.
 std::size_t scratch(int d) { return (2 * static_cast<std::size_t>(d) + kBlock) * kVectors * kLanes; }
 
-#include "expert_decode.h"
-#include "expert_peak.h"
+// ---- the most multiply-adds that one core does at this level: the measure of the kernels above.
+// Twelve sums that do not wait for each other (eight would do: two a cycle, each ready after four), in one block of
+// assembly: a compiler keeps some of them in memory, and the peak reads low.
+
+#if defined(__AVX2__)
+
+#if defined(__AVX512F__)
+#define GPT149_SUM(n) "vfmadd231ps %%zmm12, %%zmm13, %%zmm" #n "\n"
+#else
+#define GPT149_SUM(n) "vfmadd231ps %%ymm12, %%ymm13, %%ymm" #n "\n"
+#endif
+#define GPT149_CLEAR(n) "vpxor %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n"
+#define GPT149_TWELVE(step) \
+    step(0) step(1) step(2) step(3) step(4) step(5) step(6) step(7) step(8) step(9) step(10) step(11)
+
+double peak(long rounds) {
+    const double operations = 2.0 * 24 * kLanes * static_cast<double>(rounds);
+    // Cleared, since multiply-adds of leftovers that are no normal numbers take a hundred times as long.
+    asm volatile(GPT149_TWELVE(GPT149_CLEAR) GPT149_CLEAR(12) GPT149_CLEAR(13) "1:\n" GPT149_TWELVE(GPT149_SUM)
+                     GPT149_TWELVE(GPT149_SUM) "dec %0\njnz 1b\nvzeroupper\n"
+                 : "+r"(rounds)
+                 :
+                 : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+                   "xmm11", "xmm12", "xmm13");
+    return operations;
+}
+
+#else
+
+// Whatever this processor has: four lanes, multiplied and added as the compiler does it in the kernels.
+double peak(long rounds) {
+    Vec sums[12] = {}, a = splat(1.0f), b = splat(0.5f);
+    for (long r = 0; r < rounds; r++) {
+        asm volatile("" : GPT149_PIN(a), GPT149_PIN(b));
+        GPT149_UNROLLED for (int i = 0; i < 12; i++) { sums[i] = sums[i] * a + b; }
+    }
+    for (int i = 0; i < 12; i++) {
+        asm volatile("" : : "m"(sums[i]));
+    }
+    return 2.0 * 12 * kLanes * static_cast<double>(rounds);
+}
+
+#endif
 
 }  // namespace
 
-const Gpt149ExpertKernels GPT149_EXPERT{kLanes, kVectors, scratch, tile, decode, peak};
+const Gpt149ExpertKernels GPT149_EXPERT{kLanes, kVectors, scratch, tile, peak};

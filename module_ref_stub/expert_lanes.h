@@ -22,7 +22,6 @@ constexpr int kLanes = 4;
 #endif
 
 typedef float Vec __attribute__((vector_size(4 * kLanes), may_alias));
-typedef float LooseVec __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes), may_alias));
 typedef std::uint32_t Bits __attribute__((vector_size(4 * kLanes), may_alias));
 
@@ -65,7 +64,6 @@ GPT149_INLINE void store(float *to, Vec x, int count) {
     }
 }
 #endif
-GPT149_INLINE Vec loadAll(const float *from) { return *reinterpret_cast<const LooseVec *>(from); }
 
 #if defined(__clang__)
 #define GPT149_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -250,23 +248,6 @@ GPT149_INLINE void transpose(Vec (&rows)[kLanes]) {
             rows[i] = next[i];
         }
     }
-}
-
-// Lane r of the result is the sum of the lanes of rows[r].
-GPT149_INLINE Vec sumOfEach(Vec (&rows)[kLanes]) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-    // Half as many shuffles as below: AVX2 has none of two vectors across their halves.
-    const Vec low = _mm256_hadd_ps(_mm256_hadd_ps(rows[0], rows[1]), _mm256_hadd_ps(rows[2], rows[3]));
-    const Vec high = _mm256_hadd_ps(_mm256_hadd_ps(rows[4], rows[5]), _mm256_hadd_ps(rows[6], rows[7]));
-    return (Vec)_mm256_permute2f128_ps(low, high, 0x20) + (Vec)_mm256_permute2f128_ps(low, high, 0x31);
-#else
-    for (int left = kLanes / 2; left > 0; left /= 2) {
-        for (int i = 0; i < left; i++) {
-            rows[i] = zipLow(rows[i], rows[i + left]) + zipHigh(rows[i], rows[i + left]);
-        }
-    }
-    return rows[0];
-#endif
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ EXPERT = ReferenceRecipe(
         ("expert_kernel.cpp", "GPT149_EXPERT", "gpt149_expert_"),
         ("plain_best.cpp", "GPT149_PLAIN", "gpt149_plain_"),
     ),
-    headers=("expert.h", "levels.h", "expert_lanes.h", "expert_decode.h", "expert_peak.h"),
+    headers=("expert.h", "levels.h", "expert_lanes.h"),
     flags=("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     avx2=_AVX2,
     avx512=(*_AVX2, *_AVX512, "-mprefer-vector-width=512"),

@@ -169,7 +169,7 @@ void tile(const Gpt149Head &head, const float *transposedV, int pitch, int first
         tile.sum[i] = 0.0f;
         for (int c = 0; c < d; c++) {
             const float q = i < count ? head.Q[static_cast<std::size_t>(first + i) * d + c] : 0.0f;
-            tile.Q[c * kRows + i] = q * head.scale;
+            tile.Q[c * kRows + i] = q;
             tile.O[c * kRows + i] = 0.0f;
         }
     }

@@ -15,10 +15,10 @@ from torch import Tensor
 LEAST_UNITS = 1.0
 
 
-def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return softmax(QK^T)V and the budget of each element, in float64; `hidden` (N, N) marks unseen keys."""
+def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """Return softmax(QK^T)V and the budget of each element, in float64."""
     scores = Q @ K.transpose(-2, -1)
-    weights = torch.softmax(scores if hidden is None else scores.masked_fill(hidden, -torch.inf), -1)
+    weights = torch.softmax(scores, -1)
     reach = (weights * (Q.abs() @ K.abs().transpose(-2, -1)).square()).sum(-1, keepdim=True).sqrt()
     exact, squares = weights @ V, weights @ V.square()
     spread = (squares - exact.square()).clamp(min=0).sqrt()
