@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +15,8 @@ from grader.assignment.records import Part
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.judge import faults
 from grader.judge.bench import Bench
+from grader.study import figure
+from grader.study.figure import Plot, Series
 from textgen.generate import Tally
 from textgen.kernel import Broken, Decoder, StudentKernel
 from textgen.textsetup import fault_lines
@@ -31,9 +30,6 @@ CONTEXTS = (16, 32, 64, 128, 256, 512, 1024)
 ROUNDS = 3
 SLOWEST_TOKEN_S = 0.3
 """Limit of seconds per token. A slower part skips the next context, which would take four times as long."""
-WIDTH, HEIGHT = 820, 420
-LEFT, RIGHT, TOP, BOTTOM = 70, 540, 50, 360
-COLOURS = ("#6b7280", "#b45309", "#0369a1", "#15803d", "#a21caf", "#be123c")
 
 
 @dataclass(frozen=True)
@@ -51,6 +47,8 @@ def run(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> int:
         raise UsageError(f"--figure takes a file, and {setup.options.figure} is a folder")
     if setup.options.figure and not setup.options.figure.absolute().parent.is_dir():
         raise UsageError(f"--figure: no such folder: {setup.options.figure.absolute().parent}")
+    if setup.options.figure:
+        figure.matplotlib_pyplot()  # before minutes are spent on measuring
     speakers = [speak(setup, bench, part) for part in parts]
     print("\n" + "\n".join(texts(speakers, setup)))
     print("\n" + "\n".join(table(speakers)))
@@ -115,8 +113,19 @@ def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> None:
     for name, curve in curves.items():
         print(f"{name:8}" + "".join(f"{speed:8.0f}" for speed in curve))
     assert setup.options.figure is not None
-    titles = {part.id: part.title for part in parts}
-    setup.options.figure.write_text(svg(CONTEXTS, {titles[name]: curve for name, curve in curves.items()}))
+    series = (Series(part.title, CONTEXTS[: len(curves[part.id])], tuple(curves[part.id])) for part in parts)
+    drawn = Plot(
+        "speed",
+        "Tokens per second over the tokens that attention sees",
+        f"{setup.loaded.name}, one text, median of {ROUNDS} rounds",
+        "N, the length of the context in tokens",
+        "tokens/s",
+        tuple(series),
+        log_x=True,
+        log_y=True,
+        x_ticks=CONTEXTS[:longest],
+    )
+    figure.draw(drawn, setup.options.figure, "svg")
     print(f"drawn to {setup.options.figure}")
 
 
@@ -164,63 +173,3 @@ def _one_token_s(decoder: Decoder, context: int) -> float:
     except Broken as end:
         raise UsageError(f"no figure: {end.fault.message}") from end
     return time.perf_counter() - started
-
-
-# ---- the picture
-
-
-def svg(contexts: Sequence[int], curves: Mapping[str, Sequence[float]]) -> str:
-    """Draw tokens per second over the length of the context as SVG, with both axes in powers of two.
-
-    `curves` are by title; a curve may be shorter than `contexts`.
-    """
-    values = [value for curve in curves.values() for value in curve]
-    low, high = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
-    high = max(high, low + 1)
-
-    def x(context: int) -> float:
-        first, last = math.log2(contexts[0]), math.log2(contexts[-1])
-        return LEFT + (math.log2(context) - first) / (last - first) * (RIGHT - LEFT)
-
-    def y(speed: float) -> float:
-        return BOTTOM - (math.log2(speed) - low) / (high - low) * (BOTTOM - TOP)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        'font-family="sans-serif" font-size="13"><title>Tokens per second over the length of the context</title>',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="28" font-size="16">Tokens per second over the tokens that attention sees</text>',
-    ]
-    for power in range(low, high + 1):
-        parts.append(_rule(LEFT, y(2.0**power), RIGHT, y(2.0**power)))
-        parts.append(_label(LEFT - 8, y(2.0**power) + 4, f"{2.0**power:g}", "end"))
-    parts += [_label(x(context), BOTTOM + 20, str(context), "middle") for context in contexts]
-    parts.append(_label((LEFT + RIGHT) / 2, BOTTOM + 42, "N, the length of the context in tokens", "middle"))
-    ends = _spread([y(curve[-1]) for curve in curves.values()])
-    for k, ((title, curve), end) in enumerate(zip(curves.items(), ends, strict=True)):
-        colour = COLOURS[k % len(COLOURS)]
-        points = " ".join(f"{x(n):.1f},{y(v):.1f}" for n, v in zip(contexts, curve, strict=False))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
-        parts += [
-            f'<circle cx="{x(n):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"/>'
-            for n, v in zip(contexts, curve, strict=False)
-        ]
-        parts.append(_label(RIGHT + 12, end + 4, title, "start", colour))
-    return "\n".join([*parts, "</svg>\n"])
-
-
-def _spread(heights: Sequence[float], gap: float = 17.0) -> list[float]:
-    """Heights of labels moved apart, in the same order from top to bottom."""
-    order = sorted(range(len(heights)), key=lambda k: heights[k])
-    placed = list(heights)
-    for above, below in itertools.pairwise(order):
-        placed[below] = max(placed[below], placed[above] + gap)
-    return placed
-
-
-def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#e5e7eb"/>'
-
-
-def _label(x: float, y: float, text: str, anchor: str, colour: str = "#374151") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'

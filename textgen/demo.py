@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grader.core.commandline import whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from textgen.textsetup import DEFAULT_WINDOW, TextOptions, TextSetup, fault_lines
 
@@ -77,16 +78,18 @@ def add_options(parse: argparse.ArgumentParser) -> None:
 
 
 OWN = (
-    "length",
-    "prompt",
-    "samples",
-    "temperature",
-    "top_k",
-    "window",
-    "chunk",
-    "prefill",
-    "checkpoint",
-    "vocabulary",
+    *(
+        "length",
+        "prompt",
+        "samples",
+        "temperature",
+        "top_k",
+        "window",
+        "chunk",
+        "prefill",
+        "checkpoint",
+        "vocabulary",
+    ),
     "figure",
 )
 
@@ -116,7 +119,9 @@ def read_options(given: argparse.Namespace) -> TextOptions:
     prompts = given.prompt or [DEFAULT_PROMPT]
     if not all(prompts):
         raise UsageError("--prompt takes at least one character: the kernel needs a row to begin with")
-    samples = len(prompts) if given.samples is None else _whole(given.samples, "--samples", 1, MOST_SAMPLES)
+    samples = (
+        len(prompts) if given.samples is None else whole_number(given.samples, "--samples", 1, MOST_SAMPLES)
+    )
     if len(prompts) > 1 and samples != len(prompts):
         raise UsageError(
             f"--samples {samples} does not go with {len(prompts)} prompts: one prompt, or one for each"
@@ -127,23 +132,19 @@ def read_options(given: argparse.Namespace) -> TextOptions:
     return TextOptions(
         prompts=tuple(prompts) if len(prompts) > 1 else tuple(prompts) * samples,
         length=MODELS[name],
-        seed=1 if given.seed is None else _whole(given.seed, "--seed", 0, (1 << 60) - 1),
+        seed=1 if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1),
         temperature=0.8 if given.temperature is None else _number(given.temperature, "--temperature", 10.0),
-        top_k=0 if given.top_k is None else _whole(given.top_k, "--top-k", 1, 1 << 20),
-        window=None if given.window is None else _whole(given.window, "--window", 1, LARGEST_WINDOW),
-        chunk=DEFAULT_CHUNK if given.chunk is None else _whole(given.chunk, "--chunk", 0, LARGEST_WINDOW),
+        top_k=0 if given.top_k is None else whole_number(given.top_k, "--top-k", 1, 1 << 20),
+        window=None if given.window is None else whole_number(given.window, "--window", 1, LARGEST_WINDOW),
+        chunk=DEFAULT_CHUNK
+        if given.chunk is None
+        else whole_number(given.chunk, "--chunk", 0, LARGEST_WINDOW),
         prefill=prefill,
         checkpoint=Path(given.checkpoint) if given.checkpoint else None,
         vocabulary=Path(given.vocabulary) if given.vocabulary else None,
         figure=Path(given.figure) if given.figure else None,
         trust=given.trust_my_kernel,
     )
-
-
-def _whole(text: str, flag: str, low: int, high: int) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > 20 or not low <= int(text) <= high:
-        raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
-    return int(text)
 
 
 def _number(text: str, flag: str, high: float) -> float:
@@ -177,7 +178,7 @@ def run(
         course = loading.load(given.config)
         parts = _parts(course, given.test)
         shape = {
-            name: _whole(getattr(given, f"size_{name}"), flag, 1, course.maxima.get(name, 1 << 20))
+            name: whole_number(getattr(given, f"size_{name}"), flag, 1, course.maxima.get(name, 1 << 20))
             for name, flag in (("Br", "-br"), ("Bc", "-bc"), ("threads", "--threads"))
             if getattr(given, f"size_{name}", None) is not None
         }

@@ -81,8 +81,8 @@ class HeatMap:
 Figure = Plot | HeatMap
 
 
-def draw(figure: Figure, path: Path) -> None:
-    """Write the figure as PNG. Raises KitError if matplotlib is missing, OSError for the file."""
+def draw(figure: Figure, path: Path, kind: Literal["png", "svg"] = "png") -> None:
+    """Write the figure. Raises KitError if matplotlib is missing, OSError for the file."""
     pyplot = matplotlib_pyplot()
     frame, axes = pyplot.subplots(figsize=SIZE_INCHES, layout="constrained")
     try:
@@ -93,7 +93,7 @@ def draw(figure: Figure, path: Path) -> None:
         axes.set_xlabel(figure.x_label)
         axes.set_ylabel(figure.y_label)
         _head(figure, axes)
-        frame.savefig(path, dpi=DOTS_PER_INCH)
+        frame.savefig(path, dpi=DOTS_PER_INCH, format=kind)
     finally:
         pyplot.close(frame)
 
