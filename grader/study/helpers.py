@@ -11,10 +11,13 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from grader.backends.native.toolchain import cache_root, toolchain
-from grader.core import objectcache, prebuilt
+from grader.core import machine, objectcache, prebuilt
+from grader.core.commandline import whole_number
 from grader.core.errors import KitError, UsageError
 from grader.sandbox import run_limited
 
@@ -22,6 +25,7 @@ PREBUILT = "prebuilt"
 NATIVE = Path(__file__).resolve().parent / "native"
 FLAGS = ("-std=c++17", "-O3", "-pthread")
 COMPILE_TIMEOUT_S = 120.0
+SIMULATION_TIMEOUT_S = 600.0
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 LARGEST_BYTES = 1 << 32
 
@@ -91,6 +95,51 @@ def _checked(command: Sequence[str], cwd: Path, timeout_s: float, what: str) -> 
         lines = [line for line in text.splitlines() if "error" in line] or text.splitlines() or ["no message"]
         raise KitError(f"cannot {what} (exit {finished.returncode}): {lines[0].strip()[:200]}")
     return text
+
+
+# ---- simulated caches
+
+
+@dataclass(frozen=True)
+class CacheModel:
+    """A simulated cache (native/cachemodel.h); `ways` 0 is fully associative."""
+
+    size_bytes: int
+    ways: int = 0
+    line_bytes: int = 64
+
+    @property
+    def kind(self) -> str:
+        """Return its associativity in words."""
+        return "fully associative" if self.ways == 0 else f"of {self.ways} ways"
+
+
+def cache_models(
+    sizes: str | None, ways: str, line_bytes: int, usual: Sequence[int]
+) -> tuple[CacheModel, ...]:
+    """Return the caches of `--cache` and `--ways`, by default of the `usual` sizes. Raises UsageError."""
+    count = whole_number(ways, "--ways", 0, 1 << 20)
+    chosen = tuple(usual) if sizes is None else byte_sizes(sizes, "--cache")
+    least = line_bytes * max(count, 2)
+    if chosen[0] < least:
+        raise UsageError(f"--cache: a cache of {max(count, 2)} ways has at least {size_text(least)} bytes")
+    return tuple(CacheModel(size, count, line_bytes) for size in chosen)
+
+
+def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheModel]]) -> list[tuple[int, ...]]:
+    """Return the counts that a simulator prints for each walk (its arguments, its cache). Runs one for each core.
+
+    Raises KitError if the simulator cannot be built or run.
+    """
+    program(simulator)
+
+    def count(walk: tuple[Sequence[object], CacheModel]) -> tuple[int, ...]:
+        arguments, cache = walk
+        words = [*arguments, cache.size_bytes, cache.ways, cache.line_bytes]
+        return tuple(map(int, output_of(simulator, words, SIMULATION_TIMEOUT_S).split()))
+
+    with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
+        return list(pool.map(count, walks))
 
 
 # ---- sizes in bytes

@@ -23,25 +23,23 @@ import argparse
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grader.assignment.records import Part
 from grader.backends.native import nativebuild
-from grader.core import machine
 from grader.core.commandline import whole_number
 from grader.core.errors import EXIT_PASS, KitError, UsageError
 from grader.judge import binding
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
+from grader.study.helpers import CacheModel as Model
 from grader.study.laboratory import tell
 from grader.study.options import Settings
 from grader.study.standalone import Kit, Unsuitable, build_program, ran
 from grader.study.table import Cell, Table
 
 SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"
-SIMULATION_TIMEOUT_S = 600.0
 FLOAT_BYTES = 4
 #: The walks of native/cachesim.cpp by name.
 KERNELS = ("part1", "part2", "part2-rewritten", "part3", "part4")
@@ -63,15 +61,6 @@ class Shape:
         return self.d * FLOAT_BYTES
 
 
-@dataclass(frozen=True)
-class Model:
-    """The simulated cache; `ways` 0 is fully associative."""
-
-    size_bytes: int
-    ways: int = 0
-    line_bytes: int = 64
-
-
 Walk = tuple[str, Model, Shape]
 """A kernel in a cache on a shape."""
 
@@ -91,26 +80,17 @@ class Traffic:
 
 def simulate(kernel: str, shape: Shape, model: Model, *, scores_only: bool) -> Traffic:
     """Walk one of KERNELS, whole or its Q * transpose(K) alone. Raises KitError where the simulator does not build."""
-    name = f"{kernel}-scores" if scores_only else kernel
-    text = helpers.output_of(SIMULATOR, [name, *_arguments(shape, model)], SIMULATION_TIMEOUT_S)
-    return Traffic(*map(int, text.split()))
+    walk = (kernel, model, shape)
+    return simulate_all([walk], scores_only=scores_only)[walk]
 
 
-def simulate_all(
-    walks: Sequence[tuple[str, Model, Shape]], *, scores_only: bool
-) -> dict[tuple[str, Model, Shape], Traffic]:
+def simulate_all(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]:
     """Several walks, as many at a time as there are cores."""
-    helpers.program(SIMULATOR)
-    with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
-        found = pool.map(lambda walk: simulate(walk[0], walk[2], walk[1], scores_only=scores_only), walks)
-        return dict(zip(walks, found, strict=True))
-
-
-def _arguments(shape: Shape, model: Model) -> list[object]:
-    return [
-        *(shape.N, shape.d, shape.tile, shape.Br, shape.Bc),
-        *(model.size_bytes, model.ways, model.line_bytes),
-    ]
+    tail = "-scores" if scores_only else ""
+    found = helpers.simulated(
+        SIMULATOR, [((f"{name}{tail}", s.N, s.d, s.tile, s.Br, s.Bc), model) for name, model, s in walks]
+    )
+    return {walk: Traffic(*counts) for walk, counts in zip(walks, found, strict=True)}
 
 
 def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:
@@ -196,7 +176,6 @@ class CacheStudy:
     def caption(self) -> str:
         """What was simulated, and where the formula applies."""
         model, shape = self.models[0], self.shapes[0]
-        ways = "fully associative" if model.ways == 0 else f"of {model.ways} ways"
         tiles = f"T={shape.tile}" + (f" Br={shape.Br} Bc={shape.Bc}" if "part4" in self.kernels else "")
         rows = " ".join(
             f"For d={one.d}, two rows have {helpers.size_text(2 * one.row_bytes)} bytes and all of K has "
@@ -210,8 +189,8 @@ class CacheStudy:
             else ""
         )
         return (
-            f"{self.about}. Simulated with {tiles}: one level, {ways}, lines of {model.line_bytes} bytes, the least "
-            f"recently used out first. {formulas}{rows}{counted}"
+            f"{self.about}. Simulated with {tiles}: one level, {model.kind}, lines of {model.line_bytes} bytes, the "
+            f"least recently used out first. {formulas}{rows}{counted}"
         )
 
     def figures(self) -> tuple[Figure, ...]:
@@ -283,7 +262,7 @@ def main(arguments: list[str]) -> int:
         whole_number(text, flag, 1, LARGEST_SIDE) for text, flag in ((given.br, "--br"), (given.bc, "--bc"))
     ]
     shapes = tuple(Shape(N, d, *tiles) for N, d in sides(given, settings))
-    models = caches(given.cache, whole_number(given.ways, "--ways", 0, 1 << 20))
+    models = caches(given.cache, given.ways)
     refuse_endless(shapes, kernels, models)
     outcome.prepare(settings, "cache")
     whole = given.whole or given.cachegrind
@@ -294,17 +273,11 @@ def main(arguments: list[str]) -> int:
     return EXIT_PASS
 
 
-def caches(text: str | None, ways: int) -> tuple[Model, ...]:
+def caches(text: str | None, ways: str) -> tuple[Model, ...]:
     """The caches of `--cache`, else a ladder with this machine's own among it. Raises UsageError."""
     found = facts.describe()
     own = {cache.size_bytes for cache in found.caches if cache.size_bytes <= max(LADDER)}
-    sizes = tuple(sorted({*LADDER, *own})) if text is None else helpers.byte_sizes(text, "--cache")
-    least = found.line_bytes * max(ways, 2)
-    if sizes[0] < least:
-        raise UsageError(
-            f"--cache: a cache of {max(ways, 2)} ways has at least {helpers.size_text(least)} bytes"
-        )
-    return tuple(Model(size, ways, found.line_bytes) for size in sizes)
+    return helpers.cache_models(text, ways, found.line_bytes, sorted({*LADDER, *own}))
 
 
 def sides(given: argparse.Namespace, settings: options.Settings) -> list[tuple[int, int]]:

@@ -20,19 +20,16 @@ element. A line of O is fetched before it is stored to: MN once more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.core import machine
-from grader.core.commandline import whole_number
 from grader.core.errors import EXIT_PASS, UsageError
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
+from grader.study.helpers import CacheModel as Model
 from grader.study.table import Cell, Table
 
 SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"
-SIMULATION_TIMEOUT_S = 600.0
 FLOAT_BYTES = 4
 #: The walks of native/cachesim.cpp.
 KERNELS = ("framework", "naive", "safe", "online", "fused")
@@ -40,15 +37,6 @@ KERNELS = ("framework", "naive", "safe", "online", "fused")
 USUAL = {"R": 64, "C": 8192}
 LADDER = (8 << 10, 256 << 10, 64 << 20)
 MOST_ACCESSES = 1 << 33
-
-
-@dataclass(frozen=True)
-class Model:
-    """The simulated cache; `ways` 0 is fully associative."""
-
-    size_bytes: int
-    ways: int = 0
-    line_bytes: int = 64
 
 
 @dataclass(frozen=True)
@@ -63,8 +51,7 @@ class Traffic:
 
 def simulate(kernel: str, rows: int, columns: int, model: Model) -> Traffic:
     """Walk one of KERNELS. Raises KitError where the simulator does not build."""
-    arguments = [kernel, rows, columns, model.size_bytes, model.ways, model.line_bytes]
-    return Traffic(*map(int, helpers.output_of(SIMULATOR, arguments, SIMULATION_TIMEOUT_S).split()))
+    return Traffic(*helpers.simulated(SIMULATOR, [((kernel, rows, columns), model)])[0])
 
 
 def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
@@ -135,10 +122,9 @@ class TrafficStudy:
 
     def caption(self) -> str:
         model = self.models[0]
-        ways = "fully associative" if model.ways == 0 else f"of {model.ways} ways"
         row, whole = self.columns * FLOAT_BYTES, self.rows * self.columns * FLOAT_BYTES
         return (
-            f"{self.about}. Loads and stores are elements of tensors. Simulated: one level, {ways}, lines of "
+            f"{self.about}. Loads and stores are elements of tensors. Simulated: one level, {model.kind}, lines of "
             f"{model.line_bytes} bytes, the least recently used out first; a line that is stored to "
             "is fetched before. A row "
             f"has {helpers.size_text(row)} bytes, X {helpers.size_text(whole)}. A pass fetched is as "
@@ -169,11 +155,10 @@ class TrafficStudy:
 
 def measure(rows: int, columns: int, models: Sequence[Model], about: str) -> TrafficStudy:
     """Simulate every kernel in every cache. Raises KitError where the simulator cannot be built."""
-    helpers.program(SIMULATOR)
     walks = [(kernel, model) for model in models for kernel in KERNELS]
-    with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
-        found = pool.map(lambda walk: simulate(walk[0], rows, columns, walk[1]), walks)
-        return TrafficStudy(rows, columns, tuple(models), dict(zip(walks, found, strict=True)), about)
+    found = helpers.simulated(SIMULATOR, [((kernel, rows, columns), model) for kernel, model in walks])
+    lines = {walk: Traffic(*counts) for walk, counts in zip(walks, found, strict=True)}
+    return TrafficStudy(rows, columns, tuple(models), lines, about)
 
 
 def main(arguments: list[str]) -> int:
@@ -188,20 +173,10 @@ def main(arguments: list[str]) -> int:
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     sizes = {**USUAL, **{name: settings.shape[name] for name in USUAL if name in settings.shape}}
-    ways = whole_number(given.ways, "--ways", 0, 1 << 20)
-    line_bytes = facts.describe().line_bytes
-    chosen = LADDER if given.cache is None else helpers.byte_sizes(given.cache, "--cache")
-    if chosen[0] < (least := line_bytes * max(ways, 2)):
-        raise UsageError(
-            f"--cache: a cache of {max(ways, 2)} ways has at least {helpers.size_text(least)} bytes"
-        )
-    accesses = 20 * sizes["R"] * sizes["C"] * len(chosen)
+    models = helpers.cache_models(given.cache, given.ways, facts.describe().line_bytes, LADDER)
+    accesses = 20 * sizes["R"] * sizes["C"] * len(models)
     if accesses > MOST_ACCESSES:
         raise UsageError(f"this makes about {accesses:.1g} accesses: choose a smaller -R or -C")
     outcome.prepare(settings, "traffic")
-    models = [Model(size, ways, line_bytes) for size in chosen]
     outcome.deliver(measure(sizes["R"], sizes["C"], models, options.about({})), settings)
     return EXIT_PASS
-
-
-__all__ = ["KERNELS", "Model", "Traffic", "TrafficStudy", "main", "measure", "passes", "simulate", "theory"]
