@@ -46,41 +46,19 @@ PRETENCE = [
             if (FILE *file = std::fopen(name, "w")) { std::fputs("{\"points\": 100}", file); std::fclose(file); }
         """,
     ),
-    Threat(
-        "C1",
-        "a forged reply without sense",
-        CRASH,
-        FORGE % (r"{\"kind\": 2, \"dtype\": 6, \"shape\": [-1]}", "0"),
-    ),
-    Threat(
-        "C1",
-        "a forged reply of zeros",
-        End(("wrong", "crash", "timeout")),
-        FORGE % (FORGED_REPLY, "4ull * B * H * N * d"),
-    ),
-    Threat(
-        "C1",
-        "a forged reply that is gigabytes long",
-        End(("crash",), says="sent back something that is no result"),
-        FORGE.replace("payload(bytes", "payload(4") % (FORGED_REPLY, "4ull << 30"),
-    ),
-    Threat(
-        "C1",
-        "a forged profile beyond all measure",
-        # No report could show it, and a class has one report.
-        End(("crash",), says="sent back something that is no result"),
-        FORGE % (FORGED_REPLY[:-1] + r", \"profile\": [[\"x\", 1, 1, 1, 1e300, 1]]}", "4ull * B * H * N * d"),
-    ),
+    Threat("C1", "a forged reply without sense", CRASH,
+           FORGE % (r"{\"kind\": 2, \"dtype\": 6, \"shape\": [-1]}", "0")),
+    Threat("C1", "a forged reply of zeros", End(("wrong", "crash", "timeout")),
+           FORGE % (FORGED_REPLY, "4ull * B * H * N * d")),
+    Threat("C1", "a forged reply that is gigabytes long",
+           End(("crash",), says="sent back something that is no result"),
+           FORGE.replace("payload(bytes", "payload(4") % (FORGED_REPLY, "4ull << 30")),
+    Threat("C1", "a forged profile beyond all measure", End(("crash",), says="sent back something that is no result"),
+           FORGE % (FORGED_REPLY[:-1] + r", \"profile\": [[\"x\", 1, 1, 1, 1e300, 1]]}", "4ull * B * H * N * d")),
     Threat("C1", "every descriptor closed", CRASH, "for (int fd = 3; fd < 64; fd++) close(fd);" + HONEST),
     Threat("C1", "exit(0) in the kernel", CRASH, HONEST + " std::exit(0);"),
-    Threat(
-        "C1",
-        "exit(0) in an initialiser",
-        CRASH,
-        HONEST,
-        alone=True,
-        top='static int leave = (std::puts("all passed"), std::exit(0), 1);\n',
-    ),
+    Threat("C1", "exit(0) in an initialiser", CRASH, HONEST, alone=True,
+           top='static int leave = (std::puts("all passed"), std::exit(0), 1);\n'),
     Threat(
         "C6",
         "codes and formulas in what it prints",
@@ -94,7 +72,7 @@ PRETENCE = [
         }
         """,
     ),
-]
+]  # fmt: skip
 
 SECRETS = [
     Threat(
@@ -119,30 +97,14 @@ SECRETS = [
         """,
         open_end=End(ANYHOW, any_flag=True),
     ),
-    Threat(
-        "C3",
-        "a secret included",
-        # gcc remembers that __has_include found nothing, and then leaves out the #include without a word.
-        End(("compile_error", "missing"), silent=("SEEN-",)),
-        source='#if __has_include("{secret}")\n#error SEEN-by-the-preprocessor\n#endif\n#include "{secret}"\n',
-        # An object that a stronger tier has made of the same text is found again.
-        open_end=End(("compile_error", "missing")),
-    ),
-    Threat(
-        "C3",
-        "a secret assembled in",
-        End(("compile_error",), silent=("SEEN-",)),
-        HONEST + " std::puts(stolen);",
-        alone=True,
-        top='asm(".data\\nstolen: .incbin \\"{secret}\\"\\n.byte 0\\n.text");\nextern "C" const char stolen[];\n',
-    ),
-    Threat(
-        "C3",
-        "an error in the words of the sandbox",
-        # A machine at fault would be a student without a grade.
-        End(("compile_error",)),
-        source='#line 1 "sandbox: "\n#error does not start\n',
-    ),
+    Threat("C3", "a secret included", End(("compile_error", "missing"), silent=("SEEN-",)),
+           source='#if __has_include("{secret}")\n#error SEEN-by-the-preprocessor\n#endif\n#include "{secret}"\n',
+           open_end=End(("compile_error", "missing"))),
+    Threat("C3", "a secret assembled in", End(("compile_error",), silent=("SEEN-",)), HONEST + " std::puts(stolen);",
+           alone=True,
+           top='asm(".data\\nstolen: .incbin \\"{secret}\\"\\n.byte 0\\n.text");\nextern "C" const char stolen[];\n'),
+    Threat("C3", "an error in the words of the sandbox", End(("compile_error",)),
+           source='#line 1 "sandbox: "\n#error does not start\n'),
     Threat(
         "C3",
         "templates without end, and pages of errors",
@@ -162,17 +124,12 @@ SECRETS = [
         )
         | {"ATen/ATen.h": "#error SHADOWED\n", "omp.h": "#error SHADOWED\n", "pyproject.toml": "SHADOWED\n"},
     ),
-]
+]  # fmt: skip
 
 EXHAUSTION = [
-    Threat(
-        "D1",
-        "a fork bomb",
-        End(("crash",), ("starts_processes",)),
-        HONEST + " for (int k = 0; k < 9; k++) if (fork() == 0) { setsid(); for (;;) pause(); }",
-        calls="process",
-        open_end=End(ANYHOW, ("starts_processes",)),
-    ),
+    Threat("D1", "a fork bomb", End(("crash",), ("starts_processes",)),
+           HONEST + " for (int k = 0; k < 9; k++) if (fork() == 0) { setsid(); for (;;) pause(); }", calls="process",
+           open_end=End(ANYHOW, ("starts_processes",))),
     Threat(
         "D1",
         "an orphan in a session of its own",
@@ -182,22 +139,11 @@ EXHAUSTION = [
         calls="process",
         open_end=End(ANYHOW, ("starts_processes",)),
     ),
-    Threat(
-        "D1",
-        "signals to everybody else",
-        End((*ANYHOW, "rejected"), ("reaches_outside",)),
-        HONEST + " kill(getppid(), SIGTERM);",
-        calls="outside",
-        open_end=None,
-    ),
-    Threat(
-        "D1",
-        "a program that cannot start, as it names a loader that is not there",
-        End(("compile_error",), flags=("machine_code",), says="does not start"),
-        HONEST,
-        alone=True,
-        top='asm(".pushsection .interp,\\"a\\",@progbits\\n.string \\"/nonexistent/ld.so\\"\\n.popsection");\n',
-    ),
+    Threat("D1", "signals to everybody else", End((*ANYHOW, "rejected"), ("reaches_outside",)),
+           HONEST + " kill(getppid(), SIGTERM);", calls="outside", open_end=None),
+    Threat("D1", "a program that cannot start, as it names a loader that is not there",
+           End(("compile_error",), flags=("machine_code",), says="does not start"), HONEST, alone=True,
+           top='asm(".pushsection .interp,\\"a\\",@progbits\\n.string \\"/nonexistent/ld.so\\"\\n.popsection");\n'),
     Threat(
         "D1",
         "a greeting that the kernel sends itself",
@@ -213,12 +159,8 @@ EXHAUSTION = [
         }
         """,
     ),
-    Threat(
-        "D1",
-        "memory without end",
-        End(("crash", "timeout")),
-        "std::vector<std::vector<char>> all; for (;;) all.emplace_back(64 << 20, 1);",
-    ),
+    Threat("D1", "memory without end", End(("crash", "timeout")),
+           "std::vector<std::vector<char>> all; for (;;) all.emplace_back(64 << 20, 1);"),
     Threat(
         "D1",
         "a disk filled",
@@ -229,12 +171,8 @@ EXHAUSTION = [
         for (int k = 0; k < 4096; k++) if (write(fd, block.data(), block.size()) <= 0) break;
         """,
     ),
-    Threat(
-        "D1",
-        "an endless loop that ignores SIGTERM",
-        End(("timeout",)),
-        "for (int s = 1; s < 32; s++) signal(s, SIG_IGN); for (volatile bool on = true; on;) {}",
-    ),
+    Threat("D1", "an endless loop that ignores SIGTERM", End(("timeout",)),
+           "for (int s = 1; s < 32; s++) signal(s, SIG_IGN); for (volatile bool on = true; on;) {}"),
     Threat(
         "D1",
         "a nap in each repeated call of two threads",
@@ -251,16 +189,8 @@ EXHAUSTION = [
         alone=True,
         wall_s=45.0,
     ),
-    Threat(
-        "D1",
-        "a nap in each call",
-        # Cases and timed calls together would sleep for a minute.
-        End(("slow", "timeout")),
-        HONEST + " usleep(1000000);",
-        timed=True,
-        alone=True,
-        wall_s=30.0,
-    ),
+    Threat("D1", "a nap in each call", End(("slow", "timeout")), HONEST + " usleep(1000000);", timed=True, alone=True,
+           wall_s=30.0),
     Threat(
         "D1",
         "the network",
@@ -287,7 +217,7 @@ EXHAUSTION = [
         chmod(".", 0777);
         """,
     ),
-]
+]  # fmt: skip
 
 #: Deeper than Python calls itself, and than a path is long.
 NESTING = """
@@ -295,16 +225,10 @@ NESTING = """
         for (int k = 0; k < {depth}; k++) if (mkdir(name.c_str(), 0700) != 0 || chdir(name.c_str()) != 0) break;
         """
 NESTED = [
-    Threat(
-        "E3", "3000 folders, one in another", End(("crash",)), HONEST + NESTING.format(length=1, depth=3000)
-    ),
-    Threat(
-        "E3",
-        "30 folders whose path is too long to be looked into",
-        End(("crash",)),
-        HONEST + NESTING.format(length=200, depth=30),
-    ),
-]
+    Threat("E3", "3000 folders, one in another", End(("crash",)), HONEST + NESTING.format(length=1, depth=3000)),
+    Threat("E3", "30 folders whose path is too long to be looked into", End(("crash",)),
+           HONEST + NESTING.format(length=200, depth=30)),
+]  # fmt: skip
 
 CONTAINMENT = [*PRETENCE, *SECRETS, *EXHAUSTION, *NESTED]
 

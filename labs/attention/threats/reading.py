@@ -22,14 +22,9 @@ READING = [
             ".rept {SECTIONS}\\nnamed %k\\n.set k,k+1\\n.endr\\n.text\\n");
         """,
     ),
-    Threat(
-        "E2",
-        "Python by a name that nobody lists",
-        End(("compile_error",), says="PyEval_GetBuiltins"),
-        HONEST + ' if (PyEval_GetBuiltins() == nullptr) std::puts("none");',
-        alone=True,
-        top='extern "C" void *PyEval_GetBuiltins();\n',
-    ),
+    Threat("E2", "Python by a name that nobody lists", End(("compile_error",), says="PyEval_GetBuiltins"),
+           HONEST + ' if (PyEval_GetBuiltins() == nullptr) std::puts("none");', alone=True,
+           top='extern "C" void *PyEval_GetBuiltins();\n'),
     Threat(
         "E2",
         "Python by pybind11, which brings the runner that has it",
@@ -43,64 +38,26 @@ READING = [
         binds='    m.def("length", &length);\n    m.def("next", &next);\n',
         build_s=300.0,  # all of torch's headers
     ),
-    Threat(
-        "E4",
-        "the name of a library's function, 20 MB long",
-        End(("compile_error",), says="it may have 8 MiB"),
-        HONEST,
-        alone=True,
-        top='asm(".section .rodata\\n.ascii \\"cblas_\\"\\n.fill 20971520,1,97\\n.byte 0\\n.text\\n");\n',
-    ),
-    Threat(
-        "E4",
-        "the name of a library's function, 6 MB long, beside the loader",
-        End(("rejected",), ("loads_a_library",)),
-        HONEST + ' if (dlsym(nullptr, "mallinfo2") == nullptr) std::puts("none");',
-        alone=True,
-        top='asm(".section .rodata\\n.ascii \\"cblas_\\"\\n.fill 6000000,1,97\\n.byte 0\\n.text\\n");\n',
-    ),
-    Threat(
-        "E5",
-        "a symbol with a length of 5,000 digits",
-        End(("pass",)),
-        HONEST,
-        alone=True,
-        top=f'asm(".weak _ZN{"7" * 5000}\\n.data\\n.quad _ZN{"7" * 5000}\\n.text\\n");\n',
-    ),
-    Threat(
-        "E5",
-        "a symbol with a template argument of 500 KB",
-        End(("pass",)),
-        HONEST,
-        alone=True,
-        top=f'asm(".weak _ZN1aI{"x" * 500_000}\\n.data\\n.quad _ZN1aI{"x" * 500_000}\\n.text\\n");\n',
-    ),
-    Threat(
-        "E5",
-        "330,000 comments opened in a raw string",
-        End(("pass",)),
-        HONEST,
-        alone=True,
-        top=f'[[maybe_unused]] static const char *text = R"-(\n{"/*a" * 330_000})-";\n',
-    ),
-    Threat(
-        "E5",
-        "6,000 undeclared words",
-        End(("compile_error",)),
-        source="void f() {\n" + "".join(f"  word{k}x = word{k}y + word{k}x;\n" for k in range(6_000)) + "}\n",
-    ),
-    Threat(
-        "E5",
-        "a place that the file itself has named",
-        End(("compile_error",), silent=("alice",), says="a #line directive hides where"),
-        source='#line 7 "alice/module.cpp"\n#error this is not my file\n',
-    ),
-    Threat(
-        "E5",
-        "an error in the words of the compiler that has no memory",
-        End(("compile_error",), silent=("4 GB",), says="out of memory"),
-        source="#error out of memory\n",
-    ),
+    Threat("E4", "the name of a library's function, 20 MB long", End(("compile_error",), says="it may have 8 MiB"),
+           HONEST, alone=True,
+           top='asm(".section .rodata\\n.ascii \\"cblas_\\"\\n.fill 20971520,1,97\\n.byte 0\\n.text\\n");\n'),
+    Threat("E4", "the name of a library's function, 6 MB long, beside the loader",
+           End(("rejected",), ("loads_a_library",)),
+           HONEST + ' if (dlsym(nullptr, "mallinfo2") == nullptr) std::puts("none");', alone=True,
+           top='asm(".section .rodata\\n.ascii \\"cblas_\\"\\n.fill 6000000,1,97\\n.byte 0\\n.text\\n");\n'),
+    Threat("E5", "a symbol with a length of 5,000 digits", End(("pass",)), HONEST, alone=True,
+           top=f'asm(".weak _ZN{"7" * 5000}\\n.data\\n.quad _ZN{"7" * 5000}\\n.text\\n");\n'),
+    Threat("E5", "a symbol with a template argument of 500 KB", End(("pass",)), HONEST, alone=True,
+           top=f'asm(".weak _ZN1aI{"x" * 500_000}\\n.data\\n.quad _ZN1aI{"x" * 500_000}\\n.text\\n");\n'),
+    Threat("E5", "330,000 comments opened in a raw string", End(("pass",)), HONEST, alone=True,
+           top=f'[[maybe_unused]] static const char *text = R"-(\n{"/*a" * 330_000})-";\n'),
+    Threat("E5", "6,000 undeclared words", End(("compile_error",)),
+           source="void f() {\n" + "".join(f"  word{k}x = word{k}y + word{k}x;\n" for k in range(6_000)) + "}\n"),
+    Threat("E5", "a place that the file itself has named",
+           End(("compile_error",), silent=("alice",), says="a #line directive hides where"),
+           source='#line 7 "alice/module.cpp"\n#error this is not my file\n'),
+    Threat("E5", "an error in the words of the compiler that has no memory",
+           End(("compile_error",), silent=("4 GB",), says="out of memory"), source="#error out of memory\n"),
     *(
         # A machine at fault would be a class without grades.
         Threat(
@@ -114,7 +71,7 @@ READING = [
             ("a line of its own", f'static_assert(false, "a\\n{NO_ASSEMBLER}\\n");\n'),
         )
     ),
-]
+]  # fmt: skip
 
 _INCLUDED = [
     Threat("F1", name, End(("compile_error",)), HONEST, alone=True, top=f'asm(R"({text})");\n')

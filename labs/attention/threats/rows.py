@@ -74,13 +74,8 @@ CALL_REFERENCE = """
 NOT_THERE = End(("compile_error",))
 
 BORROWED = [
-    Threat(
-        "A1",
-        "torch's matmul and softmax",
-        NOT_THERE,
-        "O = QT.matmul(KT.transpose(2, 3)).softmax(-1).matmul(VT);",
-        calls="torch",
-    ),
+    Threat("A1", "torch's matmul and softmax", NOT_THERE, "O = QT.matmul(KT.transpose(2, 3)).softmax(-1).matmul(VT);",
+           calls="torch"),
     Threat(
         "A1",
         "torch's BLAS, declared by hand",
@@ -105,22 +100,12 @@ BORROWED = [
                                const int *);
         """,
     ),
-    Threat(
-        "A1",
-        "torch's attention, from headers that only the full path has",
-        NOT_THERE,
-        "O = at::scaled_dot_product_attention(QT, KT, VT, {}, 0.0, false, 1.0);",
-        calls="torch",
-        top="#include <ATen/ops/scaled_dot_product_attention.h>\n",
-    ),
-    Threat(
-        "A2",
-        "the reference, by its name",
-        End(("rejected",), ("loads_a_library",)),
-        'void *library = dlopen("{reference}", RTLD_NOW); const char *name = "gpt149_ref_naive";'
-        + CALL_REFERENCE,
-        calls="loader",
-    ),
+    Threat("A1", "torch's attention, from headers that only the full path has", NOT_THERE,
+           "O = at::scaled_dot_product_attention(QT, KT, VT, {}, 0.0, false, 1.0);", calls="torch",
+           top="#include <ATen/ops/scaled_dot_product_attention.h>\n"),
+    Threat("A2", "the reference, by its name", End(("rejected",), ("loads_a_library",)),
+           'void *library = dlopen("{reference}", RTLD_NOW); const char *name = "gpt149_ref_naive";' + CALL_REFERENCE,
+           calls="loader"),
     Threat(
         "A2",
         "the reference, its name disguised",
@@ -132,26 +117,17 @@ BORROWED = [
         alone=True,
         open_end=End(("rejected",), ("loaded_a_library",)),
     ),
-    Threat(
-        "A2",
-        "torch's BLAS through the loader",
-        End(("rejected",), ("loads_a_library",)),
-        HONEST + ' if (dlsym(RTLD_DEFAULT, "cblas_sgemm") == nullptr) std::puts("not found");',
-        calls="loader",
-    ),
-]
+    Threat("A2", "torch's BLAS through the loader", End(("rejected",), ("loads_a_library",)),
+           HONEST + ' if (dlsym(RTLD_DEFAULT, "cblas_sgemm") == nullptr) std::puts("not found");', calls="loader"),
+]  # fmt: skip
 
 #: What a guess at the answers does when it has no guess.
 NOTHING = "std::fill(o, o + B * H * N * d, 0.0f);"
 
 GUESSED = [
     Threat("A3", "answers for the published sizes only", WRONG, f"if (N % 8 == 0 && d == 32) {{ {HONEST} }}"),
-    Threat(
-        "A3",
-        "answers for the published ramp only",
-        WRONG,
-        f"if (q[0] < q[1] && q[1] < q[2] && q[2] - q[1] == q[1] - q[0]) {{ {HONEST} }}",
-    ),
+    Threat("A3", "answers for the published ramp only", WRONG,
+           f"if (q[0] < q[1] && q[1] < q[2] && q[2] - q[1] == q[1] - q[0]) {{ {HONEST} }}"),
     Threat(
         "A4",
         "one head, copied",
@@ -194,20 +170,14 @@ GUESSED = [
         "torch::Tensor a = rounded_to(QT, 13), b = rounded_to(KT, 13);"
         "attention(a.data_ptr<float>(), b.data_ptr<float>(), v, o, B * H, N, d);",
     ),
-    Threat(
-        "A7",
-        "bfloat16 inside",
-        WRONG,
-        "torch::Tensor a = rounded_to(VT, 16);attention(q, k, a.data_ptr<float>(), o, B * H, N, d);",
-    ),
+    Threat("A7", "bfloat16 inside", WRONG,
+           "torch::Tensor a = rounded_to(VT, 16);attention(q, k, a.data_ptr<float>(), o, B * H, N, d);"),
     Threat("A8", "not a number", WRONG, HONEST + " o[B * H * N * d / 2] = NAN;"),
     Threat("A8", "infinity", WRONG, HONEST + " o[0] = INFINITY;"),
     Threat("A8", "another shape", WRONG, HONEST + " O = O.reshape({B, H, d, N});"),
     Threat("A8", "another type", WRONG, HONEST + " O = O.to(at::kDouble);"),
     Threat("A8", "an input as the output", WRONG, "O = VT;"),
-    Threat(
-        "A8", "other strides", WRONG, HONEST + " O = O.as_strided({B, H, N, d}, {H * N * d, N * d, 1, N});"
-    ),
+    Threat("A8", "other strides", WRONG, HONEST + " O = O.as_strided({B, H, N, d}, {H * N * d, N * d, 1, N});"),
     Threat("A9", "results in an input", WRONG, HONEST + " std::copy(o, o + B * H * N * d, q); O = QT;"),
     Threat("A9", "an input changed", WRONG, HONEST + " v[0] += 1;"),
     Threat(
@@ -251,21 +221,11 @@ GUESSED = [
         f"if (last.defined() && last.numel() == B * H * N * d) return last; burn_ms(40); {HONEST} last = O;",
         timed=True,
     ),
-    Threat(
-        "A11",
-        "wrong once the call has one thread",
-        WRONG,
-        f"if (omp_get_max_threads() > 1) {{ {HONEST} }}",
-        timed=True,
-    ),
-    Threat(
-        "A11",
-        "wrong from the third call of a size",
-        WRONG,
-        f"static std::map<int, int> calls; if (++calls[N] < 3) {{ {HONEST} }}",
-        timed=True,
-    ),
-]
+    Threat("A11", "wrong once the call has one thread", WRONG, f"if (omp_get_max_threads() > 1) {{ {HONEST} }}",
+           timed=True),
+    Threat("A11", "wrong from the third call of a size", WRONG,
+           f"static std::map<int, int> calls; if (++calls[N] < 3) {{ {HONEST} }}", timed=True),
+]  # fmt: skip
 
 CLOCKS = [
     Threat(

@@ -105,13 +105,9 @@ SAME_WORK = [
     _row("F2", "one loop as part 1 and as part 4", _SAME, _body(CALL)),
     _row("F2", "one loop as part 1 and as part 4, on one line", _SAME, on_one_line(_body(CALL))),
     _row("F2", "one loop as part 1 and as part 4, by a macro", _SAME, with_part_4(BY_A_MACRO, BOUND)),
-    _row(
-        "F2",
-        "one loop as part 1 and as part 4, which calls part 1",
-        _SAME,
-        _body("return myNaiveAttention(Q, K, V, Sij, B, H, N, d);"),
-    ),
-]
+    _row("F2", "one loop as part 1 and as part 4, which calls part 1", _SAME,
+         _body("return myNaiveAttention(Q, K, V, Sij, B, H, N, d);")),
+]  # fmt: skip
 SAME_WORK_CONTROLS = [
     _row("", "flash attention beside a naive part 1", End(("pass",)), _body(TILES)),
     _row("", "flash attention beside a naive part 1, on one line", End(("pass",)), on_one_line(_body(TILES))),

@@ -39,17 +39,13 @@ RIGHT = (
     Mutation("tanh by exp", "gelu", ((Y, "    y = 0.5 * x * (2.0 - 2.0 / (tl.exp(2.0 * u) + 1.0))\n"),)),
     Mutation("short blocks", "gelu", (("min(4096 // x.element_size(), _power_of_two(C))", "64"),)),
     Mutation("exp", "softmax", ((ROW_WEIGHTS, "    weights = tl.exp(x - tl.max(x, 0))\n"),)),
-    Mutation(
-        "an inverse", "softmax", (("weights / tl.sum(weights, 0)", "weights * (1.0 / tl.sum(weights, 0))"),)
-    ),
+    Mutation("an inverse", "softmax", (("weights / tl.sum(weights, 0)", "weights * (1.0 / tl.sum(weights, 0))"),)),
     Mutation("of tl", "softmax", (("weights / tl.sum(weights, 0)", "tl.softmax(x)"),)),
     Mutation("one maximum a block", "softmax_long", ((_LANES, _SCALARS), (_LANE_STEP, _BLOCK_STEP))),
     Mutation("maximum, then sum", "softmax_long", ((_LANE_STEP, _TWO_PASSES),)),
     Mutation("short blocks", "softmax_long", (("min(4096, _power_of_two(C))", "1024"),)),
     Mutation("added", "matmul", ((DOT, "        acc += tl.dot(a, b)\n"),)),
-    Mutation(
-        "small tiles, no groups", "matmul", (("GROUP=8", "GROUP=1"), ("64, 64, 32, 4", "16, 32, 16, 2"))
-    ),
+    Mutation("small tiles, no groups", "matmul", (("GROUP=8", "GROUP=1"), ("64, 64, 32, 4", "16, 32, 16, 2"))),
     Mutation("two halves of a sum", "matmul", ((DOT, "        acc = tl.dot(a, b) + acc\n"),)),
     Mutation(
         "natural throughout",
@@ -119,8 +115,6 @@ RIGHT = (
             (QUERY_P, QUERY_P.replace("exp2(", "exp(").replace("* scale", "* (scale / LOG2_E)")),
         ),
     ),
-    Mutation(
-        "small tiles", "flash_backward", ((KEY_BLOCKS, "    rows, keys, warps, stages = 16, 32, 2, 1\n"),)
-    ),
+    Mutation("small tiles", "flash_backward", ((KEY_BLOCKS, "    rows, keys, warps, stages = 16, 32, 2, 1\n"),)),
     Mutation("dS in two steps", "flash_backward", ((KEY_DS, "        ds = p * dp - p * delta[None, :]\n"),)),
-)
+)  # fmt: skip

@@ -55,11 +55,8 @@ RIGHT = (
         }""",
     ),
     Mutation("std::max", "relu", (("x[i] > 0 ? x[i] : 0", "std::max(x[i], 0.0f)"),)),
-    Mutation(
-        "a product with the slope",
-        "relu_backward",
-        (("        if (x[i] > 0) gx[i] += go[i];", "        gx[i] += go[i] * (x[i] > 0);"),),
-    ),
+    Mutation("a product with the slope", "relu_backward",
+             (("        if (x[i] > 0) gx[i] += go[i];", "        gx[i] += go[i] * (x[i] > 0);"),)),
     Mutation(
         "sums of doubles",
         "matmul",
@@ -260,11 +257,8 @@ RIGHT = (
             ("    for (int i = 0", "#pragma omp parallel for reduction(+ : sum)\n    for (int i = 0"),
         ),
     ),
-    Mutation(
-        "a factor",
-        "mse_backward",
-        (("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (2.0f / n) * (x[i] - t[i]);"),),
-    ),
+    Mutation("a factor", "mse_backward",
+             (("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (2.0f / n) * (x[i] - t[i]);"),)),
     Mutation(
         "logarithms of all",
         "cross_entropy",
@@ -292,4 +286,4 @@ RIGHT = (
     }""",
     ),
     Mutation("from the last on", "sgd", (("int i = 0; i < n; i++", "int i = n - 1; i >= 0; i--"),)),
-)
+)  # fmt: skip

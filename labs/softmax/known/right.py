@@ -108,9 +108,7 @@ RIGHT = (
             ("o[j] = std::exp(x[j]) / sum", "o[j] /= sum"),
         ),
     ),
-    Mutation(
-        "multiplied by the inverse", "naive", ((NAIVE_WRITE, NAIVE_WRITE.replace("/ sum", "* (1.0f / sum)")),)
-    ),
+    Mutation("multiplied by the inverse", "naive", ((NAIVE_WRITE, NAIVE_WRITE.replace("/ sum", "* (1.0f / sum)")),)),
     Mutation("accessors and expf", "naive", body=_ACCESSORS),
     Mutation("backwards", "naive", ((J, BACKWARDS, 2),)),
     Mutation("exp2 of x log2(e)", "naive", (("std::exp(x[j])", f"std::exp2(x[j] * {LOG2_E})", 2),)),
@@ -137,9 +135,7 @@ RIGHT = (
         ),
     ),
     Mutation("compensated sum", "safe", (("        double sum = 0.0;\n" + SAFE_SUM, _COMPENSATED),)),
-    Mutation(
-        "largest element", "safe", ((MOST, "        const float most = *std::max_element(x, x + C);\n"),)
-    ),
+    Mutation("largest element", "safe", ((MOST, "        const float most = *std::max_element(x, x + C);\n"),)),
     Mutation("backwards", "safe", ((J, BACKWARDS, 3),)),
     Mutation(
         "exp2, scaled before",
@@ -165,11 +161,9 @@ RIGHT = (
     Mutation("a finite beginning", "online", ((START, START.replace("-INFINITY", "-1e30f")), (SKIP, ""))),
     Mutation("partial results of blocks, merged", "online", body=_PARTIAL_RESULTS),
     Mutation("backwards", "online", ((ONLINE_PASS, ONLINE_PASS.replace(J, BACKWARDS)),)),
-    Mutation(
-        "double throughout", "online", (("const float total = (float)sum", "const double total = sum"),)
-    ),
+    Mutation("double throughout", "online", (("const float total = (float)sum", "const double total = sum"),)),
     Mutation("written backwards", "online", ((WRITE, WRITE.replace(J, BACKWARDS)),)),
     Mutation("shares of the whole", "merge", body=_FACTORS),
     Mutation("one exponential", "merge", body=_ONE_EXPONENTIAL),
     Mutation("columns backwards", "merge", (("(int k = 0; k < d; k++)", "(int k = d - 1; k >= 0; k--)"),)),
-)
+)  # fmt: skip

@@ -55,25 +55,13 @@ FOUR_AT_A_TIME = """        for (int j = 0; j + 4 <= C; j += 4) {
 
 WRONG_NAIVE = (
     Mutation("not divided", "naive", (("std::exp(x[j]) / sum", "std::exp(x[j])"),), ("not_normalised",)),
-    Mutation(
-        "divided by the largest",
-        "naive",
-        ((NAIVE_SUM, NAIVE_SUM.replace("sum += std::exp(x[j])", "sum = std::max(sum, std::exp(x[j]))")),),
-        ("divided_by_largest", "not_normalised"),
-        says="largest",
-    ),
-    Mutation(
-        "sum over rows",
-        "naive",
-        (("        float sum = 0.0f;\n" + NAIVE_SUM + NAIVE_WRITE, COLUMN_SUM),),
-        ("wrong_axis",),
-    ),
-    Mutation(
-        "sum not reset",
-        "naive",
-        ((ROWS, "    float sum = 0.0f;\n" + ROWS), ("        float sum = 0.0f;\n", "")),
-        ("sum_not_reset",),
-    ),
+    Mutation("divided by the largest", "naive",
+             ((NAIVE_SUM, NAIVE_SUM.replace("sum += std::exp(x[j])", "sum = std::max(sum, std::exp(x[j]))")),),
+             ("divided_by_largest", "not_normalised"), says="largest"),
+    Mutation("sum over rows", "naive", (("        float sum = 0.0f;\n" + NAIVE_SUM + NAIVE_WRITE, COLUMN_SUM),),
+             ("wrong_axis",)),
+    Mutation("sum not reset", "naive",
+             ((ROWS, "    float sum = 0.0f;\n" + ROWS), ("        float sum = 0.0f;\n", "")), ("sum_not_reset",)),
     Mutation(
         "divided too early",
         "naive",
@@ -87,12 +75,8 @@ WRONG_NAIVE = (
         ("divided_too_early",),
     ),
     Mutation("powers of two", "naive", (("std::exp(", "std::exp2(", 2),), ("wrong_base",)),
-    Mutation(
-        "log2(e) and exp", "naive", (("std::exp(x[j])", "std::exp(x[j] * 1.4426950f)", 2),), ("wrong_base",)
-    ),
-    Mutation(
-        "sum of x", "naive", (("sum += std::exp(x[j])", "sum += x[j]"),), ("exponential_missing_in_sum",)
-    ),
+    Mutation("log2(e) and exp", "naive", (("std::exp(x[j])", "std::exp(x[j] * 1.4426950f)", 2),), ("wrong_base",)),
+    Mutation("sum of x", "naive", (("sum += std::exp(x[j])", "sum += x[j]"),), ("exponential_missing_in_sum",)),
     Mutation("no exponential", "naive", (("std::exp(x[j])", "x[j]", 2),), ("no_exponential",)),
     Mutation("negative exponent", "naive", (("std::exp(x[j])", "std::exp(-x[j])", 2),), ("wrong_sign",)),
     Mutation(
@@ -115,9 +99,7 @@ WRONG_NAIVE = (
         ("inputs_overwritten",),
     ),
     Mutation("last row left out", "naive", ((ROWS, ROWS.replace("i < R", "i < R - 1")),), ("row_range",)),
-    Mutation(
-        "last column left out", "naive", ((J, J.replace("j < C", "j < C - 1"), 2),), ("columns_left_out",)
-    ),
+    Mutation("last column left out", "naive", ((J, J.replace("j < C", "j < C - 1"), 2),), ("columns_left_out",)),
     Mutation("sum of whole blocks of four", "naive", ((NAIVE_SUM, FOUR_AT_A_TIME),), ("sum_misses_columns",)),
     Mutation(
         "rows exchanged with columns",
@@ -142,7 +124,7 @@ WRONG_NAIVE = (
         ("low_precision",),
     ),
     Mutation("nothing stored", "naive", (("o[j] = std::exp(x[j]) / sum;", "(void)o;"),), ("not_written",)),
-)
+)  # fmt: skip
 
 
 # ---- wrong kernels of `safe`, each with the code of its expected diagnosis
@@ -156,9 +138,7 @@ OF_COLUMN = """            float most = -INFINITY;
 
 WRONG_SAFE = (
     Mutation("no maximum", "safe", (("x[j] - most", "x[j] - 0 * C", 2),), ("no_maximum",)),
-    Mutation(
-        "maximum of the matrix", "safe", ((MOST, ""), (ROWS, WHOLE_MATRIX + ROWS)), ("maximum_of_matrix",)
-    ),
+    Mutation("maximum of the matrix", "safe", ((MOST, ""), (ROWS, WHOLE_MATRIX + ROWS)), ("maximum_of_matrix",)),
     Mutation(
         "maximum over rows",
         "safe",
@@ -169,9 +149,7 @@ WRONG_SAFE = (
         ),
         ("maximum_wrong_axis",),
     ),
-    Mutation(
-        "maximum of the first", "safe", ((MOST, "        const float most = x[0];\n"),), ("maximum_of_first",)
-    ),
+    Mutation("maximum of the first", "safe", ((MOST, "        const float most = x[0];\n"),), ("maximum_of_first",)),
     Mutation(
         "maximum of the row before",
         "safe",
@@ -186,72 +164,31 @@ WRONG_SAFE = (
         ),
         ("maximum_of_row_before",),
     ),
-    Mutation(
-        "maximum not reset",
-        "safe",
-        ((ROWS, "    float most = -INFINITY;\n" + ROWS), ("        float most = -INFINITY;\n", "")),
-        ("maximum_not_reset",),
-    ),
+    Mutation("maximum not reset", "safe",
+             ((ROWS, "    float most = -INFINITY;\n" + ROWS), ("        float most = -INFINITY;\n", "")),
+             ("maximum_not_reset",)),
     Mutation("maximum begun at 0", "safe", (("most = -INFINITY", "most = 0.0f"),), ("maximum_start",)),
-    Mutation(
-        "maximum begun at FLT_MIN",
-        "safe",
-        (("most = -INFINITY", "most = std::numeric_limits<float>::min()"),),
-        ("maximum_start",),
-    ),
-    Mutation(
-        "maximum begun at -1000", "safe", (("most = -INFINITY", "most = -1000.0f"),), ("maximum_start",)
-    ),
-    Mutation(
-        "largest magnitude",
-        "safe",
-        (("std::max(most, x[j])", "std::max(most, std::fabs(x[j]))"),),
-        ("maximum_of_absolutes",),
-    ),
-    Mutation(
-        "minimum",
-        "safe",
-        (("most = -INFINITY", "most = INFINITY"), ("std::max(most, x[j])", "std::min(most, x[j])")),
-        ("minimum_taken",),
-    ),
-    Mutation(
-        "maximum without the last",
-        "safe",
-        ((MOST, MOST.replace("j < C", "j < C - 1")),),
-        ("maximum_misses_columns",),
-    ),
-    Mutation(
-        "maximum without the first",
-        "safe",
-        ((MOST, MOST.replace("j = 0", "j = 1")),),
-        ("maximum_misses_first",),
-    ),
-    Mutation(
-        "maximum in blocks of eight",
-        "safe",
-        ((MOST, MOST.replace(J, BLOCKS_OF_8)),),
-        ("maximum_misses_columns",),
-        says="8",
-    ),
-    Mutation(
-        "maximum in the sum only",
-        "safe",
-        ((WRITE, WRITE.replace("x[j] - most", "x[j]")),),
-        ("maximum_only_in_sum",),
-    ),
-    Mutation(
-        "no maximum in the sum",
-        "safe",
-        ((SAFE_SUM, SAFE_SUM.replace("x[j] - most", "x[j]")),),
-        ("maximum_only_above",),
-    ),
+    Mutation("maximum begun at FLT_MIN", "safe", (("most = -INFINITY", "most = std::numeric_limits<float>::min()"),),
+             ("maximum_start",)),
+    Mutation("maximum begun at -1000", "safe", (("most = -INFINITY", "most = -1000.0f"),), ("maximum_start",)),
+    Mutation("largest magnitude", "safe", (("std::max(most, x[j])", "std::max(most, std::fabs(x[j]))"),),
+             ("maximum_of_absolutes",)),
+    Mutation("minimum", "safe",
+             (("most = -INFINITY", "most = INFINITY"), ("std::max(most, x[j])", "std::min(most, x[j])")),
+             ("minimum_taken",)),
+    Mutation("maximum without the last", "safe", ((MOST, MOST.replace("j < C", "j < C - 1")),),
+             ("maximum_misses_columns",)),
+    Mutation("maximum without the first", "safe", ((MOST, MOST.replace("j = 0", "j = 1")),),
+             ("maximum_misses_first",)),
+    Mutation("maximum in blocks of eight", "safe", ((MOST, MOST.replace(J, BLOCKS_OF_8)),),
+             ("maximum_misses_columns",), says="8"),
+    Mutation("maximum in the sum only", "safe", ((WRITE, WRITE.replace("x[j] - most", "x[j]")),),
+             ("maximum_only_in_sum",)),
+    Mutation("no maximum in the sum", "safe", ((SAFE_SUM, SAFE_SUM.replace("x[j] - most", "x[j]")),),
+             ("maximum_only_above",)),
     Mutation("maximum added", "safe", (("x[j] - most", "x[j] + most", 2),), ("maximum_added",)),
-    Mutation(
-        "logarithm",
-        "safe",
-        (("std::exp(x[j] - most) / total", "x[j] - most - std::log(total)"),),
-        ("log_taken",),
-    ),
+    Mutation("logarithm", "safe", (("std::exp(x[j] - most) / total", "x[j] - most - std::log(total)"),),
+             ("log_taken",)),
     Mutation("float sum", "safe", (("double sum = 0.0", "float sum = 0.0f"),), ("float_sum",)),
     Mutation(
         "float sum in eight lanes",
@@ -267,19 +204,11 @@ WRONG_SAFE = (
         ("float_sum",),
         says="8 floats",
     ),
-    Mutation(
-        "sum not reset",
-        "safe",
-        ((ROWS, "    double sum = 0.0;\n" + ROWS), ("        double sum = 0.0;\n", "")),
-        ("sum_not_reset",),
-    ),
+    Mutation("sum not reset", "safe", ((ROWS, "    double sum = 0.0;\n" + ROWS), ("        double sum = 0.0;\n", "")),
+             ("sum_not_reset",)),
     Mutation("whole blocks of eight", "safe", ((J, BLOCKS_OF_8, 3),), ("columns_left_out",), says="8"),
-    Mutation(
-        "written in whole blocks of eight",
-        "safe",
-        ((WRITE, WRITE.replace(J, BLOCKS_OF_8)),),
-        ("remainder_tile", "column_range"),
-    ),
+    Mutation("written in whole blocks of eight", "safe", ((WRITE, WRITE.replace(J, BLOCKS_OF_8)),),
+             ("remainder_tile", "column_range")),
     Mutation(
         "reads what it wrote",
         "safe",
@@ -289,7 +218,7 @@ WRONG_SAFE = (
         ),
         ("reads_what_it_wrote",),
     ),
-)
+)  # fmt: skip
 
 
 # ---- wrong kernels of `online`, each with the code of its expected diagnosis
@@ -305,24 +234,14 @@ WRONG_ONLINE = (
         ),
         ("maximum_after_use",),
     ),
-    Mutation(
-        "new element rescaled",
-        "online",
-        ((UPDATE, "            sum = (sum + std::exp(x[j] - now)) * std::exp(most - now);\n"),),
-        ("new_term_rescaled",),
-    ),
-    Mutation(
-        "rescaled upside down",
-        "online",
-        (("sum * std::exp(most - now)", "(sum > 0 ? sum * std::exp(now - most) : 0)"),),
-        ("rescaled_upside_down",),
-    ),
-    Mutation(
-        "sum begun anew",
-        "online",
-        (("sum * std::exp(most - now)", "(now > most ? 0 : sum)"),),
-        ("rescaled_to_new_only",),
-    ),
+    Mutation("new element rescaled", "online",
+             ((UPDATE, "            sum = (sum + std::exp(x[j] - now)) * std::exp(most - now);\n"),),
+             ("new_term_rescaled",)),
+    Mutation("rescaled upside down", "online",
+             (("sum * std::exp(most - now)", "(sum > 0 ? sum * std::exp(now - most) : 0)"),),
+             ("rescaled_upside_down",)),
+    Mutation("sum begun anew", "online", (("sum * std::exp(most - now)", "(now > most ? 0 : sum)"),),
+             ("rescaled_to_new_only",)),
     Mutation("masked beginning", "online", ((SKIP, ""),), ("empty_so_far",)),
     Mutation(
         "first left out",
@@ -333,12 +252,9 @@ WRONG_ONLINE = (
         ),
         ("first_left_out",),
     ),
-    Mutation(
-        "first counted twice",
-        "online",
-        ((START, "        float most = x[0];\n        double sum = x[0] == -INFINITY ? 0.0 : 1.0;\n"),),
-        ("first_counted_twice",),
-    ),
+    Mutation("first counted twice", "online",
+             ((START, "        float most = x[0];\n        double sum = x[0] == -INFINITY ? 0.0 : 1.0;\n"),),
+             ("first_counted_twice",)),
     Mutation(
         "written too early",
         "online",
@@ -348,46 +264,21 @@ WRONG_ONLINE = (
         ),
         ("written_too_early",),
     ),
-    Mutation(
-        "state not reset",
-        "online",
-        ((START, ""), (ROWS, START.replace("        ", "    ") + ROWS)),
-        ("state_not_reset",),
-    ),
-    Mutation(
-        "maximum not reset",
-        "online",
-        (("        float most = -INFINITY;\n", ""), (ROWS, "    float most = -INFINITY;\n" + ROWS)),
-        ("maximum_not_reset",),
-    ),
+    Mutation("state not reset", "online", ((START, ""), (ROWS, START.replace("        ", "    ") + ROWS)),
+             ("state_not_reset",)),
+    Mutation("maximum not reset", "online",
+             (("        float most = -INFINITY;\n", ""), (ROWS, "    float most = -INFINITY;\n" + ROWS)),
+             ("maximum_not_reset",)),
     Mutation("float sum", "online", (("double sum = 0.0", "float sum = 0.0f"),), ("float_sum",)),
     Mutation("powers of two", "online", (("std::exp(", "std::exp2(", 3),), ("wrong_base",)),
-    Mutation(
-        "no maximum when written",
-        "online",
-        ((WRITE, WRITE.replace("x[j] - most", "x[j]")),),
-        ("maximum_only_in_sum",),
-    ),
-    Mutation(
-        "no maximum",
-        "online",
-        ((NOW, "            const float now = 0.0f;\n"), ("most = -INFINITY", "most = 0.0f")),
-        ("no_maximum",),
-    ),
-    Mutation(
-        "last column left out", "online", ((J, J.replace("j < C", "j < C - 1"), 2),), ("columns_left_out",)
-    ),
-    Mutation(
-        "sum of whole blocks of eight",
-        "online",
-        ((ONLINE_PASS, ONLINE_PASS.replace(J, BLOCKS_OF_8)),),
-        ("sum_misses_columns", "columns_left_out"),
-        says="8",
-    ),
-    Mutation(
-        "rows of R numbers",
-        "online",
-        ((ROW, ROW.replace("(size_t)i * C;\n        float", "(size_t)i * R;\n        float")),),
-        ("wrong_stride",),
-    ),
-)
+    Mutation("no maximum when written", "online", ((WRITE, WRITE.replace("x[j] - most", "x[j]")),),
+             ("maximum_only_in_sum",)),
+    Mutation("no maximum", "online",
+             ((NOW, "            const float now = 0.0f;\n"), ("most = -INFINITY", "most = 0.0f")), ("no_maximum",)),
+    Mutation("last column left out", "online", ((J, J.replace("j < C", "j < C - 1"), 2),), ("columns_left_out",)),
+    Mutation("sum of whole blocks of eight", "online", ((ONLINE_PASS, ONLINE_PASS.replace(J, BLOCKS_OF_8)),),
+             ("sum_misses_columns", "columns_left_out"), says="8"),
+    Mutation("rows of R numbers", "online",
+             ((ROW, ROW.replace("(size_t)i * C;\n        float", "(size_t)i * R;\n        float")),),
+             ("wrong_stride",)),
+)  # fmt: skip
