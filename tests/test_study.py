@@ -22,7 +22,7 @@ from grader.core.errors import KitError
 from grader.core.results import Diagnosis
 from grader.judge.faults import Faulty
 from grader.judge.timing.measure import Sample
-from grader.study import figure, memory, options, plaintext, together
+from grader.study import figure, memory, options, together
 from grader.study.figure import HeatMap, Plot, Series
 from grader.study.laboratory import Outcome, Variant, compared, one_round
 from grader.study.table import NOTHING, Table, shown
@@ -130,7 +130,7 @@ MAP = HeatMap("m", "Map", "about", "Bc", "Br", ("16", "64"), ("8",), ((12.5, Non
 
 
 def test_figures_in_letters_show_points_where_they_are_and_every_number() -> None:
-    lines = plaintext.text(PLOT, width=60, height=40).splitlines()
+    lines = figure.text(PLOT, width=60, height=40).splitlines()
     frame = [line.partition("|")[2] for line in lines if "|" in line]
     # Above the plot is the upper end of the first interval.
     assert lines[:2] == [PLOT.title, PLOT.about] and frame[0].startswith("-")
@@ -139,10 +139,10 @@ def test_figures_in_letters_show_points_where_they_are_and_every_number() -> Non
     assert [column for column, _ in marks] == pytest.approx([0, 28, 56], abs=3)
     assert rows[0] < rows[2] < rows[1]  # 30 above 20 above 10
     assert "other: here (4.000, 25.00)" in lines[-1]
-    bars = plaintext.text(BARS).splitlines()
-    lengths = [line.count(plaintext.BAR) for line in bars if plaintext.BAR in line]
+    bars = figure.text(BARS).splitlines()
+    lengths = [line.count(figure.BAR) for line in bars if figure.BAR in line]
     assert lengths[1] == pytest.approx(4 * lengths[0], abs=2)
-    assert "12.50" in plaintext.text(MAP) and "none" in plaintext.text(MAP)
+    assert "12.50" in figure.text(MAP) and "none" in figure.text(MAP)
 
 
 def test_figures_take_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -45,10 +45,10 @@ def deliver(finding: StudyResult, settings: Settings) -> None:
     table, drawn = finding.table(), finding.figures()
     print(f"\n{table.text()}")
     if settings.show:
-        from grader.study import plaintext
+        from grader.study import figure
 
         for one in drawn:
-            print(f"\n{plaintext.text(one)}")
+            print(f"\n{figure.text(one)}")
     written = [settings.out / f"{table.name}.csv"]
     wholefile.write(written[0], [table.csv()])
     try:

@@ -12,13 +12,13 @@ from grader.assignment import mutations
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
 
-from .known import right_layers, right_pictures, wrong_layers, wrong_pictures
+from .known import right_layers, right_pictures, wrong
 
 WRONG: tuple[Mutation, ...] = (
-    *wrong_layers.WRONG_ELEMENTS,
-    *wrong_layers.WRONG,
-    *wrong_pictures.WRONG,
-    *wrong_layers.WRONG_LOSSES,
+    *wrong.WRONG_ELEMENTS,
+    *wrong.WRONG,
+    *wrong.WRONG_PICTURES,
+    *wrong.WRONG_LOSSES,
 )
 RIGHT: tuple[Mutation, ...] = (*right_layers.RIGHT, *right_pictures.RIGHT)
 

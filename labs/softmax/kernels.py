@@ -13,8 +13,7 @@ from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
 
 from .known.right import RIGHT
-from .known.wrong_merges import WRONG_MERGES
-from .known.wrong_rows import WRONG_NAIVE, WRONG_ONLINE, WRONG_SAFE
+from .known.wrong import WRONG_MERGES, WRONG_NAIVE, WRONG_ONLINE, WRONG_SAFE
 
 __all__ = ["RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 

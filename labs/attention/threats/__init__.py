@@ -5,9 +5,8 @@ source files (up to four share one, since a compile costs seconds), `judging.jud
 says what was not as promised. The tests and the kit's selftest use the same four.
 """
 
-from .judging import faults, flag_codes, judge, places
 from .rows import CONTROLS, THREATS
-from .sources import End, Submission, Threat, submissions
+from .sources import End, Submission, Threat, faults, flag_codes, judge, places, submissions
 
 __all__ = [
     "CONTROLS",

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from .containment import ACCESSOR_CONTROLS, ACCESSORS, CONTAINMENT
-from .reading import ASSEMBLED, READING
+from .containment import ACCESSOR_CONTROLS, ACCESSORS, ASSEMBLED, CONTAINMENT, READING
 from .same_work import SAME_WORK, SAME_WORK_CONTROLS
 from .sources import End, Threat
 

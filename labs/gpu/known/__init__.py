@@ -14,10 +14,7 @@ from grader.assignment import mutations
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
 
-from .right import RIGHT
-from .wrong_backward import WRONG_BACKWARD
-from .wrong_forward import WRONG_FORWARD
-from .wrong_rows import WRONG_ROWS
+from .edits import RIGHT, WRONG_BACKWARD, WRONG_FORWARD, WRONG_ROWS
 
 __all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
 
-from .wrong_rows import (
+from .wrong import (
     KEEP,
     MOST,
     NAIVE_SUM,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from grader.judge.diagnosis.suspect import Suspect
 
-from . import columns, formula, merging
+from . import formula, merging
 
 MERGE = tuple(merging.MISTAKES)
 NAIVE = (*formula.MISTAKES, *formula.NAIVE, *formula.SUMS)
@@ -22,4 +22,4 @@ LANES = tuple(formula.LANES)
 
 def by_columns(count: int, mistakes: Iterable[Suspect]) -> list[Suspect]:
     """Suspects that depend on the number of columns; those of the maximum where it is among the `mistakes`."""
-    return columns.suspects(count, has_maximum=any(each in formula.MAXIMUM for each in mistakes))
+    return formula.suspects(count, has_maximum=any(each in formula.MAXIMUM for each in mistakes))
