@@ -427,11 +427,11 @@ def clock_label(comparison: Comparison) -> str:
 
 def curve(label: str, points: Iterable[tuple[float, Line]]) -> Series:
     """Return a series of times with their intervals. Lines without a time are left out."""
-    found = [(float(x), line.time_ms) for x, line in points if line.time_ms is not None]
-    return Series(
-        label,
-        tuple(x for x, _ in found),
-        tuple(time.middle for _, time in found),
-        tuple(time.low for _, time in found),
-        tuple(time.high for _, time in found),
-    )
+    return estimated(label, ((x, line.time_ms) for x, line in points))
+
+
+def estimated(label: str, points: Iterable[tuple[float, Estimate | None]]) -> Series:
+    """Return a series of estimates with their intervals. Points without one are left out."""
+    found = [(float(x), *bounds(one)) for x, one in points if one is not None]
+    x, middle, low, high = (tuple(column) for column in zip(*found, strict=True)) if found else ((),) * 4
+    return Series(label, x, middle, low, high)

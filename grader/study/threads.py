@@ -33,6 +33,7 @@ from grader.study.laboratory import (
     Variant,
     bounds,
     compared,
+    estimated,
     over,
     set_up,
 )
@@ -109,8 +110,7 @@ class Threads:
         )
 
     def figures(self) -> tuple[Figure, ...]:
-        known = [(t, s) for t, s in zip(self.counts, self.speedups, strict=False) if s is not None]
-        series = [_points(self.part.id, known)]
+        series = [estimated(self.part.id, zip(self.counts, self.speedups, strict=False))]
         counts = tuple(float(t) for t in self.counts)
         if self.serial is not None:
             model = tuple(amdahl(self.serial.middle, t) for t in self.counts)
@@ -151,16 +151,6 @@ def serial_share(counts: Sequence[int], times: Sequence[float]) -> float:
     ys = [time / times[0] - 1 / count for count, time in zip(counts, times, strict=True)]
     xs = [1 - 1 / count for count in counts]
     return sum(x * y for x, y in zip(xs, ys, strict=True)) / sum(x * x for x in xs)
-
-
-def _points(label: str, known: Sequence[tuple[int, Estimate]]) -> Series:
-    return Series(
-        label,
-        tuple(float(t) for t, _ in known),
-        tuple(s.middle for _, s in known),
-        tuple(s.low for _, s in known),
-        tuple(s.high for _, s in known),
-    )
 
 
 def measure(laboratory: Laboratory, part: Part, counts: Sequence[int]) -> Threads:

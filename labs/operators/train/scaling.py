@@ -20,6 +20,7 @@ from grader.judge.timing.intervals import Estimate, median_estimate
 from grader.judge.timing.measure import CORE_SHARE_LIMIT, Sample
 from grader.runner import placement
 from grader.study.figure import Figure, Plot, Series
+from grader.study.laboratory import estimated
 from grader.study.table import Cell, Table, shown
 from grader.study.threads import amdahl, serial_share
 
@@ -155,16 +156,8 @@ class Scaling:
         axis = tuple(float(count) for count in counts)
         series = []
         for curve in self.curves:
-            known = [(line.threads, line.speedup) for line in curve.lines if line.speedup is not None]
-            series.append(
-                Series(
-                    curve.network.name,
-                    tuple(float(t) for t, _ in known),
-                    tuple(s.middle for _, s in known),
-                    tuple(s.low for _, s in known),
-                    tuple(s.high for _, s in known),
-                )
-            )
+            points = ((line.threads, line.speedup) for line in curve.lines)
+            series.append(estimated(curve.network.name, points))
             if curve.serial is not None and curve.serial < 1:
                 model = tuple(amdahl(max(0.0, curve.serial), t) for t in counts)
                 series.append(Series(f"{curve.network.name}, Amdahl's law", axis, model, style="line"))
