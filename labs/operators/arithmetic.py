@@ -1,7 +1,7 @@
 """The operators and their gradients in NumPy, in the type of their inputs: float64 for expected values.
 
 `Taps` describes the reads of a convolution: the rows and columns of the image that each place and each row and column
-of the filter meet. Mistakes in indices are other taps (`labs.operators.suspects.images`).
+of the filter meet. Mistakes in indices are other taps (`labs.operators.suspects.pictures`).
 """
 
 from __future__ import annotations
