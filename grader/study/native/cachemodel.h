@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 namespace cachemodel {
@@ -97,6 +98,32 @@ struct Matrix {
   }
   void read(int row, int column) const { cache->touch(line(row, column), false); }
   void write(int row, int column) const { cache->touch(line(row, column), true); }
+};
+
+// Matrices one behind the other in memory, each on lines of its own, and the cache that they are walked through.
+class Layout {
+ public:
+  // `sizes` are three words: CACHE_BYTES WAYS LINE_BYTES.
+  explicit Layout(char **sizes)
+      : bytes_(std::strtoull(sizes[0], nullptr, 10)), ways_(std::strtoull(sizes[1], nullptr, 10)),
+        line_(std::strtoull(sizes[2], nullptr, 10)) {}
+
+  bool sound() const {
+    return line_ >= 4 && line_ % 4 == 0 && bytes_ >= line_ && (ways_ == 0 || bytes_ >= ways_ * line_);
+  }
+  uint64_t per_line() const { return line_ / 4; }
+  uint64_t lines() const { return floats_ / per_line() + 1; }
+
+  Matrix matrix(int rows, int columns) {
+    Matrix made{nullptr, floats_, columns, static_cast<int>(per_line())};
+    const uint64_t wanted = static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns);
+    floats_ += (wanted + per_line() - 1) / per_line() * per_line();
+    return made;
+  }
+  Cache cache() const { return Cache(lines(), bytes_ / line_, ways_); }
+
+ private:
+  uint64_t bytes_, ways_, line_, floats_ = 0;
 };
 
 }  // namespace cachemodel

@@ -268,34 +268,22 @@ int main(int count, char **words) {
   if (count != 10) return 2;
   const Shape shape{std::atoi(words[2]), std::atoi(words[3]), std::atoi(words[4]), std::atoi(words[5]),
                     std::atoi(words[6])};
-  const uint64_t bytes = std::strtoull(words[7], nullptr, 10), ways = std::strtoull(words[8], nullptr, 10);
-  const uint64_t line = std::strtoull(words[9], nullptr, 10);
-  if (shape.N < 1 || shape.d < 1 || shape.T < 1 || shape.Br < 1 || shape.Bc < 1 || line < 4 || line % 4 != 0) return 2;
-  if (bytes < line || (ways > 0 && bytes < ways * line)) return 2;
-  const int per_line = static_cast<int>(line / 4);
-
-  uint64_t floats = 0;
-  auto matrix = [&](int rows, int columns) {
-    Matrix made{nullptr, floats, columns, per_line};
-    uint64_t wanted = static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns);
-    floats += (wanted + static_cast<uint64_t>(per_line) - 1) / static_cast<uint64_t>(per_line) *
-              static_cast<uint64_t>(per_line);
-    return made;
-  };
+  cachemodel::Layout layout(words + 7);
+  if (shape.N < 1 || shape.d < 1 || shape.T < 1 || shape.Br < 1 || shape.Bc < 1 || !layout.sound()) return 2;
+  const auto matrix = [&](int rows, int columns) { return layout.matrix(rows, columns); };
   const int N = shape.N, d = shape.d, widest = N > shape.Br ? N : shape.Br;
   Memory memory{matrix(N, d),        matrix(N, d),        matrix(N, d),        matrix(N, d),
                 matrix(N, N),        matrix(1, N),        matrix(shape.Br, d), matrix(shape.Br, d),
                 matrix(shape.Br, d), matrix(shape.Bc, d), matrix(shape.Bc, d), matrix(shape.Br, shape.Bc),
                 matrix(shape.Br, shape.Bc), matrix(2, widest)};
-  const uint64_t lines = floats / static_cast<uint64_t>(per_line) + 1;
-  if (lines >= kNone) return 2;
-  Cache cache(lines, bytes / line, ways);
+  if (layout.lines() >= kNone) return 2;
+  Cache cache = layout.cache();
   for (Matrix *one : {&memory.Q, &memory.K, &memory.V, &memory.O, &memory.S, &memory.row, &memory.Qi, &memory.Oi,
                       &memory.PV, &memory.Kj, &memory.Vj, &memory.Sij, &memory.Pij, &memory.sums})
     one->cache = &cache;
 
   bool known = std::strcmp(words[1], "script") == 0;
-  if (known) play_script(cache, lines, per_line);
+  if (known) play_script(cache, layout.lines(), static_cast<int>(layout.per_line()));
   for (const Kernel &kernel : kKernels)
     if (std::strcmp(words[1], kernel.name) == 0) {
       kernel.walk(memory, shape);

@@ -109,23 +109,12 @@ constexpr Kernel kKernels[] = {
 int main(int count, char **words) {
   if (count != 7) return 2;
   const int R = std::atoi(words[2]), C = std::atoi(words[3]);
-  const uint64_t bytes = std::strtoull(words[4], nullptr, 10), ways = std::strtoull(words[5], nullptr, 10);
-  const uint64_t line = std::strtoull(words[6], nullptr, 10);
-  if (R < 1 || C < 1 || line < 4 || line % 4 != 0 || bytes < line || (ways > 0 && bytes < ways * line)) return 2;
-  const int per_line = static_cast<int>(line / 4);
-
-  uint64_t floats = 0;
-  auto matrix = [&](int rows, int columns) {
-    Matrix made{nullptr, floats, columns, per_line};
-    const uint64_t wanted = static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns);
-    const uint64_t step = static_cast<uint64_t>(per_line);
-    floats += (wanted + step - 1) / step * step;
-    return made;
-  };
+  cachemodel::Layout layout(words + 4);
+  if (R < 1 || C < 1 || !layout.sound()) return 2;
+  const auto matrix = [&](int rows, int columns) { return layout.matrix(rows, columns); };
   Memory memory{matrix(R, C), matrix(R, C), matrix(1, R), matrix(R, C), matrix(R, C), matrix(1, R), R, C};
-  const uint64_t lines = floats / static_cast<uint64_t>(per_line) + 1;
-  if (lines >= cachemodel::kNone) return 2;
-  Cache cache(lines, bytes / line, ways);
+  if (layout.lines() >= cachemodel::kNone) return 2;
+  Cache cache = layout.cache();
   for (Matrix *one : {&memory.X, &memory.O, &memory.maxima, &memory.shifted, &memory.powers, &memory.sums})
     one->cache = &cache;
 
