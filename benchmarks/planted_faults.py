@@ -101,12 +101,10 @@ FAULTS = (
           'DELAYS * (delays and self.shares_work)', '0',
           "test_delays test_native_runner", "threads are not delayed, so a race on one core passes"),
     Fault("suspects_exchanged", "labs/attention/suspects/formula.py",
-          '@suspect("normalised_twice", "Each row is divided by the sum of its weights twice.")\n'
-          "def divided_twice(s: Scene) -> Array:\n    return s.truth / s.row_sum\n\n\n"
-          '@suspect(\n    "double_softmax", ',
-          '@suspect("double_softmax", "Each row is divided by the sum of its weights twice.")\n'
-          "def divided_twice(s: Scene) -> Array:\n    return s.truth / s.row_sum\n\n\n"
-          '@suspect(\n    "normalised_twice", ',
+          '"normalised_twice", "Each row is divided by the sum of its weights twice.",\n'
+          '        lambda s: s.truth / s.row_sum),\n    row("double_softmax", "double_softmax",',
+          '"double_softmax", "Each row is divided by the sum of its weights twice.",\n'
+          '        lambda s: s.truth / s.row_sum),\n    row("double_softmax", "normalised_twice",',
           "test_diagnose wrong/test_family", "two bugs are reported under each other's code"),
     Fault("sanitizer_line_off_by_one", "grader/backends/native/sanitize.py",
           'frames = [_frame(int(match["line"]), ', 'frames = [_frame(int(match["line"]) + 1, ',
