@@ -43,7 +43,7 @@ OFFERED = {f"gpt149_ref_{kernel}" for kernel in KERNELS}
 #: Each library's recipe, file, some of its functions, the prefixes of all its names, and further flags.
 LIBRARIES = {
     "reference": (ref_library.REFERENCE, ref_library.library_path, OFFERED, ("gpt149_ref_",), ()),
-    "expert": (ref_library.EXPERT, ref_library.expert_path, {"gpt149_expert_forward"},
+    "expert": (ref_library.EXPERT, ref_library.expert_path, {"gpt149_expert_attention"},
                ("gpt149_expert_", "gpt149_plain_"), ("-O0",)),
 }  # fmt: skip
 
