@@ -303,8 +303,8 @@ def forward_of(p: Propagated) -> dict[str, Expected]:
 def gradients_of(p: Propagated, o: Array, lse: Array, upstream: Array, *, own: bool) -> dict[str, Expected]:
     """dQ (B, n, d) of these rows, and what they add to dK and dV (B, M, d).
 
-    With `own`, the hand-in's forward pass computed O and L. The error of L is then that of a weighted mean of scores,
-    and D = sum of dO O has the errors of the weights and values in O.
+    With `own`, the hand-in's forward pass computed O and L. The error of L is then that of a weighted mean of scores.
+    D = sum of dO O has the errors of the weights and values in O.
     """
     u, w, scale = unit(p.shape), weights_unit(p.shape), p.q.shape[2] ** -0.5
     is_single = p.shape.get("precision", 24) == 24

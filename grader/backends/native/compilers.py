@@ -133,8 +133,8 @@ class Compilers:
         return True
 
     def may_lack_ispc(self, message: str) -> str:
-        """Return the message of a failure. Where the source lacks a name and there is no ispc, functions of module.ispc
-        may be what it lacks: the part waits."""
+        """Return the message of a failure. Where the source lacks a name and this machine lacks ispc, the name may be a
+        function of module.ispc: the part waits."""
         file = self.source.ispc_file
         if file is None or not file.cannot_be_compiled or not ispc.LACKS_A_NAME.search(message):
             return message

@@ -93,9 +93,10 @@ SYSTEM_HEADERS = frozenset(_SYSTEM.split())
 
 
 def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Path]) -> str:
-    """Return why the text of a build is refused, "" if it is not: it made a stage read a file that lies neither in the
-    build's own `folder` nor below `headers`, or a library of templates that somebody installed among these. A list
-    that is absent, or longer than any honest one, is refused too.
+    """Return why the text of a build is refused, "" if it is not.
+
+    A stage may read files in the build's own `folder` and below `headers`, but not the headers of a library that
+    somebody installed among these. A list that is absent, or longer than any honest one, is refused too.
     """
     if list_name == ASSEMBLED and not listing_flags(tools):
         return ""
