@@ -9,7 +9,7 @@ import os
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from grader import study
 from grader.assignment import labs
@@ -17,7 +17,7 @@ from grader.assignment.options import chosen_lab, chosen_options, chosen_tests
 from grader.core import commandline
 from grader.core.commandline import Parser, macros, source_file, whole_number
 from grader.core.errors import UsageError
-from grader.core.places import PUBLIC_CONFIG
+from grader.core.places import INSTALLED, PUBLIC_CONFIG, ROOT, STUDENT_COMMAND
 from textgen import demo
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
-LAB, DOCTOR = "lab", "doctor"
-EPILOG = """doctor says what this machine lacks, and tells your editor how your file is compiled.
+PROGRAM = STUDENT_COMMAND.removeprefix("python ")
+LAB, DOCTOR, INIT = "lab", "doctor", "init"
+EPILOG = """init DIR writes a folder to work in: starter, assignment file, write-up.
+doctor says what this machine lacks, and tells your editor how your file is compiled.
 Studies, each with --help of its own:
 {studies}
 Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."""
@@ -42,11 +44,12 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     tests, source = chosen_tests(arguments)
     compare = "or compare: one text by all parts; " if has_demo else ""
     parse = Parser(
-        prog="gpt149.py",
+        prog=PROGRAM,
         description=f"Compile {source} and judge its kernels: results, time and memory beside the reference.",
         epilog=EPILOG.format(studies="".join(f"  {name:9} {what}\n" for name, (_, what) in studies.items())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    commandline.add_version(parse)
     parse.add_argument(
         "test",
         metavar="TEST",
@@ -97,11 +100,11 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
 
 def run_lab(arguments: list[str]) -> int:
     """`lab` lists the labs; `lab NAME TEST ...` is `TEST ...` with the assignment of that lab."""
-    early = Parser(prog="gpt149.py lab", add_help=False)
+    early = Parser(prog=f"{PROGRAM} lab", add_help=False)
     early.add_argument("--labs", type=Path)
     given, rest = early.parse_known_args(arguments)
     if not rest or rest[0] in ("-h", "--help"):
-        print("python gpt149.py lab NAME TEST [options]     (--labs DIR: look for NAME in DIR)\n")
+        print(f"{STUDENT_COMMAND} lab NAME TEST [options]     (--labs DIR: look for NAME in DIR)\n")
         for folder in labs.folders(given.labs):
             print(f"  {folder.name:12} {labs.title(folder)}")
         return 0
@@ -122,6 +125,10 @@ def run(arguments: list[str]) -> int:
         from grader.doctor import students
 
         return students.main(arguments[1:])
+    if arguments[:1] == [INIT]:
+        from grader.assignment import starter
+
+        return starter.main(arguments[1:])
     lab = chosen_lab(arguments)
     studies = study.commands(lab)
     if arguments and arguments[0] in studies:
@@ -131,7 +138,7 @@ def run(arguments: list[str]) -> int:
         and "--config" not in arguments
         and (meant := get_close_matches(arguments[0], studies, 1, 0.8))
     ):
-        raise UsageError(f"no command '{arguments[0]}': {meant[0]}? (gpt149.py --help lists what there is)")
+        raise UsageError(f"no command '{arguments[0]}': {meant[0]}? ({PROGRAM} --help lists what there is)")
     given = parser(arguments, studies, has_demo=lab.has_demo).parse_args(arguments)
     if lab.has_demo and demo.wanted(given):
         if given.watch or given.html:
@@ -237,6 +244,11 @@ def judge(given: argparse.Namespace) -> int:
         files |= pythontree.members(source)
         sources = github.sources(files, files, root)
         github.publish(assignment, result, scored, sources, watch.seconds)
+    if INSTALLED and source.resolve().is_relative_to(ROOT):
+        terminal.say(
+            f"Note: there is no {assignment.source} in this folder, so the kit's own solution was judged. "
+            f"`{STUDENT_COMMAND} init DIR` writes a starter."
+        )
     noted = [flag.message for flag in result.flags if flag.code in ("torch_runner", "judged_class")]
     terminal.say("\n".join(f"Note: {message}" for message in noted))
     if ladder:
@@ -267,5 +279,10 @@ def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
             raise UsageError(f"{flag} would overwrite {path}, which is what is judged")
 
 
+def main() -> NoReturn:
+    """Run the command `gpt149`."""
+    commandline.main(PROGRAM, run)
+
+
 if __name__ == "__main__":
-    commandline.main("gpt149.py", run)
+    main()

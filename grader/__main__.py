@@ -8,12 +8,13 @@ import shlex
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from grader.assignment.options import lab_as_config
 from grader.core import commandline
 from grader.core.commandline import Parser, assignment_file, whole_number
 from grader.core.errors import UsageError
+from grader.core.places import GRADER_COMMAND
 
 #: A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap.
 WORKER_BYTES = 2 << 30
@@ -51,12 +52,13 @@ EXPORTS = (("canvas", "Canvas", "gradebook export"), ("moodle", "Moodle", "offli
 
 def parser() -> Parser:
     parse = Parser(
-        prog="python -m grader",
+        prog=GRADER_COMMAND,
         description="Grade a class: one evaluator, in a sandbox, on record.",
         epilog="Exit codes: 0 done (of `one`: all passed), 1 a fault of the submission, 2 wrong usage, "
         "3 a fault of the kit or machine (of `run`: somebody got no verdict), 130 interrupted. "
         "Each command takes --lab NAME in place of --config FILE, and --labs DIR to look for NAME in DIR.",
     )
+    commandline.add_version(parse)
     commands = parse.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     if has_room(CLASSROOM):
         _class_commands(commands)
@@ -237,7 +239,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
 def to_resume(arguments: Sequence[str]) -> str:
     """The command line that goes on with what is left, with all that this one asked for."""
     kept = [item for item in arguments if item not in ("--resume", "--again", "--regrade")]
-    return shlex.join(["python", "-m", "grader", *kept, "--resume"])
+    return shlex.join([*GRADER_COMMAND.split(), *kept, "--resume"])
 
 
 def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
@@ -299,5 +301,10 @@ def default_workers() -> int:
     return max(1, min(int(str(facts["cores"] or 1)), fitting))
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Run the command `gpt149-grader`."""
     commandline.main("grader", run)
+
+
+if __name__ == "__main__":
+    main()

@@ -402,10 +402,16 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
     assert tmp_path / "usr" / "include" in seen and not told(seen) & ours
     assert {path.name for path in view.secrets()} == {"labs", "unknown", "module.cpp", ".venv"}
     packages = tmp_path / "site-packages"
-    for name in ("grader", "labs", "numpy/lib/grader/checks", "numpy/lib/other", "numpy/bin"):
+    for name in (
+        "gpt149_kit/grader",
+        "gpt149_kit/labs",
+        "numpy/lib/grader/checks",
+        "numpy/lib/other",
+        "numpy/bin",
+    ):
         (packages / name).mkdir(parents=True)
     monkeypatch.undo()
-    assert {path.name for path in view.kit_paths(packages)} == {"grader", "labs"}
+    assert {path.name for path in view.kit_paths(packages / "gpt149_kit")} == {"grader", "labs"}
     seen = view.without([packages / "numpy"], [packages / "numpy" / "lib" / "grader"])
     assert {str(path.relative_to(packages)) for path in seen} == {"numpy/lib/other", "numpy/bin"}
 

@@ -30,6 +30,21 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} ({self.prog} --help lists what there is)")
 
 
+class _Version(argparse.Action):
+    """Print version and commit when it is met; the commit is not looked up before."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from grader.core import version
+
+        print(version.line())
+        parser.exit()
+
+
+def add_version(parse: argparse.ArgumentParser) -> None:
+    """Give `parse` the option --version."""
+    parse.add_argument("--version", nargs=0, action=_Version, help="print version and commit of the kit")
+
+
 @dataclass(frozen=True)
 class SizeOption:
     """The option of one size of a run: `-N n` for the size N, with its description."""

@@ -195,6 +195,8 @@ class SubmissionResult:
     max_points: float = 0.0
     inputs_version: int = 1
     """The lab's `inputs_version` at the time of judging; 1 in older results, which do not record it."""
+    kit: dict[str, object] = field(default_factory=dict)
+    """Version and commit of the kit; {} in older results."""
     schema_version: int = field(default=1, init=False)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_KIT, EXIT_PASS
-from grader.core.places import PUBLIC_CONFIG
+from grader.core.places import GRADER_COMMAND, PUBLIC_CONFIG
 from grader.doctor.host import Finding, Host
 
 __all__ = ["Finding", "Host", "findings", "main"]
@@ -49,7 +49,7 @@ def _threads(config: Path) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run `python -m grader doctor`. Returns 0 if no finding is a failure (warnings are not), else 3."""
-    parse = Parser(prog="python -m grader doctor", description=(__doc__ or "").splitlines()[0])
+    parse = Parser(prog=f"{GRADER_COMMAND} doctor", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--quick", action="store_true", help="leave out the reference against itself")
     parse.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="the assignment")
     given = parse.parse_args(arguments)

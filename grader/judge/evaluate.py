@@ -29,7 +29,7 @@ from grader.backends.native.toolchain import cache_root
 from grader.backends.native.toolchain import describe as describe_toolchain
 from grader.backends.records import BuildStep
 from grader.backends.torch.zygote import Zygote
-from grader.core import machine, pythontree
+from grader.core import machine, pythontree, version
 from grader.core.results import Flag, PartResult, SubmissionResult
 from grader.integrity import flags as integrity
 from grader.judge import binding
@@ -126,6 +126,7 @@ def evaluate(
         flags=_flags(of_object, results),
         max_points=sum(result.max_points for result in results),
         inputs_version=assignment.lab.inputs_version,
+        kit=version.describe(),
     )
 
 

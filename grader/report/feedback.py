@@ -40,6 +40,8 @@ def feedback(assignment: Assignment, row: Row) -> str:
             lines += ["", *part_lines(view, line, shown, waits=view.part.id in row.waiting)]
         lines += ["", RULE]
     lines += points_lines(row.score)
+    if row.result is not None and (sentence := words.judged_by(row.result.kit, row.result.machine)):
+        lines += ["", sentence]
     return "\n".join(lines).rstrip() + "\n"
 
 

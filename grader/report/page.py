@@ -82,6 +82,7 @@ def write(
             ),
             waiting=score.waiting,
             made_at=made_at,
+            judged_by=words.judged_by(result.kit, result.machine),
             style=style,
             policy=policy(style, ""),
             legend=list(enumerate(LEGEND)),

@@ -88,6 +88,8 @@ class Tally:
         self.parts = {part.id: PartTally(part.id, part.title) for part in assignment.parts if part.points > 0}
         self.submissions = self.perfect = self.flagged = 0
         self.totals: list[float] = []
+        self.loads: list[float] = []
+        """Load average of one minute at the end of each judging."""
         self.max_points = 0.0
         self.groups: dict[str, Group] = {}
         self.raised: list[Raised] = []
@@ -96,6 +98,7 @@ class Tally:
         self.waiting: dict[str, Links] = {}
         """Students with parts that the machine could not judge, by the missing tool."""
         self.settings: dict[str, Counter[str]] = {
+            "kit": Counter(),
             "sandbox": Counter(),
             "machine": Counter(),
             "toolchain": Counter(),
@@ -152,10 +155,11 @@ class Tally:
 
     def _settings(self, result: SubmissionResult) -> None:
         self.settings["sandbox"][sandbox_words(result)] += 1
-        machine = [result.machine.get(key) for key in ("processor", "system")]
-        cores = result.machine.get("cores")
-        machine.append(f"{cores} cores" if cores else None)
-        self.settings["machine"][", ".join(words.line(str(fact), 80) for fact in machine if fact)] += 1
+        self.settings["kit"][words.kit(result.kit)] += 1
+        self.settings["machine"][words.machine(result.machine)] += 1
+        loads = result.machine.get("load_average")
+        if isinstance(loads, (list, tuple)) and loads and isinstance(loads[0], (int, float)):
+            self.loads.append(loads[0])
         tools = [result.toolchain.get("compiler")]
         tools += [
             f"{key} {result.toolchain[key]}" for key in ("torch", "python") if result.toolchain.get(key)

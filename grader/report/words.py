@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import datetime, tzinfo
 
 from grader.assignment.records import Assignment
@@ -99,6 +100,29 @@ def peak(count: int | None) -> str:
 
 def shape(sizes: dict[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in sizes.items())
+
+
+def kit(facts: Mapping[str, object]) -> str:
+    """Return version and commit of the kit that judged; "" if they are unknown."""
+    if not facts.get("version"):
+        return ""
+    commit = f" (commit {line(str(facts['commit']), 60)})" if facts.get("commit") else ""
+    return f"gpt149 {line(str(facts['version']), 40)}{commit}"
+
+
+def machine(facts: Mapping[str, object]) -> str:
+    """Return processor, system and cores of a machine."""
+    cores = facts.get("cores")
+    known = (facts.get("processor"), facts.get("system"), f"{cores} cores" if cores else None)
+    return ", ".join(line(str(fact), 80) for fact in known if fact)
+
+
+def judged_by(of_kit: Mapping[str, object], of_machine: Mapping[str, object]) -> str:
+    """Return one sentence on the kit, the machine and its load average; "" if all are unknown."""
+    loads = of_machine.get("load_average")
+    load = f", load average {line(' '.join(map(str, loads)), 40)}" if isinstance(loads, (list, tuple)) else ""
+    by, on = kit(of_kit), machine(of_machine)
+    return f"Judged{f' by {by}' if by else ''}{f' on {on}{load}' if on else ''}." if by or on else ""
 
 
 def moment(when: datetime | None, zone: tzinfo | None = None) -> str:

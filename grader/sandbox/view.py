@@ -12,8 +12,6 @@ from pathlib import Path
 
 from grader.core.places import ROOT
 
-#: Packages of ours, wherever they are installed: how a submission is checked is none of its business.
-KIT_PACKAGES = ("grader", "labs", "module_ref_stub", "textgen")
 INSTALLED = ("site-packages", "dist-packages")
 #: Of the kit's folder, what compilers and runners read some of: the headers and what a runner is made of.
 NEEDED = ("grader",)
@@ -106,10 +104,7 @@ def torch_file() -> str:
 
 
 def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
-    """Return the kit's own part of the folder in which it lies: all but an environment in it; where the kit is
-    installed among other packages, its own packages."""
-    if root.name in INSTALLED:
-        return tuple(root / name for name in KIT_PACKAGES if (root / name).exists())
+    """Return the kit's own part of the folder in which it lies: all but an environment in it."""
     environments = _python_roots()
     return tuple(
         path

@@ -24,7 +24,7 @@ from grader.assignment.options import chosen_options
 from grader.core import commandline
 from grader.core.commandline import Parser, source_file, whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
-from grader.core.places import PUBLIC_CONFIG
+from grader.core.places import PUBLIC_CONFIG, STUDENT_COMMAND
 from grader.core.results import Standing, SubmissionResult
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ def hint(assignment: Assignment, result: SubmissionResult, sizes: Sequence[str] 
     unplaced = [part.id for part in result.parts if part.id in could and part.time and part.frontier is None]
     if not unplaced or not measurable():
         return ""
-    command = " ".join(["python gpt149.py frontier", unplaced[-1], *sizes])
+    command = " ".join([f"{STUDENT_COMMAND} frontier", unplaced[-1], *sizes])
     return f"\nHow far is this from the machine's limit? `{command}` measures it, for later runs as well."
 
 

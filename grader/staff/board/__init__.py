@@ -12,6 +12,7 @@ from pathlib import Path
 from grader.core import wholefile
 from grader.core.commandline import Parser
 from grader.core.errors import UsageError
+from grader.core.places import GRADER_COMMAND
 from grader.staff.board import page
 from grader.staff.board.names import pseudonyms
 from grader.staff.board.standings import Board, board_of
@@ -21,7 +22,7 @@ PAGE, TABLE = "board.html", "pseudonyms.csv"
 
 
 def main(arguments: list[str]) -> int:
-    parse = Parser(prog="python -m grader board", description="Who is how fast among those who are right.")
+    parse = Parser(prog=f"{GRADER_COMMAND} board", description="Who is how fast among those who are right.")
     parse.add_argument(
         "folders",
         metavar="DIR",

@@ -37,7 +37,8 @@ def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Ite
     last = _day(board.runs[-1]) if board.runs else ""
     yield (
         f"<p>As of {last}. Time divided by the reference’s, measured side by side on one machine: smaller is faster. "
-        "Only who is right on every input and carries no flag; whose intervals overlap share a place.</p>\n"
+        "Only who is right on every input and carries no flag; whose intervals overlap share a place. "
+        f"{_text(board.judged_by, 400)}</p>\n"
     )
     if len(board.parts) > 1:
         links = (f'<a href="#{escape(part.id)}">{_text(part.id)}</a>' for part in board.parts)
@@ -123,5 +124,5 @@ def _day(at: str) -> str:
         return ""
 
 
-def _text(value: str) -> str:
-    return escape(words.line(value, 80))
+def _text(value: str, characters: int = 80) -> str:
+    return escape(words.line(value, characters))

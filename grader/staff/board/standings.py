@@ -53,15 +53,19 @@ class Board:
     parts: tuple[PartBoard, ...]
     students: tuple[str, ...]
     runs: tuple[str, ...]
+    judged_by: str = ""
+    """Sentence of the last run on kit, machine and load."""
 
 
 def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
     """The board of these results folders. Raises UsageError for one without a ledger."""
     told: list[tuple[str, Record]] = []
+    judged_by = ""
     for k, folder in enumerate(folders):
         history = ledger.read(folder)
         if not history.runs:
             raise UsageError(f"{folder} holds no {ledger.LEDGER}: name folders that were --out of a run")
+        judged_by = history.runs[-1].judged_by
         there = {entry.submission_id for entry in history.roster}
         starts = [run.at for run in history.runs]
         for record in ledger.results(folder):
@@ -76,7 +80,7 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
         if found is not None:
             parts.append(found)
     students = sorted({place.student for part in parts for place in part.places})
-    return Board(tuple(parts), tuple(students), tuple(state.partition(" ")[2] for state in states))
+    return Board(tuple(parts), tuple(students), tuple(state.partition(" ")[2] for state in states), judged_by)
 
 
 def _part(

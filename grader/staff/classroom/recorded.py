@@ -32,6 +32,8 @@ class Run:
     schema_version: int = SCHEMA_VERSION
     judging: Mapping[str, PartPrints] = field(default_factory=dict)
     """Digests of the assignment's settings that decide verdicts, by part; {} in older runs."""
+    judged_by: str = ""
+    """Sentence on the kit, this machine and its load at the start; "" in older runs."""
 
 
 @dataclass(frozen=True)

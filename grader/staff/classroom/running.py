@@ -22,10 +22,11 @@ from grader import submission
 from grader.assignment import labs, prints
 from grader.assignment.records import Assignment, RunLimits
 from grader.backends.native.compilers import HEADER_TIMEOUT_S
-from grader.core import plainfile
+from grader.core import machine, plainfile, version
 from grader.core.commandline import EXIT_INTERRUPTED
 from grader.core.errors import EXIT_KIT, EXIT_PASS, UsageError
 from grader.integrity import inspection
+from grader.report import words
 from grader.report.progress import Progress, counted, shortened
 from grader.sandbox import Sandbox
 from grader.staff.classroom import (
@@ -105,6 +106,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
             manual=by_hand.source,
             submitted=resuming.source_of_times(wanted, history),
             judging=prints.of_parts(assignment),
+            judged_by=words.judged_by(version.describe(), machine.describe()),
         )
         plan = planning.plan(wanted, start, assignment, submissions, history)
         tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)

@@ -8,6 +8,7 @@ from pathlib import Path
 from grader.assignment.labs import LABS, known
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_PASS, KitError, UsageError
+from grader.core.places import GRADER_COMMAND, INSTALLED, STUDENT_COMMAND
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
 MARK, SUFFIX = "@LAB@", ".txt"
@@ -18,23 +19,23 @@ own."""
 def main(arguments: list[str]) -> int:
     """Write the lab. Raises UsageError for an invalid name, or one that is taken."""
     parse = Parser(
-        prog="python -m grader new", description="Make a lab that passes at once: a vector addition."
+        prog=f"{GRADER_COMMAND} new", description="Make a lab that passes at once: a vector addition."
     )
     parse.add_argument("name", metavar="NAME", help="what it is called: a name of Python's, in small letters")
     parse.add_argument(
         "--labs",
         metavar="DIR",
         type=Path,
-        default=LABS,
-        help="the folder that it goes into (the kit's labs/)",
+        default=Path("labs") if INSTALLED else LABS,
+        help="the folder that it goes into (labs/ of a checkout, else of this folder)",
     )
     given = parse.parse_args(arguments)
     folder = write(given.name, given.labs)
     elsewhere = "" if folder.parent == LABS else f" --labs {given.labs}"
     print(f"made {folder}\n")
-    print(f"  python gpt149.py lab{elsewhere} {given.name} all        judge its master")
+    print(f"  {STUDENT_COMMAND} lab{elsewhere} {given.name} all        judge its master")
     print(f"  python -m pytest {folder / f'test_{given.name}.py'}        its kernels end as they must")
-    print(f"  python -m grader release --lab {given.name}{elsewhere} --out DIR    handout and autograder")
+    print(f"  {GRADER_COMMAND} release --lab {given.name}{elsewhere} --out DIR    handout and autograder")
     return EXIT_PASS
 
 

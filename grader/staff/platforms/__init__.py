@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_PASS, UsageError
+from grader.core.places import GRADER_COMMAND
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     from grader.staff.platforms import table
 
     parse = Parser(
-        prog="python -m grader platforms", description="Where courses live, a line for each platform."
+        prog=f"{GRADER_COMMAND} platforms", description="Where courses live, a line for each platform."
     )
     parse.add_argument("name", metavar="NAME", nargs="?", help="all about this one")
     given = parse.parse_args(arguments)

@@ -35,7 +35,7 @@ from grader.assignment.records import Assignment
 from grader.core import removal, wholefile
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
-from grader.core.places import ROOT
+from grader.core.places import GRADER_COMMAND, ROOT
 from grader.core.results import SubmissionResult
 from grader.staff.platforms.records import Container
 
@@ -75,7 +75,7 @@ def main(container: Container, where: Path | Sequence[str], limit_s: float | Non
 def _folder(container: Container, arguments: Sequence[str]) -> Path:
     command = container.module.rpartition(".")[2]
     parse = Parser(
-        prog=f"python -m grader {command}",
+        prog=f"{GRADER_COMMAND} {command}",
         description=f"Grade the submission in {container.title}'s container.",
     )
     parse.add_argument(

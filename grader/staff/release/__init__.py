@@ -3,7 +3,7 @@
 Theory of operation. `contents` collects the files of handout and autograder from a checkout; `products` says what a
 platform gets; `search` looks in the handout for every line and number that is the staff's; `proofs` unpacks the
 archives into empty folders and has the starter and the solution judged there. Only then is anything written, all or
-nothing. The bytes follow from the files alone.
+nothing. The bytes follow from the files and their commit alone.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from grader.core.errors import EXIT_PASS, UsageError
-from grader.core.places import ROOT
+from grader.core.places import GRADER_COMMAND, ROOT
 
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m grader release --out DIR`. Raises UsageError for a fault of the master or its release."""
     from grader.core.commandline import Parser
 
-    parse = Parser(prog="python -m grader release", description=(__doc__ or "").splitlines()[0])
+    parse = Parser(prog=f"{GRADER_COMMAND} release", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the archives go")
     parse.add_argument(
         "--config",

@@ -18,7 +18,7 @@ from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.assignment.reference import SOURCE_SUFFIXES
 from grader.assignment.regions import strip_solution
-from grader.core import imports, textfile
+from grader.core import imports, textfile, version
 from grader.core.errors import UsageError
 from grader.report import gradescope
 from grader.staff.release import stripping, wording
@@ -188,6 +188,7 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     documents = (LICENSE, DEMO) if kit.assignment.lab.has_demo else (LICENSE,)
     files |= {name: _file(kit.root / name) for name in documents if (kit.root / name).is_file()}
     files["docs/handout.md"] = _file(kit.text)
+    files[version.NOTE] = _note()
     if kit.writeup is not None:
         files["writeup_template.md"] = _file(kit.writeup)
     files[f"configs/{CONFIG}"] = _file(kit.public)
@@ -286,6 +287,7 @@ def autograder(kit: Kit) -> dict[str, File]:
         files.pop((Path(labs.PACKAGE) / kit.lab.name / name).as_posix(), None)
         files[name] = _file(path)
     files["LICENSE"] = _file(kit.root / "LICENSE")
+    files[version.NOTE] = _note()
     private = [name for name in PRIVATE if any(path.startswith(f"{name}/") for path in files)]
     return files | texts(TEMPLATES / "autograder", wording.autograder(kit.assignment, private))
 
@@ -318,6 +320,11 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
         if room in rooms:
             paths += [path for pattern in patterns for path in root.glob(pattern) if _is_data(path)]
     return {path.relative_to(root).as_posix(): _file(path) for path in paths}
+
+
+def _note() -> File:
+    """The commit that an archive was made from: results there name it."""
+    return File(f"{version.commit()}\n".encode(), origin=version.NOTE)
 
 
 def _is_data(path: Path) -> bool:

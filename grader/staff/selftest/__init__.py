@@ -12,6 +12,7 @@ from pathlib import Path
 
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_KIT, EXIT_PASS
+from grader.core.places import GRADER_COMMAND
 from grader.staff.selftest.trials import Trial
 
 #: Each group, and what depends on it.
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> int:
     """`python -m grader selftest`: exit code 0 when every verdict can be trusted, else 3."""
     import tempfile
 
-    parse = Parser(prog="python -m grader selftest", description=(__doc__ or "").splitlines()[0])
+    parse = Parser(prog=f"{GRADER_COMMAND} selftest", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--all", action="store_true", help="every threat, not one for each row: some minutes")
     parse.add_argument("--config", metavar="FILE", type=Path, help="the assignment (default: as in a run)")
     parse.add_argument(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
-from grader.core.places import WRITEUP_TEMPLATE
+from grader.core.places import GRADER_COMMAND, WRITEUP_TEMPLATE
 
 NAME = "writeup.md"
 FORMATS = ("html", "pdf")
@@ -59,7 +59,7 @@ def check(path: Path, export: str | None, template: Path) -> bool:
 
 def parser(what: str) -> Parser:
     """Return the parser of the command line; `what` describes its files."""
-    parse = Parser(prog="python -m grader writeup", description="The write-up: what of it is still empty.")
+    parse = Parser(prog=f"{GRADER_COMMAND} writeup", description="The write-up: what of it is still empty.")
     parse.add_argument("paths", metavar="FILE", type=Path, nargs="+", help=what)
     parse.add_argument("--config", metavar="FILE", type=Path, help="the assignment that it is about")
     parse.add_argument("--export", choices=FORMATS, help="also write it as this beside the file, with pandoc")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.core.errors import UsageError
+from grader.core.places import STUDENT_COMMAND
 from grader.core.quantities import size_text
 from grader.study.writeup.regions import Region, regions
 
@@ -121,5 +122,5 @@ def _summary(path: Path, state: State) -> list[str]:
     ]
     lines = [f"still empty: {', '.join(counts)}"]
     if open_places["table"]:
-        lines.append(f"`python gpt149.py study --writeup {path}` fills in the tables")
+        lines.append(f"`{STUDENT_COMMAND} study --writeup {path}` fills in the tables")
     return lines

@@ -1,0 +1,74 @@
+"""A student's folder outside of the kit: the starter, the assignment's file and a write-up to fill in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from grader.assignment import labs
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment
+from grader.assignment.regions import strip_solution
+from grader.core import textfile
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_PASS, KitError, UsageError
+from grader.core.places import INSTALLED, ROOT, STUDENT_COMMAND, WRITEUP_TEMPLATE
+
+LARGEST_MASTER = 1 << 20
+WRITEUP = "writeup.md"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `gpt149 init DIR`. Raises UsageError for a folder that holds one of the files already."""
+    parse = Parser(
+        prog=f"{STUDENT_COMMAND} init",
+        description="Write a folder to work in: starter, assignment file, write-up template.",
+    )
+    parse.add_argument("folder", metavar="DIR", type=Path, help="made if need be; no file in it is replaced")
+    parse.add_argument("--lab", metavar="NAME", default=labs.main(), help="another lab's starter")
+    parse.add_argument("--labs", metavar="DIR", type=Path, help="look for NAME in this folder too")
+    given = parse.parse_args(arguments)
+    config = labs.assignment_file(labs.named(given.lab, given.labs))
+    assignment = load(config)
+    files = contents(assignment, config)
+    write(given.folder, files)
+    # A command that works in the new folder.
+    command = STUDENT_COMMAND if INSTALLED else f"python {ROOT / 'gpt149.py'}"
+    if given.lab != labs.main():
+        command += f" lab {given.lab}"
+    part = next(part.command for part in assignment.parts if part.points > 0)
+    elsewhere = f" --labs {given.labs.absolute()}" if given.labs else ""
+    print(f"wrote {', '.join(files)} into {given.folder}\n")
+    print(f"  cd {given.folder}")
+    print(
+        f"  {command} {part}{elsewhere}        judges one part; `all` judges every part, `--help` lists options"
+    )
+    return EXIT_PASS
+
+
+def contents(assignment: Assignment, config: Path) -> dict[str, str]:
+    """Return the files of the folder by name, the starter first."""
+    files = {}
+    for name in assignment.sources:
+        path = labs.master(assignment.lab_folder, name)
+        files[name] = strip_solution(
+            textfile.read(path, LARGEST_MASTER, no="source", advice="save it as UTF-8")
+        )
+    files[f"{assignment.id}.yaml"] = config.read_text(encoding="utf-8")
+    template = labs.beside(assignment.lab_folder, "writeup_template.md", WRITEUP_TEMPLATE)
+    if template.is_file():
+        files[WRITEUP] = template.read_text(encoding="utf-8")
+    return files
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Write new files. Raises UsageError, before anything is written, if one of them exists."""
+    there = [name for name in files if (folder / name).exists() or (folder / name).is_symlink()]
+    if there:
+        raise UsageError(f"{folder} holds {', '.join(there)} already: name another folder, or move them away")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise KitError(f"cannot write into {folder}: {error.strerror}; name another folder") from error

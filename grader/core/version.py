@@ -1,0 +1,53 @@
+"""Version and commit of this copy of the kit, which every result names."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+
+import grader
+from grader.core.places import ROOT
+
+NOTE = "COMMIT"
+"""File with the commit, beside `gpt149.py` in a wheel, a handout and an autograder."""
+GIT_TIMEOUT_S = 10.0
+
+
+@functools.cache
+def commit() -> str:
+    """Return the commit, with "+changes" for a changed checkout; "" if it is unknown.
+
+    A note is read first: a handout may lie in the repository of a student.
+    """
+    try:
+        return (ROOT / NOTE).read_text(encoding="utf-8").strip()
+    except OSError:
+        pass
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        return ""
+    describe = ("describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes")
+    try:
+        ended = subprocess.run(
+            [git, "-C", str(ROOT), *describe],
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=GIT_TIMEOUT_S,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ended.stdout.strip() if ended.returncode == 0 else ""
+
+
+def describe() -> dict[str, object]:
+    """Return version and commit, as results hold them."""
+    return {"version": grader.__version__, "commit": commit()}
+
+
+def line() -> str:
+    """Return the line that `--version` prints."""
+    return f"gpt149 {grader.__version__}" + (f" (commit {commit()})" if commit() else "")

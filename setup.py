@@ -1,0 +1,42 @@
+"""Build of the wheel: the kit as one folder laid out as a checkout, and a path file that puts it on Python's path.
+
+The kit finds its labs, configurations and sources beside one another. So a wheel holds them as a checkout does, in
+`gpt149_kit`, and no folder called `labs` or `configs` of its own among a user's packages.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+FOLDERS = ("configs", "grader", "labs", "module_ref_stub", "textgen")
+FILES = ("gpt149.py", "module.cpp", "writeup_template.md", "LICENSE", "docs/demo.md", "docs/handout.md")
+PLACE = "gpt149_kit"
+
+
+class BuildKit(build_py):
+    """Copy whole folders: a file of a lab needs no entry in any list."""
+
+    def run(self) -> None:
+        if self.editable_mode:
+            super().run()
+            return
+        sys.path.insert(0, str(Path(__file__).parent))
+        from grader.core import version
+
+        place = Path(self.build_lib, PLACE)
+        shutil.rmtree(place, ignore_errors=True)
+        for name in FOLDERS:
+            shutil.copytree(name, place / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        for name in FILES:
+            (place / name).parent.mkdir(exist_ok=True)
+            shutil.copy2(name, place / name)
+        (place / version.NOTE).write_text(f"{version.commit()}\n", encoding="utf-8")
+        Path(self.build_lib, "gpt149.pth").write_text(f"{PLACE}\n", encoding="utf-8")
+
+
+setup(cmdclass={"build_py": BuildKit})
