@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from datetime import datetime
+from datetime import datetime, timezone
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from grader.assignment.records import Part
+    from grader.assignment.records import Assignment, Part
     from grader.core.results import Score, SubmissionResult
     from grader.judge.events import Listener
 
@@ -84,7 +84,13 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
         help="also write the verdict as a page: where it is wrong, times, ladder",
     )
     parse.add_argument(
-        "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and a result"
+        "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and outputs"
+    )
+    parse.add_argument(
+        "--classroom50",
+        metavar="DIR",
+        type=Path,
+        help="for Classroom 50's runner: its files, into this folder",
     )
     parse.add_argument(
         "--config",
@@ -165,7 +171,10 @@ def judge(given: argparse.Namespace) -> int:
     module = given.module
     if module and module.is_dir():
         module = pythontree.main_in(module, assignment.source)
-    source = source_file(module, assignment.source, assignment.path.parent, must_exist=not given.watch)
+    # A repository without a file to judge has a result too.
+    nothing = missing_in(given.module, module, assignment) if given.github else ""
+    must_exist = not given.watch and not nothing
+    source = source_file(module, assignment.source, assignment.path.parent, must_exist=must_exist)
     refuse_outputs(given, source)
 
     from grader import score
@@ -213,6 +222,12 @@ def judge(given: argparse.Namespace) -> int:
             from grader.report import result_json
 
             result_json.write(result, scored, given.json)
+        if given.classroom50:
+            from grader.report import classroom50
+
+            classroom50.write(
+                given.classroom50, assignment, result, scored, os.environ, datetime.now(timezone.utc)
+            )
         if pictures is not None:
             page.write(given.html, assignment, result, scored, pictures, datetime.now())
 
@@ -228,10 +243,13 @@ def judge(given: argparse.Namespace) -> int:
     if given.github:
         from grader.report import github
 
-        listener = watch = github.Stopwatch(listener)
         muted = github.muted()
     with muted:
-        result = evaluate(assignment, source, parts, options, listener)
+        result = (
+            score.unreadable(assignment, source.stem, nothing)
+            if nothing
+            else evaluate(assignment, source, parts, options, listener)
+        )
         scored = score.score(assignment, result)
         if len(result.parts) > 1:
             terminal.scoreboard(result, scored)
@@ -243,7 +261,7 @@ def judge(given: argparse.Namespace) -> int:
         files |= {name: source.parent / name for name in (*assignment.beside(source.name), ispc.SOURCE)}
         files |= pythontree.members(source)
         sources = github.sources(files, files, root)
-        github.publish(assignment, result, scored, sources, watch.seconds)
+        github.publish(assignment, result, scored, sources)
     if INSTALLED and source.resolve().is_relative_to(ROOT):
         terminal.say(
             f"Note: there is no {assignment.source} in this folder, so the kit's own solution was judged. "
@@ -259,10 +277,24 @@ def judge(given: argparse.Namespace) -> int:
     return exit_code(result.parts)
 
 
+def missing_in(given: Path | None, module: Path | None, assignment: Assignment) -> str:
+    """Return the reason why a repository cannot be judged; "" if it can, or if no path was given."""
+    if given is None or module is None:
+        return ""
+    source = module / assignment.source if module.is_dir() else module
+    if source.is_symlink():
+        return f"nothing was judged: {assignment.source} is a link, and not a file"
+    return "" if source.is_file() else f"nothing was handed in: there is no file {assignment.source} here"
+
+
 def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
     """Raises UsageError for files that could not be written, or that nobody can mean."""
     if given.watch and given.github:
         raise UsageError("--watch is for a person at a terminal, and --github for a workflow: choose one")
+    if given.classroom50:
+        from grader.report import classroom50
+
+        classroom50.named(os.environ)
     if given.html:
         from grader.report import html
 

@@ -154,7 +154,7 @@ def _one_command(commands: Any) -> argparse.ArgumentParser:
     one.add_argument("path", metavar="PATH", type=Path, help="a source file, a folder or a zip of one")
     one.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
     one.add_argument(
-        "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and a result"
+        "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and outputs"
     )
     _judging_options(one)
     return one

@@ -22,7 +22,16 @@ from datetime import datetime
 
 from grader.assignment.records import Assignment, Part
 from grader.assignment.rubric import LateRule
-from grader.core.results import CaseResult, PartResult, Score, ScoreLine, SubmissionResult, Timing, Verdict
+from grader.core.results import (
+    CaseResult,
+    Diagnosis,
+    PartResult,
+    Score,
+    ScoreLine,
+    SubmissionResult,
+    Timing,
+    Verdict,
+)
 
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
@@ -154,6 +163,26 @@ def _part_line(part: Part, result: PartResult | None, given: float | None) -> Sc
     if given is not None:
         points, reason = given, f"by hand ({points:g} by the grader: {reason})"
     return ScoreLine(part.id, part.title, points, part.points, reason)
+
+
+def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
+    """Build the result of a submission without anything to judge: every part is missing, with the reason."""
+    parts = tuple(
+        PartResult(part.id, part.title, "missing", part.points, diagnosis=Diagnosis("unreadable", why))
+        for part in assignment.select("all")
+    )
+    most = sum(part.max_points for part in parts)
+    return SubmissionResult(
+        name,
+        "",
+        assignment.id,
+        {},
+        {},
+        {},
+        parts,
+        max_points=most,
+        inputs_version=assignment.lab.inputs_version,
+    )
 
 
 # ---- lateness

@@ -35,6 +35,10 @@ def line_number(value: Any) -> bool:
     return isinstance(value, int) and value >= 1
 
 
+def count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 def data_url(value: Any) -> bool:
     found = isinstance(value, str) and re.fullmatch(r"data:image/[a-z+]+;base64,([A-Za-z0-9+/]+=*)", value)
     return bool(found and base64.b64decode(found[1], validate=True))
@@ -57,12 +61,18 @@ IMAGE = {"label": harmless, "url": data_url}
 VISIBILITY = {"hidden", "after_due_date", "after_published", "visible"}
 SHOWN = {"output": short_text, "visibility": VISIBILITY}
 SCORED = {"score": points, "max_score": points}
-PASSED = {"pass", "fail", "error"}
-PLACE = {"test_code": line, "filename": line, "line_no": line_number, "duration": points}
 DESCRIBED = {"name": line, "description": line, "message": line, "output": harmless, "images": [IMAGE]}
 TESTS = {
     "gradescope": {**SCORED, "name": short_line, "status": {"passed", "failed"}, **SHOWN},
-    "github": {**SCORED, "name": line, "status": PASSED, "message": harmless, **PLACE},
+    "classroom50": {
+        "test-name": line,
+        "passed": bool,
+        "score": count,
+        "max-score": count,
+        "points": points,
+        "verdict": line,
+        "message": harmless,
+    },
     "prairielearn": {**DESCRIBED, "points": points, "max_points": points},
 }
 SWITCHES = {"enabled": {True}, "enableNetworking": {False}}
@@ -74,16 +84,33 @@ SHARE = {"score": lambda value: points(value) and value <= 1}
 FEEDBACK = {"message": harmless, "output": str, "images": [IMAGE]}
 LEADERS = [{"name": line, "value": number, "order": {"asc", "desc"}}]
 PAGE = {"output": str, "visibility": VISIBILITY, "stdout_visibility": VISIBILITY, "leaderboard?": LEADERS}
+MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ").fullmatch
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 SCHEMAS: dict[str, Any] = {
     "gradescope": {"score": points, "execution_time": points, **PAGE, "tests": [TESTS["gradescope"]]},
-    "github": {"version": {1}, "status": PASSED, "max_score": points, "tests": [TESTS["github"]]},
+    "classroom50": {
+        "schema": {"classroom50/result/v1"},
+        "classroom": line,
+        "assignment": line,
+        "owner": line,
+        "assignment_type": {"individual", "group"},
+        "submission": re.compile("submit/.*").fullmatch,
+        "commit": line,
+        "release": line,
+        "review": line,
+        "datetime": MOMENT,
+        "graded_at?": MOMENT,
+        "score": count,
+        "max-score": count,
+        "tests": [TESTS["classroom50"]],
+        "submitted_by?": {"username": line, "id?": lambda value: value is None or isinstance(value, int)},
+    },
     "prairielearn": {"gradable": {True}, **SHARE, **FEEDBACK, "tests": [TESTS["prairielearn"]]},
     "prairielearn ungradable": {"gradable": {False}, "format_errors": [harmless]},
     "info.json": {"uuid": UUID.fullmatch, **LISTED, **METHOD, "externalGradingOptions": CONTAINER},
 }
-MOST_BYTES = {"gradescope": 1_000_000, "prairielearn": 1_000_000, "github": 98_000}
+MOST_BYTES = {"gradescope": 1_000_000, "prairielearn": 1_000_000, "classroom50": 1_000_000}
 
 
 def faults(value: Any, schema: Any, place: str = "it") -> list[str]:
@@ -115,6 +142,8 @@ def require_valid(platform: str, found: dict[str, Any]) -> dict[str, Any]:
     assert len(bounds.encoded(found)) <= MOST_BYTES[platform]
     found = json.loads(json.dumps(found, allow_nan=False))
     assert faults(found, SCHEMAS[kind]) == []
+    if platform == "classroom50":
+        assert all(each["score"] <= each["max-score"] for each in (found, *found["tests"]))
     return found
 
 

@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from grader.core.arrays import np
 from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, Score, SubmissionResult
 from grader.judge.comparison import error_map
-from grader.report import feedback, github, gradescope, prairielearn, student
+from grader.report import classroom50, feedback, github, gradescope, prairielearn, student
 from grader.report.github import Sources
 from grader.staff.platforms import table
+from grader.staff.release.products import CLASSROOM50_SAMPLE
 
 HOSTILE = (
     *ABSURD_NAMES,
@@ -89,17 +91,17 @@ def some_result(draw: random.Random) -> tuple[SubmissionResult, Score]:
 Rendered = Callable[[SubmissionResult, Score], dict[str, Any]]
 
 
-def on_github(judged: SubmissionResult, scored: Score) -> dict[str, Any]:
-    views = student.views(assignment(), judged)
-    text = github.encoded(github.autograding(assignment(), views, scored, SOURCES, {"part1": 0.5}))
-    assert len(text) < 128 << 10 and "\n" not in text
-    return json.loads(base64.b64decode(text, validate=True))
+AT = datetime(2026, 9, 1, 12, 0, 5, tzinfo=timezone(timedelta(hours=2)))
+
+
+def on_classroom50(judged: SubmissionResult, scored: Score) -> dict[str, Any]:
+    return classroom50.results(assignment(), judged, scored, CLASSROOM50_SAMPLE, AT)
 
 
 RENDERED: dict[str, Rendered] = {
     "gradescope": lambda judged, scored: gradescope.results(assignment(), judged, scored, seconds=1.0),
     "prairielearn": lambda judged, scored: prairielearn.results(assignment(), judged, scored, seconds=1.0),
-    "github": on_github,
+    "classroom50": on_classroom50,
 }
 SEEDS = range(4)
 EACH = one_of_each([(name, seed) for name in RENDERED for seed in SEEDS], lambda each: each[0])
@@ -109,14 +111,14 @@ def test_the_table_has_a_renderer_or_a_gradebook_for_each_platform() -> None:
     from grader.staff.release import products
 
     rows = {row.name: row for row in table.PLATFORMS}
-    assert {*RENDERED, "canvas", "moodle"} == set(rows)
+    assert {*RENDERED, "github", "canvas", "moodle"} == set(rows)
     for name, row in rows.items():
-        assert (row.gradebook is None) == (name in RENDERED)
+        assert (row.gradebook is None) == (name in {*RENDERED, "github"})
         assert (name in products.PRODUCTS) == bool(row.release)
         if row.container is not None:
             assert row.limits.seconds and row.container.limit_s < row.limits.seconds
     assert rows["prairielearn"].limits.bytes_back == MOST_BYTES["prairielearn"]
-    assert rows["github"].limits.bytes_back * 4 / 3 < 128 << 10
+    assert rows["classroom50"].limits.bytes_back == MOST_BYTES["classroom50"]
 
 
 @pytest.mark.parametrize(("platform", "seed"), EACH)
@@ -134,7 +136,7 @@ def test_a_class_with_every_verdict_is_valid_and_tells_no_secret(platform: str) 
     for row in (each for each in the_class(12) if each.result is not None):
         scored = row.score or rubric.score(assignment(), row.result)
         found = require_valid(platform, RENDERED[platform](row.result, scored))
-        names = [test["name"] for test in found.get("tests", ())]
+        names = [test.get("name") or test["test-name"] for test in found.get("tests", ())]
         assert len(names) == len(set(names))
         if platform == "gradescope":
             found["tests"] = [test for test in found["tests"] if test["visibility"] == "visible"]
@@ -142,31 +144,38 @@ def test_a_class_with_every_verdict_is_valid_and_tells_no_secret(platform: str) 
 
 
 def test_the_validator_itself_finds_faults() -> None:
-    right = on_github(result((part(*PARTS[2]),)), rubric.score(assignment(), result((part(*PARTS[2]),))))
-    assert faults(right, SCHEMAS["github"]) == []
-    for wrong in ({"version": 2}, {"x": 1}, {"tests": [{}]}, {"version": True}):
-        assert faults({**right, **wrong}, SCHEMAS["github"]), wrong
+    right = on_classroom50(result((part(*PARTS[2]),)), rubric.score(assignment(), result((part(*PARTS[2]),))))
+    assert faults(right, SCHEMAS["classroom50"]) == []
+    for wrong in (
+        {"schema": 2},
+        {"x": 1},
+        {"tests": [{}]},
+        {"score": True},
+        {"score": 1.5},
+        {"datetime": "now"},
+    ):
+        assert faults({**right, **wrong}, SCHEMAS["classroom50"]), wrong
     assert not any(map(harmless, ("a\n  ::warning::x", "a ##[x]", "\x1b[1m")))
 
 
 def test_results_that_cannot_fit_are_the_kits_fault() -> None:
-    many = replace(result((part(*PARTS[2]),)), parts=tuple(part(f"p{k}", "x", 1.0) for k in range(800)))
-    refused("too many parts", on_github, many, rubric.score(assignment(), many), of=KitError)
+    many = replace(result((part(*PARTS[2]),)), parts=tuple(part(f"p{k}", "x", 1.0) for k in range(6000)))
+    refused("too many parts", on_classroom50, many, rubric.score(assignment(), many), of=KitError)
 
 
-def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[str, str, dict[str, Any]]:
-    """What is printed, the summary, and the result, as the runner and the reporter read them."""
+def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[str, str, dict[str, str]]:
+    """Return what is printed, the summary, and the outputs, as a runner reads them."""
     stream = io.StringIO()
     files = {name: str(folder / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     with github.muted(stream):
         print("\n".join(HOSTILE).encode("utf-8", "replace").decode(), file=stream)
-    github.publish(assignment(), judged, scored, SOURCES, {}, files, stream)
+    github.publish(assignment(), judged, scored, SOURCES, files, stream)
     output = (folder / "GITHUB_OUTPUT").read_text(encoding="utf-8").splitlines()
-    assert len(output) == 1 and output[0].startswith("result=")
+    assert [line.partition("=")[0] for line in output] == ["status", "summary"]
     summary = (folder / "GITHUB_STEP_SUMMARY").read_text(encoding="utf-8")
     for name in files:
         (folder / name).unlink()
-    return stream.getvalue(), summary, json.loads(base64.b64decode(output[0].removeprefix("result=")))
+    return stream.getvalue(), summary, dict(line.split("=") for line in output)
 
 
 @pytest.mark.parametrize("seed", one_of_each(SEEDS, lambda _: "any"))
@@ -175,7 +184,8 @@ def test_a_runner_obeys_the_annotations_alone(seed: int, tmp_path: Path) -> None
     for _ in range(7):
         judged, scored = some_result(draw)
         said, summary, found = published(judged, scored, tmp_path)
-        require_valid("github", found)
+        assert found["status"] in ("pass", "fail", "error")
+        assert re.fullmatch(r"\d+ of \d+ parts? passed, [\d.e+]+ of [\d.e+]+ points", found["summary"])
         for row in obeyed(said):
             found_at = re.fullmatch(ANNOTATION, row)
             assert found_at and 1 <= int(found_at[1]) <= SOURCE.count("\n") + 1, row
@@ -187,6 +197,29 @@ def test_a_runner_obeys_the_annotations_alone(seed: int, tmp_path: Path) -> None
         outside = re.sub(r"<pre>.*?</pre>", "", summary, flags=re.DOTALL)
         assert not re.search(r"(?<!\\)!\[|(?<!\\)\]\(", outside)
         assert outside.count("\n| ") == 1 + len(judged.parts)
+
+
+def test_scores_of_classroom_50_are_points_times_the_smallest_step() -> None:
+    wrong = result(tuple(part(*each, "wrong" if each[0] == "part3" else "pass") for each in PARTS))
+    scored = rubric.score(assignment(), wrong)
+    found = on_classroom50(wrong, scored)
+    assert (found["datetime"], found["graded_at"]) == ("2026-09-01T10:00:05Z",) * 2
+    assert found["max-score"] == 9300 and found["score"] == round(100 * scored.earned)
+    assert {test["max-score"] for test in found["tests"]} == {150, 1000, 2000, 2500, 3500}
+    plain = replace(
+        assignment(),
+        parts=tuple(
+            replace(each, case_credit=0.0, time_bands=(), points_if_slow=0.0) for each in assignment().parts
+        ),
+    )
+    assert classroom50.scale(plain) == 2, "1.5 points are 3"
+    whole = replace(plain, parts=plain.parts[3:])
+    assert classroom50.scale(whole) == 1
+    text = classroom50.body(assignment(), wrong, scored)
+    assert text.startswith("**5 of 6 parts passed, ") and "its scores are points times 100" in text
+    missing = {**CLASSROOM50_SAMPLE, "OWNER": "", "COMMIT_URL": ""}
+    refused("which sets COMMIT_URL, OWNER", classroom50.named, missing)
+    refused("begin with submit/", classroom50.named, {**CLASSROOM50_SAMPLE, "SUBMISSION_TAG": "v1"})
 
 
 def annotated(*parts: PartResult, sources: Sources = SOURCES) -> list[str]:
@@ -211,8 +244,8 @@ def test_annotations_stand_on_the_students_own_lines() -> None:
 def test_a_hidden_failure_is_told_as_in_the_feedback(tmp_path: Path) -> None:
     judged = result((part(*PARTS[2]), hidden_failure()))
     said, summary, found = published(judged, rubric.score(assignment(), judged), tmp_path)
-    assert found["status"] == "fail" and [test["status"] for test in found["tests"]] == ["pass", "fail"]
-    for text in (said.partition("::error file")[2], summary, json.dumps(found)):
+    assert found == {"status": "fail", "summary": "1 of 2 parts passed, 16 of 30 points"}
+    for text in (said.partition("::error file")[2], summary):
         assert "At least one hidden test failed" in text
         assert not [secret for secret in SECRETS if secret in text]
 
@@ -220,9 +253,9 @@ def test_a_hidden_failure_is_told_as_in_the_feedback(tmp_path: Path) -> None:
 def test_outside_of_a_workflow_nothing_is_written_but_told(tmp_path: Path) -> None:
     stream, judged = io.StringIO(), result((part(*PARTS[2]),))
     scored = rubric.score(assignment(), judged)
-    github.publish(assignment(), judged, scored, SOURCES, {}, {}, stream)
+    github.publish(assignment(), judged, scored, SOURCES, {}, stream)
     assert stream.getvalue().count("names no file") == 2
-    given = (assignment(), judged, scored, SOURCES, {}, {"GITHUB_STEP_SUMMARY": "/"}, stream)
+    given = (assignment(), judged, scored, SOURCES, {"GITHUB_STEP_SUMMARY": "/"}, stream)
     refused("GITHUB_STEP_SUMMARY: cannot write", github.publish, *given)
 
 

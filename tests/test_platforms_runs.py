@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import json
@@ -19,7 +18,7 @@ import yaml
 from classes.acting_class import SMALL, Class, grader
 from conftest import ROOT, insert_at_start, keeping, python, refused, write_files
 from platform_schemas import FORGING, SCHEMAS, faults, obeyed, require_valid
-from releases import Release, proof_setup, release_of
+from releases import OBJECT, Release, proof_setup, release_of
 
 from grader.__main__ import run
 from grader.staff import newlab
@@ -82,9 +81,8 @@ def in_a_workflow(*command: object, folder: Path, **environment: object) -> subp
     return python(*command, folder=folder, timeout_s=300, **given)
 
 
-def handed_back(folder: Path) -> dict[str, Any]:
-    (output,) = (folder / "GITHUB_OUTPUT").read_text().splitlines()
-    return require_valid("github", json.loads(base64.b64decode(output.removeprefix("result="))))
+def outputs_of(folder: Path) -> dict[str, str]:
+    return dict(row.split("=") for row in (folder / "GITHUB_OUTPUT").read_text().splitlines())
 
 
 def line_of(text: str, function: str) -> int:
@@ -105,9 +103,7 @@ def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -
     at = line_of(text, "myFusedAttention")
     place = f"::error file=hw1%2Cline=1%3A%3Ax/src/Module.cpp,line={at},title=part3%3A wrong result::"
     assert line.startswith(place) and "forged" in ended.stdout
-    found = handed_back(tmp_path)
-    assert [(test["status"], test["score"]) for test in found["tests"]] == [("pass", 10.0), ("fail", 0.0)]
-    assert found["status"] == "fail" and found["max_score"] == 30 and found["tests"][1]["line_no"] == at
+    assert outputs_of(tmp_path) == {"status": "fail", "summary": "1 of 2 parts passed, 10 of 30 points"}
     assert "&lt;/pre&gt;" in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
 
 
@@ -137,9 +133,9 @@ def refusal(*arguments: object) -> str:
     return ended.stderr
 
 
+#: As GitHub Classroom exported it, until it was closed.
 COLUMNS = "identifier,github_username,github_id,name\n"
 STUDENTS = "ada@x.org,ada,1,Ada =1+1\n1002,bob,2,\n1003,x-ada,3,\nlate@x.org,,,\ngone@x.org,gone,5,\n"
-#: GitHub quotes each cell.
 ROSTER = "".join('"' + row.replace(",", '","') + '"\r\n' for row in f"{COLUMNS}{STUDENTS}".splitlines())
 EXPORT = """Student,ID,SIS User ID,SIS Login ID,Section,A small assignment (7)
     Points Possible,,,,,30
@@ -168,7 +164,10 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     assert rows["hw1-ada"]["email"] == "ada@x.org" and rows["hw1-ada"]["name"] == "Ada =1+1"
     assert not (tmp_path / "owned").exists()
     known = {entry.submission_id: entry.identities for entry in ledger.read(acting.out).roster}
-    assert known["hw1-x-ada"] == ("sis:1003", "login:1003", "github:x-ada") and known["hw1-stranger"] == ()
+    assert (
+        known["hw1-x-ada"] == ("sis:1003", "login:1003", "github:x-ada", "github_id:3")
+        and known["hw1-stranger"] == ()
+    )
     # Remembered, and good for a gradebook: by its number, by the address.
     assert "carry no time" not in acting.grade()
     export, filled = tmp_path / "export.csv", acting.out / "canvas.csv"
@@ -202,6 +201,22 @@ def test_a_broken_roster_is_refused_in_one_line(rows: str, why: str, tmp_path: P
     refused(why, clones.read_roster, clones.find_roster(tmp_path))
     (tmp_path / "roster.csv").write_text("id,name\nada,Ada\n")
     assert clones.find_roster(tmp_path) is None, "a table of the course's own"
+
+
+def test_a_roster_of_classroom_50_names_a_student_by_the_number_of_the_account(tmp_path: Path) -> None:
+    rows = "username,first_name,last_name,email,section,github_id\n"
+    rows += "ada,Ada,Lovelace,ada@x.org,A,11\nbob-new,Bob,,bob@x.org,B,12\n,Cyd,Diaz,cyd@x.org,A,\n"
+    clones_of = ("cs-hw1-ada", "cs-hw1-12", "cs-hw1-eve")
+    folder = write_files(tmp_path / "class", {f"{name}/module.cpp": "int x;" for name in clones_of})
+    (folder / "students.csv").write_text(rows)
+    found = find(folder, "module.cpp", tmp_path / "a")
+    named, notes = clones.named(found, clones.read_roster(clones.find_roster(folder)))
+    known = {item.id: (item.name, item.emails, item.identities) for item in named}
+    assert known["cs-hw1-ada"] == ("Ada Lovelace", ("ada@x.org",), ("github:ada", "github_id:11"))
+    assert known["cs-hw1-12"] == ("Bob", ("bob@x.org",), ("github:bob-new", "github_id:12"))
+    assert known["cs-hw1-eve"][2] == () and "cyd@x.org (not joined)" in notes[0] and "cs-hw1-eve" in notes[1]
+    (folder / "students.csv").write_text(rows.replace(",12\n", ",11\n"))
+    refused(":3: two students with one github_id: '11'", clones.read_roster, folder / "students.csv")
 
 
 def test_times_of_commits_are_read_or_told_to_be_missing(tmp_path: Path) -> None:
@@ -309,17 +324,12 @@ def test_a_job_without_the_kit_is_not_gradable(tmp_path: Path) -> None:
     assert results_of(grade)["gradable"] is False and not (tmp_path / "results.json").exists()
 
 
-def test_the_workflow_calls_the_kit_and_the_reporter(tmp_path: Path, master: str) -> None:
+def test_the_workflow_calls_the_kit(tmp_path: Path, master: str) -> None:
     flow = yaml.safe_load(products.PRODUCTS["github"].in_handout(MAIN.kit)[products.WORKFLOW].content)
-    assert flow["permissions"] == {"checks": "write", "actions": "read", "contents": "read"}
+    assert flow["permissions"] == {"contents": "read"}
     assert flow[True] == ["push"], "YAML 1.1 reads 'on' as true"
     (work,) = flow["jobs"].values()
-    assert work["if"] == "github.actor != 'github-classroom[bot]'"
     (step,) = (step for step in work["steps"] if "id" in step)
-    (reporter,) = (step for step in work["steps"] if "grading-reporter@" in step.get("uses", ""))
-    assert reporter["uses"] == "classroom-resources/autograding-grading-reporter@v1"
-    assert reporter["with"] == {"runners": step["id"]}
-    assert reporter["env"] == {f"{step['id'].upper()}_RESULTS": f"${{{{steps.{step['id']}.outputs.result}}}}"}
     wrong = half_wrong(master)
     (tmp_path / "module.cpp").write_text(wrong)
     program, *command = step["run"].split()
@@ -331,7 +341,113 @@ def test_the_workflow_calls_the_kit_and_the_reporter(tmp_path: Path, master: str
     (line,) = obeyed(ended.stdout)
     at = line_of(wrong, "myNaiveAttention")
     assert line.startswith(f"::error file=module.cpp,line={at},title=part1%3A wrong result::")
-    assert handed_back(tmp_path)["status"] == "fail"
+    assert outputs_of(tmp_path)["status"] == "fail"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of a release, with a small assignment in its handout. Returns the place of autograder.py."""
+    handout = {**MAIN.handout, "configs/gpt149.yaml": File(SMALL.read_bytes())}
+    # The reference is compiled from its sources, which the tests' cache knows.
+    del handout[OBJECT]
+    handout |= {path: file for path, file in MAIN.autograder.items() if path.startswith("module_ref_stub/")}
+    files = products.PRODUCTS["classroom50"].rest(MAIN.kit, packed(handout))
+    place = write_files(tmp_path_factory.mktemp("bundle"), {})
+    for path, file in files.folders["classroom50"].items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(file.content)
+    return place / "autograders" / "gpt149" / products.BUNDLE_SCRIPT
+
+
+def called(bundle: Path, checkout: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Call autograder.py in a checkout as Classroom 50's runner does, and return its end and its result."""
+    outside = write_files(checkout.parent / f"of {checkout.name}", {})
+    outside.mkdir(exist_ok=True)
+    files = {name: outside / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    given = {**products.CLASSROOM50_SAMPLE, **files, "GITHUB_WORKSPACE": checkout}
+    ended = python(bundle, folder=checkout, timeout_s=300, **given)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = require_valid("classroom50", json.loads((checkout / "result.json").read_text()))
+    assert (checkout / "release-body.md").read_text().startswith("**")
+    assert "<script" not in (checkout / "verdict.html").read_text()
+    return ended, found
+
+
+#: Modules of a checkout which, imported, would write the result themselves.
+IMPORTED = "open('result.json', 'w').write('{}'); raise SystemExit(0)\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "scores", "status"),
+    [
+        pytest.param("wrong", [0, 20], "fail", id="wrong"),
+        pytest.param("right", [10, 20], "pass", id="right", marks=pytest.mark.full),
+        pytest.param("broken", [0, 0], "fail", id="no compile"),
+        pytest.param("hostile", [10, 20], "pass", id="hostile names", marks=pytest.mark.full),
+        pytest.param("empty", [0, 0], "fail", id="empty"),
+        pytest.param("forged", [0, 20], "fail", id="forged"),
+    ],
+)
+def test_a_bundle_of_classroom_50_grades_any_repository(
+    kind: str, scores: list[int], status: str, bundle: Path, tmp_path: Path, master: str
+) -> None:
+    right = keeping(master, "myNaiveAttention", "myFusedAttention")
+    checkout = tmp_path / "cs-hw1-ada"
+    files = {"README.md": "hello", "module.cpp": right}
+    if kind == "wrong":
+        files["module.cpp"] = half_wrong(master)
+    elif kind == "broken":
+        files["module.cpp"] = right.replace("return", "retrun", 1)
+    elif kind == "empty":
+        del files["module.cpp"]
+    elif kind == "hostile":
+        checkout = tmp_path / "::error file=x::y, 'z' %0A"
+        names = ("gpt149.py", "grader/__init__.py", "numpy.py", "yaml.py", "sitecustomize.py", "zipfile.py")
+        files |= dict.fromkeys(names, IMPORTED) | {
+            "configs/gpt149.yaml": "id: [",
+            "::error::x": "",
+            "-rf": "",
+        }
+    elif kind == "forged":
+        forging = FORGING.replace("RESULTS", str(checkout / "result.json"))
+        files |= {
+            "module.cpp": forging + half_wrong(master),
+            "result.json/x": "",
+            "release-body.md": "**100 %**",
+        }
+    write_files(checkout, files)
+    if kind == "forged":
+        (tmp_path / "kept").write_text("kept")
+        (checkout / "verdict.html").symlink_to(tmp_path / "kept")
+    ended, found = called(bundle, checkout)
+    assert [test["score"] for test in found["tests"]] == scores
+    assert (found["score"], found["max-score"]) == (sum(scores), 30)
+    assert [test["passed"] for test in found["tests"]] == [score > 0 for score in scores]
+    assert outputs_of(tmp_path / f"of {checkout.name}")["status"] == status
+    assert len(obeyed(ended.stdout)) == (0 if status == "pass" else 1)
+    if kind == "broken":
+        assert "retrun" in found["tests"][0]["message"]
+    elif kind == "empty":
+        assert "nothing was handed in: there is no file module.cpp" in found["tests"][0]["message"]
+    elif kind == "forged":
+        assert (tmp_path / "kept").read_text() == "kept" and "100 %" not in (
+            checkout / "release-body.md"
+        ).read_text()
+
+
+def test_a_bundle_that_cannot_start_leaves_no_result(bundle: Path, tmp_path: Path) -> None:
+    broken = write_files(tmp_path / "bundle", {"packages.txt": "numpy\n", "handout.zip": "not a zip"})
+    (broken / bundle.name).write_bytes(bundle.read_bytes())
+    checkout = write_files(tmp_path / "checkout", {"result.json": "{}", "module.cpp": "int x;"})
+    ended = python(broken / bundle.name, folder=checkout, **products.CLASSROOM50_SAMPLE)
+    assert ended.returncode == 3 and "not the fault of the submission" in ended.stderr
+    assert [path.name for path in checkout.iterdir()] == ["module.cpp"]
+
+
+def test_a_link_is_not_judged(bundle: Path, tmp_path: Path) -> None:
+    checkout = write_files(tmp_path / "checkout", {"README.md": ""})
+    (checkout / "module.cpp").symlink_to(ROOT / "module.cpp")
+    assert called(bundle, checkout)[1]["score"] == 0
 
 
 @pytest.mark.parametrize("name", ["nowhere/out", "folder"])
@@ -361,12 +477,12 @@ def test_a_repository_takes_every_file_of_a_handout(more: str, tmp_path: Path) -
 
 def test_a_platform_without_a_release_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("canvas", "nowhere"):
-        known = "--platform takes gradescope, github, prairielearn"
+        known = "--platform takes gradescope, github, classroom50, prairielearn"
         refused(known, run, ["release", "--platform", name, "--out", str(tmp_path / "dist")])
     assert not (tmp_path / "dist").exists()
     assert run(["platforms"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == ["gradescope", "github", "prairielearn", "canvas", "moodle"]
+    assert listed == ["gradescope", "github", "classroom50", "prairielearn", "canvas", "moodle"]
     assert run(["platforms", "canvas"]) == 0 and "students see" in capsys.readouterr().out
     refused("there are gradescope", run, ["platforms", "gitub"])
     assert capsys.readouterr().out == ""

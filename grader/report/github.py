@@ -1,13 +1,12 @@
-"""GitHub's view of a run: annotations on the student's own lines, a summary, and GitHub Classroom's result.
+"""GitHub's view of a run: annotations on the student's own lines, a summary, and the outputs of the step.
 
 There are three forms, each a pure function of the records. `publish` writes them where a workflow's runner reads them:
 
 - Lines of the step's output, `::error file=module.cpp,line=52,title=...::...`. In a message %, CR and LF are escaped,
   in a property : and , as well. A runner shows MOST_ANNOTATIONS of a kind.
 - Markdown, in the file that GITHUB_STEP_SUMMARY names. Untrusted text stands in <pre>, with < and & escaped.
-- Base64 of `{"version": 1, "status", "max_score", "tests": [...]}` as the output `result` (GITHUB_OUTPUT). The step
-  classroom-resources/autograding-grading-reporter gets it in an environment variable. So it must be shorter than such a
-  variable may be (128 KiB on Linux).
+- The outputs `status` (pass, fail, or error if a part could not be judged) and `summary` (one line), in the file that
+  GITHUB_OUTPUT names.
 
 All other output is printed between two lines with an unguessable word: a runner obeys no command in between, so a
 kernel's output is safe. Hidden cases are treated as in feedback.txt.
@@ -15,30 +14,25 @@ kernel's output is safe. Hidden cases are treated as in feedback.txt.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import re
 import secrets
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from grader.assignment.records import Assignment
 from grader.core.errors import UsageError
 from grader.core.results import Diagnosis, Score, SubmissionResult
 from grader.judge.closer.clues import HEADING
-from grader.judge.events import Event, HiddenStarted, PartDone, PartStarted
 from grader.report import bounds, feedback, student, words
 from grader.report.student import StudentView
 
 MOST_ANNOTATIONS = 10
-LARGEST_RESULT_BYTES = 90_000
-"""Limit on the JSON: base64 makes four bytes of three."""
 LARGEST_SUMMARY_BYTES = 1 << 20
 MESSAGE_CHARACTERS = 1500
 LEVELS = {"pass": "notice", "slow": "warning", "unjudged": "warning"}
@@ -56,30 +50,6 @@ class Sources:
 
     def path(self, name: str) -> str:
         return self.paths.get(name, name)
-
-
-@dataclass
-class Stopwatch:
-    """A listener that measures the seconds of each part's public calls and passes every event on.
-
-    Students see these seconds. Those of hidden calls are left out: they would reveal a hidden size.
-    """
-
-    listener: Any = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    _part_id: str = ""
-    _since_s: float = 0.0
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, (PartStarted, HiddenStarted, PartDone)):
-            now_s = time.monotonic()
-            if self._part_id:
-                self.seconds[self._part_id] = round(now_s - self._since_s, 3)
-            self._part_id, self._since_s = "", now_s
-        if isinstance(event, PartStarted):
-            self._part_id = event.part.id
-        if self.listener is not None:
-            self.listener(event)
 
 
 @contextlib.contextmanager
@@ -114,11 +84,10 @@ def publish(
     result: SubmissionResult,
     score: Score,
     sources: Sources,
-    seconds: Mapping[str, float],
     environment: Mapping[str, str] | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Print the annotations, and append summary and result to the files that the environment names.
+    """Print the annotations, and append summary and outputs to the files that the environment names.
 
     Outside of a workflow the environment names none; one line then says so. Raises UsageError for a file that cannot be
     written.
@@ -130,7 +99,7 @@ def publish(
         print(line, file=stream, flush=True)
     written = (
         summary(assignment, views, score),
-        f"result={encoded(autograding(assignment, views, score, sources, seconds))}\n",
+        "".join(f"{name}={value}\n" for name, value in outputs(views, score).items()),
     )
     for variable, text in zip(FILES, written, strict=True):
         if not environment.get(variable):
@@ -257,57 +226,29 @@ def _cell(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(bounds.name(text), quote=False))
 
 
-# ---- GitHub Classroom's result
+# ---- outputs
 
 
-def autograding(
-    assignment: Assignment,
-    views: Sequence[StudentView],
-    score: Score,
-    sources: Sources,
-    seconds: Mapping[str, float],
-) -> dict[str, Any]:
-    """Return the input of the autograding reporter, as plain values. Raises KitError if it cannot be made to fit."""
-    commands = {part.id: part.command for part in assignment.parts}
-    functions = {part.id: part.function for part in assignment.parts}
-
-    def test(view: StudentView, characters: int) -> dict[str, Any]:
-        part = view.part
-        name, line = place(_cause(part.diagnosis), functions.get(part.id) or "", sources)
-        told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view))
-        return {
-            "name": bounds.name(f"{part.id}: {part.title}", characters),
-            "status": "pass" if view.all_passed else STATUS.get(part.verdict, "fail"),
-            "score": max(0.0, bounds.finite(_points(score, part.id))),
-            "max_score": max(0.0, bounds.finite(part.max_points)),
-            "message": bounds.text(told, characters),
-            "test_code": f"python gpt149.py {commands.get(part.id, 'all')}",
-            "filename": sources.path(name),
-            "line_no": line,
-            "duration": bounds.finite(seconds.get(part.id, 0.0)),
-        }
-
-    def whole(characters: int) -> dict[str, Any]:
-        tests = [test(view, characters) for view in views]
-        states = {each["status"] for each in tests}
-        return {
-            "version": 1,
-            "status": "fail" if "fail" in states else "error" if "error" in states or not tests else "pass",
-            "max_score": bounds.finite(sum(each["max_score"] for each in tests)),
-            "tests": tests,
-        }
-
-    return bounds.fitted(whole, LARGEST_RESULT_BYTES)
+def outputs(views: Sequence[StudentView], score: Score) -> dict[str, str]:
+    """Return the outputs of the step by name, each one line."""
+    states = {"pass" if view.all_passed else STATUS.get(view.part.verdict, "fail") for view in views}
+    passed = sum(view.all_passed for view in views)
+    earned, most = (
+        words.number(value)
+        for value in (
+            sum(_points(score, view.part.id) for view in views),
+            sum(bounds.finite(view.part.max_points) for view in views),
+        )
+    )
+    return {
+        "status": "fail" if "fail" in states else "error" if "error" in states or not views else "pass",
+        "summary": f"{passed} of {words.plural(len(views), 'part')} passed, {earned} of {most} points",
+    }
 
 
 def _points(score: Score, part_id: str) -> float:
     line = feedback.score_line(score, part_id)
     return line.points if line else 0.0
-
-
-def encoded(value: Mapping[str, Any]) -> str:
-    """Encode a value as JSON in Base64, in one line."""
-    return base64.b64encode(bounds.encoded(value)).decode()
 
 
 def sources(files: Mapping[str, Path], places: Mapping[str, Path], root: Path) -> Sources:

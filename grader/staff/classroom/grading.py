@@ -14,7 +14,6 @@ from grader import score
 from grader.assignment.records import Assignment
 from grader.core import typedjson
 from grader.core.errors import KitError
-from grader.core.results import Diagnosis, PartResult, SubmissionResult
 from grader.judge.again import Rest
 from grader.report import result_json
 from grader.report.progress import Progress
@@ -130,7 +129,7 @@ class Grading:
         """Record one result, and only then show it."""
         item, result = self.planned[name], done.result if done else None
         if fault == "submission":
-            nothing = unreadable(self.assignment, name, trouble)
+            nothing = score.unreadable(self.assignment, name, trouble)
             result = result_json.to_dict(nothing, score.score(self.assignment, nothing))
         record = Record(
             submission_id=name,
@@ -150,26 +149,6 @@ class Grading:
         if record.waits_for:
             points = f"points are open until there is {record.waits_for}"
         self.progress.finished(name, record.verdicts, points, trouble, record.machine)
-
-
-def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
-    """Build the result of a submission without anything to judge: every part is missing, with the reason."""
-    parts = tuple(
-        PartResult(part.id, part.title, "missing", part.points, diagnosis=Diagnosis("unreadable", why))
-        for part in assignment.select("all")
-    )
-    most = sum(part.max_points for part in parts)
-    return SubmissionResult(
-        name,
-        "",
-        assignment.id,
-        {},
-        {},
-        {},
-        parts,
-        max_points=most,
-        inputs_version=assignment.lab.inputs_version,
-    )
 
 
 def light(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from grader.core import pythontree
 from grader.core.errors import EXIT_SUBMISSION, UsageError
 from grader.core.results import Score, SubmissionResult, exit_code
 from grader.judge.evaluate import evaluate
+from grader.judge.events import Listener
 from grader.report import feedback, github, result_json
-from grader.report.github import Sources, Stopwatch
+from grader.report.github import Sources
 from grader.report.row import Row
 from grader.report.terminal import Terminal
 from grader.staff.classroom.gradebook import score_text
-from grader.staff.classroom.grading import unreadable
 from grader.staff.classroom.worker import bounded, options
 from grader.submission import Submission, companions_of
 
@@ -48,20 +48,22 @@ def run(
     with tempfile.TemporaryDirectory(prefix="gpt149-one-", ignore_cleanup_errors=True) as scratch:
         only = submission.find_one(path, assignment.source, Path(scratch) / "submission")
         terminal = Terminal(ladder=assignment.lab.ladder())
-        watch = Stopwatch(None if for_github else terminal)
+        listener: Listener = (lambda event: None) if for_github else terminal
         if only.source is None and not for_github:
             terminal.say(f"{path}: {only.error}")
             return EXIT_SUBMISSION
         sources = _sources(path, only, assignment)
         if only.source is None:
-            result = unreadable(assignment, only.id, only.error or f"there is no {assignment.source} in it")
+            result = score.unreadable(
+                assignment, only.id, only.error or f"there is no {assignment.source} in it"
+            )
         else:
             result = evaluate(
                 assignment,
                 only.source,
                 assignment.select("all"),
                 options(assignment, timing),
-                watch,
+                listener,
                 sandbox=box,
             )
     late_s = score.lateness_s(assignment, only.submitted_at) if only.submitted_at else None
@@ -69,7 +71,7 @@ def run(
     if json_file:
         result_json.write(bounded(result, only.id), scored, json_file)
     if for_github:
-        _publish(assignment, bounded(result, only.id), scored, only, sources, watch)
+        _publish(assignment, bounded(result, only.id), scored, only, sources)
     else:
         terminal.scoreboard(result, scored)
         terminal.say(score_text(scored))
@@ -82,13 +84,12 @@ def _publish(
     scored: Score,
     only: Submission,
     sources: Sources,
-    watch: Stopwatch,
 ) -> None:
     """Write the log as feedback.txt, and the files for GitHub."""
     row = Row(only.id, only.name, "", result, scored, None)
     with github.muted():
         print(feedback.feedback(assignment, row))
-    github.publish(assignment, result, scored, sources, watch.seconds)
+    github.publish(assignment, result, scored, sources)
 
 
 def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:

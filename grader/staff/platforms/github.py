@@ -1,8 +1,10 @@
-"""GitHub Classroom: a folder of clones, one for each student, and the `roster.csv` that says whose they are.
+"""Repositories on GitHub: a folder of clones, one for each student, and the `roster.csv` that says whose they are.
 
-Clones are called `ASSIGNMENT-USERNAME`. The roster has the columns `identifier` (whatever the course entered: an e-mail
-address, a number in the university's records), `github_username`, `github_id` and `name`. It is read where it lies
-among the clones, under one of ROSTERS.
+Clones of Classroom 50 are called `CLASSROOM-ASSIGNMENT-USERNAME`. Its roster has the columns `username`, `first_name`,
+`last_name`, `email`, `section` and `github_id`. A username can change and a `github_id` cannot, so the identity of a
+student is that number. Rosters that GitHub Classroom exported until it was closed in August 2026 are read too; they
+have the columns `identifier`, `github_username`, `github_id` and `name`. A roster is read where it lies among the
+clones, under one of ROSTERS.
 
 When something was handed in, its last commit says. Git is asked in a repository of our own that borrows the objects of
 the clone: nothing that lies in a clone, such as its configuration, is obeyed, and git's time, memory and output are
@@ -28,8 +30,9 @@ from grader.staff.platforms import cells, gradebook, matching
 from grader.submission import Submission
 from grader.submission.moments import FIRST_YEAR, LAST_YEAR
 
-ROSTERS = ("roster.csv", "classroom_roster.csv")
-COLUMNS = ("identifier", "github_username", "name")
+ROSTERS = ("roster.csv", "students.csv", "classroom_roster.csv")
+COLUMNS = ("username", "first_name", "last_name", "email", "github_id")
+FORMER_COLUMNS = ("identifier", "github_username", "name")
 GIT_TIMEOUT_S = 20.0
 GIT_MEMORY_BYTES = 256 << 20
 """Address space for git, which inflates a whole object before it prints: a small file can name any size."""
@@ -48,8 +51,10 @@ class Enrolled:
     """One row of the roster."""
 
     identifier: str
+    """E-mail address, or the number by which a gradebook knows the student."""
     username: str
     name: str
+    github_id: str
     at: str
 
 
@@ -65,10 +70,11 @@ def find_roster(submissions: Path) -> Path | None:
 
 
 def _is_roster(path: Path) -> bool:
-    """Return True if it is GitHub Classroom's; a course may call a table of its own so."""
+    """Return True if it names accounts of GitHub; a course may call a table of its own so."""
     try:
         with path.open("rb") as file:
-            return b"github_username" in file.readline(4096)
+            first = file.readline(4096)
+            return b"github_username" in first or b"github_id" in first
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
@@ -76,13 +82,28 @@ def _is_roster(path: Path) -> bool:
 def read_roster(path: Path) -> list[Enrolled]:
     """Everybody of the roster; a row without a username has not joined yet. Raises UsageError with file and line."""
     table = cells.read(path)
-    places = gradebook.columns(table, COLUMNS, "the roster of a GitHub Classroom")
+    header = [cell.text.strip() for cell in table.rows[0].cells] if table.rows else []
+    if "github_username" in header:
+        places = gradebook.columns(table, FORMER_COLUMNS, "a roster of GitHub Classroom", ("github_id",))
+    else:
+        places = gradebook.columns(table, COLUMNS, "the roster of a Classroom 50")
+
+    def text(row: cells.Row, *names: str) -> str:
+        return " ".join(filter(None, (row.text(places[name]) for name in names if name in places)))
+
     people = [
-        Enrolled(*(row.text(places[name]) for name in COLUMNS), at=table.at(row)) for row in table.rows[1:]
+        Enrolled(
+            text(row, "identifier", "email"),
+            text(row, "github_username", "username"),
+            text(row, "name", "first_name", "last_name"),
+            text(row, "github_id"),
+            at=table.at(row),
+        )
+        for row in table.rows[1:]
     ]
     seen: dict[tuple[str, str], Enrolled] = {}
     for person in people:
-        for kind in ("identifier", "username"):
+        for kind in ("identifier", "username", "github_id"):
             told = str(getattr(person, kind))
             value = told.casefold()
             if value and (kind, value) in seen:
@@ -100,6 +121,9 @@ def named(
     """The submissions with the names and identities that the roster has for them, and lines on whoever is in one of the
     two and not in the other. Ids stay the folders' names."""
     joined = {person.username.casefold(): person for person in roster if person.username}
+    joined |= {
+        person.github_id: person for person in roster if person.github_id and person.github_id not in joined
+    }
     titles = {item.id: item.folder.name if item.folder else item.id for item in submissions}
     prefix = _prefix([*titles.values()], joined)
     found: dict[str, Enrolled] = {}
@@ -133,7 +157,11 @@ def _known(person: Enrolled) -> dict[str, object]:
     return {
         "name": one_line(person.name or value or person.username),
         "emails": (value,) if "@" in value else (),
-        "identities": (*known, f"github:{person.username.casefold()}"),
+        "identities": (
+            *known,
+            f"github:{person.username.casefold()}",
+            *([f"github_id:{person.github_id}"] if person.github_id else []),
+        ),
     }
 
 

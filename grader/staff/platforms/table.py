@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.report.github import LARGEST_RESULT_BYTES
+from grader.report.classroom50 import LARGEST_BYTES as LARGEST_CLASSROOM50_BYTES
 from grader.report.prairielearn import LARGEST_BYTES
 from grader.staff.platforms import canvas, gradescope, moodle, prairielearn
 from grader.staff.platforms.gradebook import Gradebook
@@ -25,14 +25,25 @@ PLATFORMS = (
     ),
     Platform(
         name="github",
-        title="GitHub Classroom",
-        hands_in="a folder of clones with roster.csv; one checkout in a workflow",
-        wants_back="annotations, a summary, the autograding result",
-        matched_by="clone ASSIGNMENT-USERNAME, roster.csv's identifier",
+        title="GitHub Actions",
+        hands_in="one checkout in a workflow; a folder of clones",
+        wants_back="annotations, a summary, outputs of a step",
+        matched_by="the clone's folder",
         shown=AS_FEEDBACK + "; the run in a student's repository has public cases alone and is no grade",
-        limits=Limits(bytes_back=LARGEST_RESULT_BYTES, cpus="those of the runner"),
+        limits=Limits(cpus="those of the runner"),
         command="release --platform github; one PATH --github; run CLONES --commit-times",
         release="handout.zip with a workflow in it",
+    ),
+    Platform(
+        name="classroom50",
+        title="Classroom 50",
+        hands_in="a folder of clones with roster.csv; one checkout, in which its runner calls autograder.py",
+        wants_back="result.json, release-body.md and verdict.html from its runner",
+        matched_by="clone CLASSROOM-ASSIGNMENT-USERNAME, roster.csv's username, github_id and email",
+        shown=AS_FEEDBACK + "; the run of a submission has public cases alone and is no grade",
+        limits=Limits(bytes_back=LARGEST_CLASSROOM50_BYTES, cpus="those of the runner"),
+        command="release --platform classroom50; run CLONES --commit-times",
+        release="handout.zip and a folder with the bundle of autograder.py",
     ),
     Platform(
         name="prairielearn",

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         "--platform",
         metavar="NAME",
         default="gradescope",
-        help="for which the release is (gradescope): github, prairielearn; see `python -m grader platforms`",
+        help="for which the release is (gradescope): github, classroom50, prairielearn; see `platforms`",
     )
     parse.add_argument(
         "--image", metavar="NAME", default="", help="what PrairieLearn's image is called (ID-grader)"
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
             "(a gradebook needs no release of its own: `python -m grader platforms`)"
         )
     kit = contents.kit(ROOT, given.config, given.master, given.text, given.writeup)
-    if given.image and products.PRODUCTS[given.platform].folder == "":
+    if given.image and given.platform != "prairielearn":
         raise UsageError(f"--image is of a platform that takes one: {given.platform} has none")
     kit = replace(kit, image=given.image)
     making.release(kit, given.out, given.reference, print, given.platform)

@@ -5,7 +5,6 @@ A row for each platform of `grader.staff.platforms.table` that has a release, by
 
 from __future__ import annotations
 
-import base64
 import json
 import uuid
 from collections.abc import Callable, Mapping
@@ -14,15 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
+from grader.report import classroom50, github
 from grader.report import prairielearn as renderer
 from grader.report.gradescope import KIT_FAULT
+from grader.staff.platforms import classroom50 as bundled
 from grader.staff.platforms.prairielearn import TIMEOUT_S
 from grader.staff.release import contents, proofs, wording
 from grader.staff.release.archive import File, Files, packed
 from grader.staff.release.contents import AUTOGRADER, HANDOUT, TEMPLATES, Kit
 from grader.staff.release.proofs import ProofSetup, Unproved
 
-WORKFLOW = ".github/workflows/classroom.yml"
+WORKFLOW = ".github/workflows/public-tests.yml"
+BUNDLE_SCRIPT = "autograder.py"
+#: What Classroom 50's runner sets, for a rehearsal.
+CLASSROOM50_SAMPLE = {
+    "CLASSROOM": "sample",
+    "ASSIGNMENT": "sample",
+    "ASSIGNMENT_TYPE": "individual",
+    "OWNER": "student",
+    "SUBMISSION_TAG": "submit/1",
+    **{f"{name}_URL": "https://example.org/" for name in ("COMMIT", "RELEASE", "REVIEW")},
+}
 ENTRY = "run_grader"
 IMAGE_KIT = "/gpt149/source"
 """The kit's folder in the image (templates/prairielearn/Dockerfile)."""
@@ -64,12 +75,16 @@ def _prove_gradescope(bench: ProofSetup, made: Made) -> None:
     proofs.autograder(bench, made.archives[AUTOGRADER])
 
 
-# ---- GitHub Classroom
+# ---- repositories on GitHub
+
+
+def _gitignore(kit: Kit) -> dict[str, File]:
+    return {".gitignore": contents.texts(TEMPLATES / "github", {})["gitignore"]}
 
 
 def _workflow(kit: Kit) -> dict[str, File]:
     made = contents.texts(TEMPLATES / "github", wording.workflow(kit.assignment))
-    return {WORKFLOW: made["classroom.yml"], ".gitignore": made["gitignore"]}
+    return {WORKFLOW: made["public-tests.yml"], **_gitignore(kit)}
 
 
 def _prove_github(bench: ProofSetup, made: Made) -> None:
@@ -81,31 +96,92 @@ def _prove_github(bench: ProofSetup, made: Made) -> None:
     for given, wanted, whose in ((bench.starters, "fail", "starter"), (bench.solutions, "pass", "solution")):
         bench.put(given, folder)
         files = {name: bench.folder / f"{whose}-{name}" for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+        judged = bench.folder / f"{whose}.json"
         said = bench.run(
-            ["-m", "grader", "one", ".", "--no-time", "--github"],
+            ["-m", "grader", "one", ".", "--no-time", "--github", "--json", str(judged)],
             folder,
             accept=(EXIT_PASS, EXIT_SUBMISSION, *((EXIT_KIT,) if bench.lacking else ())),
             variables={name: str(path) for name, path in files.items()},
         )
-        if not all(path.is_file() for path in files.values()):
+        if not all(path.is_file() for path in (judged, *files.values())):
             raise Unproved(
                 f"`grader one . --github` left no result of the {whose}: {said.strip().splitlines()[-1:]}"
             )
-        told = files["GITHUB_OUTPUT"].read_text(encoding="utf-8").strip().removeprefix("result=")
-        found = json.loads(base64.b64decode(told))
+        parts = {part["id"]: part for part in json.loads(judged.read_text(encoding="utf-8"))["parts"]}
+        check = proofs.earns_nothing if wanted == "fail" else proofs.earns_all
+        check(parts, f"the {whose} in the workflow")
+        found = dict(
+            line.partition("=")[::2]
+            for line in files["GITHUB_OUTPUT"].read_text(encoding="utf-8").splitlines()
+        )
         whole = "error" if bench.lacking and wanted == "pass" else wanted
         if found["status"] != whole:
             raise Unproved(
                 f"the workflow ends with '{found['status']}' for the {whose}, and not with '{whole}'"
             )
-        for test in found["tests"]:
-            part = test["name"].partition(":")[0]
-            if test["status"] != ("error" if part in bench.lacking else wanted):
-                raise Unproved(f"the workflow says '{test['status']}' of {part} for the {whose}")
-        scored = sum(test["score"] for test in found["tests"])
-        bench.say(
-            f"the workflow's result for the {whose}: {whole}, {scored:g} of {found['max_score']:g} points"
+        bench.say(f"the workflow's result for the {whose}: {whole}, {found['summary']}")
+
+
+# ---- Classroom 50
+
+
+def _classroom50(kit: Kit, handout: bytes) -> Made:
+    files = {
+        name: File(content, origin=name)
+        for name, content in (
+            (BUNDLE_SCRIPT, Path(bundled.__file__).read_bytes()),
+            (bundled.HANDOUT, handout),
+            (bundled.PACKAGES, wording.packages(kit.assignment).encode()),
         )
+    }
+    folder = {f"autograders/{kit.assignment.id}/{name}": file for name, file in files.items()}
+    folder["assignment.json"] = File(
+        json.dumps(assignment_block(kit), indent=2).encode() + b"\n", origin="assignment.json"
+    )
+    return Made({HANDOUT: handout}, {"classroom50": folder})
+
+
+def assignment_block(kit: Kit) -> dict[str, Any]:
+    """Return the keys that the assignment gets in the classroom: its machine, its files, the page of a release."""
+    written = ["writeup.md"] if kit.writeup is not None else []
+    return {
+        "runtime": wording.runtime(kit.assignment),
+        "allowed_files": [*kit.assignment.sources, *written],
+        "release_assets": ["verdict.html"],
+    }
+
+
+def _prove_classroom50(bench: ProofSetup, made: Made) -> None:
+    """Prove the bundle in checkouts of the starter, the solution and of nothing, with a forged result in each. Scores
+    must be 0, all, and 0."""
+    proofs.git_takes_all(bench, made.archives[HANDOUT])
+    proofs.handout(bench, made.archives[HANDOUT])
+    bundle = bench.folder / "classroom50"
+    for path, file in made.folders["classroom50"].items():
+        (bundle / path).parent.mkdir(parents=True, exist_ok=True)
+        (bundle / path).write_bytes(file.content)
+    script = bundle / "autograders" / bench.assignment.id / BUNDLE_SCRIPT
+    for given, whose in (
+        (bench.starters, "starter"),
+        (bench.solutions, "solution"),
+        ({}, "empty repository"),
+    ):
+        checkout = bench.folder / f"checkout of {whose}"
+        checkout.mkdir()
+        bench.put({**given, classroom50.RESULT: '{"score": 1000000}'}, checkout)
+        files = {name: str(checkout / name) for name in github.FILES}
+        bench.run([str(script)], checkout, accept=(EXIT_PASS,), variables={**CLASSROOM50_SAMPLE, **files})
+        found = json.loads((checkout / classroom50.RESULT).read_text(encoding="utf-8"))
+        lacking = {part.id for part in bench.assignment.parts if part.id in bench.lacking}
+        for test in found["tests"]:
+            wanted = test["max-score"] if given is bench.solutions else 0
+            part = test["test-name"].partition(":")[0]
+            if part not in lacking and test["score"] != wanted:
+                raise Unproved(
+                    f"Classroom 50's result gives the {whose} {test['score']} of {test['max-score']} on {part}, "
+                    f"and not {wanted}"
+                )
+        bench.say(f"Classroom 50's result for the {whose}: {found['score']} of {found['max-score']}")
 
 
 # ---- PrairieLearn
@@ -205,6 +281,7 @@ def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
 PRODUCTS: Mapping[str, Product] = {
     "gradescope": Product(_gradescope, _prove_gradescope),
     "github": Product(lambda kit, handout: Made({HANDOUT: handout}), _prove_github, _workflow),
+    "classroom50": Product(_classroom50, _prove_classroom50, _gitignore, folder="classroom50"),
     "prairielearn": Product(_prairielearn, _prove_prairielearn, folder="prairielearn"),
 }
 

@@ -127,6 +127,22 @@ def workflow(assignment: Assignment) -> dict[str, str]:
     return {"source": named(assignment), "packages": device if runs_on_a_device(assignment) else usual}
 
 
+def packages(assignment: Assignment) -> str:
+    """Return a requirements file with all that judging and the page of a verdict import."""
+    usual = "numpy>=2\npyyaml\njinja2\n"
+    device = f"--extra-index-url {CPU_BUILDS}\n{usual}{TORCH}\n{devicebuild.TRITON_PACKAGE}\n"
+    return device if runs_on_a_device(assignment) else usual
+
+
+def runtime(assignment: Assignment) -> dict[str, object]:
+    """Return the machine that judges an assignment in Classroom 50; kernels for a GPU may get one with a GPU."""
+    return {
+        "runs-on": "ubuntu-24.04",
+        "python": "3.12",
+        "apt": ["gcc" if runs_on_a_device(assignment) else "g++"],
+    }
+
+
 def question(assignment: Assignment, image: str) -> dict[str, str]:
     """Return the words of a question. Files that may be missing are optional there: their parts are then not handed
     in."""

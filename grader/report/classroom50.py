@@ -1,0 +1,139 @@
+"""Classroom 50's `result.json` (classroom50/result/v1) and the text of a release.
+
+Scores there are whole numbers. So points are multiplied by `scale`: 1, 2, 4 or 10 if that makes the points of all parts
+whole. It is 100 if a wrong part can earn a share of its points, which is rounded to hundredths. The release's text and
+the key `points` of each test have the points themselves.
+
+Names and addresses come from the environment that Classroom 50's runner sets; it stamps `owner` and `assignment_type`
+once more by itself. Nothing is read from a file of the repository.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from grader.assignment.records import Assignment
+from grader.core import wholefile
+from grader.core.errors import UsageError
+from grader.core.results import Score, SubmissionResult
+from grader.report import bounds, feedback, github, student, words
+
+SCHEMA = "classroom50/result/v1"
+LARGEST_BYTES = 1_000_000
+RESULT, BODY = "result.json", "release-body.md"
+SCALES = (1, 2, 4, 10)
+HUNDREDTHS = 100
+#: Keys of the result by the variable of the environment that has them.
+VARIABLES = {
+    "classroom": "CLASSROOM",
+    "assignment": "ASSIGNMENT",
+    "submission": "SUBMISSION_TAG",
+    "commit": "COMMIT_URL",
+    "release": "RELEASE_URL",
+    "review": "REVIEW_URL",
+}
+TYPES = ("individual", "group")
+
+
+def named(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys of a result that Classroom 50's runner knows. Raises UsageError if it did not set them."""
+    found = {key: environment.get(variable, "") for key, variable in VARIABLES.items()}
+    found["owner"] = environment.get("OWNER") or environment.get("USERNAME", "")
+    missing = [VARIABLES.get(key, "OWNER") for key, value in found.items() if not value]
+    if missing:
+        raise UsageError(f"--classroom50 is for Classroom 50's runner, which sets {', '.join(missing)}")
+    if not found["submission"].startswith("submit/"):
+        raise UsageError("--classroom50: SUBMISSION_TAG should begin with submit/")
+    kind = environment.get("ASSIGNMENT_TYPE", TYPES[0])
+    return {**found, "assignment_type": kind if kind in TYPES else TYPES[0]}
+
+
+def scale(assignment: Assignment) -> int:
+    """Return the number that makes every attainable number of points whole."""
+    parts = [part for part in assignment.parts if part.points > 0]
+    attainable = [float(points) for part in parts for points in (part.points, part.points_if_slow)]
+    attainable += [round(part.points * band.share, 2) for part in parts for band in part.time_bands]
+    fitting = (k for k in SCALES if all((points * k).is_integer() for points in attainable))
+    return HUNDREDTHS if any(part.case_credit for part in parts) else next(fitting, HUNDREDTHS)
+
+
+def results(
+    assignment: Assignment,
+    result: SubmissionResult,
+    score: Score,
+    environment: Mapping[str, str],
+    at: datetime,
+) -> dict[str, Any]:
+    """Return the content of result.json; `at` is the time of grading."""
+    factor = scale(assignment)
+    moment = at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    views = [view for view in student.views(assignment, result) if view.part.max_points > 0]
+
+    def test(view: student.StudentView, characters: int) -> dict[str, Any]:
+        part, line = view.part, feedback.score_line(score, view.part.id)
+        told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view, line))
+        most = _whole(part.max_points, factor)
+        points = line.points if line else 0.0
+        return {
+            "test-name": bounds.name(f"{part.id}: {part.title}", characters),
+            "passed": view.all_passed,
+            "score": min(most, _whole(points, factor)),
+            "max-score": most,
+            "points": bounds.finite(points),
+            "verdict": words.verdict_words(part.verdict),
+            "message": bounds.text(told, characters),
+        }
+
+    def whole(characters: int) -> dict[str, Any]:
+        tests = [test(view, characters) for view in views]
+        return {
+            "schema": SCHEMA,
+            **named(environment),
+            "datetime": moment,
+            "graded_at": moment,
+            "score": sum(each["score"] for each in tests),
+            "max-score": sum(each["max-score"] for each in tests),
+            "tests": tests,
+        }
+
+    return bounds.fitted(whole, LARGEST_BYTES)
+
+
+def body(assignment: Assignment, result: SubmissionResult, score: Score) -> str:
+    """Return the text of the release in Markdown: verdict, table of the parts, and what the scores count."""
+    factor = scale(assignment)
+    unit = "points" if factor == 1 else f"points times {factor}"
+    views = student.views(assignment, result)
+    return (
+        f"**{github.outputs(views, score)['summary']}**\n\n{github.summary(assignment, views, score)}"
+        f"Classroom 50 takes whole numbers: its scores are {unit}.\n"
+        f"{re.sub(r'([*_<>&`])', r' ', words.judged_by(result.kit, result.machine))}\n"
+    )
+
+
+def write(
+    folder: Path,
+    assignment: Assignment,
+    result: SubmissionResult,
+    score: Score,
+    environment: Mapping[str, str],
+    at: datetime,
+) -> None:
+    """Write both files into a folder. Raises UsageError if the environment or the folder is not as it must be."""
+    made = {
+        RESULT: bounds.encoded(results(assignment, result, score, environment, at)),
+        BODY: body(assignment, result, score).encode(),
+    }
+    try:
+        for name, content in made.items():
+            wholefile.write_bytes(folder / name, [content], mode=0o644)
+    except OSError as error:
+        raise UsageError(f"--classroom50: cannot write into {folder}: {error.strerror}") from error
+
+
+def _whole(points: float, factor: int) -> int:
+    return max(0, round(bounds.finite(points) * factor))

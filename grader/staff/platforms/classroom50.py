@@ -1,0 +1,104 @@
+"""`autograder.py` of a bundle for Classroom 50: a release puts this file and `handout.zip` beside one another.
+
+Theory of operation. Classroom 50's runner starts it in the student's checkout. It first removes files of its own names
+that the student handed in. It unpacks the handout, which holds the public cases only, into a folder outside of the
+checkout, and runs the student's command line there: no module of the checkout can be imported. What that leaves is
+copied into the checkout: `result.json`, `release-body.md` and `verdict.html`. Summary, annotations and outputs are
+written by the kit itself.
+
+The exit code is 0 if there is a result, and 3 if the kit could not be started: then no `result.json` is left.
+It runs without the kit, on Python 3.10 or newer, and installs the packages that are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+HANDOUT = "handout.zip"
+RESULT = "result.json"
+WRITTEN = (RESULT, "release-body.md", "verdict.html")
+PACKAGES = "packages.txt"
+"""File beside this one with the packages that judging needs, one on a line."""
+TIMEOUT_S = 1500
+FAILED = 3
+
+
+def main() -> int:
+    """Grade the checkout in the working directory. Returns the exit code."""
+    checkout = Path.cwd()
+    for name in WRITTEN:
+        remove(checkout / name)
+    with tempfile.TemporaryDirectory(prefix="gpt149-", ignore_cleanup_errors=True) as folder:
+        try:
+            why = grade(checkout, Path(folder))
+        except (OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
+            why = str(error)
+        if why:
+            print(
+                f"autograder.py: no result: {why}. This is not the fault of the submission.", file=sys.stderr
+            )
+            return FAILED
+    return 0
+
+
+def grade(checkout: Path, scratch: Path) -> str:
+    """Grade, and copy the results into the checkout. Returns "", or the reason for a missing result."""
+    bundle = Path(__file__).resolve().parent
+    kit, out, packages = (scratch / name for name in ("kit", "out", "packages"))
+    out.mkdir()
+    with zipfile.ZipFile(bundle / HANDOUT) as archive:
+        archive.extractall(kit)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["PYTHONPATH"] = str(packages)
+    environment.setdefault("GPT149_CACHE", str(scratch / "cache"))
+    environment.setdefault("GITHUB_WORKSPACE", str(checkout))
+    if not has_packages(kit, environment):
+        wanted = ["--quiet", "--target", str(packages), "--requirement", str(bundle / PACKAGES)]
+        install = [sys.executable, "-m", "pip", "install", *wanted]
+        if subprocess.run(install, cwd=kit, env=environment, timeout=TIMEOUT_S).returncode != 0:
+            return "pip could not install the packages of the kit"
+    command = ["all", "--no-time", "--no-table", "--github", "--module", str(checkout)]
+    command += ["--classroom50", str(out), "--html", str(out / "verdict.html")]
+    sys.stdout.flush()
+    ended = subprocess.run(
+        [sys.executable, "gpt149.py", *command],
+        cwd=kit,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        timeout=TIMEOUT_S,
+    )
+    if not (out / RESULT).is_file():
+        return f"the kit ended with code {ended.returncode}"
+    for name in WRITTEN:
+        remove(checkout / name)
+        if (out / name).is_file():
+            shutil.copyfile(out / name, checkout / name)
+    return ""
+
+
+def has_packages(kit: Path, environment: dict[str, str]) -> bool:
+    """Return True if this Python has every package of the bundle."""
+    lines = Path(__file__).resolve().with_name(PACKAGES).read_text(encoding="utf-8").splitlines()
+    names = [found[0] for line in lines if (found := re.match(r"[A-Za-z0-9_.]+", line))]
+    ask = "import importlib.metadata, sys; [importlib.metadata.version(name) for name in sys.argv[1:]]"
+    tried = [sys.executable, "-c", ask, *names]
+    return subprocess.run(tried, cwd=kit, env=environment, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
