@@ -263,9 +263,10 @@ def judge(given: argparse.Namespace) -> int:
         sources = github.sources(files, files, root)
         github.publish(assignment, result, scored, sources)
     if INSTALLED and source.resolve().is_relative_to(ROOT):
+        lab = f" --lab {assignment.lab_folder.name}" if assignment.lab_folder.name != labs.main() else ""
         terminal.say(
             f"Note: there is no {assignment.source} in this folder, so the kit's own solution was judged. "
-            f"`{STUDENT_COMMAND} init DIR` writes a starter."
+            f"`{STUDENT_COMMAND} init DIR{lab}` writes a starter."
         )
     noted = [flag.message for flag in result.flags if flag.code in ("torch_runner", "judged_class")]
     terminal.say("\n".join(f"Note: {message}" for message in noted))

@@ -1,0 +1,195 @@
+"""The kit without a clone: a wheel in an empty environment, a folder to work in, version and commit in results."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import setuptools
+from conftest import ROOT, python, refused
+
+import grader
+from grader.assignment import labs, starter
+from grader.core import imports, version
+from grader.report import words
+from grader.staff.release import contents
+
+
+@pytest.mark.parametrize("lab", labs.known())
+def test_init_writes_a_folder_to_work_in(
+    lab: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(tmp_path / "hw"), "--lab", lab]
+    assert starter.main(given) == 0
+    written = {path.name: path.read_text() for path in (tmp_path / "hw").iterdir()}
+    told = capsys.readouterr().out
+    assert all(name in told for name in written)
+    config = labs.assignment_file(labs.named(lab))
+    assert config.read_text() in written.values() and len(written) >= 2
+    assert not any("SOLUTION" in text or "STARTER" in text for text in written.values())
+    refused("holds .* already", starter.main, given)
+
+
+def test_init_writes_nothing_beside_a_file_of_the_same_name(tmp_path: Path) -> None:
+    (tmp_path / "writeup.md").symlink_to(tmp_path / "nowhere")
+    refused("holds writeup.md already", starter.main, [str(tmp_path)])
+    refused("no lab 'sofmax': softmax?", starter.main, [str(tmp_path), "--lab", "sofmax"])
+    assert [path.name for path in tmp_path.iterdir()] == ["writeup.md"]
+
+
+def test_both_commands_print_version_and_commit() -> None:
+    for command in (("gpt149.py",), ("-m", "grader")):
+        ended = python(*command, "--version")
+        assert ended.returncode == 0 and ended.stdout == f"{version.line()}\n"
+    assert version.line().startswith(f"gpt149 {grader.__version__}")
+
+
+def test_a_note_of_the_commit_counts_before_the_repository_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handout may lie in the repository of a student."""
+    monkeypatch.setattr(version, "ROOT", tmp_path)
+    assert version.commit.__wrapped__() == ""
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    assert version.commit.__wrapped__() == "", "no commit yet"
+    (tmp_path / version.NOTE).write_text("0123456789ab\n")
+    assert version.commit.__wrapped__() == "0123456789ab"
+
+
+def test_a_result_is_said_to_be_judged_by_kit_machine_and_load() -> None:
+    machine = {
+        "processor": "Some CPU",
+        "system": "Linux x86_64",
+        "cores": 2,
+        "load_average": [0.5, 1.0, 2.25],
+    }
+    told = words.judged_by({"version": "1.0", "commit": "0123456789ab"}, machine)
+    assert told == (
+        "Judged by gpt149 1.0 (commit 0123456789ab) on Some CPU, Linux x86_64, 2 cores, load average 0.5 1.0 2.25."
+    )
+    assert words.judged_by({}, machine).startswith("Judged on Some CPU") and words.judged_by({}, {}) == ""
+
+
+@pytest.fixture(scope="module")
+def built() -> ModuleType:
+    """The module setup.py, without a build."""
+    spec = spec_from_file_location("setup_of_the_kit", ROOT / "setup.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(setuptools, "setup", lambda **_: None)
+        spec.loader.exec_module(module)
+    return module
+
+
+def test_a_wheel_holds_all_that_a_release_is_made_of(built: ModuleType) -> None:
+    kit = contents.kit(ROOT, labs.assignment_file(labs.named(labs.main()), staff=True))
+    needed = [*contents.handout(kit, {}).values(), *contents.autograder(kit).values()]
+    places = {Path(file.origin) for file in needed if Path(file.origin).is_absolute()}
+    for path in (*places, *imports.modules(ROOT).values()):
+        inside = path.relative_to(ROOT).as_posix()
+        assert inside in built.FILES or inside.partition("/")[0] in built.FOLDERS, inside
+
+
+@pytest.fixture(scope="module")
+def installed(built: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the kit's wheel alone; the packages that the kit needs are those of this Python."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for name in (*built.FOLDERS, "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", *built.FILES):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy2)(ROOT / name, source / name)
+    (source / version.NOTE).write_text("0123456789ab\n")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    build = [
+        "wheel",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        folder,
+        source,
+    ]
+    subprocess.run([*pip, *build], cwd=folder, check=True, timeout=300)
+    (wheel,) = folder.glob("gpt149-*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True, timeout=300)
+    into = [
+        "--python",
+        folder / "venv" / "bin" / "python",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        wheel,
+    ]
+    subprocess.run([*pip, *into], cwd=folder, check=True, timeout=300)
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    (packages / "zz_packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    shutil.rmtree(source)
+    return folder
+
+
+@pytest.mark.full
+def test_a_wheel_judges_grades_and_names_itself_in_an_empty_environment(installed: Path) -> None:
+    (kit,) = installed.glob("venv/lib/python*/site-packages/gpt149_kit")
+    before = {path for path in kit.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__"}
+    work = installed / "work"
+
+    def call(command: str, *arguments: object, code: int = 0, folder: Path = installed) -> str:
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(installed),
+            "XDG_CACHE_HOME": str(installed / "cache"),
+        }
+        ended = subprocess.run(
+            [installed / "venv" / "bin" / command, *map(str, arguments)],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        return ended.stdout
+
+    for command in ("gpt149", "gpt149-grader"):
+        assert call(command, "--version") == f"gpt149 {grader.__version__} (commit 0123456789ab)\n"
+    assert "gpt149 4Daccess" in call("gpt149", "init", work)
+    quick = ("--no-time", "--no-table")
+    said = call("gpt149", "part3", *quick, code=1, folder=work)
+    assert "not written yet" in said and "the kit's own solution" not in said
+    assert "gpt149 init DIR --lab softmax" in call("gpt149", "lab", "softmax", "naive", *quick)
+    hand_in = installed / "class" / "ada"
+    hand_in.mkdir(parents=True)
+    shutil.copy2(kit / "module.cpp", hand_in)
+    call(
+        "gpt149-grader",
+        "run",
+        installed / "class",
+        "--out",
+        installed / "out",
+        "--no-time",
+        "--tier",
+        "D",
+        "--trust",
+    )
+    result = json.loads((installed / "out" / "ada" / "result.json").read_text())
+    assert {part["verdict"] for part in result["parts"]} == {"pass"}
+    assert result["kit"] == {"version": grader.__version__, "commit": "0123456789ab"}
+    assert (
+        result["machine"]["load_average"]
+        and "Judged by gpt149" in (installed / "out" / "ada" / "feedback.txt").read_text()
+    )
+    assert "0123456789ab" in (installed / "out" / "report.html").read_text()
+    after = {path for path in kit.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__"}
+    assert after == before, "caches lie in the user's folder"
+    assert (installed / "cache" / "gpt149" / "objects").is_dir()
