@@ -12,10 +12,19 @@ from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 FOLDERS = ("configs", "grader", "labs", "module_ref_stub", "textgen")
 FILES = ("gpt149.py", "module.cpp", "writeup_template.md", "LICENSE", "docs/demo.md", "docs/handout.md")
 PLACE = "gpt149_kit"
+
+
+def note_commit(folder: Path) -> None:
+    """Write the commit into a folder that is not a checkout."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from grader.core import version
+
+    (folder / version.NOTE).write_text(f"{version.commit()}\n", encoding="utf-8")
 
 
 class BuildKit(build_py):
@@ -25,9 +34,6 @@ class BuildKit(build_py):
         if self.editable_mode:
             super().run()
             return
-        sys.path.insert(0, str(Path(__file__).parent))
-        from grader.core import version
-
         place = Path(self.build_lib, PLACE)
         shutil.rmtree(place, ignore_errors=True)
         for name in FOLDERS:
@@ -35,8 +41,16 @@ class BuildKit(build_py):
         for name in FILES:
             (place / name).parent.mkdir(exist_ok=True)
             shutil.copy2(name, place / name)
-        (place / version.NOTE).write_text(f"{version.commit()}\n", encoding="utf-8")
+        note_commit(place)
         Path(self.build_lib, "gpt149.pth").write_text(f"{PLACE}\n", encoding="utf-8")
 
 
-setup(cmdclass={"build_py": BuildKit})
+class Sources(sdist):
+    """Sources without their repository: a wheel that is built from them names the same commit."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        note_commit(Path(base_dir))
+
+
+setup(cmdclass={"build_py": BuildKit, "sdist": Sources})
