@@ -1,14 +1,18 @@
-"""A C++ source as text: what is left of it without comments and literals. Linear, since a stranger wrote it."""
+"""Text of C++, CUDA and Python sources: comments, literals, functions. Linear, since the text is untrusted.
+
+pygments reads C++ 10 to 17 times as slowly, and takes quadratic time for 800 KB of declarations without a body.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 #: What may open a comment or a literal, and what must be read as a whole so that nothing inside opens one: names and
 #: numbers, whose digits a ' may separate. Every alternative reads on from where it begins and never tries again.
-TOKEN = re.compile(
+CPP = re.compile(
     r"//(?:\\.|[^\\\n])*"
     r"|(?P<comment>/\*)"
     r'|(?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\('
@@ -17,40 +21,63 @@ TOKEN = re.compile(
     r"|(?P<word>\.?\d(?:'\w|[\w.])*|[A-Za-z_]\w*)",
     re.DOTALL,
 )
+PYTHON = re.compile(
+    r"#[^\n]*|(?:\b[rRbBfFuU]{1,2})?(?:(?P<triple>'''|\"\"\")|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?)",
+    re.DOTALL,
+)
 #: A directive by which a file gives its lines other numbers and names; in a text without comments.
 LINE_DIRECTIVE = re.compile(r"^[ \t\f\v]*(?:#|%:)[ \t\f\v]*(?:line\b|\d)", re.MULTILINE)
 SPLICE = re.compile(r"\\[ \t\r]*\n")
 
 
+def hidden(
+    text: str, language: re.Pattern[str] = CPP, spliced: _Spliced | None = None
+) -> Iterator[tuple[bool, int, int]]:
+    """Yield (True for a comment, start, end) of each comment, string and character in a text.
+
+    One that is never closed ends with its line, or with the file where it may span lines.
+    """
+    at = 0
+    while token := language.search(text, at):
+        at, kind = token.end(), token.lastgroup
+        if kind == "word":
+            continue
+        if kind == "mark":
+            end = (spliced or _Spliced(text, [], [])).end_of_raw(token["mark"], token.start(), at)
+            at = len(text) if end < 0 else end
+        elif kind is not None:
+            closing = "*/" if kind == "comment" else token[kind]
+            end = text.find(closing, at)
+            at = len(text) if end < 0 else end + len(closing)
+        yield token[0].startswith(("/", "#")), token.start(), at
+
+
 def without_comments(source: str) -> str:
-    """The source with a space for each comment, string and character. One that is never closed ends with its line, or
-    with the file where it may span lines. Linear in the source's length."""
-    return _code(source, _Spliced(source, [], []))
+    """Return the source with a space for each comment, string and character."""
+    return _code(source, None)
+
+
+def blanked(source: str, language: re.Pattern[str] = CPP) -> str:
+    """Return the source with spaces in place of comments and literals. Every character keeps its place."""
+    kept, start = [], 0
+    for _, begin, end in hidden(source, language):
+        kept += [source[start:begin], re.sub(r"[^\n]", " ", source[begin:end])]
+        start = end
+    return "".join([*kept, source[start:]])
 
 
 def without_layout(source: str) -> str:
     """The source without its comments, blank lines and superfluous blanks, literals as they are: where two sources are
-    equal in this, they mean the same but for line numbers (`__LINE__`). Linear in the source's length."""
-    spliced = _Spliced(source, [], [])
-    pieces, code, start, at = [], ["\n"], 0, 0
-    while token := TOKEN.search(source, at):
-        at = token.end()
-        if token["word"] is not None:
-            continue
-        code.append(source[start : token.start()])
-        if token["comment"]:
-            end = source.find("*/", at)
-            at = len(source) if end < 0 else end + 2
-            code.append(" ")
-        elif token[0].startswith("//"):
+    equal in this, they mean the same but for line numbers (`__LINE__`)."""
+    pieces, code, start = [], ["\n"], 0
+    for is_comment, begin, end in hidden(source):
+        code.append(source[start:begin])
+        start = end
+        if is_comment:
             code.append(" ")
         else:
-            if token["mark"] is not None:
-                end = spliced.end_of_raw(token["mark"], token.start(), at)
-                at = len(source) if end < 0 else end
-            pieces += [_squeezed("".join(code)), source[token.start() : at]]
+            pieces += [_squeezed("".join(code)), source[begin:end]]
             code = []
-        start = at
     return "".join([*pieces, _squeezed("".join([*code, source[start:]]))])
 
 
@@ -109,18 +136,62 @@ def _splice(source: str) -> _Spliced:
     return _Spliced(source, cuts, ends, "".join([*kept, source[start:]]))
 
 
-def _code(text: str, spliced: _Spliced) -> str:
-    kept, start, at = [], 0, 0
-    while token := TOKEN.search(text, at):
-        at = token.end()
-        if token["word"] is not None:
-            continue
-        kept += [text[start : token.start()], " "]
-        if token["comment"]:
-            end = text.find("*/", at)
-            at = len(text) if end < 0 else end + 2
-        elif token["mark"] is not None:
-            end = spliced.end_of_raw(token["mark"], token.start(), at)
-            at = len(text) if end < 0 else end
-        start = at
+def _code(text: str, spliced: _Spliced | None) -> str:
+    kept, start = [], 0
+    for _, begin, end in hidden(text, spliced=spliced):
+        kept += [text[start:begin], " "]
+        start = end
     return "".join([*kept, text[start:]])
+
+
+# ---- functions
+
+
+_BRACKET = re.compile(r"\b([A-Za-z_]\w*)\s*\(|[(){}]")
+_TO_BODY = re.compile(r"\s*(?:(?:const|noexcept|override)\b\s*)*(?:->[\w:<>,*&\s]*)?\{")
+_NO_FUNCTIONS = frozenset({"if", "while", "for", "switch", "catch"})
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function's definition by its places in the text: `name` at `start`, parameters from `opened` to `closed`, the
+    body from `body` to `end`, where its brace is."""
+
+    name: str
+    start: int
+    opened: int
+    closed: int
+    body: int
+    end: int
+
+
+def definitions(code: str) -> list[Definition]:
+    """Return the functions that C++ code without comments and literals defines, by their place.
+
+    One whose braces never close, as before an `#else` with a second head, is left out.
+    """
+    found: list[Definition] = []
+    brackets: list[tuple[str, int, int]] = []
+    blocks: list[tuple[tuple[str, int, int, int] | None, int, list[tuple[str, int, int]]]] = []
+    head: tuple[str, int, int, int] | None = None
+    for match in _BRACKET.finditer(code):
+        kind, at = match[0][-1], match.end()
+        if kind == "(":
+            brackets.append((match[1] or "", match.start(), at))
+        elif kind == ")" and brackets:
+            name, start, opened = brackets.pop()
+            if name and name not in _NO_FUNCTIONS and _TO_BODY.match(code, at):
+                head = (name, start, opened, match.start())
+        elif kind == "{":
+            blocks.append((head, at, brackets))
+            head, brackets = None, []
+        elif kind == "}" and blocks:
+            opens, body, brackets = blocks.pop()
+            if opens is not None:
+                found.append(Definition(*opens, body, match.start()))
+    return sorted(found, key=lambda one: one.start)
+
+
+def definition(code: str, name: str) -> Definition | None:
+    """Return the first definition of a function of this name, or None."""
+    return next((one for one in definitions(code) if one.name == name), None)
