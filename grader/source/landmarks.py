@@ -9,19 +9,16 @@ linear in the text. A function of more than LARGEST_BODY characters or MOST_LINE
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from grader.core.harmless import harmless
+from grader.source.cpptext import blanked, definition
 
-LARGEST_SOURCE, LONGEST_LINE, LONGEST_HEADER = 1 << 20, 400, 4000
+LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
-MOST_CALLS = 30
-"""Places at which a name stands before a bracket that are tried for a definition: each may be read to the end."""
-_HIDDEN = re.compile(r"//[^\n]*|/\*|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*\w+)\s*$"
 )
@@ -233,57 +230,24 @@ def function(source: str, name: str) -> Body | None:
     """The definition of a function of this name; None where the text has none that is easily found, or one that is
     too large to be followed."""
     text = source[:LARGEST_SOURCE]
-    code = without_hidden(text, _HIDDEN, {"/*": "*/"})
-    for called in itertools.islice(re.finditer(rf"\b{re.escape(name)}\s{{0,9}}\(", code), MOST_CALLS):
-        closed = _closing(code[: called.end() + LONGEST_HEADER], called.end() - 1, "(", ")")
-        opened = (
-            re.compile(r"\s{0,99}(?:(?:const|noexcept)\s{0,99}){0,3}\{").match(code, closed + 1)
-            if closed > 0
-            else None
-        )
-        if opened is None:
-            continue
-        end = _closing(code, opened.end() - 1, "{", "}")
-        if end < 0:
-            continue
-        if end - opened.end() > LARGEST_BODY or code.count("\n", opened.end(), end) > MOST_LINES:
-            return None
-        start = code.rfind("\n", 0, called.start()) + 1
-        parameters = _parameters(code[called.end() : closed])
-        rows, lines = text.split("\n"), code.split("\n")
-        return Body(
-            name,
-            text.count("\n", 0, start) + 1,
-            text.count("\n", 0, opened.end()) + 1,
-            text.count("\n", 0, end) + 1,
-            parameters,
-            tuple(row[:LONGEST_LINE] for row in rows),
-            tuple(row[:LONGEST_LINE] for row in lines),
-        )
-    return None
-
-
-def without_hidden(text: str, hidden: re.Pattern[str], closing: Mapping[str, str]) -> str:
-    """Return the text with spaces in the place of comments and literals; every line keeps its number. `hidden` finds
-    them, or where those begin that last to the mark that `closing` gives."""
-    kept, at = [], 0
-    while found := hidden.search(text, at):
-        end = found.end()
-        if mark := closing.get(found[0]):
-            close = text.find(mark, end)
-            end = len(text) if close < 0 else close + len(mark)
-        kept += [text[at : found.start()], re.sub(r"[^\n]", " ", text[found.start() : end])]
-        at = end
-    return "".join([*kept, text[at:]])
-
-
-def _closing(code: str, at: int, opening: str, closing: str) -> int:
-    depth = 0
-    for found in re.compile(rf"[{re.escape(opening + closing)}]").finditer(code, at):
-        depth += 1 if found[0] == opening else -1
-        if depth == 0:
-            return found.start()
-    return -1
+    code = blanked(text)
+    found = definition(code, name)
+    if (
+        found is None
+        or found.end - found.body > LARGEST_BODY
+        or code.count("\n", found.body, found.end) > MOST_LINES
+    ):
+        return None
+    first, opened, last = (text.count("\n", 0, at) + 1 for at in (found.start, found.body, found.end))
+    return Body(
+        name,
+        first,
+        opened,
+        last,
+        _parameters(code[found.opened : found.closed]),
+        tuple(row[:LONGEST_LINE] for row in text.split("\n")),
+        tuple(row[:LONGEST_LINE] for row in code.split("\n")),
+    )
 
 
 def _parameters(text: str) -> tuple[str, ...]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from grader.source.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body, without_hidden
+from grader.source.cpptext import PYTHON, blanked
+from grader.source.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body
 
 MOST_FUNCTIONS, MOST_CLASSES = 40, 20
 """Most of them that are looked at: an untrusted file may define any number."""
-_HIDDEN = re.compile(r"#[^\n]*|'''|\"\"\"|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
-_CLOSING = {quotes: quotes for quotes in ("'''", '"""')}
 _DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")
 _LAUNCH = re.compile(r"\w\s{0,9}\[[^\n]{0,200}\]\s{0,9}\(")
 
@@ -55,7 +54,7 @@ def method(source: str, name: str, class_name: str, launches: bool | None) -> Bo
 class _Text:
     def __init__(self, source: str) -> None:
         text = source[:LARGEST_SOURCE]
-        self.rows, self.lines = text.split("\n"), without_hidden(text, _HIDDEN, _CLOSING).split("\n")
+        self.rows, self.lines = text.split("\n"), blanked(text, PYTHON).split("\n")
         self.spans = _spans(self.lines)
 
     def launches(self, span: _Span) -> bool:
