@@ -35,6 +35,7 @@ from grader.report.machines import MachineRow, compared
 from grader.report.progress import Progress
 from grader.report.row import Row
 from grader.report.terminal import Terminal
+from grader.source.cpptext import definition
 
 MADE_AT = datetime(2025, 11, 21, 14, 2)
 EVIL = "</style><script>alert(1)</script>\x1b]0;x\x07 ‮ '\"<b>&"
@@ -320,7 +321,10 @@ def test_blocks_come_from_sizes_of_the_call_or_from_macros_of_the_body() -> None
     assert found("f", {"R": 4}, T="8") == (("R", 4), ("T", 8))
     assert found("h", {"R": 4}) == (("R", 4), None), "a body that is not there names nothing"
     assert found("f", {}, T="x + 1") == (None, None)
-    assert grid.body_of("f(a); int f(int a) { { } b; } c;", "f").split() == ["{", "}", "b;"]
+    code = "f(a); int g(int x) { if (f(x)) { } } struct S { int f(F<int(int)> &a) const { { } b; } } c;"
+    found = definition(code, "f")
+    assert found is not None and code[found.opened : found.closed] == "F<int(int)> &a"
+    assert code[found.body : found.end].split() == ["{", "}", "b;"]
 
 
 def test_a_message_is_wrapped_but_for_the_lines_of_source_in_it() -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from grader.source.cpptext import without_comments
+from grader.source.cpptext import blanked, definition
 
 if TYPE_CHECKING:
     from grader.judge.diagnosis.deviation import Axis
@@ -44,21 +44,9 @@ def blocks(
 @functools.lru_cache(maxsize=1)
 def _words(source: str, function: str) -> frozenset[str]:
     """Of the function's body. Asked for each wrong result of a part, and 10 ms for a file of 30 KB."""
-    return frozenset(re.findall(r"\w+", body_of(without_comments(source), function)))
-
-
-def body_of(code: str, function: str) -> str:
-    """The text between the braces of a function's definition, in code without comments; "" where there is none."""
-    for found in re.finditer(
-        rf"\b{re.escape(function)}\b\s{{0,9}}\([^(){{}};]{{0,2000}}\)\s{{0,99}}\{{", code
-    ):
-        depth, at = 1, found.end()
-        for brace in re.finditer(r"[{}]", code[at:]):
-            depth += 1 if brace[0] == "{" else -1
-            if depth == 0:
-                return code[at : at + brace.start()]
-        return code[at:]
-    return ""
+    code = blanked(source)
+    found = definition(code, function)
+    return frozenset(re.findall(r"\w+", code[found.body : found.end])) if found else frozenset()
 
 
 def _macro(name: str, source: str, defines: Mapping[str, str]) -> int | None:
