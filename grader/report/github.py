@@ -31,14 +31,13 @@ from grader.core.results import Diagnosis, Score, SubmissionResult
 from grader.judge.closer.clues import HEADING
 from grader.report import bounds, feedback, student, words
 from grader.report.student import StudentView
+from grader.source.cpptext import blanked, definition
 
 MOST_ANNOTATIONS = 10
 LARGEST_SUMMARY_BYTES = 1 << 20
 MESSAGE_CHARACTERS = 1500
 LEVELS = {"pass": "notice", "slow": "warning", "unjudged": "warning"}
 STATUS = {"pass": "pass", "unjudged": "error"}
-#: Parameter list of a definition, not of a call; bounded, so that no source makes the search slow.
-_PARAMETERS = re.compile(r"[ \t]{0,9}\([^(){};]{0,1000}\)\s{0,99}\{")
 
 
 @dataclass(frozen=True)
@@ -158,13 +157,10 @@ def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
                 return name, int(found[1])
     if function:
         text = sources.texts.get(first, "")
-        bound = None
-        for found in re.finditer(rf"\b{re.escape(function)}\b", text):
-            if _PARAMETERS.match(text, found.end()):
-                return first, text.count("\n", 0, found.start()) + 1
-            bound = bound or found
-        if bound is not None:
-            return first, text.count("\n", 0, bound.start()) + 1
+        defined = definition(blanked(text), function)
+        named = re.search(rf"\b{re.escape(function)}\b", text)
+        if defined or named:
+            return first, text.count("\n", 0, defined.start if defined else named.start()) + 1
     return first, 1
 
 
