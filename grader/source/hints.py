@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+from grader.source.cpptext import blanked, definitions, without_comments
+
 #: Where names come from that a first kernel usually uses.
 HEADERS = {
     "omp_get_thread_num": "<omp.h>",
@@ -28,9 +30,6 @@ LEAST_LIKENESS, LONGEST_WORD, MOST_COMPARED = 0.75, 60, 100
 LONGEST_MESSAGE = 1000
 LARGEST_LOOKED_AT = 1 << 16
 """Characters of a source that tell whether it is a text at all."""
-#: A function that the source defines: its name and its parameters. Bounded, so that no source makes it slow.
-_DEFINED = re.compile(r"\b([A-Za-z_]\w{0,99})[ \t]{0,9}\(([^(){};]{0,600})\)\s{0,99}\{")
-_NO_FUNCTIONS = frozenset({"if", "while", "for", "switch", "catch"})
 MISMATCH = "target specific option mismatch"
 """gcc's words on an intrinsic whose instructions the file may not use. The intrinsic's header names them."""
 Hint = Callable[[re.Match[str], int, str], str]
@@ -78,7 +77,7 @@ def _nearest(name: str, source: str) -> str:
     if len(name) > LONGEST_WORD:
         return ""
     counts = Counter(re.findall(r"\w+", source))
-    words = set(re.findall(r"[A-Za-z_]\w{1,}", re.sub(r"//.*", "", source)))
+    words = set(re.findall(r"[A-Za-z_]\w{1,}", without_comments(source)))
     used = {word for word in words if counts[word] > 1 and len(word) <= LONGEST_WORD}
     used = (used | set(_functions(source))) - {name}
     letters, common = Counter(name), {}
@@ -106,9 +105,11 @@ def _call(match: re.Match[str], line: int, source: str) -> str:
 def _functions(source: str) -> dict[str, list[str]]:
     """The parameters of each function that a source defines, by name; none where it may be called in several ways."""
     found: dict[str, list[str]] = {}
-    for name, parameters in _DEFINED.findall(source):
-        if name not in _NO_FUNCTIONS and len(name) <= LONGEST_WORD:
-            several = name in found or "=" in parameters
+    code = blanked(source)
+    for one in definitions(code):
+        name, parameters = one.name, code[one.opened : one.closed]
+        if len(name) <= LONGEST_WORD and len(parameters) <= LONGEST_MESSAGE:
+            several = name in found or "=" in parameters or "(" in parameters
             plain = re.sub(r"<[^<>]{0,200}>", "", parameters)
             words = [re.findall(r"\w+", one) for one in plain.split(",")]
             found[name] = [] if several else [word[-1] for word in words if word]
