@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import queue
-import re
 import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import SequenceMatcher
@@ -35,7 +35,7 @@ from grader.judge.events import Built, Event, RoundTimed, Timed
 from grader.report.terminal import VERDICT_WORDS, Terminal, points_text
 from grader.report.words import plural
 from grader.sandbox import of_file
-from grader.source.cpptext import without_layout
+from grader.source.cpptext import blanked, definitions, without_layout
 from grader.study.watching import files
 from grader.study.watching.files import Content
 
@@ -46,9 +46,7 @@ MOST_LINES = 20_000
 """Longest source whose changed lines are searched."""
 MOST_COMPARED = 400
 """Most lines that are compared one by one."""
-LONGEST_LINE = 300
 WIDTH = 78
-_DEFINITION = re.compile(r"^[A-Za-z_][\w:<>*&, ]{0,100} [*&]?(\w{1,60}) ?\([^;]*$")
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,7 @@ def changed(before: str, after: str) -> str:
     added, removed = (sum(span[k] for span in spans) for k in (1, 2))
     first, last = begin + spans[0][0] + 1, begin + spans[-1][0] + max(1, spans[-1][1])
     where = f"line {first}" if first == last else f"lines {first} to {last}"
-    within = list(dict.fromkeys(filter(None, (_function(new, begin + span[0]) for span in spans))))
+    within = _functions(after, [min(begin + span[0], len(new) - 1) for span in spans] if new else [])
     named = f" of {', '.join(within[:2])}{' ...' if len(within) > 2 else ''}" if within else ""
     return f"{where}{named} (+{added} -{removed})"
 
@@ -195,14 +193,15 @@ def _spans(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
     return [(j, m - j, k - i) for tag, i, k, j, m in matched if tag != "equal"]
 
 
-def _function(lines: list[str], at: int) -> str:
-    """Return the name of the definition that contains this line, or ""."""
-    for k in range(min(at, len(lines) - 1), -1, -1):
-        if found := _DEFINITION.match(lines[k][:LONGEST_LINE]):
-            return one_line(found[1], 40)
-        if k < at and lines[k].startswith("}"):
-            return ""
-    return ""
+def _functions(text: str, lines: Sequence[int]) -> list[str]:
+    """Return the names of the outermost definitions that contain these lines, counted from 0."""
+    code, found = blanked(text), list[str]()
+    spans = [(one.start, one.end, one.name) for one in definitions(code)]
+    ends = list(itertools.accumulate(map(len, code.splitlines(keepends=True)), initial=0))
+    for line in lines:
+        inside = (name for start, end, name in spans if start < ends[line + 1] and ends[line] <= end)
+        found += [one_line(name, 40) for name in itertools.islice(inside, 1)]
+    return list(dict.fromkeys(found))
 
 
 class Screen(Terminal):
