@@ -195,3 +195,34 @@ def definitions(code: str) -> list[Definition]:
 def definition(code: str, name: str) -> Definition | None:
     """Return the first definition of a function of this name, or None."""
     return next((one for one in definitions(code) if one.name == name), None)
+
+
+_DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True)
+class PythonSpan:
+    """A definition in Python: lines `first` to `end` - 1, counted from 0, and its indentation."""
+
+    name: str
+    kind: str
+    first: int
+    end: int
+    indent: int
+
+
+def python_definitions(lines: list[str]) -> list[PythonSpan]:
+    """Return functions and classes of Python lines without comments and literals, inner ones before outer ones."""
+    found: list[PythonSpan] = []
+    pending: list[tuple[int, str, str, int]] = []
+    for k, line in enumerate([*lines, "end"]):
+        text = line.lstrip()
+        if not text or text[0] in ")]}":
+            continue
+        indent = len(line) - len(text)
+        while pending and pending[-1][0] >= indent:
+            column, kind, name, first = pending.pop()
+            found.append(PythonSpan(name, kind, first, k, column))
+        if defined := _DEFINED.match(text):
+            pending.append((indent, defined[1], defined[2], k))
+    return found

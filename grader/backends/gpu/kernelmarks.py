@@ -7,26 +7,13 @@ it and Python's own parser can be made to fail by what it reads.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from grader.source.cpptext import PYTHON, blanked
+from grader.source.cpptext import PYTHON, PythonSpan, blanked, python_definitions
 from grader.source.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body
 
 MOST_FUNCTIONS, MOST_CLASSES = 40, 20
 """Most of them that are looked at: an untrusted file may define any number."""
-_DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")
 _LAUNCH = re.compile(r"\w\s{0,9}\[[^\n]{0,200}\]\s{0,9}\(")
-
-
-@dataclass(frozen=True)
-class _Span:
-    """A definition: the lines from `first` to the one before `end`, counted from 0, and how far it is indented."""
-
-    name: str
-    kind: str
-    first: int
-    end: int
-    indent: int
 
 
 def function(source: str, name: str) -> Body | None:
@@ -55,19 +42,19 @@ class _Text:
     def __init__(self, source: str) -> None:
         text = source[:LARGEST_SOURCE]
         self.rows, self.lines = text.split("\n"), blanked(text, PYTHON).split("\n")
-        self.spans = _spans(self.lines)
+        self.spans = python_definitions(self.lines)
 
-    def launches(self, span: _Span) -> bool:
+    def launches(self, span: PythonSpan) -> bool:
         return any(_LAUNCH.search(line) for k in self._reached(span) for line in self.lines[k.first : k.end])
 
-    def body(self, start: _Span) -> Body:
+    def body(self, start: PythonSpan) -> Body:
         kept = {line for span in self._reached(start) for line in range(span.first, span.end)}
         code = tuple(line[:LONGEST_LINE] if k in kept else "" for k, line in enumerate(self.lines))
         rows = tuple(row[:LONGEST_LINE] for row in self.rows)
         # All lines are looked at: kernels stand before the function or after it.
         return Body(start.name, start.first + 1, 0, len(rows), (), rows, code)
 
-    def _reached(self, start: _Span) -> list[_Span]:
+    def _reached(self, start: PythonSpan) -> list[PythonSpan]:
         """This definition and those at the file's outermost level that it names, directly or by others."""
         outer = {span.name: span for span in self.spans if span.indent == 0 and span.kind == "def"}
         reached = [start]
@@ -76,19 +63,3 @@ class _Text:
                 if len(reached) < MOST_FUNCTIONS and word in outer and outer[word] not in reached:
                     reached.append(outer[word])
         return reached
-
-
-def _spans(lines: list[str]) -> list[_Span]:
-    found: list[_Span] = []
-    pending: list[tuple[int, str, str, int]] = []
-    for k, line in enumerate([*lines, "end"]):
-        text = line.lstrip()
-        if not text or text[0] in ")]}":
-            continue
-        indent = len(line) - len(text)
-        while pending and pending[-1][0] >= indent:
-            column, kind, name, first = pending.pop()
-            found.append(_Span(name, kind, first, k, column))
-        if defined := _DEFINED.match(text):
-            pending.append((indent, defined[1], defined[2], k))
-    return found
