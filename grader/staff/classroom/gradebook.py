@@ -206,6 +206,12 @@ def config_of(folder: Path, run: Run) -> Path:
     return config
 
 
+def config_in(folder: Path | None) -> Path | None:
+    """Return the assignment that the class in a results folder was judged by, or None for other folders."""
+    runs = ledger.read(folder).runs if folder is not None and (folder / ledger.LEDGER).is_file() else ()
+    return config_of(folder, runs[-1]) if folder is not None and runs else None
+
+
 def ids_of(history: History) -> list[str]:
     return [entry.submission_id for entry in history.roster]
 

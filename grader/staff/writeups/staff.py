@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import tempfile
 import textwrap
@@ -15,7 +14,7 @@ from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.yamlnode import Keys, Node, compose
 from grader.core import wholefile
-from grader.core.errors import EXIT_PASS, KitError, UsageError
+from grader.core.errors import EXIT_PASS, UsageError
 from grader.core.harmless import harmless, one_line
 from grader.core.places import PUBLIC_CONFIG, WRITEUP_KEY
 from grader.staff.classroom import gradebook
@@ -83,9 +82,10 @@ class Writeup:
 
 def run(wanted: WriteupOptions) -> int:
     """List the write-ups, and write the reading copy and the table of points. Raises UsageError and KitError."""
-    template = checking.template(template_of(wanted.config))
-    questions = _key(wanted.key, wanted.config)
-    found = collect(wanted.paths, template, source_of_class(wanted.results, wanted.config))
+    config = wanted.config or gradebook.config_in(wanted.results)
+    template = checking.template(template_of(config))
+    questions = _key(wanted.key, config)
+    found = collect(wanted.paths, template, load(config or PUBLIC_CONFIG).source)
     width = max(len(each.id) for each in found)
     for each in found:
         print(f"{each.id:{width}}  {each.remark or 'complete'}")
@@ -103,14 +103,6 @@ def run(wanted: WriteupOptions) -> int:
         remarks = {each.id: (each.name, each.remark) for each in found}
         print(sheet.update(table, remarks, wanted.item, wanted.results))
     return EXIT_PASS
-
-
-def source_of_class(results: Path | None, config: Path | None = None) -> str:
-    """The file that the class handed in to be graded: its ids are given by that."""
-    usual = load(config or PUBLIC_CONFIG).source
-    with contextlib.suppress(UsageError, KitError):
-        return gradebook.open_book(results)[0].source if results else usual
-    return usual
 
 
 def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
