@@ -240,8 +240,8 @@ FAULTS = (
           "continue",
           "test_assignment_mistakes", "a misspelt key in an assignment is ignored silently"),
     Fault("starter_counts_as_likeness", "grader/staff/similarity/likeness.py",
-          "prints.append(frozenset(winnow(grams(found.codes))) - theirs)",
-          "prints.append(frozenset(winnow(grams(found.codes))))",
+          "every[name] = prints(found, functions(source), theirs)",
+          "every[name] = prints(found, functions(source), frozenset())",
           "likeness/test_similar", "text of the starter makes all submissions alike"),
 )
 # fmt: on

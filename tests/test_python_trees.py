@@ -227,7 +227,7 @@ def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
     found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
     assert len({each.sha256 for each in found}) == 2
     texts = likeness.read_sources(tmp_path / "class", SOURCE, is_class_run=False)
-    assert "MINE = 1" in texts["ada"] and "MINE = 2" in texts["bob"]
+    assert "MINE = 1" in texts["ada"].text and "MINE = 2" in texts["bob"].text
 
 
 def test_a_watcher_hears_of_imported_files(tmp_path: Path) -> None:

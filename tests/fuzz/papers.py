@@ -19,7 +19,7 @@ from grader.core.harmless import harmless
 from grader.report.grades_csv import csv_line, safe_text
 from grader.staff.classroom import manual
 from grader.staff.similarity import agreement, likeness, passages, similar_html
-from grader.staff.similarity.tokens import tokens
+from grader.staff.similarity.tokens import Source, tokens
 from grader.staff.writeups import sheet, staff
 from grader.study.writeup import checking, regions
 
@@ -117,13 +117,14 @@ def compare_sources(data: bytes) -> None:
     """As `similar` does for a class: every pair's regions, on a page."""
     text = data.decode(errors="replace")
     texts = {"ada": text, "bob": "int odd;\n" + text, "cyd": MASTER, "dan": "int x;"}
-    found = likeness.compare(texts, STARTER)
+    sources = {name: Source(own, len(own) // 2) for name, own in texts.items()}
+    found = likeness.compare(sources, Source(STARTER))
     page = "".join(similar_html.page(found, found.pairs, (), likeness.notes(found)))
     assert "<script" not in page and not any(char in page for char in OBEYED)
     for pair in found.pairs:
         assert 0 <= pair.likeness <= 1
-    left, right = tokens(text), tokens(text[len(text) // 3 :])
-    shared = passages.regions(left, right, frozenset(), frozenset())
+    left, right = tokens(Source(text)), tokens(Source(text[len(text) // 3 :]))
+    shared = passages.regions(left, right, frozenset())
     assert all(a.left[1] <= b.left[0] for a, b in pairwise(shared))
 
 

@@ -2,10 +2,11 @@
 
 Theory of operation. Each text becomes tokens that renaming does not touch (`grader.staff.similarity.tokens`), and these
 become fingerprints (`grader.staff.similarity.passages`). A fingerprint of the starter counts nothing. Any other counts
-in full when two submissions alone have it, less the more others have it too (by the logarithm of its rarity), and
-nothing when half of the class does: an assignment leaves few ways to write a loop. The likeness of a pair is the weight
-of what they share over the weight of all that the smaller of the two has. Two who have hardly any text of their own
-cannot be told from each other, however much they seem alike: they are named, and are no pair.
+in full when two submissions alone have it, and less the more others have it too, since an assignment leaves few ways to
+write a loop. Near-identical submissions count as one owner there, so that a large group does not hide itself. The
+likeness of a pair is the larger of two shares. The first is the weight of common fingerprints over the weight of the
+smaller file. The second is the same for one function, whose fingerprints with names count as well: people who write a
+short function alike rarely choose the same names. Submissions with hardly any text of their own are no pair.
 
 What only the outputs show is the second sign: submissions whose *wrong* outputs agree to the last bit on several inputs
 have the same bug in the same order of summation. Right outputs that agree mean nothing, since there are only so many
@@ -14,13 +15,12 @@ orders in which to sum; nor do outputs that were never written.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from glob import escape as glob_escape
-from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 from grader.assignment import labs
 from grader.assignment.loading import load
@@ -30,17 +30,25 @@ from grader.core.errors import EXIT_PASS, UsageError
 from grader.core.harmless import one_line
 from grader.core.places import MASTER
 from grader.core.quantities import size_text
-from grader.staff.similarity import agreement
+from grader.staff.classroom import gradebook
+from grader.staff.similarity import agreement, index
 from grader.staff.similarity.pairs import Pair, Similarity
-from grader.staff.similarity.passages import GRAM, WINDOW, grams, own_tokens, winnow
-from grader.staff.similarity.tokens import MOST_TOKENS, Tokens, functions, tokens, unread
+from grader.staff.similarity.passages import GRAM, WINDOW, Prints, grams, prints
+from grader.staff.similarity.tokens import MOST_TOKENS, VERSION, Source, functions, tokens, unread
 
-COMMON_SHARE = 0.5
-"""Passages that so large a part of the class has are ignored."""
-LEAST_WEIGHT = 6.0
-"""A submission with less text of its own than this many rare fingerprints is measured as if it had so many."""
+T = TypeVar("T")
+ALIKE = 0.93
+"""Likeness of pairs that are linked to groups: at most 1 of 45,000 pairs of independent people has it."""
+SAME_TEXT = 0.85
+"""Share of common fingerprints among all of two submissions that count as one owner."""
+LEAST_RARITY = 0.2
+"""Weight of a fingerprint that everybody has."""
+LEAST_WEIGHT, LEAST_OF_FUNCTION = 6.0, 80.0
+"""A submission or a function with less text of its own than so many rare fingerprints is measured as if it had them."""
 LEAST_CLASS = 20
-"""A class smaller than this cannot tell by numbers what is common: it is treated as one of this size."""
+"""A smaller class cannot show what is common: it is treated as one of this size."""
+COLUMNS = 2048
+"""Fingerprints that are multiplied at a time: bounds the memory."""
 LONGEST_TEXT = 1 << 20
 """Characters of one submission that are looked at."""
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
@@ -49,42 +57,43 @@ LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
 """Characters in comments and literals, beside the starter's: so many in all, and for each own token, hide code."""
 
 
-def compare(sources: Mapping[str, str], starter: str) -> Similarity:
-    """Hold every submission against every other: `sources` are {id: text}, `starter` what all of them were given."""
-    given = functions(starter)
-    texts = {name: text[:LONGEST_TEXT] for name, text in sources.items()}
-    theirs = frozenset(grams(tokens(starter, given).codes))
-    names = sorted(texts)
-    prints: list[frozenset[int]] = []
-    starters, unreadable, cut = set(), set(), []
+def compare(
+    sources: Mapping[str, Source], starter: Source, old: Mapping[Path, Mapping[str, Source]] | None = None
+) -> Similarity:
+    """Compare every two submissions by id, and each with those of earlier years by their folder. All were given
+    `starter`."""
+    given = frozenset(functions(starter))
+    begun = tokens(starter, given)
+    theirs = frozenset(grams(begun.codes)) | frozenset(grams(begun.words))
     known = frozenset(unread(starter))
-    for name in names:
-        found = tokens(texts[name], given)
-        prints.append(frozenset(winnow(grams(found.codes))) - theirs)
-        if found.is_cut or len(sources[name]) > LONGEST_TEXT:
+    texts = {name: sources[name].cut(LONGEST_TEXT) for name in sorted(sources)}
+    starters, unreadable, cut, every = set(), set(), [], dict[str, Prints]()
+    for name, source in texts.items():
+        found = tokens(source, given)
+        every[name] = prints(found, functions(source), theirs)
+        if found.is_cut or len(sources[name].text) > LONGEST_TEXT:
             cut.append(name)
-        elif _hides_text(texts[name], found, theirs, known):
+        elif _hides_text(source, every[name].own, known):
             unreadable.add(name)
-        elif own_tokens(found, theirs) < LEAST_OWN_TOKENS:
+        elif every[name].own < LEAST_OWN_TOKENS:
             starters.add(name)
-    owners: dict[int, list[int]] = defaultdict(list)
-    for at, own in enumerate(prints):
-        for value in own:
-            owners[value].append(at)
-    weights = {value: _weight(len(having), len(names)) for value, having in owners.items()}
-    totals = [sum(weights[value] for value in own) for own in prints]
-    bare = {name for name, total in zip(names, totals, strict=True) if total < LEAST_WEIGHT}
-    pairs = [
-        Pair(names[a], names[b], min(1.0, weight / max(LEAST_WEIGHT, min(totals[a], totals[b]))), weight)
-        for (a, b), weight in _shared(owners, weights).items()
-        if not {names[a], names[b]} <= bare | starters | unreadable
-    ]
+    key = repr((sorted(given), begun.words, GRAM, WINDOW, VERSION))
+    for folder, earlier in (old or {}).items():
+        earlier = {name: source.cut(LONGEST_TEXT) for name, source in earlier.items()}
+        stored = index.of(
+            folder, earlier, key, lambda one: prints(tokens(one, given), functions(one), theirs)
+        )
+        every |= {f"{folder.name}/{name}": found for name, found in stored.items()}
+        texts |= {f"{folder.name}/{name}": source for name, source in earlier.items()}
+    pairs, weights = weighed(every, len(sources))
+    bare = {name for name in sources if weights[name] < LEAST_WEIGHT}
+    pairs = [pair for pair in pairs if not {pair.left, pair.right} <= bare | starters | unreadable]
     return Similarity(
         pairs=tuple(sorted(pairs, key=lambda pair: (-pair.likeness, -pair.shared, pair.left, pair.right))),
-        texts=texts,
+        sources=texts,
         given=given,
         starter=theirs,
-        common=frozenset(value for value, weight in weights.items() if weight == 0),
+        groups=_linked([(pair.left, pair.right) for pair in pairs if pair.likeness >= ALIKE]),
         starters=tuple(sorted(starters)),
         bare=tuple(sorted(bare - starters - unreadable)),
         cut=tuple(cut),
@@ -92,36 +101,91 @@ def compare(sources: Mapping[str, str], starter: str) -> Similarity:
     )
 
 
-def _hides_text(text: str, found: Tokens, starter: frozenset[int], known: frozenset[str]) -> bool:
+def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
     """Return True if few tokens stand in many bytes. `known` are the lines of `unread` that the starter has.
 
     A comment that a compiler ends elsewhere than the lexer here (by spliced lines, say) hides a whole file.
     """
-    own = own_tokens(found, starter)
-    if UNREAD_FOR_A_TOKEN * own >= len(text):
+    if UNREAD_FOR_A_TOKEN * own >= len(source.text):
         return False
-    hidden = sum(len(line) for line in unread(text) if line not in known)
+    hidden = sum(len(line) for line in unread(source) if line not in known)
     return hidden >= max(LEAST_UNREAD, UNREAD_FOR_A_TOKEN * own)
 
 
-def _weight(owners: int, submissions: int) -> float:
-    """Return the weight of a fingerprint that so many submissions have: 1 down to 0."""
-    common = max(submissions, LEAST_CLASS) * COMMON_SHARE
-    return max(0.0, math.log(common / max(owners, 2)) / math.log(common / 2))
+def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[str, float]]:
+    """Return the pairs that share anything, and the weight of each submission. The first `count` are of this year."""
+    import numpy as np
+
+    names, files = list(every), [one.whole | one.named for one in every.values()]
+    parts = [
+        (at, name, own)
+        for at, one in enumerate(every.values())
+        for name, own in one.functions
+        if LEAST_RARITY * len(own) >= LEAST_WEIGHT / 2
+    ]
+    named = frozenset[int]().union(*(one.named for one in every.values()))
+    values = sorted(frozenset[int]().union(*files))
+
+    def blocks(rows: Sequence[Collection[int]]) -> Iterator[Any]:
+        """Yield the table of rows and fingerprints, COLUMNS fingerprints at a time."""
+        ordered = [sorted(row) for row in rows]
+        for first in range(0, len(values), COLUMNS):
+            column = {value: k for k, value in enumerate(values[first : first + COLUMNS])}
+            table = np.zeros((len(rows), len(column)), np.float32)
+            for row, own in zip(table, ordered, strict=True):
+                begin, end = (
+                    bisect_left(own, values[k]) for k in (first, min(first + COLUMNS, len(values) - 1))
+                )
+                row[[column[value] for value in own[begin : end + 1] if value in column]] = 1
+            yield np.array([value not in named for value in column], np.float32), table
+
+    size, same = len(names), np.zeros((len(names), len(names)), np.float32)
+    for plain, table in blocks(files):
+        same += (table * plain) @ table.T
+    counts = np.diagonal(same)
+    near = same >= SAME_TEXT * (counts[:, None] + counts - same)
+    owners = [*_linked([(a, b) for a, b in np.argwhere(near).tolist() if a < b], 2)]
+    owners += [(k,) for k in set(range(size)).difference(*owners)]
+    common = max(len(owners), LEAST_CLASS)
+    shared, own_shared = np.zeros_like(same), np.zeros((len(parts), size), np.float32)
+    totals = np.zeros(len(parts), np.float32)
+    for (plain, table), (_, rows) in zip(blocks(files), blocks([own for _, _, own in parts]), strict=True):
+        number = np.array([table[list(group)].max(0) for group in owners]).sum(0)
+        weight = np.log(common / np.maximum(number, 2)) / np.log(common / 2)
+        weight = np.maximum(weight, LEAST_RARITY).astype(np.float32)
+        shared += (table * (weight * plain)) @ table.T
+        own_shared += (rows * weight) @ table.T
+        totals += rows @ weight
+    weights = np.diagonal(shared)
+    alike = np.minimum(1, shared / np.maximum(LEAST_WEIGHT, np.minimum(weights[:, None], weights)))
+    same_files = alike >= ALIKE
+    functions = {(a, b): "" for a, b in np.argwhere(shared > 0).tolist() if a < min(b, count)}
+    for (owner, name, _), row in zip(
+        parts, own_shared / np.maximum(LEAST_OF_FUNCTION, totals)[:, None], strict=True
+    ):
+        for other in np.flatnonzero((row > alike[owner]) & ~same_files[owner]).tolist():
+            if (min(owner, other), max(owner, other)) in functions:
+                alike[owner, other] = alike[other, owner] = min(1, row[other])
+                functions[min(owner, other), max(owner, other)] = name
+    pairs = [
+        Pair(*sorted((names[a], names[b])), float(alike[a, b]), float(shared[a, b]), name)
+        for (a, b), name in functions.items()
+    ]
+    return pairs, dict(zip(names, weights.tolist(), strict=True))
 
 
-def _shared(owners: Mapping[int, list[int]], weights: Mapping[int, float]) -> dict[tuple[int, int], float]:
-    """The weight of the common fingerprints of each pair of submissions that has any."""
-    # Copies share all their fingerprints: each set of owners is divided into pairs once.
-    by_owners: dict[tuple[int, ...], float] = defaultdict(float)
-    for value, having in owners.items():
-        if weights[value] > 0 and len(having) > 1:
-            by_owners[tuple(having)] += weights[value]
-    shared: dict[tuple[int, int], float] = defaultdict(float)
-    for all_owners, weight in by_owners.items():
-        for both in combinations(all_owners, 2):
-            shared[both] += weight
-    return shared
+def _linked(links: Iterable[tuple[T, T]], least: int = 3) -> tuple[tuple[T, ...], ...]:
+    """Return what hangs together by links, at least so many each, the largest first."""
+    group: dict[T, list[T]] = {}
+    for pair in links:
+        left, right = (group.setdefault(one, [one]) for one in pair)
+        if left is not right:
+            if len(left) < len(right):
+                left, right = right, left
+            left += right
+            group |= dict.fromkeys(right, left)
+    found = {id(one): tuple(sorted(one)) for one in group.values() if len(one) >= least}
+    return tuple(sorted(found.values(), key=lambda one: (-len(one), one)))
 
 
 # ---- the command
@@ -134,6 +198,14 @@ def main(arguments: list[str]) -> int:
         description="Pairs of submissions that are alike, and groups that are wrong alike: for a person to look at.",
     )
     parse.add_argument("folder", metavar="DIR", type=Path, help="--out of a class run, or the submissions")
+    parse.add_argument(
+        "--old",
+        metavar="DIR",
+        type=Path,
+        nargs="+",
+        default=[],
+        help=f"submissions of earlier years, as DIR or as --submissions; {index.NAME} keeps what was read of them",
+    )
     parse.add_argument(
         "--submissions", metavar="PATH", type=Path, help="the sources, if DIR holds results only"
     )
@@ -148,7 +220,10 @@ def main(arguments: list[str]) -> int:
         "--source", metavar="NAME", help="the file handed in (default: the assignment's, module.cpp)"
     )
     parse.add_argument(
-        "--config", metavar="FILE", type=Path, help="the assignment, for its file and its starter"
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="the assignment (default: that of the class run, else the main one)",
     )
     parse.add_argument("--top", metavar="n", type=int, default=20, help="pairs to show (20)")
     parse.add_argument(
@@ -159,33 +234,34 @@ def main(arguments: list[str]) -> int:
         raise UsageError(f"--top takes a number from 1 up, not {given.top}")
 
     masters = [MASTER]
-    if given.config is not None:
-        assignment = load(given.config)
+    config = given.config or gradebook.config_in(given.folder)
+    if config is not None:
+        assignment = load(config)
         masters = [labs.master(assignment.lab_folder, name) for name in assignment.sources]
     outputs = agreement.read(given.folder) if given.folder.is_dir() else {}
-    sources = read_sources(
-        given.submissions or given.folder,
-        given.source or masters[0].name,
-        bool(outputs) and not given.submissions,
-    )
+    name = given.source or masters[0].name
+    sources = read_sources(given.submissions or given.folder, name, bool(outputs) and not given.submissions)
+    old = {folder: read_sources(folder, name, bool(agreement.read(folder))) for folder in given.old}
     starters = given.starter or masters
-    similarity = compare(sources, "\n".join(map(read_starter, starters)))
+    similarity = compare(sources, joined({str(path): read_starter(path) for path in starters}), old)
     groups = agreement.groups(outputs)
     not_written = agreement.not_written(given.folder) if outputs else frozenset()
-    shown = [pair for pair in similarity.pairs if not {pair.left, pair.right} <= not_written][: given.top]
+    shown = _shown(similarity, not_written)[: given.top]
     page = given.html or (given.folder if outputs else Path()) / "similar.html"
 
     from grader.report import words
     from grader.staff.similarity import similar_html
 
+    linked = [f"{len(group)} are alike: {', '.join(map(one_line, group))}" for group in similarity.groups]
     said = notes(similarity, not_written)
-    similar_html.write(page, similarity, shown, groups, said)
+    similar_html.write(page, similarity, shown, groups, [*linked, *said])
+    print(*linked, sep="\n", end="\n" if linked else "")
     for group in groups:
         kind = "hidden" if group.hidden else "public"
         members = ", ".join(words.line(name) for name in group.members)
         print(f"wrong alike on {len(group.cases)} {kind} inputs of {group.part}: {members}")
     for pair in shown:
-        print(f"{pair.likeness:6.1%}  {words.line(pair.left)}  {words.line(pair.right)}")
+        print(f"{pair.likeness:6.1%}  {words.line(pair.left)}  {words.line(pair.right)}" + _only(pair))
     print(*said, sep="\n", end="\n" if said else "")
     discounted = ", ".join(map(str, starters))
     print(
@@ -196,16 +272,33 @@ def main(arguments: list[str]) -> int:
     return EXIT_PASS
 
 
+def _only(pair: Pair) -> str:
+    return f"  ({one_line(pair.function, 60)} alone)" if pair.function else ""
+
+
+def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
+    """Return the pairs to show: of a group, which is listed as a whole, the first one."""
+    group = {name: number for number, names in enumerate(similarity.groups) for name in names}
+    found: list[Pair] = []
+    seen: set[int] = set()
+    for pair in similarity.pairs:
+        left, right = group.get(pair.left, -1), group.get(pair.right, -2)
+        if not {pair.left, pair.right} <= not_written and not (left == right and left in seen):
+            found.append(pair)
+            seen |= {left} if left == right else set()
+    return found
+
+
 def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str]:
     """Lines on those whose place among the pairs says little. `not_written`: ids without any part by their results."""
     told = {
         "cannot be compared, as few tokens stand in many bytes (a comment or literal may hide code): look at it "
         "yourself": similarity.unreadable,
         "the starter, unchanged or nearly": similarity.starters,
-        "hardly any text of their own, beside the starter and what half of the class has": similarity.bare,
+        "hardly any text of their own, beside the starter and what others have": similarity.bare,
         "no part is written, by their results, so that no two of them are a pair": sorted(
             set(not_written)
-            & set(similarity.texts) - {*similarity.starters, *similarity.bare, *similarity.unreadable}
+            & set(similarity.sources) - {*similarity.starters, *similarity.bare, *similarity.unreadable}
         ),
         f"too long, so that only the first {MOST_TOKENS} tokens or {size_text(LONGEST_TEXT)} were compared: "
         "look at it yourself": similarity.cut,
@@ -213,10 +306,10 @@ def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str
     return [f"{what}: {', '.join(map(one_line, names))}" for what, names in told.items() if names]
 
 
-def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, str]:
-    """Return {id: text} of a class run's folder, or of submissions in any form.
+def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Source]:
+    """Return {id: source} of a class run's folder, or of submissions in any form.
 
-    A text holds all files that were handed in: the source, then those beside it. Raises UsageError for no sources.
+    A source holds all files that were handed in. Raises UsageError for no sources.
     """
     from grader import submission
 
@@ -249,11 +342,23 @@ def read_starter(path: Path) -> str:
         raise UsageError(f"{path}: {error}") from error
 
 
-def _read_all(source: Path, beside: Sequence[str]) -> str:
-    """Text of a source, and of the files of these names in its folder."""
+def _read_all(source: Path, beside: Sequence[str]) -> Source:
+    """Return a source with the files of these names in its folder."""
     further = [source.with_name(name) for name in beside]
-    return "\n".join(
-        map(_read, [source, *(path for path in further if path.is_file() and not path.is_symlink())])
+    return joined(
+        {
+            path.name: _read(path)
+            for path in (source, *further)
+            if path == source or (path.is_file() and not path.is_symlink())
+        }
+    )
+
+
+def joined(texts: Mapping[str, str]) -> Source:
+    """Return files by their names as one source."""
+    python = "".join(f"{text}\n" for name, text in texts.items() if name.endswith(".py"))
+    return Source(
+        python + "\n".join(text for name, text in texts.items() if not name.endswith(".py")), len(python)
     )
 
 

@@ -8,6 +8,7 @@ any run of GRAM + WINDOW - 1 equal tokens in two texts leaves a common fingerpri
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -78,25 +79,48 @@ def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
     return dict(chosen)
 
 
+@dataclass(frozen=True)
+class Prints:
+    """Fingerprints of one source without the starter's: normalised ones in `whole`, those with names in `named`, and
+    both kinds of each function by its name. `own` is the number of tokens outside of the starter's runs."""
+
+    whole: frozenset[int]
+    named: frozenset[int]
+    functions: tuple[tuple[str, frozenset[int]], ...]
+    own: int
+
+
+def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: frozenset[int]) -> Prints:
+    """Return the fingerprints of a text; `spans` are the places of its functions, `starter` the starter's runs."""
+    chosen = [
+        {value: places for value, places in winnow(grams(codes)).items() if value not in starter}
+        for codes in (found.codes, found.words)
+    ]
+    placed = sorted((start, end, name) for name, each in spans.items() for start, end in each)
+    starts, of_function = [start for start, _, _ in placed], [set[int]() for _ in placed]
+    for values in chosen:
+        for value, places in values.items():
+            for place in places:
+                at = bisect_right(starts, found.starts[place]) - 1
+                if at >= 0 and found.starts[place] < placed[at][1]:
+                    of_function[at].add(value)
+    functions = tuple((name, frozenset(own)) for (_, _, name), own in zip(placed, of_function, strict=True))
+    return Prints(frozenset(chosen[0]), frozenset(chosen[1]), functions, own_tokens(found, starter))
+
+
 def own_tokens(tokens: Tokens, starter: frozenset[int]) -> int:
     """Return the number of tokens outside of the starter's runs."""
     return len(tokens.codes) - sum(_covered(grams(tokens.codes), starter, len(tokens.codes)))
 
 
-def regions(
-    left: Tokens, right: Tokens, starter: frozenset[int], common: frozenset[int]
-) -> tuple[SharedRegion, ...]:
+def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[SharedRegion, ...]:
     """The regions that two texts share, in the order of the left one; none overlaps another on either side.
 
-    Each lies around a common fingerprint that is neither the starter's nor in `common`; the longest are taken first,
+    Each lies around a common fingerprint that is not the starter's; the longest are taken first,
     and what is taken is not taken again.
     """
     hashes_left, hashes_right = grams(left.codes), grams(right.codes)
-    chosen = {
-        value: positions
-        for value, positions in winnow(hashes_left).items()
-        if value not in starter and value not in common
-    }
+    chosen = {value: positions for value, positions in winnow(hashes_left).items() if value not in starter}
     taken_left = _covered(hashes_left, starter, len(left.codes))
     taken_right = _covered(hashes_right, starter, len(right.codes))
     found: list[tuple[int, int, int]] = []

@@ -62,13 +62,13 @@ def page(
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<style>{_STYLE}</style></head><body>\n<h1>Submissions that are alike</h1>\n"
         '<p class="note">A sign for a person, not a proof and never points. Names, numbers, comments and layout are '
-        "not compared; the starter and what half of the class has count nothing. Two who never met can write the "
+        "not compared; the starter counts nothing. Two who never met can write the "
         "same loop, since the assignment leaves few ways to write it: read both before you ask anybody.</p>\n"
     )
     yield f'<p class="note">{_spread(similarity)}</p>\n'
-    yield from _group_table(groups)
     if notes:
         yield f'<ul class="note">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>\n'
+    yield from _group_table(groups)
     regions = [similarity.regions(pair) for pair in shown]
     yield from _pair_table(shown, regions)
     for number, (pair, common) in enumerate(zip(shown, regions, strict=True), start=1):
@@ -78,7 +78,7 @@ def page(
 
 def _spread(similarity: Similarity) -> str:
     """Return the distribution in this class, so that outliers can be seen."""
-    count = len(similarity.texts)
+    count = len(similarity.sources)
     total = count * (count - 1) // 2
     if not total:
         return f"{count} submission: nothing to compare."
@@ -141,7 +141,7 @@ def _side_by_side(
     )
     for side, other in (("left", "right"), ("right", "left")):
         spans = sorted((*_span(region, side), at) for at, region in numbered)
-        text = similarity.texts[getattr(pair, side)]
+        text = similarity.sources[getattr(pair, side)].text
         yield f"<div><p class='id'>{_text(getattr(pair, side))}</p><pre>"
         yield from _marked(text[:LONGEST_SHOWN], spans, f"p{number}{side[0]}", f"p{number}{other[0]}")
         yield "</pre></div>\n"

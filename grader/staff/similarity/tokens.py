@@ -1,49 +1,68 @@
-"""C++ text as a sequence of tokens that renaming, reformatting and re-commenting leave as it was.
+"""C++, CUDA and Python as a sequence of tokens that renaming, reformatting and re-commenting leave as it was.
 
-What a copier changes without thinking is dropped or made equal: comments, white space, `#include`, braces, `std::`,
-qualifiers, `++` and `--` (before or after), names, numbers, texts, and the arithmetic types. So are tokens without
-meaning: empty statements, parentheses that only group, `+` before a value, `0 +` and `1 *`, digraphs. What cannot be
-renamed stays: keywords, operators, the words of a pragma, and functions that the file calls but does not define
-(`std::exp`, `omp_get_thread_num`, the starter's accessors).
+What a copier changes without thinking is dropped or made equal: comments, docstrings, white space, `#include` and
+`import`, braces, `std::`, qualifiers, `++` and `--` (before or after), names, numbers, texts, and the arithmetic types.
+So are tokens without meaning: empty statements, parentheses that only group, `+` before a value, `0 +` and `1 *`,
+digraphs. What cannot be renamed stays: keywords, operators, the words of a pragma, and functions that the file calls
+but does not define (`std::exp`, `omp_get_thread_num`, `tl.load`, the starter's accessors).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, chain
 
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|//[^\n]*|\\\n)
-    |(?P<comment>/\*)
-    |(?P<raw>(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\()
-    |(?P<text>(?:u8|[uUL])?"(?:[^"\\\n]|\\[\s\S])*"?|'(?:[^'\\\n]|\\[\s\S])*'?)
-    |(?P<include>\#[ \t]*include[^\n]*)
-    |(?P<number>\.?\d(?:[eEpP][+-]|[\w.']|)*)
-    |(?P<name>[^\W\d]\w*)
-    |(?P<digraph><%|%>|<:(?!:[^:>])|:>|%:)
-    |(?P<operator><<=|>>=|->\*|\.\.\.|::|->|\+\+|--|&&|\|\||<<|>>|[-+*/%&|^=<>!]=|.)""",
-    re.VERBOSE,
-)
+from grader.source import cpptext
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+@dataclass(frozen=True)
+class Language:
+    """`hidden` finds comments and literals, `token` reads what lies between them."""
+
+    hidden: re.Pattern[str]
+    token: re.Pattern[str]
+    keywords: frozenset[str]
+    types: frozenset[str]
+
+
+def _language(
+    hidden: re.Pattern[str], included: str, operators: str, keywords: str, types: str = ""
+) -> Language:
+    token = re.compile(
+        rf"(?P<space>\s+|\\\n)|(?P<include>{included}[^\n]*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.']|)*)"
+        rf"|(?P<name>[^\W\d]\w*)|(?P<operator>{operators}|.)",
+        re.MULTILINE,
+    )
+    return Language(hidden, token, _words(keywords), _words(types))
+
+
+CPP = _language(
+    cpptext.CPP,
+    r"\#[ \t]*include\b",
+    r"<%|%>|<:(?!:[^:>])|:>|%:|<<=|>>=|->\*|\.\.\.|::|->|\+\+|--|&&|\|\||<<|>>|[-+*/%&|^=<>!]=",
+    "alignas and asm break case catch class continue decltype default define defined delete do else endif enum extern "
+    "false for friend goto if ifdef ifndef mutable namespace new noexcept not nullptr operator or pragma private "
+    "protected public reinterpret_cast return sizeof static_cast struct switch template this throw true try typedef "
+    "typename undef union using virtual void while "
+    "__global__ __device__ __shared__ threadIdx blockIdx blockDim gridDim",
+    "auto bool char double float int int32_t int64_t long short signed size_t ssize_t uint32_t uint64_t unsigned",
+)
+PYTHON = _language(
+    cpptext.PYTHON,
+    r"^[ \t]*(?:from\s+[\w.]+\s+)?import\b",
+    r"\*\*|//|->|:=|<<|>>|[-+*/%&|^=<>!@]=",
+    "and as assert async await break class continue def del elif else except finally for global if in is lambda None "
+    "nonlocal not or raise return True False try while with yield",
+)
 NAME, NUMBER, TEXT, TYPE = "name", "number", "text", "type"
-_TYPES = _words(
-    "auto bool char double float int int32_t int64_t long short signed size_t ssize_t uint32_t uint64_t "
-    "unsigned"
-)
 _DROPPED = _words(
-    "const constexpr inline static register volatile restrict __restrict __restrict__ { } ++ --"
-)
-_KEYWORDS = _words(
-    "alignas and asm break case catch class continue decltype default define defined delete do else endif enum "
-    "extern false for friend goto if ifdef ifndef mutable namespace new noexcept not nullptr operator or pragma "
-    "private protected public reinterpret_cast return sizeof static_cast struct switch template this throw true "
-    "try typedef typename undef union using virtual void while"
+    "const constexpr inline static register volatile restrict __restrict __restrict__ { } ++ -- : pass"
 )
 #: Other spellings of the same tokens.
 _SPELLINGS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]", "%:": "#", "and": "&&", "or": "||", "not": "!"}
@@ -56,89 +75,138 @@ _NEUTRAL_RIGHT = {"+": _ZERO, "-": _ZERO, "*": _ONE, "/": _ONE}
 _TIGHT = _words("* / % - << >> . ->")
 
 
+VERSION = 1
+"""Raise it when tokens of the same text change: stored fingerprints are made anew."""
 MOST_TOKENS = 50_000
 """Of one text; a solution of the course has some 4,000."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Equally long: the normalised `codes`, and where each token stands in the text, `starts` to `ends`. `is_cut` where
-    the text has more than MOST_TOKENS: these are the first."""
+    """Equally long: the normalised `codes`, the same with names as written in `words`, and where each token stands in
+    the text, `starts` to `ends`. `is_cut` where the text has more than MOST_TOKENS: these are the first."""
 
     codes: tuple[str, ...]
+    words: tuple[str, ...]
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     is_cut: bool = False
 
 
-def tokens(text: str, given: frozenset[str] = frozenset()) -> Tokens:
-    """The tokens of a text, however broken it is. `given` are the functions of the starter, which keep their names
-    although the text defines them."""
-    scanned = _scan(text)
+@dataclass(frozen=True)
+class Source:
+    """The files that one person handed in, as one text: the first `python` characters are Python, the rest is C++."""
+
+    text: str
+    python: int = 0
+
+    def cut(self, length: int) -> Source:
+        """Return the beginning of the source."""
+        return Source(self.text[:length], min(self.python, length))
+
+    @property
+    def parts(self) -> tuple[tuple[int, str, Language], ...]:
+        """The offset, the text and the language of both parts."""
+        return (0, self.text[: self.python], PYTHON), (self.python, self.text[self.python :], CPP)
+
+
+def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
+    """Return the tokens of a source, however broken it is. `given` are the functions of the starter, which keep their
+    names although the source defines them."""
+    scanned = _scan(source)
     raw = _meaning(scanned)
     kept = _fixed_names(raw) | (given & {word for _, word, _, _ in raw})
     codes: list[str] = []
+    words: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
     for kind, word, start, end in raw:
         if word in _DROPPED:
             continue
-        code = _code(kind, word, kept)
+        code = word if kind not in (NAME, NUMBER, TEXT, TYPE) or word in kept else kind
         if code == TYPE and codes and codes[-1] == TYPE:
             ends[-1] = end
             continue
         codes.append(code)
+        words.append(word if kind == NAME else code)
         starts.append(start)
         ends.append(end)
-    return Tokens(tuple(codes), tuple(starts), tuple(ends), len(scanned) > MOST_TOKENS)
+    return Tokens(tuple(codes), tuple(words), tuple(starts), tuple(ends), len(scanned) > MOST_TOKENS)
 
 
-def unread(text: str) -> list[str]:
+def unread(source: Source) -> list[str]:
     """Return by line what yields no tokens, without white space: comments, literals, what a comment hides."""
     place, pieces = 0, []
-    for kind, _, start, end in _scan(text):
-        if kind != "text":
-            pieces.append(text[place:start])
+    for kind, _, start, end in _scan(source):
+        if kind != TEXT:
+            pieces.append(source.text[place:start])
             place = end
-    pieces.append(text[place:])
+    pieces.append(source.text[place:])
     return ["".join(line.split()) for line in "".join(pieces).split("\n")]
 
 
-def functions(text: str) -> frozenset[str]:
-    """Names of the functions that a text defines or declares at its outermost level."""
-    depth, found = 0, set()
-    raw = _scan(text)
-    for (kind, word, _, _), (_, following, _, _) in pairwise(raw):
-        depth += {"{": 1, "}": -1}.get(word, 0)
-        if depth == 0 and kind == "name" and following == "(" and word not in _KEYWORDS:
-            found.add(word)
-    return frozenset(found)
+def functions(source: Source) -> dict[str, list[tuple[int, int]]]:
+    """Return the spans of the outermost functions and methods that a source defines, by name."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for offset, text, language in source.parts:
+        code = cpptext.blanked(text, language.hidden)
+        end = -1
+        for start, stop, name in sorted(_spans(code, language)):
+            if start > end:
+                found.setdefault(name, []).append((offset + start, offset + stop))
+                end = stop
+    return found
+
+
+def _spans(code: str, language: Language) -> Iterator[tuple[int, int, str]]:
+    if language is CPP:
+        yield from ((one.start, one.end, one.name) for one in cpptext.definitions(code))
+        return
+    lines = code.split("\n")
+    places = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    for one in cpptext.python_definitions(lines):
+        if one.kind == "def":
+            yield places[one.first], places[one.end], one.name
 
 
 _Raw = tuple[str, str, int, int]
 
 
-def _scan(text: str) -> list[_Raw]:
+def _scan(source: Source) -> list[_Raw]:
     """(kind, word, start, end) of each token, up to the first beyond MOST_TOKENS. Linear in the text's length, whatever
     the text is."""
     found: list[_Raw] = []
-    place = 0
-    pragma = False
-    while place < len(text) and len(found) <= MOST_TOKENS:
-        match = _TOKEN.match(text, place)
-        assert match is not None  # its last alternative takes any character that is no line end
-        kind, start, place = match.lastgroup or "", place, match.end()
-        if kind == "space":
-            pragma = pragma and ("\n" not in match.group() or match.group() == "\\\n")
-        elif kind == "comment":
-            place = _after(text, "*/", place)
-        elif kind in ("raw", "mark"):
-            place = _after(text, f'){match["mark"]}"', place)
-            found.append(("text", '""', start, place))
-        elif kind != "include":
-            word = _SPELLINGS.get(match.group(), match.group())
-            found.append(("pragma" if pragma and kind == "name" else kind, word, start, place))
-            pragma = pragma or (word == "pragma" and len(found) > 1 and found[-2][1] == "#")
+    for offset, text, language in source.parts:
+        pragma, at, kind = False, 0, "space"
+        for is_comment, begin, end in chain(
+            cpptext.hidden(text, language.hidden), [(True, len(text), len(text))]
+        ):
+            for match in language.token.finditer(text, at, begin):
+                kind, word = match.lastgroup or "", _SPELLINGS.get(match[0], match[0])
+                if kind == "space":
+                    pragma = pragma and ("\n" not in word or word == "\\\n")
+                elif kind != "include":
+                    if kind == NAME:
+                        kind = (
+                            TYPE
+                            if word in language.types
+                            else "keyword"
+                            if word in language.keywords
+                            else NAME
+                        )
+                        kind = "pragma" if pragma else kind
+                    found.append((kind, word, offset + match.start(), offset + match.end()))
+                    pragma = pragma or (word == "pragma" and len(found) > 1 and found[-2][1] == "#")
+                    if len(found) > MOST_TOKENS:
+                        return found
+            # A string that begins its line in Python documents; after `#include` it is a file.
+            before = text[at:begin]
+            documents = (
+                language is PYTHON and not before.rpartition("\n")[2].strip() and (at == 0 or "\n" in before)
+            )
+            if not (is_comment or documents or (before and kind == "include")):
+                found.append((TEXT, '""', offset + begin, offset + end))
+            at = end
     return found
 
 
@@ -184,11 +252,11 @@ def _meaning(raw: list[_Raw]) -> list[_Raw]:
 
 
 def _is_own_name(token: _Raw) -> bool:
-    return token[0] == "name" and token[1] not in _KEYWORDS and token[1] not in _TYPES
+    return token[0] == NAME
 
 
 def _is_value(token: _Raw) -> bool:
-    return token[0] == "number" or _is_own_name(token)
+    return token[0] in (NAME, NUMBER)
 
 
 def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool) -> bool:
@@ -198,11 +266,6 @@ def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool)
         return number is not None and bool(number.fullmatch(following[0])) and following[1] not in _TIGHT
     number = _NEUTRAL_LEFT.get(following[0])
     return number is not None and bool(number.fullmatch(word)) and before[1] not in _TIGHT
-
-
-def _after(text: str, closing: str, place: int) -> int:
-    at = text.find(closing, place)
-    return len(text) if at < 0 else at + len(closing)
 
 
 def _fixed_names(raw: list[_Raw]) -> frozenset[str]:
@@ -215,20 +278,8 @@ def _fixed_names(raw: list[_Raw]) -> frozenset[str]:
             before = token
             continue
         is_call = at + 1 < len(raw) and raw[at + 1][1] == "("
-        # `float dot(` and `#define dot(` define, `return dot(` does not.
-        defines = before[0] == "name" and (before[1] not in _KEYWORDS or before[1] in ("define", "void"))
+        # `float dot(`, `def dot(` and `#define dot(` define, `return dot(` does not.
+        defines = before[0] in (NAME, TYPE) or before[1] in ("define", "void", "def", "class")
         (called if is_call and not defines else own).add(token[1])
         before = token
     return frozenset(called - own)
-
-
-def _code(kind: str, word: str, kept: frozenset[str]) -> str:
-    if kind == "number":
-        return NUMBER
-    if kind == "text":
-        return TEXT
-    if kind == "name":
-        if word in _TYPES:
-            return TYPE
-        return word if word in _KEYWORDS or word in kept else NAME
-    return word
