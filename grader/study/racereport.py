@@ -10,6 +10,7 @@ from pathlib import Path
 from grader.assignment.records import Part
 from grader.backends.native.sanitize import Frame
 from grader.core.harmless import harmless
+from grader.source.cpptext import without_comments
 from grader.study.figure import Figure
 from grader.study.table import Cell, Table
 
@@ -157,7 +158,7 @@ def _written_name(sides: Iterable[Access]) -> str:
     """Return the name that a line in the parallel region assigns to, or "". Lines of accessors are skipped."""
     for side in sides:
         if side.is_write and len(side.frames) == 1:
-            text = side.frames[0].text.partition("//")[0]
+            text = without_comments(side.frames[0].text)
             found = [(match, match["name"] or match["prefixed"]) for match in WRITTEN.finditer(text)]
             declared = {name for match, name in found if _is_declared(text[: match.start()])}
             names = [(bool(match["index"]), name) for match, name in found if name not in declared]
