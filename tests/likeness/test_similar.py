@@ -407,8 +407,8 @@ def test_honest_text_can_be_compared(kind: str) -> None:
     assert compare({"ada": HONEST[kind], "bob": STARTER + CODE}, STARTER).unreadable == ()
 
 
-def test_every_file_is_read(tmp_path: Path, similar: Command) -> None:
-    """Two who share kernels.cu alone are a pair, also in the folder of a class run."""
+def test_every_file_is_read(tmp_path: Path, similar: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two who share kernels.cu alone are a pair, also in the folder of a class run, which knows its lab."""
     python = {"ada": b"import torch\n", "bob": b"import triton\n", "cyd": b"import torch\n"}
     files = {f"{name}/kernels.py": text for name, text in python.items()}
     files |= {f"{name}/kernels.cu": CODE.encode() for name in ("ada", "bob")}
@@ -417,7 +417,11 @@ def test_every_file_is_read(tmp_path: Path, similar: Command) -> None:
         folder = put(tmp_path / f"class {is_class_run}", {**files, **results})
         sources = likeness.read_sources(folder, "kernels.py", is_class_run)
         assert sources["ada"] == Source(f"import torch\n\n{CODE}", 14) and sources["cyd"].python == 14
-        told = similar(str(folder), "--config", str(ROOT / "labs/gpu/assignment.yaml"), "--html", "page.html")
+        config = ROOT / "labs/gpu/assignment.yaml"
+        own = config if is_class_run else None
+        monkeypatch.setattr(likeness.gradebook, "config_in", lambda _, own=own: own)
+        named = () if is_class_run else ("--config", str(config))
+        told = similar(str(folder), *named, "--html", "page.html")
         assert all(words in told for words in ("100.0%  ada  bob", "kernels.py", "kernels.cu"))
 
 
