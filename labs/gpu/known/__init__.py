@@ -60,10 +60,10 @@ SLOW = Mutation(
 
 def edited(source: str, mutation: Mutation) -> str:
     """The source with one mutation made in its part's functions. Raises ValueError where a text does not occur."""
-    source = _without_starter(source)
+    source = mutations.without_starter(source)
     made = _mutated(source, mutation)
     for function, text in made.items():
-        start, end = _place(source, function)
+        start, end = mutations.place(source, function)
         source = source[:start] + text + source[end:]
     return source
 
@@ -72,7 +72,7 @@ def side_by_side(
     assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
     """Return one file with all of these edits, each with kernels of its own, and a part for each."""
-    source = _without_starter(master)
+    source = mutations.without_starter(master)
     variants = ""
     for number, mutation in enumerate(made):
         *kernels, launcher = FUNCTIONS[mutation.part]
@@ -86,24 +86,10 @@ def side_by_side(
 def _mutated(source: str, mutation: Mutation) -> dict[str, str]:
     """The part's functions with the edits made; each text has to occur in all of them as often as the edit says."""
     functions = FUNCTIONS[mutation.part]
-    found = {name: source[slice(*_place(source, name))] for name in functions}
+    found = {name: source[slice(*mutations.place(source, name))] for name in functions}
     for old, new, *times in mutation.edits:
         count = sum(text.count(old) for text in found.values())
         if count != (times[0] if times else 1):
             raise ValueError(f"{mutation.name}: found {count} times in {mutation.part}: {old!r}")
         found = {name: text.replace(old, new) for name, text in found.items()}
     return found
-
-
-def _without_starter(source: str) -> str:
-    return re.sub(r"^ *# BEGIN STARTER\n.*?# END STARTER\n", "", source, flags=re.DOTALL | re.MULTILINE)
-
-
-def _place(source: str, function: str) -> tuple[int, int]:
-    """Return start and end of a function's source: from its decorator to before the next line that begins in the
-    first column."""
-    found = re.search(rf"^(@triton\.jit\n)?def {function}\(", source, re.MULTILINE)
-    if found is None:
-        raise ValueError(f"no function {function}")
-    after = re.compile(r"(?<=\n)[^\s)]").search(source, found.end())
-    return found.start(), after.start() if after else len(source)
