@@ -133,6 +133,11 @@ def _class_commands(commands: Any) -> None:
     show.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
     _manual_option(show)
 
+    diff = commands.add_parser("diff", help="who changed between two runs, part by part, by how much and why")
+    diff.add_argument("before", metavar="RUN1", type=Path, help="a folder that was --out of a run")
+    diff.add_argument("after", metavar="RUN2", type=Path, help="the folder of a later run")
+    diff.add_argument("--csv", metavar="FILE", type=Path, help="also write the table for a spreadsheet")
+
     report = commands.add_parser("report", help="write grades.csv and report.html anew, without grading")
     report.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
     _manual_option(report)
@@ -200,7 +205,8 @@ def run(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] in FORWARDED and has_room(FORWARDED[arguments[0]][0]):
         return importlib.import_module(FORWARDED[arguments[0]][0]).main(list(arguments[1:]))
     given = parser().parse_args(arguments)
-    return {"run": run_class, "one": run_one, "show": show, "report": report}[given.command](given, arguments)
+    commands = {"run": run_class, "one": run_one, "show": show, "diff": diff, "report": report}
+    return commands[given.command](given, arguments)
 
 
 def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
@@ -268,6 +274,12 @@ def show(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader.staff.classroom import gradebook
 
     return gradebook.show(given.out, given.submission_id, manual_table(given))
+
+
+def diff(given: argparse.Namespace, _: Sequence[str]) -> int:
+    from grader.staff.classroom import changes
+
+    return changes.diff(given.before, given.after, given.csv)
 
 
 def report(given: argparse.Namespace, _: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
@@ -25,8 +26,9 @@ from grader.report.machines import MachineRow
 from grader.report.progress import shortened
 from grader.report.row import Row
 from grader.report.terminal import OPEN, Terminal
-from grader.staff.classroom import byhand, ledger
+from grader.staff.classroom import byhand, changes, ledger
 from grader.staff.classroom.byhand import ByHand, Points
+from grader.staff.classroom.changes import Graded
 from grader.staff.classroom.ledger import Ledger
 from grader.staff.classroom.recorded import Entry, History, Record, Reported, Run
 from grader.submission.ids import no_such_submission
@@ -37,9 +39,22 @@ LONGEST_PATH = 4096
 NO_TABLE = byhand.NONE
 
 
-def write_reports(book: Ledger, assignment: Assignment, history: History, by_hand: ByHand) -> tuple[str, ...]:
-    """Write grades.csv, report.html and the feedback files for all on the roster. Return notes for the caller, such
-    as totals that are lower than in the reports before."""
+@dataclass(frozen=True)
+class Written:
+    """Lines for the caller of `write_reports`: remarks, and the table of changed points."""
+
+    notes: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+def write_reports(
+    book: Ledger, assignment: Assignment, history: History, by_hand: ByHand, before: Graded | None = None
+) -> Written:
+    """Write grades.csv, report.html and the feedback files for all on the roster.
+
+    `before` is the state that the changes are measured from, by default that of the last reports.
+    """
+    before = before or changes.before(book.folder)
     totals: dict[str, float] = {}
     written = classbook.write(
         book.folder,
@@ -49,7 +64,19 @@ def write_reports(book: Ledger, assignment: Assignment, history: History, by_han
     )
     book.reported(Reported(ledger.now(), by_hand.source, totals))
     notes = [by_hand.note, untimed(assignment, history.roster), *lowered(history, totals, by_hand), *written]
-    return tuple(filter(None, notes))
+    return Written(tuple(filter(None, notes)), changed(book.folder, before))
+
+
+def changed(folder: Path, before: Graded | None) -> tuple[str, ...]:
+    """Return the table of points that differ from the state before, and keep it as a CSV file too."""
+    if before is None:
+        return ()
+    now = changes.read(folder)
+    found = changes.between(before, now)
+    if not found:
+        return ()
+    changes.write_csv(folder / changes.CHANGES, found)
+    return (*changes.lines(before, now, found), f"changes: {folder / changes.CHANGES}")
 
 
 def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[Row]:
@@ -242,10 +269,10 @@ def report(
                 filling.place_of(folder, name)  # raises before anything is written
             graded = rows(folder, assignment, history, by_hand.points)
             filled = filling.filled(exports, table.gradebooks(), assignment, graded, history.roster, column)
-        notes = write_reports(book, assignment, history, by_hand)
+        written = write_reports(book, assignment, history, by_hand)
         places = {name: filling.write(folder, name, found) for name, found in filled.items()}
-    for note in notes:
-        print(f"note: {note}", file=stream)
+    for line in (*(f"note: {note}" for note in written.notes), *written.changed):
+        print(line, file=stream)
     judging = prints.of_parts(assignment)
     stale = [
         record

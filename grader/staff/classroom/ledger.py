@@ -38,6 +38,8 @@ from typing import Any
 from grader.core import plainfile, removal, typedjson
 from grader.core.errors import KitError, UsageError
 from grader.core.quantities import size_text
+from grader.core.results import SubmissionResult
+from grader.report import result_json
 from grader.staff.classroom.recorded import (
     SCHEMA_VERSION,
     Entry,
@@ -91,6 +93,16 @@ def results(folder: Path) -> Iterator[Record]:
         item = _item(line, f"{path}:{number}")
         if isinstance(item, Record):
             yield item
+
+
+def result(folder: Path, submission_id: str) -> SubmissionResult | None:
+    """Return the result on record; None if it cannot be read."""
+    path = folder / submission_id / RESULT
+    try:
+        with plainfile.folder(path.parent) as place:
+            return result_json.read(path, inside=place)
+    except (OSError, UsageError):
+        return None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

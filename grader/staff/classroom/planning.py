@@ -13,9 +13,6 @@ from pathlib import Path
 
 from grader import score
 from grader.assignment.records import Assignment
-from grader.core import plainfile
-from grader.core.errors import UsageError
-from grader.core.results import SubmissionResult
 from grader.judge import again
 from grader.judge.again import Rest
 from grader.report import result_json
@@ -90,7 +87,7 @@ def plan(
             continue
         before = None
         if reason == ASSIGNMENT_CHANGED and item.source is not None and not wanted.again:
-            before = _result(wanted.out / item.id / ledger.RESULT)
+            before = ledger.result(wanted.out, item.id)
         known = history.judging(record.fingerprints.assignment) if record and before else {}
         left = again.rest(known, start.judging, before) if before and known else None
         if record is None or before is None or left is None:
@@ -124,17 +121,9 @@ def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints)
         return ", ".join(changes)
     if is_here := waiting.is_over(record.waits_for):
         return is_here
-    if _result(wanted.out / record.submission_id / ledger.RESULT) is None:
+    if ledger.result(wanted.out, record.submission_id) is None:
         return f"its {ledger.RESULT} cannot be read"
     return "asked for" if wanted.again else ""
-
-
-def _result(path: Path) -> SubmissionResult | None:
-    try:
-        with plainfile.folder(path.parent) as place:
-            return result_json.read(path, inside=place)
-    except (OSError, UsageError):
-        return None
 
 
 def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, history: History) -> list[str]:

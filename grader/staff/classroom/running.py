@@ -31,6 +31,7 @@ from grader.report.progress import Progress, counted, shortened
 from grader.sandbox import Sandbox
 from grader.staff.classroom import (
     byhand,
+    changes,
     fingerprints,
     gradebook,
     ledger,
@@ -118,6 +119,10 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         untimed = gradebook.untimed(assignment, roster)
         if untimed:
             tell(f"note: {untimed}", stream)
+        touched = [item.submission.id for item in plan.todo] + [
+            record.submission_id for record, _ in plan.scored
+        ]
+        before = changes.before(wanted.out, touched)
         book.open_run(start, roster)
         if plan.scored:
             book.finish_scored(plan.scored)
@@ -129,9 +134,9 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
                 progress.say(f"dask shows what its workers do at {page}")
             Grading(book, progress, plan.todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
-        for note in gradebook.write_reports(book, assignment, history, by_hand):
-            if note != untimed:
-                tell(f"note: {note}", stream)
+        written = gradebook.write_reports(book, assignment, history, by_hand, before)
+        for line in (*(f"note: {note}" for note in written.notes if note != untimed), *written.changed):
+            tell(line, stream)
         return conclude(wanted, history, bool(interruption.asked), stream)
 
 

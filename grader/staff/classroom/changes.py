@@ -1,0 +1,305 @@
+"""Differences between two reports of a class: by student and part, the points before and after, and the reason.
+
+Points come from `grades.csv`, which is the published state. The reasons come from the ledger and each `result.json`:
+another file, other cases, another time, another kit or machine. Where none of these differs, the rubric or points by
+hand have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grader.core import wholefile
+from grader.core.errors import UsageError
+from grader.core.harmless import one_line
+from grader.core.results import PartResult, SubmissionResult
+from grader.report.grades_csv import csv_line, safe_text
+from grader.report.progress import shortened
+from grader.report.words import number, ratio
+from grader.staff.classroom import byhand, ledger, manual
+from grader.staff.classroom.recorded import Record
+
+GRADES, CHANGES = "grades.csv", "changes.csv"
+BEFORE_POINTS, AFTER_POINTS = "submitted_at", "max_points"
+NOT_POINTS = ("late_days", "extension_days", "slip_days")
+"""Columns of `grades.csv` between the points that hold none themselves."""
+MOST_NAMED, MOST_ROWS = 3, 60
+COLUMNS = ("id", "part", "before", "after", "change", "why")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Evidence behind one student's points: the ledger's record, and the result. Either may be missing."""
+
+    record: Record | None = None
+    result: SubmissionResult | None = None
+
+    def part(self, part_id: str) -> PartResult | None:
+        parts = self.result.parts if self.result else ()
+        return next((part for part in parts if part.id == part_id), None)
+
+    @property
+    def machine(self) -> str:
+        facts = self.result.machine if self.result else {}
+        if not facts:
+            return ""
+        here = f"{facts.get('processor', 'unknown processor')}, {facts.get('cores', '?')} cores"
+        cluster = self.record.machine if self.record else ""
+        return one_line(f"{cluster}: {here}" if cluster else here, 80)
+
+    @property
+    def compiler(self) -> str:
+        return one_line(str(self.result.toolchain.get("compiler", "")), 60) if self.result else ""
+
+
+@dataclass
+class Graded:
+    """One state of a results folder. `known` keeps evidence that is about to be overwritten."""
+
+    folder: Path
+    grades: Mapping[str, Mapping[str, str]]
+    records: Mapping[str, Record]
+    by_hand: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Columns by student whose points come from the table of points by hand."""
+    known: dict[str, Standing] = field(default_factory=dict)
+
+    def standing(self, submission_id: str) -> Standing:
+        if submission_id not in self.known:
+            record = self.records.get(submission_id)
+            return Standing(record, ledger.result(self.folder, submission_id))
+        return self.known[submission_id]
+
+    def keep(self, submission_ids: Iterable[str]) -> Graded:
+        """Read the evidence of these submissions now, before it is overwritten."""
+        for name in submission_ids:
+            self.known[name] = self.standing(name)
+        return self
+
+
+@dataclass(frozen=True)
+class Change:
+    """One changed number of points. None stands for points that are open or not given."""
+
+    submission_id: str
+    part: str
+    before: float | None
+    after: float | None
+    why: str
+
+    @property
+    def by(self) -> float:
+        return (self.after or 0.0) - (self.before or 0.0)
+
+
+def read(folder: Path) -> Graded:
+    """Return the state of a results folder. Raises UsageError if it was never graded, or has no readable reports."""
+    history = ledger.read(folder)
+    if not history.runs:
+        raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the folder that was --out of a run")
+    path = folder / GRADES
+    if not path.is_file():
+        raise UsageError(f"{folder} holds no {GRADES}: write it with `python -m grader report {folder}`")
+    _, rows = manual.table(path)
+    table = folder / (history.manual or byhand.MANUAL)
+    by_hand = manual.read_manual(table) if table.is_file() else {}
+    return Graded(folder, {row["id"]: row for _, row in rows}, dict(history.records), by_hand)
+
+
+def before(folder: Path, regraded: Iterable[str] = ()) -> Graded | None:
+    """Return the state before new reports are written, None without earlier ones. `regraded` are about to be judged."""
+    try:
+        return read(folder).keep(regraded)
+    except UsageError:
+        return None
+
+
+def between(old: Graded, new: Graded) -> list[Change]:
+    """Return the changes of all students who are in both states, in the order of the newer one."""
+    found: list[Change] = []
+    for name, row in new.grades.items():
+        earlier = old.grades.get(name)
+        if earlier is None:
+            continue
+        columns = [column for column in _points_columns(row) if earlier.get(column, "") != row[column]]
+        standings = (old.standing(name), new.standing(name)) if columns else (Standing(), Standing())
+        for column in columns:
+            by_hand = any(column in state.by_hand.get(name, ()) for state in (old, new))
+            why = "by hand" if by_hand else _why(column, earlier, row, *standings)
+            found.append(Change(name, column, _points(earlier.get(column)), _points(row[column]), why))
+    return found
+
+
+def _points_columns(row: Mapping[str, str]) -> list[str]:
+    names = list(row)
+    if BEFORE_POINTS not in names or AFTER_POINTS not in names:
+        raise UsageError(
+            f"this is not a {GRADES} of the kit: a column '{BEFORE_POINTS}' or '{AFTER_POINTS}' is missing"
+        )
+    points = names[names.index(BEFORE_POINTS) + 1 : names.index(AFTER_POINTS)]
+    return [name for name in points if name not in NOT_POINTS]
+
+
+def _points(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
+def _why(
+    column: str, earlier: Mapping[str, str], row: Mapping[str, str], old: Standing, new: Standing
+) -> str:
+    if column == "total":
+        return ""
+    if column == "late_penalty":
+        days = [
+            f"{name.replace('_', ' ')} {earlier.get(name) or 0} -> {row[name]}"
+            for name in NOT_POINTS
+            if name in row
+        ]
+        return "late: " + ", ".join(days)
+    if f"{column}_verdict" not in row:
+        return "by hand"
+    then, now = old.part(column), new.part(column)
+    causes = _evidence(then, now) if then and now else []
+    if old.record and new.record:
+        prints, later = old.record.fingerprints, new.record.fingerprints
+        if prints.source != later.source:
+            causes.insert(0, "source: another file")
+        if not causes:
+            return "by hand" if prints.assignment == later.assignment else "rubric"
+        causes += [
+            name
+            for name in ("assignment", "kit", "settings")
+            if getattr(prints, name) != getattr(later, name)
+        ]
+    if old.machine != new.machine:
+        causes.append("machine")
+    if old.compiler != new.compiler:
+        causes.append("compiler")
+    return "; ".join(causes) or "rubric or by hand"
+
+
+def _evidence(then: PartResult, now: PartResult) -> list[str]:
+    """Return the differences between two verdicts on a part."""
+    found = []
+    verdicts = f" ({then.verdict} -> {now.verdict})" if then.verdict != now.verdict else ""
+    wrong = {case.name: case for case in then.cases if not case.ok}
+    later = {case.name: case for case in now.cases if not case.ok}
+    cases = [
+        f"{word} {_named(names)}"
+        for word, names in (
+            (
+                "right now:",
+                [_case(case.name, case.hidden) for name, case in wrong.items() if name not in later],
+            ),
+            (
+                "wrong now:",
+                [_case(case.name, case.hidden) for name, case in later.items() if name not in wrong],
+            ),
+        )
+        if names
+    ]
+    if cases:
+        found.append(f"case: {', '.join(cases)}{verdicts}")
+    if then.time and now.time and (then.verdict, now.verdict) != ("wrong", "wrong"):
+        texts = [
+            f"{ratio(t.ratio)} ({ratio(t.ratio_interval[0])} to {ratio(t.ratio_interval[1])})"
+            for t in (then.time, now.time)
+        ]
+        if texts[0] != texts[1]:
+            found.append(f"time: {' -> '.join(texts)}{'' if found else verdicts}")
+    if verdicts and not found:
+        found.append(f"verdict:{verdicts.replace('(', '').replace(')', '')}")
+    return found
+
+
+def _case(name: str, hidden: bool) -> str:
+    return f"'{one_line(name, 40)}'" + (" (hidden)" if hidden else "")
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+# ---- text
+
+
+def lines(old: Graded, new: Graded, found: Sequence[Change], most: int = MOST_ROWS) -> list[str]:
+    """Return the table of changes for a terminal, with a summary before it."""
+    both = [name for name in new.grades if name in old.grades]
+    totals = [change for change in found if change.part == "total"]
+    rose, fell = (sum(sign * change.by > 0 for change in totals) for sign in (1, -1))
+    names = dict.fromkeys(change.submission_id for change in found)
+    text = [
+        f"{len(names)} of {len(both)} changed: {rose} rose, {fell} fell"
+        if names
+        else f"none of {len(both)} changed"
+    ]
+    text += _contexts(old, new, names)
+    rows = [
+        (one_line(c.submission_id, 48), c.part, _shown(c.before), "->", _shown(c.after), f"{c.by:+g}", c.why)
+        for c in found
+    ]
+    widths = [max((len(row[k]) for row in rows), default=0) for k in range(6)]
+    text += [
+        "  ".join([*(_set(row[k], widths[k], left=k < 2) for k in range(6)), row[6]]).rstrip()
+        for row in rows[:most]
+    ]
+    if len(rows) > most:
+        text.append(f"... {len(rows) - most} more rows")
+    for state, other in ((old, new), (new, old)):
+        only = [name for name in state.grades if name not in other.grades]
+        if only:
+            text.append(f"only in {state.folder}: {shortened(only)}")
+    return text
+
+
+def _contexts(old: Graded, new: Graded, names: Collection[str]) -> Iterator[str]:
+    """Yield one line for each other machine or compiler among the changed students."""
+    for label in ("machine", "compiler"):
+        pairs: dict[tuple[str, str], list[str]] = {}
+        for name in names:
+            then, now = getattr(old.standing(name), label), getattr(new.standing(name), label)
+            if then and now and then != now:
+                pairs.setdefault((then, now), []).append(name)
+        for (then, now), moved in pairs.items():
+            yield f"{label} {then} -> {now}: {shortened(moved)}"
+
+
+def _shown(points: float | None) -> str:
+    return "open" if points is None else number(points)
+
+
+def _set(text: str, width: int, *, left: bool) -> str:
+    return text.ljust(width) if left else text.rjust(width)
+
+
+def write_csv(path: Path, found: Sequence[Change]) -> None:
+    """Write the table for spreadsheets. Raises UsageError."""
+    cells = (
+        (safe_text(c.submission_id), c.part, *map(_cell, (c.before, c.after, c.by)), safe_text(c.why))
+        for c in found
+    )
+    try:
+        wholefile.write(path, [csv_line(COLUMNS), *map(csv_line, cells)], encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _cell(points: float | None) -> str:
+    return "" if points is None else number(points)
+
+
+def diff(old: Path, new: Path, table: Path | None) -> int:
+    """Print the changes from one results folder to another. Raises UsageError for a folder that was never graded."""
+    states = read(old), read(new)
+    found = between(*states)
+    print("\n".join(lines(*states, found, most=len(found))))
+    if table is not None:
+        write_csv(table, found)
+        print(f"wrote {table}")
+    return 0
