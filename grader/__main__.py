@@ -133,6 +133,26 @@ def _class_commands(commands: Any) -> None:
     show.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
     _manual_option(show)
 
+    appeal = commands.add_parser(
+        "appeal", help="judge and time one student again, on record, with a page for them"
+    )
+    appeal.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
+    appeal.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
+    appeal.add_argument("-n", "--rounds", metavar="n", default="3", help="how often (default: 3)")
+    appeal.add_argument(
+        "--calibration",
+        metavar="FILE",
+        type=Path,
+        help="a right file that is judged beside it in each round (default: the assignment's master)",
+    )
+    appeal.add_argument("--no-time", action="store_true", help="results and memory only")
+    appeal.add_argument(
+        "--accept",
+        action="store_true",
+        help="let the round in the middle by points replace the recorded result",
+    )
+    _tier_options(appeal)
+
     diff = commands.add_parser("diff", help="who changed between two runs, part by part, by how much and why")
     diff.add_argument("before", metavar="RUN1", type=Path, help="a folder that was --out of a run")
     diff.add_argument("after", metavar="RUN2", type=Path, help="the folder of a later run")
@@ -205,7 +225,14 @@ def run(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] in FORWARDED and has_room(FORWARDED[arguments[0]][0]):
         return importlib.import_module(FORWARDED[arguments[0]][0]).main(list(arguments[1:]))
     given = parser().parse_args(arguments)
-    commands = {"run": run_class, "one": run_one, "show": show, "diff": diff, "report": report}
+    commands = {
+        "run": run_class,
+        "one": run_one,
+        "show": show,
+        "appeal": appeal,
+        "diff": diff,
+        "report": report,
+    }
     return commands[given.command](given, arguments)
 
 
@@ -274,6 +301,23 @@ def show(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader.staff.classroom import gradebook
 
     return gradebook.show(given.out, given.submission_id, manual_table(given))
+
+
+def appeal(given: argparse.Namespace, _: Sequence[str]) -> int:
+    from grader.staff.classroom import appeals
+
+    return appeals.run(
+        appeals.Request(
+            folder=given.out,
+            submission_id=given.submission_id,
+            rounds=whole_number(given.rounds, "--rounds", 1, appeals.MOST_ROUNDS),
+            calibration=given.calibration,
+            timing=not given.no_time,
+            tier=given.tier,
+            trust=given.trust,
+            accept=given.accept,
+        )
+    )
 
 
 def diff(given: argparse.Namespace, _: Sequence[str]) -> int:

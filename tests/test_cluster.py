@@ -24,6 +24,7 @@ from grader.assignment.loading import load
 from grader.backends.native import toolchain
 from grader.core.errors import KitError
 from grader.staff.classroom import ledger
+from grader.staff.classroom.worker import calibrated
 from grader.staff.cluster import local, node, proof, tasks
 from grader.staff.cluster.address import Address, connect, parse
 from grader.staff.cluster.local import LocalMachines, cores_of
@@ -218,10 +219,10 @@ def test_a_machine_is_told_what_is_other_there(monkeypatch: pytest.MonkeyPatch) 
 
 def test_calibration_refuses_a_machine_that_judges_wrongly_or_unsteadily() -> None:
     part = {"id": "part1", "verdict": "pass", "time": {"fit": True, "self_ratio": 1.0}}
-    assert proof.calibrated({"parts": [part]}, False) == ""
-    assert "part1 'wrong'" in proof.calibrated({"parts": [{**part, "verdict": "wrong"}]}, False)
+    assert calibrated({"parts": [part]}, False) == ""
+    assert "part1 'wrong'" in calibrated({"parts": [{**part, "verdict": "wrong"}]}, False)
     unsteady = {**part, "time": {"fit": False, "self_ratio": 1.2}}
-    assert "differs from itself (part1 1.20)" in proof.calibrated({"parts": [unsteady]}, True)
+    assert "differs from itself (part1 1.20)" in calibrated({"parts": [unsteady]}, True)
 
 
 def test_only_a_killed_node_s_scratch_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +13,9 @@ from classes import ledgers
 from classes.acting_class import Class
 from conftest import refused
 
-from grader.core.results import PartResult, SubmissionResult
-from grader.staff.classroom import changes
+from grader.assignment.records import Assignment, Part
+from grader.core.results import PartResult, SubmissionResult, Timing
+from grader.staff.classroom import appeals, changes, gradebook, ledger
 from grader.staff.classroom.changes import Graded, Standing
 
 ROW = {"id": "ada", "submitted_at": "", "part1": "10", "late_days": "0", "late_penalty": "0", "total": "10"}
@@ -72,3 +75,88 @@ def test_a_regrade_and_a_report_print_what_rose(acting: Class, tmp_path: Path) -
     assert "bob  part1  10  ->   4  -6  by hand" in said and "1 totals are LOWER" in said
     assert "changed" not in acting.report(), "nothing has changed since"
     refused("holds no ledger.jsonl", changes.diff, tmp_path, acting.out, None)
+
+
+# ---- appeals
+
+
+def timed(ratio: float, *, fit: bool = True) -> Timing:
+    return replace(classrows.timing(ratio, slow=ratio > 1.1), fit=fit)
+
+
+@pytest.fixture
+def appealed(acting: Class, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PartResult]]:
+    """A class of one slow student. The appeal's rounds take the part3 of this list in turn; the calibration passes."""
+    acting.add("ada", "slow")
+    acting.grade()
+    turns: list[PartResult] = []
+
+    def judged(
+        assignment: Assignment, source: Path, parts: Sequence[Part], *_: object, **__: object
+    ) -> SubmissionResult:
+        found = [PartResult(part.id, part.title, "pass", part.points) for part in parts]
+        mine = "slow" in source.read_text()
+        found[-1] = turns.pop(0) if mine else replace(found[-1], time=timed(1.0))
+        return SubmissionResult(
+            "module", "ab" * 32, assignment.id, *classrows.PLACE, tuple(found), max_points=30.0
+        )
+
+    monkeypatch.setattr(appeals, "evaluate", judged)
+    monkeypatch.setattr(appeals.fingerprints, "of_kit", lambda: "1")
+    yield turns
+
+
+def part3(verdict: str, ratio: float, **more: bool) -> PartResult:
+    made = PartResult("part3", "Fused", verdict, 20.0, time=timed(ratio, **more))  # type: ignore[arg-type]
+    return made if verdict != "wrong" else replace(made, cases=classrows.cases(hidden_wrong=True), time=None)
+
+
+def appeal(acting: Class, **more: object) -> int:
+    calibration = acting.folder / "ada" / "calibration.cpp"
+    calibration.write_text("// PYBIND11_MODULE right\n")
+    asked = {"rounds": 3, "calibration": calibration, "tier": "D", "trust": True, **more}
+    return appeals.run(appeals.Request(acting.out, "AD", **asked))  # type: ignore[arg-type]
+
+
+def test_an_appeal_is_on_record_and_changes_nothing_until_it_is_accepted(
+    acting: Class, appealed: list[PartResult], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = acting.result("ada"), acting.totals()
+    appealed += [part3("pass", 1.0), part3("slow", 1.5), part3("pass", 1.05)]
+    assert appeal(acting) == 0 and (acting.result("ada"), acting.totals()) == before
+    said = capsys.readouterr().out
+    assert "part3 slow 1.50" in said and "calibration 1.00" in said and "has not been changed" in said
+    (page,), (record,) = ([*acting.out.glob(f"ada/appeal-*.{kind}")] for kind in ("html", "json"))
+    text = page.read_text()
+    for word in (
+        "round 3",
+        "1.02 to 1.09",
+        "Some CPU",
+        "g++ 12.2.0",
+        "Threads",
+        "calibration.cpp",
+        "round 1",
+    ):
+        assert word in text, word
+    kept = json.loads(record.read_text())
+    assert [len(kept["rounds"]), kept["accepted"], kept["recorded_points"]] == [3, False, 18]
+
+    appealed += [part3("pass", 1.0), part3("slow", 1.5), part3("pass", 1.05)]
+    assert appeal(acting, accept=True) == 0 and acting.totals() == {"ada": "30"}
+    assert "ada  part3   8  ->  20  +12  time:" in capsys.readouterr().out
+    assert ledger.read(acting.out).records["ada"].reason.startswith("appeal of 20")
+    acting.grade()
+    assert acting.totals() == {"ada": "30"} and acting.graded() == ["ada"], (
+        "a resumed run keeps the accepted result"
+    )
+
+
+def test_an_appeal_on_an_unfit_machine_is_not_accepted_and_hides_hidden_cases(
+    acting: Class, appealed: list[PartResult]
+) -> None:
+    appealed += [part3("slow", 1.5, fit=False), part3("wrong", 1.0, fit=True)]
+    assert appeal(acting, rounds=1, accept=True) == 3 and acting.totals() == {"ada": "18"}
+    assert appeal(acting, rounds=1) == 0
+    page = max(acting.out.glob("ada/appeal-*.html"), key=lambda path: path.stat().st_mtime_ns).read_text()
+    assert "hidden test failed" in page and not [text for text in classrows.SECRETS if text in page]
+    refused("no submission is called", gradebook.entry_named, ledger.read(acting.out), "zoe")

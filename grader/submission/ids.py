@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 
+from grader.core.errors import UsageError
 from grader.core.harmless import one_line
 
 MAX_CHARS, MAX_BYTES = 48, 120
+MOST_NAMED = 5
 #: Similarity (difflib's ratio) from which a name counts as a misspelling of another.
 NEAR = 0.75
 #: Names that Windows reserves for devices, also with a suffix, and the one name without a suffix that a results folder
@@ -63,6 +65,23 @@ def no_such_submission(wanted: str, known: Collection[str]) -> str:
     close = get_close_matches(short, known, 3, NEAR) if len(wanted) <= 2 * MAX_CHARS else []
     hint = f"; did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
     return f"no submission is called '{one_line(short)}'{hint}"
+
+
+def closest(wanted: str, known: Mapping[str, str]) -> str:
+    """Return the id that `wanted` names, of ids with the students' names.
+
+    It is the id itself, or the only one that contains the text in its id or name, in any case. Raises UsageError.
+    """
+    text = wanted.casefold()
+    found = [name for name, title in known.items() if text and text in f"{name}\n{title}".casefold()]
+    if wanted in known or len(found) == 1:
+        return wanted if wanted in known else found[0]
+    if found:
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise UsageError(
+            f"'{one_line(wanted[:MAX_CHARS])}' is in several: {', '.join(found[:MOST_NAMED])}{more}; name one"
+        )
+    raise UsageError(no_such_submission(wanted, known))
 
 
 def _clashes(ids: Sequence[str]) -> list[int]:

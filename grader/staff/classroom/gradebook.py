@@ -31,7 +31,7 @@ from grader.staff.classroom.byhand import ByHand, Points
 from grader.staff.classroom.changes import Graded
 from grader.staff.classroom.ledger import Ledger
 from grader.staff.classroom.recorded import Entry, History, Record, Reported, Run
-from grader.submission.ids import no_such_submission
+from grader.submission.ids import closest
 
 NOT_YET = "not graded yet"
 LONGEST_PATH = 4096
@@ -239,6 +239,15 @@ def config_in(folder: Path | None) -> Path | None:
     return config_of(folder, runs[-1]) if folder is not None and runs else None
 
 
+def entry_named(history: History, wanted: str) -> Entry:
+    """Return the submission with this id, or the only one whose id or name contains the text in any case.
+
+    Raises UsageError for none and for several.
+    """
+    found = closest(wanted, {entry.submission_id: entry.name for entry in history.roster})
+    return next(entry for entry in history.roster if entry.submission_id == found)
+
+
 def ids_of(history: History) -> list[str]:
     return [entry.submission_id for entry in history.roster]
 
@@ -296,9 +305,8 @@ def report(
 def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO = sys.stdout) -> int:
     """Print one student's result as in the terminal report. Raises UsageError for an unknown id."""
     assignment, history = open_book(folder)
-    entry = next((entry for entry in history.roster if entry.submission_id == submission_id), None)
-    if entry is None:
-        raise UsageError(no_such_submission(submission_id, ids_of(history)))
+    entry = entry_named(history, submission_id)
+    submission_id = entry.submission_id
     result, trouble = result_of(folder, entry, history.records.get(submission_id))
     terminal = Terminal(stream, assignment.lab.ladder())
     known_as = f" ({one_line(entry.name)})" if entry.name != entry.submission_id else ""

@@ -38,6 +38,8 @@ from grader.staff.classroom.slot import Slot, need_of
 OUTPUT_KEPT_BYTES = 4 << 10
 """Limit of a part's printed text in a class's result files: three hundred floods would fill a disk."""
 END_WITHIN_S = 3
+PARTS_NAMED = 4
+"""Parts that one message names at most."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,21 @@ def is_unfit(result: SubmissionResult) -> bool:
     return any(
         part.time and not part.time.fit and "not_graded" not in part.time.flags for part in result.parts
     )
+
+
+def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
+    """Return the reason that a machine may not judge, by its verdict on the calibration submission; "" if it may."""
+    wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
+    if wrong:
+        return f"it judged the calibration submission's {', '.join(wrong[:PARTS_NAMED])} where all pass"
+    if unfit:
+        apart = [
+            f"{part['id']} {part['time']['self_ratio']:.2f}"
+            for part in result["parts"]
+            if part["time"] and not part["time"]["fit"]
+        ]
+        return f"its reference differs from itself ({', '.join(apart[:PARTS_NAMED])}): too unsteady to time anything"
+    return ""
 
 
 class PhaseClock:

@@ -21,7 +21,8 @@ from grader.core.harmless import one_line
 from grader.report.progress import shortened
 from grader.staff.classroom.executor import Done, Event, Failed, Job, MachineMet, Phase
 from grader.staff.classroom.grading import light
-from grader.staff.cluster import proof, tasks, travel
+from grader.staff.classroom.worker import calibrated
+from grader.staff.cluster import tasks, travel
 from grader.staff.cluster.address import Address, connect
 from grader.staff.cluster.local import LocalMachines
 from grader.staff.cluster.machines import Attempt, Node, named, needs, room_of
@@ -260,7 +261,7 @@ class ClusterExecutor:
             )
             return
         node.facts["ratios"] = light(found["done"])["ratios"]
-        why = proof.calibrated(found["done"], found["unfit"])
+        why = calibrated(found["done"], found["unfit"])
         if found["unfit"] and not node.unsteady:
             node.unsteady = 1
             self._begin(node, Job(CALIBRATION, self._calibration or Path()), alone=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from grader.core.errors import KitError, UsageError
 from grader.core.harmless import one_line
 from grader.core.places import ROOT
 from grader.staff.classroom import fingerprints
-
-PARTS_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -123,18 +120,3 @@ def complaints() -> tuple[list[str], list[str]]:
         for level in ("fail", "warn")
     }
     return told["fail"], told["warn"]
-
-
-def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
-    """Return the reason that a machine may not judge, by its verdict on the calibration submission; "" if it may."""
-    wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
-    if wrong:
-        return f"it judged the calibration submission's {', '.join(wrong[:PARTS_NAMED])} where all pass"
-    if unfit:
-        apart = [
-            f"{part['id']} {part['time']['self_ratio']:.2f}"
-            for part in result["parts"]
-            if part["time"] and not part["time"]["fit"]
-        ]
-        return f"its reference differs from itself ({', '.join(apart[:PARTS_NAMED])}): too unsteady to time anything"
-    return ""
