@@ -153,6 +153,17 @@ def _class_commands(commands: Any) -> None:
     )
     _tier_options(appeal)
 
+    extend = commands.add_parser(
+        "extend", help="give a student days beyond the due date; without ID, list them"
+    )
+    extend.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
+    extend.add_argument(
+        "submission_id", metavar="ID", nargs="?", help="the submission, as grades.csv names it"
+    )
+    extend.add_argument("--days", metavar="n", help="days of extension: the student's due date moves")
+    extend.add_argument("--slip", metavar="n", help="slip days that the student may spend here")
+    extend.add_argument("--reason", metavar="TEXT", help="a note for the staff")
+
     diff = commands.add_parser("diff", help="who changed between two runs, part by part, by how much and why")
     diff.add_argument("before", metavar="RUN1", type=Path, help="a folder that was --out of a run")
     diff.add_argument("after", metavar="RUN2", type=Path, help="the folder of a later run")
@@ -230,6 +241,7 @@ def run(arguments: Sequence[str]) -> int:
         "one": run_one,
         "show": show,
         "appeal": appeal,
+        "extend": extend,
         "diff": diff,
         "report": report,
     }
@@ -318,6 +330,16 @@ def appeal(given: argparse.Namespace, _: Sequence[str]) -> int:
             accept=given.accept,
         )
     )
+
+
+def extend(given: argparse.Namespace, _: Sequence[str]) -> int:
+    from grader.staff.classroom import extensions, gradebook
+
+    days, slip = (
+        None if text is None else whole_number(text, flag, 0, extensions.MOST_DAYS)
+        for text, flag in ((given.days, "--days"), (given.slip, "--slip"))
+    )
+    return gradebook.extend(given.out, given.submission_id, days, slip, given.reason)
 
 
 def diff(given: argparse.Namespace, _: Sequence[str]) -> int:

@@ -10,13 +10,16 @@ from pathlib import Path
 import classrows
 import pytest
 from classes import ledgers
-from classes.acting_class import Class
+from classes.acting_class import Class, grader
 from conftest import refused
 
 from grader.assignment.records import Assignment, Part
+from grader.assignment.rubric import LateRule
 from grader.core.results import PartResult, SubmissionResult, Timing
+from grader.score import late_days
 from grader.staff.classroom import appeals, changes, gradebook, ledger
 from grader.staff.classroom.changes import Graded, Standing
+from grader.staff.classroom.extensions import Days
 
 ROW = {"id": "ada", "submitted_at": "", "part1": "10", "late_days": "0", "late_penalty": "0", "total": "10"}
 ROW |= {"max_points": "10", "part1_verdict": "pass"}
@@ -160,3 +163,59 @@ def test_an_appeal_on_an_unfit_machine_is_not_accepted_and_hides_hidden_cases(
     page = max(acting.out.glob("ada/appeal-*.html"), key=lambda path: path.stat().st_mtime_ns).read_text()
     assert "hidden test failed" in page and not [text for text in classrows.SECRETS if text in page]
     refused("no submission is called", gradebook.entry_named, ledger.read(acting.out), "zoe")
+
+
+# ---- extensions
+
+
+@pytest.mark.parametrize(
+    ("days", "late_h", "left", "spent"),
+    [(Days(), 30, 2, 0), (Days(1), 30, 1, 0), (Days(2), 30, 0, 0), (Days(0, 3), 30, 0, 2), (Days(1, 3), 30, 0, 1),
+     (Days(0, 1), 30, 1, 1), (Days(1), 24.1, 0, 0), (Days(0, 2), 0.1, 0, 0)],
+)  # fmt: skip
+def test_days_move_the_due_date_and_slip_days_are_spent_as_needed(
+    days: Days, late_h: float, left: int, spent: int
+) -> None:
+    rule = LateRule(None, 900.0, 0.1, None, None, None)
+    assert late_days(rule, days.late_s(late_h * 3600)) == left
+    assert days.slip_used(rule, late_h * 3600) == spent
+
+
+def test_an_extension_is_in_every_report_and_can_be_taken_back(acting: Class, tmp_path: Path) -> None:
+    acting.config.write_text(
+        acting.config.read_text() + "\nlate: {due: 2026-11-14T23:59:00-08:00, per_day: {points: 5}}\n"
+    )
+    acting.add_all({"ada": "", "bob": ""})
+    table = tmp_path / "times.csv"
+    table.write_text("id,time\nada,2026-11-16T08:00:00Z\nbob,2026-11-16T08:00:00Z\n")
+    acting.grade(submitted=str(table))
+    assert acting.totals() == {"ada": "20", "bob": "20"} and "extension_days" not in acting.grades()["ada"]
+    assert acting.grades()["ada"]["submitted_at"] == "2026-11-16T00:00:00-08:00", "the due date's zone"
+    given = grader("extend", acting.out, "AD", "--days", 1, "--slip", 2, "--reason", 'a "doctor": note')
+    assert (
+        given.returncode == 0
+        and "late: late days 2 -> 0, extension days 0 -> 1, slip days 0 -> 1" in given.stdout
+    )
+    row = acting.grades()["ada"]
+    assert [row[key] for key in ("total", "late_days", "extension_days", "slip_days")] == [
+        "30",
+        "0",
+        "1",
+        "1",
+    ]
+    told = "1 day of extension, 1 day of slip spent"
+    assert (
+        told in (acting.out / "ada/feedback.txt").read_text()
+        and told in (acting.out / "report.html").read_text()
+    )
+    assert 'extension 1, slip 2 (a "doctor": note)' in acting.show("ada")
+    acting.grade()
+    assert acting.totals() == {"ada": "30", "bob": "20"}, "a resumed run keeps them"
+    path = acting.out / "extensions.yaml"
+    path.write_text(path.read_text().replace('"ada"', "adda"))
+    refused(r"extensions\.yaml:2: no submission is called 'adda'; did you mean 'ada'", acting.report)
+    path.write_text("")
+    assert (
+        acting.totals() == {"ada": "30", "bob": "20"} and acting.report() and acting.totals()["ada"] == "20"
+    )
+    refused("give --days n", gradebook.extend, acting.out, "ada", None, None, None)

@@ -31,7 +31,8 @@ def feedback(assignment: Assignment, row: Row) -> str:
     """Return the whole text for one student."""
     lines = [assignment.title, f"Feedback for {words.line(row.name or row.submission_id)}"]
     if row.submitted_at:
-        lines.append(f"Handed in {words.moment(row.submitted_at, words.zone_of(assignment))}")
+        extended = f"; {row.extended}" if row.extended else ""
+        lines.append(f"Handed in {words.moment(row.submitted_at, words.zone_of(assignment))}{extended}")
     lines += ["", *summary(assignment, row), RULE]
     if row.result is not None:
         shown: set[str] = set()

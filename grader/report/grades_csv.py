@@ -1,8 +1,9 @@
 """`grades.csv`: one row per student, for spreadsheets and for import elsewhere.
 
-Columns: id, name, email, submitted_at; the points of each part; the points of each item that people give (extra credit,
-write-up), as the score names them; late_days, late_penalty, total, max_points; the verdict of each part; flags,
-pending, trouble. An empty number means that it is missing (not judged, not given yet), never zero.
+Columns: id, name, email, submitted_at (in the due date's zone); the points of each part; the points of each item that
+people give (extra credit, write-up), as the score names them; late_days, late_penalty, total, max_points; the verdict
+of each part; flags, pending, trouble. If the class has extensions, extension_days and slip_days follow late_days.
+An empty number means that it is missing (not judged, not given yet), never zero.
 
 The encoding is UTF-8 with a byte order mark, without which a spreadsheet assumes a local encoding; read it as
 "utf-8-sig". Text that a spreadsheet would take for a formula gets an apostrophe. This holds wherever in the text a cell
@@ -50,6 +51,8 @@ class GradesCsv:
     def __init__(self, assignment: Assignment) -> None:
         self.part_ids = [part.id for part in assignment.parts if part.points > 0]
         self.item_ids: list[str] = []
+        self.zone = words.zone_of(assignment)
+        self.is_extended = False
         # One JSON list of plain values per line: unlike CSV, JSON returns numbers as numbers.
         self._rows = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
 
@@ -70,23 +73,34 @@ class GradesCsv:
                 row.submission_id,
                 row.name,
                 row.email,
-                row.submitted_at.isoformat() if row.submitted_at else "",
+                self._moment(row),
             ],
             "parts": [row.part_points(part_id) for part_id in self.part_ids],
             "items": {item: points for item, points in items.items() if item not in pending},
-            "late": [row.late_days, row.score.penalty if row.score else None, row.total, row.max_points],
+            "late": row.late_days,
+            "days": [row.extension_days, row.slip_days],
+            "total": [row.score.penalty if row.score else None, row.total, row.max_points],
             "verdicts": [parts[part_id].verdict if part_id in parts else "" for part_id in self.part_ids],
             "end": [_flags(row), " ".join(pending), row.trouble or ""],
         }
+        self.is_extended |= bool(row.extended)
         json.dump(values, self._rows)
         self._rows.write("\n")
+
+    def _moment(self, row: Row) -> str:
+        at = row.submitted_at
+        if at is not None and at.tzinfo is not None and self.zone is not None:
+            at = at.astimezone(self.zone)
+        return at.isoformat() if at else ""
 
     def columns(self) -> list[str]:
         return [
             *("id", "name", "email", "submitted_at"),
             *self.part_ids,
             *self.item_ids,
-            *("late_days", "late_penalty", "total", "max_points"),
+            "late_days",
+            *(("extension_days", "slip_days") if self.is_extended else ()),
+            *("late_penalty", "total", "max_points"),
             *(f"{part_id}_verdict" for part_id in self.part_ids),
             *("flags", "pending", "trouble"),
         ]
@@ -110,7 +124,9 @@ class GradesCsv:
             *values["start"],
             *values["parts"],
             *items,
-            *values["late"],
+            values["late"],
+            *(values["days"] if self.is_extended else ()),
+            *values["total"],
             *values["verdicts"],
             *values["end"],
         ]

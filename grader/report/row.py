@@ -20,6 +20,9 @@ class Row:
     trouble: str | None
     submitted_at: datetime | None = None
     late_days: int = 0
+    extension_days: int = 0
+    slip_days: int = 0
+    """Slip days that were spent, of those the student has."""
     machine: str = ""
     """Machine of a cluster that judged the submission."""
 
@@ -36,6 +39,12 @@ class Row:
     def waiting(self) -> tuple[str, ...]:
         """Parts that this machine could not judge for lack of a tool, and that have no points by hand."""
         return self.score.waiting if self.score else ()
+
+    @property
+    def extended(self) -> str:
+        """The days beyond the due date in words; "" without any."""
+        found = [(self.extension_days, "{} of extension"), (self.slip_days, "{} of slip spent")]
+        return ", ".join(text.format(f"{n} day{'' if n == 1 else 's'}") for n, text in found if n)
 
     def part_points(self, part_id: str) -> float | None:
         """Return the points of one part; None while it waits, and if nothing was judged."""

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from grader.assignment.records import Assignment
 from grader.core.errors import UsageError
-from grader.staff.classroom import manual
+from grader.staff.classroom import extensions, manual
+from grader.staff.classroom.extensions import Days
 from grader.staff.classroom.ledger import History
 
 MANUAL = "manual.csv"
@@ -25,10 +26,14 @@ Points = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class ByHand:
-    """Points by submission and item. `source` is the table as the ledger records it, None without one. `note` is a
-    remark on the choice of table for a person, or ""."""
+    """Points by submission and item, and days beyond the due date by submission.
+
+    `source` is the table of points as the ledger records it, None without one. `note` is a remark on the choice of
+    table for a person, or "".
+    """
 
     points: Points = field(default_factory=dict)
+    days: Mapping[str, Days] = field(default_factory=dict)
     source: str | None = None
     note: str = ""
 
@@ -40,8 +45,9 @@ def read(
 
     Raises UsageError for a mistake in the table, and for a remembered table that no longer exists.
     """
+    days = extensions.read(folder, ids)
     if given == NONE:
-        return ByHand()
+        return ByHand(days=days)
     own = folder / MANUAL
     path, note = given, ""
     if path is None and history.manual is not None:
@@ -52,8 +58,8 @@ def read(
     if path is None and _is_there(own):
         path = own
     if path is None:
-        return ByHand()
-    return ByHand(manual.read_manual(path, assignment, ids), _remembered(path, folder), note)
+        return ByHand(days=days)
+    return ByHand(manual.read_manual(path, assignment, ids), days, _remembered(path, folder), note)
 
 
 def _is_there(own: Path) -> bool:

@@ -155,11 +155,11 @@ def _why(
         return ""
     if column == "late_penalty":
         days = [
-            f"{name.replace('_', ' ')} {earlier.get(name) or 0} -> {row[name]}"
+            f"{name.replace('_', ' ')} {earlier.get(name) or 0} -> {row.get(name) or 0}"
             for name in NOT_POINTS
-            if name in row
+            if (earlier.get(name) or "0") != (row.get(name) or "0")
         ]
-        return "late: " + ", ".join(days)
+        return f"late: {', '.join(days) or 'another price'}"
     if f"{column}_verdict" not in row:
         return "by hand"
     then, now = old.part(column), new.part(column)

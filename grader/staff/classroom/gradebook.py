@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
@@ -26,9 +26,11 @@ from grader.report.machines import MachineRow
 from grader.report.progress import shortened
 from grader.report.row import Row
 from grader.report.terminal import OPEN, Terminal
-from grader.staff.classroom import byhand, changes, ledger
-from grader.staff.classroom.byhand import ByHand, Points
+from grader.report.words import moment, plural, zone_of
+from grader.staff.classroom import byhand, changes, extensions, ledger
+from grader.staff.classroom.byhand import ByHand
 from grader.staff.classroom.changes import Graded
+from grader.staff.classroom.extensions import Days
 from grader.staff.classroom.ledger import Ledger
 from grader.staff.classroom.recorded import Entry, History, Record, Reported, Run
 from grader.submission.ids import closest
@@ -59,7 +61,7 @@ def write_reports(
     written = classbook.write(
         book.folder,
         assignment,
-        _noting_totals(rows(book.folder, assignment, history, by_hand.points), totals),
+        _noting_totals(rows(book.folder, assignment, history, by_hand), totals),
         machines=machines(history),
     )
     book.reported(Reported(ledger.now(), by_hand.source, totals))
@@ -120,11 +122,12 @@ def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
     )
 
 
-def rows(folder: Path, assignment: Assignment, history: History, points: Points) -> Iterator[Row]:
+def rows(folder: Path, assignment: Assignment, history: History, by_hand: ByHand) -> Iterator[Row]:
     """Yield one row for each submission on the roster, in its order, graded or not."""
     for entry in history.roster:
         result, trouble = result_of(folder, entry, history.records.get(entry.submission_id))
-        scored = score_of(assignment, entry, result, points) if result else None
+        scored = score_of(assignment, entry, result, by_hand) if result else None
+        days = by_hand.days.get(entry.submission_id, Days())
         yield Row(
             submission_id=entry.submission_id,
             name=entry.name,
@@ -134,6 +137,8 @@ def rows(folder: Path, assignment: Assignment, history: History, points: Points)
             trouble=trouble,
             submitted_at=submitted_at(entry),
             late_days=scored.late_days if scored else 0,
+            extension_days=days.extension,
+            slip_days=days.slip_used(assignment.late, late_s(assignment, entry)),
             machine=machine_of(history, entry.submission_id),
         )
 
@@ -179,11 +184,18 @@ def result_of(
     return None, record.trouble or f"its result cannot be read ({why}); run again with --resume"
 
 
-def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, points: Points) -> Score:
+def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_hand: ByHand) -> Score:
     """Points by the rubric and by hand, less late days where the time of submission is known."""
+    late = late_s(assignment, entry)
+    if late is not None:
+        late = by_hand.days.get(entry.submission_id, Days()).late_s(late)
+    return score.score(assignment, result, by_hand.points.get(entry.submission_id), late)
+
+
+def late_s(assignment: Assignment, entry: Entry) -> float | None:
+    """Return the seconds after the due date of the class; None if the time of submission is not known."""
     at = submitted_at(entry)
-    late_s = score.lateness_s(assignment, at) if at else None
-    return score.score(assignment, result, points.get(entry.submission_id), late_s)
+    return score.lateness_s(assignment, at) if at else None
 
 
 def submitted_at(entry: Entry) -> datetime | None:
@@ -276,7 +288,7 @@ def report(
         if exports:
             for name in exports:
                 filling.place_of(folder, name)  # raises before anything is written
-            graded = rows(folder, assignment, history, by_hand.points)
+            graded = rows(folder, assignment, history, by_hand)
             filled = filling.filled(exports, table.gradebooks(), assignment, graded, history.roster, column)
         written = write_reports(book, assignment, history, by_hand)
         places = {name: filling.write(folder, name, found) for name, found in filled.items()}
@@ -302,6 +314,38 @@ def report(
     return 0
 
 
+def extend(
+    folder: Path, submission_id: str | None, extension: int | None, slip: int | None, reason: str | None
+) -> int:
+    """Give one student days and write the reports anew; without a student, list all days.
+
+    None leaves a value as it is, and 0 takes days back. Raises UsageError.
+    """
+    assignment, history = open_book(folder)
+    ids = ids_of(history)
+    days = extensions.read(folder, ids)
+    if submission_id is None:
+        print(
+            "\n".join(f"{name}: {each.text()}" for name, each in sorted(days.items()) if each)
+            or "none has days"
+        )
+        return 0
+    if assignment.late is None:
+        raise UsageError(f"{assignment.path} has no `late`: nobody is late, and no days are needed")
+    if extension is None and slip is None:
+        raise UsageError("give --days n, --slip n or both; 0 takes days back")
+    with ledger.hold(folder):
+        name = entry_named(history, submission_id).submission_id
+        given = {"extension": extension, "slip": slip, "reason": reason}
+        now = replace(
+            days.get(name, extensions.Days()),
+            **{key: value for key, value in given.items() if value is not None},
+        )
+        extensions.write(folder, {**days, name: now})
+    print(f"{name}: {now.text() or 'no days'}; written to {folder / extensions.FILE}")
+    return report(folder, None)
+
+
 def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO = sys.stdout) -> int:
     """Print one student's result as in the terminal report. Raises UsageError for an unknown id."""
     assignment, history = open_book(folder)
@@ -317,7 +361,7 @@ def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO =
     if result is None:
         terminal.say(f"total: none yet; by hand: {sum(by_hand.points.get(submission_id, {}).values()):g}")
         return 0
-    scored = score_of(assignment, entry, result, by_hand.points)
+    scored = score_of(assignment, entry, result, by_hand)
     if not trouble:
         earned = {line.id: line.points for line in scored.lines}
         for part in result.parts:
@@ -325,7 +369,8 @@ def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO =
         terminal.scoreboard(result, scored)
     terminal.say(score_text(scored))
     if assignment.late is not None:
-        terminal.say(lateness_text(assignment, entry, scored))
+        days = by_hand.days.get(submission_id, Days())
+        terminal.say(lateness_text(assignment, entry, scored) + (f"; {days.text()}" if days else ""))
     if by_hand.source:
         terminal.say(f"points by hand: {folder / by_hand.source}")
     return 0
@@ -337,8 +382,8 @@ def lateness_text(assignment: Assignment, entry: Entry, scored: Score) -> str:
         return (
             untimed(assignment, [entry]) and "handed in at a time that is not known: not charged for lateness"
         )
-    days = f"{scored.late_days} late day{'' if scored.late_days == 1 else 's'}"
-    return f"handed in {at.isoformat()}: {days}, -{scored.penalty:g} points"
+    days = plural(scored.late_days, "late day")
+    return f"handed in {moment(at, zone_of(assignment))}: {days}, -{scored.penalty:g} points"
 
 
 def score_text(scored: Score) -> str:
@@ -348,7 +393,7 @@ def score_text(scored: Score) -> str:
         points = OPEN if line.id in scored.waiting else f"{line.points:g}"
         lines.append(f"{line.title}: {points} of {line.max_points:g}; {line.reason}")
     if scored.penalty:
-        lines.append(f"{scored.late_days} late days: -{scored.penalty:g}")
+        lines.append(f"{plural(scored.late_days, 'late day')}: -{scored.penalty:g}")
     total = OPEN if scored.waiting else f"{scored.total:g}"
     lines.append(f"total: {total} of {scored.max_points:g}")
     if scored.pending:
