@@ -164,6 +164,13 @@ def _class_commands(commands: Any) -> None:
     extend.add_argument("--slip", metavar="n", help="slip days that the student may spend here")
     extend.add_argument("--reason", metavar="TEXT", help="a note for the staff")
 
+    feedback = commands.add_parser(
+        "feedback", help="a file for each student and a table for a mail merge; sends nothing"
+    )
+    feedback.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
+    feedback.add_argument("--to", metavar="FOLDER", type=Path, required=True, help="where the files go")
+    feedback.add_argument("--html", action="store_true", help="pages (default: texts)")
+
     diff = commands.add_parser("diff", help="who changed between two runs, part by part, by how much and why")
     diff.add_argument("before", metavar="RUN1", type=Path, help="a folder that was --out of a run")
     diff.add_argument("after", metavar="RUN2", type=Path, help="the folder of a later run")
@@ -242,6 +249,7 @@ def run(arguments: Sequence[str]) -> int:
         "show": show,
         "appeal": appeal,
         "extend": extend,
+        "feedback": feedback,
         "diff": diff,
         "report": report,
     }
@@ -340,6 +348,12 @@ def extend(given: argparse.Namespace, _: Sequence[str]) -> int:
         for text, flag in ((given.days, "--days"), (given.slip, "--slip"))
     )
     return gradebook.extend(given.out, given.submission_id, days, slip, given.reason)
+
+
+def feedback(given: argparse.Namespace, _: Sequence[str]) -> int:
+    from grader.staff.classroom import gradebook
+
+    return gradebook.give_feedback(given.out, given.to, as_html=given.html)
 
 
 def diff(given: argparse.Namespace, _: Sequence[str]) -> int:

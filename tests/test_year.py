@@ -16,6 +16,8 @@ from conftest import refused
 from grader.assignment.records import Assignment, Part
 from grader.assignment.rubric import LateRule
 from grader.core.results import PartResult, SubmissionResult, Timing
+from grader.report import feedback
+from grader.report.row import Row
 from grader.score import late_days
 from grader.staff.classroom import appeals, changes, gradebook, ledger
 from grader.staff.classroom.changes import Graded, Standing
@@ -219,3 +221,44 @@ def test_an_extension_is_in_every_report_and_can_be_taken_back(acting: Class, tm
         acting.totals() == {"ada": "30", "bob": "20"} and acting.report() and acting.totals()["ada"] == "20"
     )
     refused("give --days n", gradebook.extend, acting.out, "ada", None, None, None)
+
+
+# ---- feedback to give out
+
+
+def test_feedback_goes_to_a_folder_of_its_own_with_a_line_for_each_address(
+    acting: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acting.add_all({"ada": "wrong", "bob": ""})
+    acting.grade()
+    assignment, history = gradebook.open_book(acting.out)
+    ada, bob = history.roster
+    group = replace(history, roster=(replace(ada, emails=("a@x.edu", "=b@x.edu"), name="=Ada"), bob))
+    monkeypatch.setattr(gradebook, "open_book", lambda folder: (assignment, group))
+    for as_html, suffix in ((False, "txt"), (True, "html")):
+        assert gradebook.give_feedback(acting.out, tmp_path / suffix, as_html=as_html) == 0
+        assert {path.name for path in (tmp_path / suffix).iterdir()} == {
+            f"ada.{suffix}",
+            f"bob.{suffix}",
+            "mailmerge.csv",
+        }
+        merge = (tmp_path / suffix / "mailmerge.csv").read_text(encoding="utf-8-sig").splitlines()
+        addressed = [("a@x.edu", "'=Ada", "ada", 0), ("'=b@x.edu", "'=Ada", "ada", 0), ("", "bob", "bob", 30)]
+        assert merge[1:] == [
+            f"{address},{name},{id_},{id_}.{suffix},{total},30,yes" for address, name, id_, total in addressed
+        ]
+    assert "nothing is sent" in capsys.readouterr().out
+    assert (tmp_path / "txt/bob.txt").read_text() == (acting.out / "bob/feedback.txt").read_text()
+
+
+def test_the_page_for_a_student_hides_hidden_cases_escapes_names_and_shows_an_error_once() -> None:
+    hidden = classrows.result((classrows.hidden_failure(),))
+    page = feedback.html(
+        classrows.assignment(), Row("s", "<script>", "", hidden, classrows.score(hidden), None, late_days=1)
+    )
+    assert "Hidden tests failed in: part2" in page and "<script>" not in page
+    assert not [text for text in classrows.SECRETS if text in page]
+    broken = classrows.result(tuple(classrows.part(*known, "compile_error") for known in classrows.PARTS))
+    row = Row("s", "s", "", broken, classrows.score(broken), None)
+    for text in (feedback.html(classrows.assignment(), row), feedback.feedback(classrows.assignment(), row)):
+        assert text.count("was not declared") == 1 and text.count("as above") == len(classrows.PARTS) - 1

@@ -1,5 +1,7 @@
-"""`feedback.txt`: the text for one student. It names no other student, and of hidden cases says only that one
-failed."""
+"""`feedback.txt`, or one page of HTML: the text for one student.
+
+It names no other student, and of hidden cases says only that one failed.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from grader.report.row import Row
 
 RULE = "-" * 72
+LONG = 200
+"""Characters of a message that is not repeated for each part that it holds for."""
 
 
 def write(assignment: Assignment, row: Row, folder: Path) -> None:
@@ -44,6 +48,36 @@ def feedback(assignment: Assignment, row: Row) -> str:
     if row.result is not None and (sentence := words.judged_by(row.result.kit, row.result.machine)):
         lines += ["", sentence]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def html(assignment: Assignment, row: Row) -> str:
+    """Return the same as a page, with a picture of the timed calls."""
+    from markupsafe import Markup
+
+    from grader.report import page
+    from grader.report.html import TEMPLATES, environment, policy
+
+    style = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
+    views = student.views(assignment, row.result) if row.result else ()
+    shown: set[str] = set()
+    parts = []
+    for view in views:
+        line, time = score_line(row.score, view.part.id), view.part.time
+        rounds = Markup(page.rounds(time)) if time else ""
+        found = [(label, _once(text, shown)) for label, text in paragraphs(view, line)]
+        parts.append({"part": view.part, "line": line, "paragraphs": found, "rounds": rounds})
+    context = {
+        "assignment": assignment,
+        "row": row,
+        "name": row.name or row.submission_id,
+        "zone": words.zone_of(assignment),
+        "summary": summary(assignment, row),
+        "parts": parts,
+        "points": points_lines(row.score),
+        "style": style,
+        "policy": policy(style, ""),
+    }
+    return str(environment(None).get_template("feedback.html").render(context))
 
 
 def summary(assignment: Assignment, row: Row) -> list[str]:
@@ -95,10 +129,15 @@ def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str], *, wa
     head = f"{part.id}: {words.line(part.title)} "
     lines = [f"{head}{'.' * max(2, 56 - len(head))} {words.verdict_words(part.verdict)}{worth}"]
     for name, text in paragraphs(view, line):
-        repeated = len(text) > 200 and text in shown
-        shown.add(text)
-        lines += field(name, "as above" if repeated else text)
+        lines += field(name, _once(text, shown))
     return lines
+
+
+def _once(text: str, shown: set[str]) -> str:
+    """Return "as above" for a message of several lines, or a long one, that was shown before."""
+    repeated = (len(text) > LONG or "\n" in text) and text in shown
+    shown.add(text)
+    return "as above" if repeated else text
 
 
 def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[str, str]]:

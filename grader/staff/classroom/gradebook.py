@@ -21,12 +21,13 @@ from grader.core import plainfile
 from grader.core.errors import UsageError
 from grader.core.harmless import one_line
 from grader.core.results import Score, SubmissionResult
-from grader.report import classbook, result_json
+from grader.report import classbook, feedback, result_json
+from grader.report.grades_csv import csv_line, safe_text
 from grader.report.machines import MachineRow
 from grader.report.progress import shortened
 from grader.report.row import Row
 from grader.report.terminal import OPEN, Terminal
-from grader.report.words import moment, plural, zone_of
+from grader.report.words import moment, number, plural, zone_of
 from grader.staff.classroom import byhand, changes, extensions, ledger
 from grader.staff.classroom.byhand import ByHand
 from grader.staff.classroom.changes import Graded
@@ -36,6 +37,7 @@ from grader.staff.classroom.recorded import Entry, History, Record, Reported, Ru
 from grader.submission.ids import closest
 
 NOT_YET = "not graded yet"
+MAIL_MERGE = "mailmerge.csv"
 LONGEST_PATH = 4096
 """Longest path in characters within a message: Linux opens no longer one."""
 NO_TABLE = byhand.NONE
@@ -311,6 +313,36 @@ def report(
     for name, found in filled.items():
         print("\n".join(f"{name}: {note}" for note in found.notes), file=stream)
         print(f"wrote {places[name]}: {exports[name] if exports else ''} with the totals in it", file=stream)
+    return 0
+
+
+def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
+    """Write one file of feedback for each student, and a table for a mail merge. Nothing is sent. Raises UsageError."""
+    assignment, history = open_book(folder)
+    by_hand = byhand.read(folder, None, history, assignment, ids_of(history))
+    table = [csv_line(("email", "name", "id", "file", "total", "max_points", "final"))]
+    suffix, make = ("html", feedback.html) if as_html else ("txt", feedback.feedback)
+    unaddressed, pending = [], []
+    try:
+        with plainfile.folder(to, make=True) as place:
+            for entry, row in zip(history.roster, rows(folder, assignment, history, by_hand), strict=True):
+                name = f"{row.submission_id}.{suffix}"
+                plainfile.replace(place, name, [make(assignment, row).encode()], sync=False)
+                is_final = row.total is not None and not (row.score and row.score.pending)
+                ([] if is_final else pending).append(row.submission_id)
+                ([] if entry.emails else unaddressed).append(row.submission_id)
+                final = "yes" if is_final else "no"
+                cells = (row.submission_id, name, number(row.total), number(row.max_points), final)
+                addresses = map(safe_text, entry.emails or ("",))
+                table += [csv_line((address, safe_text(row.name), *cells)) for address in addresses]
+            plainfile.replace(place, MAIL_MERGE, ["".join(table).encode("utf-8-sig")])
+    except OSError as error:
+        raise UsageError(f"cannot write in {to}: {error.strerror}") from error
+    print(f"wrote {len(history.roster)} files and {to / MAIL_MERGE}; nothing is sent")
+    if unaddressed:
+        print(f"note: {len(unaddressed)} have no e-mail address: {shortened(unaddressed)}")
+    if pending:
+        print(f"note: {len(pending)} totals are not final: {shortened(pending)}")
     return 0
 
 
