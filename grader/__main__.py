@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from grader.assignment.options import lab_as_config
 from grader.core import commandline
-from grader.core.commandline import Parser, assignment_file, whole_number
+from grader.core.commandline import Parser, add_lab, assignment_file, whole_number
 from grader.core.errors import UsageError
 from grader.core.places import GRADER_COMMAND
 
@@ -210,6 +210,7 @@ def _judging_options(parse: argparse.ArgumentParser) -> None:
         type=Path,
         help="the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml; resumed, as before)",
     )
+    add_lab(parse)
     parse.add_argument("--seed", metavar="n", help="make hidden and timed inputs repeatable")
     parse.add_argument("--no-time", action="store_true", help="results and memory only")
 

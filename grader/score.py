@@ -7,9 +7,11 @@ earns up to `case_credit` of its points:
     points x case_credit x (weight of the right inputs / weight of all inputs)
 
 with this fraction taken over the public cases and over the hidden ones, and the smaller of the two counted: what is
-right on the published inputs alone earns nothing. A crash, a hang, or nothing to judge earns nothing, and neither does
-a kernel that gave another result when it was called again: where it was right is luck, and not the same tomorrow.
-Points are rounded to hundredths.
+right on the published inputs alone earns nothing. The only case of a kind would decide all by itself. It counts as if
+a second one of the same weight were right.
+
+A crash, a hang, or nothing to judge earns nothing, and neither does a kernel that gave another result when it was
+called again: where it was right is luck, and not the same tomorrow. Points are rounded to hundredths.
 
 A part that this machine could not judge (`unjudged`) has no points yet: it is pending, and so is the total.
 """
@@ -86,10 +88,15 @@ def _wrong_points(part: Part, cases: Sequence[CaseResult]) -> tuple[float, str]:
     for hidden in (False, True):
         weights = {case.name: case.weight for case in part.cases if case.hidden == hidden}
         total = sum(weights.values())
+        earned = sum(weight for name, weight in weights.items() if name in right)
         if own <= right and not hidden:
             total += CALLED_AGAIN_WEIGHT
+        elif part.lone_case(hidden=hidden) is not None:
+            total, earned = 2 * total, earned + total
         if total > 0:
-            fractions.append(sum(weight for name, weight in weights.items() if name in right) / total)
+            fractions.append(earned / total)
+    if not any(case.weight > 0 and case.name in right for case in part.cases):
+        fractions = []
     points = part.points * part.case_credit * min(fractions, default=0.0)
     wrong = sum(not case.ok for case in cases)
     told = f"wrong on {wrong} of {len(cases)} inputs" if wrong else "wrong"

@@ -280,7 +280,15 @@ def test_what_cannot_be_released_and_where(tmp_path: Path, monkeypatch: pytest.M
     for name, why in {**masters, "module.cpp": "module.cpp: line 1: BEGIN SOLUTION has no END"}.items():
         refused(why, contents.kit, ROOT, MAIN.config, tmp_path / name)
     for name in ("nowhere.o", f"{library.STEM}-darwin-aarch64.o", f"{library.STEM}-linux-x86_64.so"):
-        refused("--reference", making.given_objects, (tmp_path / name,), [OBJECT])
+        refused("--reference", making.given_objects, (tmp_path / name,), {OBJECT: b""})
+    other = tmp_path / f"{library.STEM}-darwin-aarch64.o"
+    other.write_bytes(b"gpt149_ref_fused")
+    own, named = (
+        {OBJECT: b"gpt149_ref_naive gpt149_ref_fused"},
+        ("gpt149_ref_fused", "gpt149_ref_naive", "unused"),
+    )
+    refused("has no gpt149_ref_naive, which the assignment names", making.given_objects, (other,), own, named)
+    assert list(making.given_objects((other,), own, named[:1]).values()) == [b"gpt149_ref_fused"]
     assert "release" in command_line.parser().format_help()
     monkeypatch.setattr(command_line, "has_room", lambda module: module == "grader.doctor")
     assert "release" not in command_line.parser().format_help()

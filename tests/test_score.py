@@ -96,6 +96,22 @@ def test_wrong_earns_by_weight_the_smaller_of_both_fractions() -> None:
     assert earned(replace(part, case_credit=0.0), "wrong", "a", "d") == 0.0
 
 
+def test_the_only_hidden_case_does_not_decide_all_and_a_second_right_one_changes_nothing() -> None:
+    public = tuple(Case(name, "random", k) for k, name in enumerate("abc"))
+    one, two = (Case(name, "random", 9, hidden=True) for name in "xy")
+    part = replace(PUBLIC.part("part2"), case_credit=0.4, cases=(*public, one))
+    both = replace(part, cases=(*public, one, two))
+    assert earned(part, "wrong", "a", "b", "c") == earned(both, "wrong", "a", "b", "c", "y") == 4.0
+    assert earned(both, "wrong", "a", "b", "c") == 0, "right on the published inputs alone"
+    assert earned(part, "wrong", "a", "x") == pytest.approx(20 * 0.4 * 1 / 3, abs=0.006)
+    assert earned(part, "wrong") == earned(replace(part, cases=(public[0], one)), "wrong") == 0
+    lone = replace(PUBLIC, parts=(part, both, replace(part, case_credit=0.0)))
+    assert lone.warnings == [
+        "part2: 'x' is the only hidden case with a weight, so it alone decides half of case_credit: add another"
+    ]
+    assert not PUBLIC.warnings and not STAFF.warnings
+
+
 def test_luck_earns_nothing() -> None:
     part = PUBLIC.part("part3")
     cases = results(part, *(case.name for case in part.cases[1:]))

@@ -13,15 +13,18 @@ from classes import ledgers
 from classes.acting_class import Class, grader
 from conftest import refused
 
+from grader import __main__ as command_line
 from grader.assignment.records import Assignment, Part
 from grader.assignment.rubric import LateRule
-from grader.core.results import PartResult, SubmissionResult, Timing
-from grader.report import feedback
+from grader.core.results import Flag, PartResult, SubmissionResult, Timing
+from grader.report import classbook, feedback
+from grader.report.machines import load_text, load_warning
 from grader.report.row import Row
 from grader.score import late_days
 from grader.staff.classroom import appeals, changes, gradebook, ledger
 from grader.staff.classroom.changes import Graded, Standing
 from grader.staff.classroom.extensions import Days
+from grader.submission.ids import closest
 
 ROW = {"id": "ada", "submitted_at": "", "part1": "10", "late_days": "0", "late_penalty": "0", "total": "10"}
 ROW |= {"max_points": "10", "part1_verdict": "pass"}
@@ -262,3 +265,55 @@ def test_the_page_for_a_student_hides_hidden_cases_escapes_names_and_shows_an_er
     row = Row("s", "s", "", broken, classrows.score(broken), None)
     for text in (feedback.html(classrows.assignment(), row), feedback.feedback(classrows.assignment(), row)):
         assert text.count("was not declared") == 1 and text.count("as above") == len(classrows.PARTS) - 1
+
+
+# ---- smaller things of grading day
+
+
+def test_a_student_is_found_by_any_part_of_the_id_or_name() -> None:
+    known = {"Fay_Doe_9005": "Fay Doe", "kim_1": "Kim Ray", "kim_2": "Kim Fox"}
+    for text in ("fay", "DOE", "9005", "Fay_Doe_9005", "fay doe"):
+        assert closest(text, known) == "Fay_Doe_9005"
+    assert closest("fox", known) == "kim_2"
+    refused("'kim' is in several: kim_1, kim_2; name one", closest, "kim", known)
+    refused("no submission is called 'kum_1'; did you mean 'kim_1'", closest, "kum_1", known)
+    refused("no submission is called ''", closest, "", known)
+
+
+def test_load_is_stated_and_a_warning_names_the_times_that_it_disturbed(tmp_path: Path) -> None:
+    unsure = replace(part3("pass", 1.05), time=replace(timed(1.05), flags=("undecided",)))
+    calm = classrows.result((unsure, RIGHT))
+    busy = replace(calm, machine={**calm.machine, "load_average": [3.46, 1.0, 1.0]})
+    told = "The machine was busy (load 3.5 on 2 cores), which disturbed the times of part3."
+    assert load_warning(busy) == told and load_warning(calm) == load_text(calm) == ""
+    assert load_warning(replace(busy, parts=(RIGHT,))) == "", "no time shows it"
+    assert load_warning(replace(busy, machine={**busy.machine, "cores": 4})) == ""
+    row = Row("s", "s", "", busy, classrows.score(busy), None)
+    assert told in feedback.feedback(classrows.assignment(), row)
+    classbook.write(tmp_path, classrows.assignment(), [row])
+    page = (tmp_path / "report.html").read_text()
+    assert told in page and "Times disturbed by other work" in page and "3.5 to 3.5" in page
+    assert "speed-up 0.95 ×" in page and "1 timed in 8 to 8 rounds; speed-up 0.95 × (median)" in page
+
+
+def test_flags_and_machine_are_printed_with_a_result() -> None:
+    flag = Flag("library_call", "It calls at::matmul.", "review")
+    found = classrows.result(
+        (replace(RIGHT, flags=(flag, Flag("undecided"))),), flags=(Flag("whole", "", "rejected"),)
+    )
+    assert gradebook.conditions_text(found).splitlines() == [
+        "machine: Some CPU @ 2.50GHz",
+        "flag for review: part1: library_call; It calls at::matmul.",
+        "flag for rejected: whole",
+    ]
+
+
+@pytest.mark.parametrize("command", ["run", "one", "doctor", "selftest", "similar", "writeup", "release"])
+def test_each_command_with_an_assignment_lists_its_lab(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command_line.run([command, "--help"])
+    said = capsys.readouterr().out
+    assert "--lab NAME" in said and "--labs DIR" in said
+    refused("name it with --lab NAME", command_line.run, [command, "--labs", "x"])

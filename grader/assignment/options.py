@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from grader.assignment import labs
 from grader.core.commandline import Parser, SizeOption
+from grader.core.errors import UsageError
 from grader.core.places import PUBLIC_CONFIG
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def lab_as_config(arguments: Sequence[str]) -> list[str]:
     early.add_argument("--lab")
     early.add_argument("--labs", type=Path)
     given, rest = early.parse_known_args(arguments)
+    if given.lab is None and given.labs is not None:
+        raise UsageError("--labs DIR says where a lab is looked for: name it with --lab NAME")
     if given.lab is None:
         return list(arguments)
     config = labs.assignment_file(labs.named(given.lab, given.labs), staff=True)

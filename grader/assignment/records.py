@@ -131,6 +131,11 @@ class Part:
     device: DeviceCall | None = None
     """Set for a part whose kernels run on a GPU."""
 
+    def lone_case(self, *, hidden: bool) -> Case | None:
+        """Return the only public or hidden case with a weight; None if several have one, or none."""
+        weighted = [case for case in self.cases if case.hidden == hidden and case.weight > 0]
+        return weighted[0] if len(weighted) == 1 else None
+
     def of_class(self, name: str | None) -> Part:
         """Return the part with another autograd.Function to call; unchanged if it cannot be one."""
         if not name or self.device is None or self.device.autograd is None:
@@ -178,6 +183,17 @@ class Assignment:
     """True to record torch's figures of memory and operators for a class. Takes about one second per result."""
     packages: tuple[str, ...] = ()
     """Python packages that a hand-in may import besides torch, Triton and NumPy."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return remarks on rules that are valid and probably not meant, one line each."""
+        kinds = [(part, hidden) for part in self.parts if part.case_credit for hidden in (False, True)]
+        return [
+            f"{part.id}: '{case.name}' is the only {'hidden' if hidden else 'public'} case with a weight, so it alone "
+            "decides half of case_credit: add another"
+            for part, hidden in kinds
+            if (case := part.lone_case(hidden=hidden)) is not None
+        ]
 
     @property
     def lab(self) -> labs.Lab:

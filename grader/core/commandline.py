@@ -121,6 +121,12 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
     return number
 
 
+def add_lab(parse: argparse.ArgumentParser) -> None:
+    """List --lab and --labs in the help. `lab_as_config` replaces them before a command's own parser runs."""
+    parse.add_argument("--lab", metavar="NAME", help="the assignment of this lab, in place of --config FILE")
+    parse.add_argument("--labs", metavar="DIR", type=Path, help="look for the lab in DIR as well")
+
+
 def assignment_file(given: Path | None) -> Path:
     """Return the staff's assignment file: as given, else the file with hidden cases if it exists, else the public
     file."""

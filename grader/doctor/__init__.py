@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from grader.core.commandline import Parser
+from grader.core.commandline import Parser, add_lab
 from grader.core.errors import EXIT_KIT, EXIT_PASS
 from grader.core.places import GRADER_COMMAND, PUBLIC_CONFIG
 from grader.doctor.host import Finding, Host
@@ -52,6 +52,7 @@ def main(arguments: list[str]) -> int:
     parse = Parser(prog=f"{GRADER_COMMAND} doctor", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--quick", action="store_true", help="leave out the reference against itself")
     parse.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="the assignment")
+    add_lab(parse)
     given = parse.parse_args(arguments)
     counts = {"ok": 0, "warn": 0, "fail": 0}
     for heading, found in sections(None, steadiness=not given.quick, config=given.config):

@@ -13,6 +13,7 @@ from grader.assignment.records import Assignment
 from grader.core import plainfile
 from grader.core.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
 from grader.report import profile, student, words
+from grader.report.machines import load_warning
 from grader.report.student import StudentView
 from grader.report.terminal import OPEN, case_line, field, printed_text, time_text
 
@@ -92,6 +93,8 @@ def summary(assignment: Assignment, row: Row) -> list[str]:
     lines = [f"{passed} of {words.plural(len(views), 'part')} passed."]
     if row.waiting:
         lines.append(not_judged(row.result, row.waiting))
+    if warning := load_warning(row.result):
+        lines.append(warning)
     if any(view.hidden_passed is False for view in views):
         parts = [view.part.id for view in views if view.hidden_passed is False]
         lines.append(f"Hidden tests failed in: {', '.join(parts)}. Passing the public tests was not enough.")

@@ -24,7 +24,7 @@ from grader.assignment.records import Assignment
 from grader.core import wholefile
 from grader.core.results import PartResult
 from grader.report import charts, words
-from grader.report.machines import APART, MachineRow, compared
+from grader.report.machines import APART, MachineRow, compared, load_text, load_warning
 from grader.report.tally import Link, Links, Tally, flags_of, sandbox_words
 from grader.report.terminal import VERDICT_WORDS
 
@@ -125,11 +125,13 @@ class Report:
     def _card(self, part: Any, limits: tuple[float, float]) -> dict[str, Any]:
         from markupsafe import Markup
 
+        ratios = [dot.ratio for dot in part.dots]
         counts = {verdict: part.verdicts[verdict] for verdict in VERDICT_WORDS if part.verdicts[verdict]}
         return {
             "part": part,
             "counts": counts,
             "bar": Markup(charts.verdict_bar(counts)),
+            "speed_up": (1 / median(ratios), 1 / min(ratios)) if ratios else None,
             "slow": sum(dot.slow for dot in part.dots),
             "ratios": Markup(charts.ratios(part.dots, part.allowances, limits)) if part.dots else "",
             "ladder": Markup(charts.ladder(part.places, part.middle_rungs())) if part.places else "",
@@ -164,7 +166,7 @@ def environment(ladder: Ladder | None) -> Any:
         plural=lambda count, one, many="": words.plural(count, one, many),
         coded=lambda code: words.line(code, 80).replace("_", " "),
     )
-    pages.globals.update(ladder=ladder)
+    pages.globals.update(ladder=ladder, load_text=load_text, load_warning=load_warning)
     pages.globals.update(marks=words.VERDICT_MARKS, verdicts=VERDICT_WORDS, interval=_interval, share=_share)
     return pages
 

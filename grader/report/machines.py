@@ -1,4 +1,4 @@
-"""Comparison of a cluster's machines: submissions judged by each, and agreement on one calibration submission."""
+"""Machines of a class: agreement of a cluster's on one calibration submission, and loads that disturbed times."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+
+from grader.core.results import SubmissionResult
 
 APART = 0.05
 """A machine is apart if its whole interval is further than this from the median of all: a relative difference."""
@@ -62,3 +64,39 @@ def _apart(row: MachineRow, middle: Mapping[str, float]) -> tuple[str, ...]:
         for part_id, (_, low, high) in row.ratios.items()
         if part_id in middle and (low > middle[part_id] * (1 + APART) or high < middle[part_id] / (1 + APART))
     )
+
+
+# ---- load
+
+
+def load_of(result: SubmissionResult) -> float | None:
+    """Return the machine's 1-minute load average at the time of judging; None if it is not recorded."""
+    loads = result.machine.get("load_average")
+    first = loads[0] if isinstance(loads, (list, tuple)) and loads else None
+    return float(first) if isinstance(first, (int, float)) else None
+
+
+def load_text(result: SubmissionResult) -> str:
+    """Return "load 3.5 on 2 cores"; "" if it is not recorded."""
+    load, cores = load_of(result), result.machine.get("cores")
+    return (
+        "" if load is None else f"load {load:.1f}" + (f" on {cores} cores" if isinstance(cores, int) else "")
+    )
+
+
+def load_warning(result: SubmissionResult) -> str:
+    """Return a warning that other work disturbed the times; "" unless the load exceeded the cores and a time shows it.
+
+    A time shows it if it is undecided, or if the reference differed from itself.
+    """
+    load, cores = load_of(result), result.machine.get("cores")
+    if load is None or not isinstance(cores, int) or load <= cores:
+        return ""
+    disturbed = [
+        part.id
+        for part in result.parts
+        if part.time and (not part.time.fit or "undecided" in part.time.flags)
+    ]
+    if not disturbed:
+        return ""
+    return f"The machine was busy ({load_text(result)}), which disturbed the times of {', '.join(disturbed)}."

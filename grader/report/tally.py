@@ -12,6 +12,7 @@ from grader.assignment.records import Assignment
 from grader.core.results import Flag, PartResult, SubmissionResult
 from grader.report import student, words
 from grader.report.charts import Dot
+from grader.report.machines import load_of, load_warning
 
 if TYPE_CHECKING:
     from grader.report.row import Row
@@ -54,6 +55,7 @@ class PartTally:
     verdicts: Counter[str] = field(default_factory=Counter)
     dots: list[Dot] = field(default_factory=list)
     allowances: list[float] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
     places: list[Dot] = field(default_factory=list)
     """Correct kernels' shares of the machine's peak, in per cent."""
     rungs: dict[str, list[float]] = field(default_factory=dict)
@@ -95,6 +97,9 @@ class Tally:
         self.raised: list[Raised] = []
         self.notes: Counter[str] = Counter()
         self.troubles: list[tuple[Link, str]] = []
+        self.loads: list[float] = []
+        self.disturbed = Links()
+        """Students whose times other work on the machine disturbed."""
         self.waiting: dict[str, Links] = {}
         """Students with parts that the machine could not judge, by the missing tool."""
         self.settings: dict[str, Counter[str]] = {
@@ -114,6 +119,10 @@ class Tally:
         if row.result is None:
             return
         self.perfect += all(part.verdict == "pass" for part in row.result.parts)
+        load = load_of(row.result)
+        self.loads += [load] if load is not None else []
+        if load_warning(row.result):
+            self.disturbed.add(link)
         if row.result.sandbox:  # an unreadable submission was judged nowhere
             self._settings(row.result)
         for part in row.result.parts:
@@ -131,6 +140,7 @@ class Tally:
             self.waiting.setdefault(part.waits_for or "something", Links()).add(link)
         time = part.time
         if time is not None and math.isfinite(time.ratio) and time.ratio > 0:
+            tally.rounds.append(time.rounds)
             tally.dots.append(Dot(time.ratio, time.verdict == "slow", link.anchor, link.name))
             if "not_graded" not in time.flags and math.isfinite(time.allowance):
                 tally.allowances.append(time.allowance)

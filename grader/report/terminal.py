@@ -26,6 +26,7 @@ from grader.judge.events import (
     Timed,
 )
 from grader.report import profile
+from grader.report.machines import load_warning
 
 if TYPE_CHECKING:
     from grader.assignment.labs import Ladder
@@ -161,6 +162,7 @@ class Terminal:
         ]
         rule = "-" * len(lines[0])
         self.say("\n" + "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]]))
+        self.say(load_warning(result))
 
 
 # ---- familiar lines

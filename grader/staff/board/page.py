@@ -37,7 +37,8 @@ def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Ite
     last = _day(board.runs[-1]) if board.runs else ""
     yield (
         f"<p>As of {last}. Time divided by the reference’s, measured side by side on one machine: smaller is faster. "
-        "Only who is right on every input and carries no flag; whose intervals overlap share a place. "
+        "Only who is right on every input and carries no flag. "
+        "Intervals that overlap, directly or through others, share a place. "
         f"{_text(board.judged_by, 400)}</p>\n"
     )
     if len(board.parts) > 1:

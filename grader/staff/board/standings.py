@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.assignment.records import Assignment
 from grader.core.errors import UsageError
 from grader.staff.classroom import ledger
-from grader.staff.classroom.recorded import Record
+from grader.staff.classroom.recorded import Entry, Record
+from grader.staff.platforms.matching import folder as folder_identity
+from grader.staff.platforms.matching import identities
 
 Ratio = tuple[float, float, float]
 
@@ -61,11 +63,13 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
     """The board of these results folders. Raises UsageError for one without a ledger."""
     told: list[tuple[str, Record]] = []
     judged_by = ""
+    entries: list[Entry] = []
     for k, folder in enumerate(folders):
         history = ledger.read(folder)
         if not history.runs:
             raise UsageError(f"{folder} holds no {ledger.LEDGER}: name folders that were --out of a run")
         judged_by = history.runs[-1].judged_by
+        entries += history.roster
         there = {entry.submission_id for entry in history.roster}
         starts = [run.at for run in history.runs]
         for record in ledger.results(folder):
@@ -74,9 +78,9 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
                 start = max((at for at in starts if at <= record.at), default=starts[0])
                 told.append((f"{k:04} {start}", record))
     states = sorted({state for state, _ in told})
-    parts = []
+    parts, stands = [], persons(entries)
     for part in assignment.select("all"):
-        found = _part(part.id, part.title, told, states)
+        found = _part(part.id, part.title, told, states, stands)
         if found is not None:
             parts.append(found)
     students = sorted({place.student for part in parts for place in part.places})
@@ -84,7 +88,11 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
 
 
 def _part(
-    part_id: str, title: str, told: Sequence[tuple[str, Record]], states: Sequence[str]
+    part_id: str,
+    title: str,
+    told: Sequence[tuple[str, Record]],
+    states: Sequence[str],
+    stands: Mapping[str, str],
 ) -> PartBoard | None:
     last: dict[str, Ratio | None] = {}
     points: dict[str, dict[int, Point]] = {}
@@ -92,9 +100,14 @@ def _part(
         ratio = counted(record, part_id)
         last[record.submission_id] = ratio
         if ratio is not None:
-            run = states.index(state)
-            points.setdefault(record.submission_id, {})[run] = Point(run, record.at, ratio[0])
-    ranked = placed(Place(name, *ratio) for name, ratio in last.items() if ratio is not None)
+            run, student = states.index(state), stands[record.submission_id]
+            points.setdefault(student, {})[run] = Point(run, record.at, ratio[0])
+    # A student with two ids stands once, with the faster of both.
+    best: dict[str, Ratio] = {}
+    for name, ratio in last.items():
+        if ratio is not None:
+            best[stands[name]] = min(ratio, best.get(stands[name], ratio))
+    ranked = placed(Place(name, *ratio) for name, ratio in best.items())
     if not ranked:
         return None
     history = {
@@ -112,14 +125,36 @@ def counted(record: Record, part_id: str) -> Ratio | None:
 
 
 def placed(found: Iterable[Place]) -> tuple[Place, ...]:
-    """Return the places with their ranks. A place shares a rank if its interval overlaps that of the first in the
-    rank."""
-    ordered = sorted(found, key=lambda place: (place.ratio, place.student))
+    """Return the places with their ranks. Places whose intervals overlap share a rank, and so do those between them."""
+    groups: list[list[Place]] = []
+    reached = -math.inf
+    for place in sorted(found, key=lambda place: (place.low, place.ratio)):
+        if place.low > reached:
+            groups.append([])
+        groups[-1].append(place)
+        reached = max(reached, place.high)
     ranked: list[Place] = []
-    first: Place | None = None
-    for k, place in enumerate(ordered):
-        if first is None or place.low > first.high:
-            first = replace(place, rank=k + 1)
-        ranked.append(replace(place, rank=first.rank))
-    ranks = [place.rank for place in ranked]
-    return tuple(replace(place, is_tied=ranks.count(place.rank) > 1) for place in ranked)
+    for group in groups:
+        rank, is_tied = len(ranked) + 1, len(group) > 1
+        ordered = sorted(group, key=lambda place: (place.ratio, place.student))
+        ranked += [replace(place, rank=rank, is_tied=is_tied) for place in ordered]
+    return tuple(ranked)
+
+
+def persons(entries: Iterable[Entry]) -> dict[str, str]:
+    """Return the id under which each id stands: the last one of those that share an address or a platform's identity.
+
+    Names and folders are never compared: two students may have the same.
+    """
+    stands: dict[str, str] = {}
+    known: dict[str, str] = {}
+    for entry in entries:
+        name = entry.submission_id
+        marks = identities(name, entry.emails, entry.identities, fold=True) - {folder_identity(name)}
+        same = {stands.get(known[mark], known[mark]) for mark in marks if mark in known} | {
+            stands.get(name, name)
+        }
+        stands |= {each: name for each, now in stands.items() if now in same}
+        stands |= dict.fromkeys({*same, name}, name)
+        known |= dict.fromkeys(marks, name)
+    return stands

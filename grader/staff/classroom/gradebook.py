@@ -23,9 +23,10 @@ from grader.core.harmless import one_line
 from grader.core.results import Score, SubmissionResult
 from grader.report import classbook, feedback, result_json
 from grader.report.grades_csv import csv_line, safe_text
-from grader.report.machines import MachineRow
+from grader.report.machines import MachineRow, load_text
 from grader.report.progress import shortened
 from grader.report.row import Row
+from grader.report.tally import flags_of
 from grader.report.terminal import OPEN, Terminal
 from grader.report.words import moment, number, plural, zone_of
 from grader.staff.classroom import byhand, changes, extensions, ledger
@@ -400,12 +401,23 @@ def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO =
             terminal.verdict(part, earned.get(part.id, 0.0))
         terminal.scoreboard(result, scored)
     terminal.say(score_text(scored))
+    terminal.say(conditions_text(result))
     if assignment.late is not None:
         days = by_hand.days.get(submission_id, Days())
         terminal.say(lateness_text(assignment, entry, scored) + (f"; {days.text()}" if days else ""))
     if by_hand.source:
         terminal.say(f"points by hand: {folder / by_hand.source}")
     return 0
+
+
+def conditions_text(result: SubmissionResult) -> str:
+    """Return the machine with its load, and the flags of a result, one a line."""
+    facts = [str(result.machine.get("processor") or ""), load_text(result)]
+    lines = [f"machine: {', '.join(one_line(fact, 80) for fact in facts if fact)}"] if any(facts) else []
+    for part_id, flag in flags_of(result):
+        where = f"{part_id}: " if part_id else ""
+        lines.append(f"flag for {flag.level}: {where}{flag.code}; {one_line(flag.message, 300)}".rstrip("; "))
+    return "\n".join(lines)
 
 
 def lateness_text(assignment: Assignment, entry: Entry, scored: Score) -> str:

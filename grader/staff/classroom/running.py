@@ -111,7 +111,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         )
         plan = planning.plan(wanted, start, assignment, submissions, history)
         tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
-        for note in roster_notes:
+        for note in (*roster_notes, *assignment.warnings):
             tell(f"note: {note}", stream)
         for line in planning.lines(wanted, submissions, plan, history):
             tell(line, stream)

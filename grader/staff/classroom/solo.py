@@ -18,7 +18,7 @@ from grader.report import feedback, github, result_json
 from grader.report.github import Sources
 from grader.report.row import Row
 from grader.report.terminal import Terminal
-from grader.staff.classroom.gradebook import score_text
+from grader.staff.classroom.gradebook import conditions_text, score_text
 from grader.staff.classroom.worker import bounded, options
 from grader.submission import Submission, companions_of
 
@@ -75,6 +75,7 @@ def run(
     else:
         terminal.scoreboard(result, scored)
         terminal.say(score_text(scored))
+        terminal.say(conditions_text(result))
     return exit_code(result.parts)
 
 

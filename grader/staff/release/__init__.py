@@ -18,7 +18,7 @@ from grader.core.places import GRADER_COMMAND, ROOT
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m grader release --out DIR`. Raises UsageError for a fault of the master or its release."""
-    from grader.core.commandline import Parser
+    from grader.core.commandline import Parser, add_lab
 
     parse = Parser(prog=f"{GRADER_COMMAND} release", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the archives go")
@@ -29,6 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         default=ROOT / "configs" / "hidden" / "gpt149.yaml",
         help="the staff's file of the assignment (configs/hidden/gpt149.yaml)",
     )
+    add_lab(parse)
     parse.add_argument(
         "--master", metavar="FILE", type=Path, help="the source with the solution (the assignment's source)"
     )

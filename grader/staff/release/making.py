@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from grader.assignment import labs
@@ -17,6 +18,7 @@ from grader.staff.release.contents import Kit
 from grader.staff.release.products import Made
 from grader.study import helpers
 
+_BOUND = re.compile(r'^\s*m\.def\(\s*"(\w+)"', re.MULTILINE)
 #: Compilers that make objects for other platforms on this one, where they are installed.
 CROSS_COMPILERS = {
     ("Linux", "aarch64"): "aarch64-linux-gnu-g++",
@@ -41,6 +43,7 @@ def release(
         raise UsageError(f"{place} is there already: take it away, or name another folder with --out")
     with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
+        refuse_unnamed(kit)
         # Report faults of the texts before anything is compiled.
         search.refuse(contents.handout(kit, {}) | product.in_handout(kit), kit)
         handout = contents.handout(kit, prebuilt(kit, scratch, references, say)) | product.in_handout(kit)
@@ -78,26 +81,53 @@ def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str]
             path = helpers.build_prebuilt(folder, *place, compiler, source)
             held = Path(labs.PACKAGE, kit.lab.name, source.relative_to(kit.lab).parent, helpers.PREBUILT)
             made[(held / path.name).as_posix()] = path.read_bytes()
-    made |= given_objects(given, objects)
+    named = [part.reference for part in kit.assignment.parts if part.reference]
+    made |= given_objects(given, made, named)
     names = ", ".join(sorted(Path(path).name for path in made))
     say(f"compiled: {names or 'nothing, for no part of this reference is handed out'}")
     return made
 
 
-def given_objects(given: Sequence[Path], own: Iterable[str]) -> dict[str, bytes]:
+def given_objects(
+    given: Sequence[Path], own: Mapping[str, bytes], named: Iterable[str] = ()
+) -> dict[str, bytes]:
     """Read objects made on other machines. Return them by path: each lies beside those of our `own`, and is named
     alike.
 
-    Raises UsageError for a name that does not match one of those.
+    Raises UsageError for a name that does not match one of those, and for an object that lacks one of the `named`
+    references that ours has.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
+    wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}
+    found = {}
     for path in given:
-        if path.name.partition("-")[0] not in places or path.suffix != ".o" or "-" not in path.name:
+        stem = path.name.partition("-")[0]
+        if stem not in places or path.suffix != ".o" or "-" not in path.name:
             raise UsageError(f"--reference {path}: an object is called as the release calls its own")
-    try:
-        return {str(places[path.name.partition("-")[0]] / path.name): path.read_bytes() for path in given}
-    except OSError as error:
-        raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
+        # A name stands in an object's table of symbols, in ELF as in Mach-O.
+        lacking = [name for name in named if name.encode() in wanted[stem] and name.encode() not in data]
+        if lacking:
+            raise UsageError(
+                f"--reference {path}: it has no {lacking[0]}, which the assignment names: another assignment's object?"
+            )
+        found[str(places[stem] / path.name)] = data
+    return found
+
+
+def refuse_unnamed(kit: Kit) -> None:
+    """Raise UsageError for a function of the reference that no part names: its object would give it away."""
+    named = {part.reference for part in kit.assignment.parts}
+    for path in kit.reference_sources:
+        for name in _BOUND.findall(path.read_text(encoding="utf-8", errors="replace")):
+            if name not in named:
+                raise UsageError(
+                    f"nothing was written: {path} binds '{name}', which no part of {kit.assignment.path} names as its "
+                    "`reference`: take it out, or the handout's object gives it away"
+                )
 
 
 def _write(out: Path, made: Made, say: Callable[[str], None]) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from grader.core.commandline import Parser
+from grader.core.commandline import Parser, add_lab
 from grader.core.errors import EXIT_KIT, EXIT_PASS
 from grader.core.places import GRADER_COMMAND
 from grader.staff.selftest.trials import Trial
@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
     parse = Parser(prog=f"{GRADER_COMMAND} selftest", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--all", action="store_true", help="every threat, not one for each row: some minutes")
     parse.add_argument("--config", metavar="FILE", type=Path, help="the assignment (default: as in a run)")
+    add_lab(parse)
     parse.add_argument(
         "--tier", choices=("A", "B", "C", "D"), help="this sandbox, not the strongest there is"
     )

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
-from grader.core.commandline import Parser
+from grader.core.commandline import Parser, add_lab
 from grader.core.errors import EXIT_PASS, UsageError
 from grader.core.harmless import one_line
 from grader.core.places import MASTER
@@ -225,6 +225,7 @@ def main(arguments: list[str]) -> int:
         type=Path,
         help="the assignment (default: that of the class run, else the main one)",
     )
+    add_lab(parse)
     parse.add_argument("--top", metavar="n", type=int, default=20, help="pairs to show (20)")
     parse.add_argument(
         "--html", metavar="FILE", type=Path, help="the page (similar.html, in DIR of a class run)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from grader.core.commandline import Parser
+from grader.core.commandline import Parser, add_lab
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.core.places import GRADER_COMMAND, WRITEUP_TEMPLATE
 
@@ -62,6 +62,7 @@ def parser(what: str) -> Parser:
     parse = Parser(prog=f"{GRADER_COMMAND} writeup", description="The write-up: what of it is still empty.")
     parse.add_argument("paths", metavar="FILE", type=Path, nargs="+", help=what)
     parse.add_argument("--config", metavar="FILE", type=Path, help="the assignment that it is about")
+    add_lab(parse)
     parse.add_argument("--export", choices=FORMATS, help="also write it as this beside the file, with pandoc")
     return parse
 
