@@ -14,9 +14,12 @@ import pytest
 from conftest import python, refused, write, write_files
 
 from grader.__main__ import parser
-from grader.assignment import labs
+from grader.assignment import labs, mutations
 from grader.assignment.loading import load
+from grader.assignment.regions import strip_solution
+from grader.core import pythontree
 from grader.core.places import ROOT
+from grader.core.results import PartResult
 from grader.staff import newlab, selftest
 from grader.staff.newlab import ends
 from grader.staff.newlab.ends import Ending
@@ -51,6 +54,28 @@ def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest
     said = capsys.readouterr().out
     assert "trusted      that right work passes" in said
     assert "trusted      that wrong work is found: 5 of 5" in said and "there are no threats to try" in said
+
+
+@pytest.mark.parametrize(("backend", "slow"), [("triton", True), ("cuda", True), ("pytorch", False)])
+def test_a_new_lab_for_a_gpu_has_a_starter_and_a_test_that_needs_no_gpu(
+    backend: str, slow: bool, tmp_path: Path
+) -> None:
+    """Without a GPU Triton's results and PyTorch's are judged, a time or a kernel in CUDA is unjudged."""
+    lab = newlab.write("vgpu", tmp_path, backend)
+    assignment = load(lab / "hidden" / "assignment.yaml")
+    master = labs.master(lab, assignment.source)
+    assert "YOUR CODE HERE" in strip_solution(master.read_text()) and not assignment.warnings
+    assert pythontree.members(master) == {}, "the lab's package is no part of the master"
+    found = {ending.name: ending for ending in ends.all_of(lab)}
+    assert any(ending.verdict == "slow" for ending in found.values()) == slow
+    for name, ending in found.items():
+        if ending.edit is not None:
+            mutations.edited(master.read_text(), ending.edit)  # raises where a text does not occur
+        if name in ("the starter is wrong", "add: subtracted"):
+            assert ending.faults(tmp_path) == []
+    assert (
+        found["add: subtracted"]._fault(PartResult("add", "", "pass", 1.0)) == "add is pass and must be wrong"
+    )
 
 
 def test_a_new_lab_has_a_name_of_its_own(made: Path) -> None:

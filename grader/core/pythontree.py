@@ -27,6 +27,8 @@ MOST_NAMES, MOST_PARTS = 200, 12
 """Limits on the names in one import line, and on the parts of a name."""
 ASKED = b"get_flashattention_autograd_function_"
 """Beginning of the names that this assignment's adapters define; a file of adapters without it is ignored."""
+OF_LAB = b"from grader.assignment.labs import"
+"""Line of a lab's `__init__.py`."""
 _IMPORT = re.compile(rb"(?:^|[;:])[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
 _FROM = re.compile(
     rb"(?:^|[;:])[ \t]*from[ \t]+([.\w]+)[ \t]*import[ \t]*(\([^)]{0,4000}|[^\n#;]*)", re.MULTILINE
@@ -181,4 +183,6 @@ def on_disk(path: str) -> bytes | None:
         if error.errno == errno.EFBIG:
             raise TooMany(f"imports {path}, which is too large: {error.strerror}") from error
         return None
-    return content if os.path.realpath(path) == path else None
+    # A lab's folder is a package of the kit, which a master in it does not need.
+    is_of_lab = path.endswith(f"/{INIT}") and OF_LAB in content
+    return content if os.path.realpath(path) == path and not is_of_lab else None

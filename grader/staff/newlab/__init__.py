@@ -11,6 +11,14 @@ from grader.core.errors import EXIT_PASS, KitError, UsageError
 from grader.core.places import GRADER_COMMAND, INSTALLED, STUDENT_COMMAND
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
+COMMON = "common"
+#: Module and class of the reference, by backend.
+REFERENCES = {
+    "cpp": ("grader.backends.torch.labreference", "SourceReference"),
+    **dict.fromkeys(
+        ("triton", "cuda", "pytorch"), ("grader.backends.gpu.kernelreference", "KernelReference")
+    ),
+}
 MARK, SUFFIX = "@LAB@", ".txt"
 """Placeholder of the name in the template, and the suffix of its files, which hides them from searches for the kit's
 own."""
@@ -29,8 +37,11 @@ def main(arguments: list[str]) -> int:
         default=Path("labs") if INSTALLED else LABS,
         help="the folder that it goes into (labs/ of a checkout, else of this folder)",
     )
+    parse.add_argument(
+        "--backend", choices=tuple(REFERENCES), default="cpp", help="language of the kernels (default: cpp)"
+    )
     given = parse.parse_args(arguments)
-    folder = write(given.name, given.labs)
+    folder = write(given.name, given.labs, given.backend)
     elsewhere = "" if folder.parent == LABS else f" --labs {given.labs}"
     print(f"made {folder}\n")
     print(f"  {STUDENT_COMMAND} lab{elsewhere} {given.name} all        judge its master")
@@ -39,8 +50,11 @@ def main(arguments: list[str]) -> int:
     return EXIT_PASS
 
 
-def write(name: str, labs: Path) -> Path:
-    """Make the lab `name` in the folder `labs`. Raises UsageError, KitError where nothing can be written."""
+def write(name: str, labs: Path, backend: str = "cpp") -> Path:
+    """Make the lab `name` in the folder `labs`, with kernels for one backend.
+
+    Raises UsageError, KitError where nothing can be written.
+    """
     if not (name.isidentifier() and name.isascii() and name.islower()):
         raise UsageError(f"'{name}' is no name for a lab: small letters, digits and _, a letter first")
     if name in known():
@@ -48,13 +62,17 @@ def write(name: str, labs: Path) -> Path:
     folder = labs.absolute() / name
     if folder.exists():
         raise UsageError(f"{folder} is there already")
+    module, reference = REFERENCES[backend]
+    marks = {MARK: name, "SEED": str(secrets.randbits(62)), "@MODULE@": module, "@REFERENCE@": reference}
     try:
-        for path in sorted(TEMPLATE.rglob(f"*{SUFFIX}")):
-            there = path.relative_to(TEMPLATE).as_posix().removesuffix(SUFFIX).replace(MARK, name)
-            text = path.read_text(encoding="utf-8").replace(MARK, name)
-            text = text.replace("SEED", str(secrets.randbits(62)))
-            (folder / there).parent.mkdir(parents=True, exist_ok=True)
-            (folder / there).write_text(text, encoding="utf-8")
+        for top in (TEMPLATE / COMMON, TEMPLATE / backend):
+            for path in sorted(top.rglob(f"*{SUFFIX}")):
+                there = path.relative_to(top).as_posix().removesuffix(SUFFIX).replace(MARK, name)
+                text = path.read_text(encoding="utf-8")
+                for mark, value in marks.items():
+                    text = text.replace(mark, value)
+                (folder / there).parent.mkdir(parents=True, exist_ok=True)
+                (folder / there).write_text(text, encoding="utf-8")
     except OSError as error:
         raise KitError(f"cannot write {folder}: {error.strerror}") from error
     return folder

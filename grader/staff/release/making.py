@@ -94,8 +94,8 @@ def given_objects(
     """Read objects made on other machines. Return them by path: each lies beside those of our `own`, and is named
     alike.
 
-    Raises UsageError for a name that does not match one of those, and for an object that lacks one of the `named`
-    references that ours has.
+    Raises UsageError for a name that does not match one of those. It is also raised for an object that lacks one of
+    the `named` references that ours has.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}

@@ -49,7 +49,7 @@ class TrialSetup:
     zygote: Zygote
     folder: Path
     kernels: Any
-    """The lab's module of kernels with known verdicts, or None. It holds WRONG and SLOW. It may also hold RIGHT, a
+    """The lab's module of kernels with known verdicts, or None. It holds WRONG. It may also hold SLOW, RIGHT, a
     SHAPE for untimed kernels, an `edited(source, mutation)` of its own, and `side_by_side`. The call
     `side_by_side(assignment, source, mutations)` returns one file of all these and its parts."""
 
@@ -105,8 +105,8 @@ def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
     yield Trial("right kernels", "the master passes", tuple(master_faults(result)), took)
     yield Trial("times", "the master is in time", tuple(time_faults(result)), 0.0)
 
-    if bench.kernels is not None:
-        slow, started = bench.kernels.SLOW, time.monotonic()
+    if (slow := getattr(bench.kernels, "SLOW", None)) is not None:
+        started = time.monotonic()
         result = bench.judge(bench.edited(master, slow), [bench.assignment.part(slow.part)], timing=True)
         yield Trial("times", slow.name, tuple(slow_faults(result)), time.monotonic() - started)
 
