@@ -56,7 +56,7 @@ def parser() -> Parser:
         description="Grade a class: one evaluator, in a sandbox, on record.",
         epilog="Exit codes: 0 done (of `one`: all passed), 1 a fault of the submission, 2 wrong usage, "
         "3 a fault of the kit or machine (of `run`: somebody got no verdict), 130 interrupted. "
-        "Each command takes --lab NAME in place of --config FILE, and --labs DIR to look for NAME in DIR.",
+        "A command with --config FILE takes --lab NAME in its place, and --labs DIR to look for NAME in DIR.",
     )
     commandline.add_version(parse)
     commands = parse.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
