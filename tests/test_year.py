@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import classrows
@@ -18,7 +19,9 @@ from grader.assignment.records import Assignment, Part
 from grader.assignment.rubric import LateRule
 from grader.core.results import Flag, PartResult, SubmissionResult, Timing
 from grader.report import classbook, feedback
+from grader.report import page as verdict
 from grader.report.machines import load_text, load_warning
+from grader.report.page import Collector
 from grader.report.row import Row
 from grader.score import late_days
 from grader.staff.classroom import appeals, changes, gradebook, ledger
@@ -218,11 +221,14 @@ def test_an_extension_is_in_every_report_and_can_be_taken_back(acting: Class, tm
     assert acting.totals() == {"ada": "30", "bob": "20"}, "a resumed run keeps them"
     path = acting.out / "extensions.yaml"
     path.write_text(path.read_text().replace('"ada"', "adda"))
-    refused(r"extensions\.yaml:2: no submission is called 'adda'; did you mean 'ada'", acting.report)
+    said = acting.report()
+    assert "extensions.yaml:2: no submission is called 'adda'; did you mean 'ada'? (days are kept" in said
+    assert acting.totals()["ada"] == "20"
+    assert grader("extend", acting.out, "bob", "--slip", 1).returncode == 0 and '"adda"' in path.read_text()
+    path.write_text("ada: {extensions: 1}")
+    refused("unknown key 'extensions' in days of a student; did you mean 'extension'", acting.report)
     path.write_text("")
-    assert (
-        acting.totals() == {"ada": "30", "bob": "20"} and acting.report() and acting.totals()["ada"] == "20"
-    )
+    assert acting.report() and acting.totals() == {"ada": "20", "bob": "20"}
     refused("give --days n", gradebook.extend, acting.out, "ada", None, None, None)
 
 
@@ -254,7 +260,7 @@ def test_feedback_goes_to_a_folder_of_its_own_with_a_line_for_each_address(
     assert (tmp_path / "txt/bob.txt").read_text() == (acting.out / "bob/feedback.txt").read_text()
 
 
-def test_the_page_for_a_student_hides_hidden_cases_escapes_names_and_shows_an_error_once() -> None:
+def test_the_page_for_a_student_hides_hidden_cases_and_an_error_is_shown_once(tmp_path: Path) -> None:
     hidden = classrows.result((classrows.hidden_failure(),))
     page = feedback.html(
         classrows.assignment(), Row("s", "<script>", "", hidden, classrows.score(hidden), None, late_days=1)
@@ -265,6 +271,16 @@ def test_the_page_for_a_student_hides_hidden_cases_escapes_names_and_shows_an_er
     row = Row("s", "s", "", broken, classrows.score(broken), None)
     for text in (feedback.html(classrows.assignment(), row), feedback.feedback(classrows.assignment(), row)):
         assert text.count("was not declared") == 1 and text.count("as above") == len(classrows.PARTS) - 1
+    classbook.write(tmp_path, classrows.assignment(), [row])
+    made_at = datetime(2026, 1, 1)
+    verdict.write(
+        tmp_path / "page.html", classrows.assignment(), broken, classrows.score(broken), Collector(), made_at
+    )
+    for name in ("report.html", "page.html"):
+        text = (tmp_path / name).read_text()
+        assert text.count("was not declared") == 1 and text.count("As above") == len(classrows.PARTS) - 1, (
+            name
+        )
 
 
 # ---- smaller things of grading day

@@ -45,20 +45,21 @@ def read(
 
     Raises UsageError for a mistake in the table, and for a remembered table that no longer exists.
     """
-    days = extensions.read(folder, ids)
+    days, notes = extensions.read(folder, ids)
     if given == NONE:
-        return ByHand(days=days)
+        return ByHand(days=days, note="; ".join(notes))
     own = folder / MANUAL
-    path, note = given, ""
+    path = given
     if path is None and history.manual is not None:
         path = folder / history.manual
         _require_there(path)
         if path != own and own.exists():
-            note = f"points by hand come from {path}, as in the last report; {own} is not read"
+            notes.append(f"points by hand come from {path}, as in the last report; {own} is not read")
     if path is None and _is_there(own):
         path = own
+    note = "; ".join(notes)
     if path is None:
-        return ByHand(days=days)
+        return ByHand(days=days, note=note)
     return ByHand(manual.read_manual(path, assignment, ids), days, _remembered(path, folder), note)
 
 

@@ -57,28 +57,31 @@ class Days:
         return ", ".join(filter(None, pieces)) + reason
 
 
-def read(folder: Path, ids: Collection[str]) -> dict[str, Days]:
-    """Read the days of a class; {} without the file. Raises UsageError with file and line."""
+def read(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list[str]]:
+    """Read the days of a class, and remarks on ids without a submission: it may still come, or be misspelt.
+
+    Raises UsageError with file and line.
+    """
     path = folder / FILE
     try:
         data = plainfile.read(path, MOST_BYTES)
     except FileNotFoundError:
-        return {}
+        return {}, []
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     if not data.removeprefix(HEADER.encode()).strip():
-        return {}
-    found = {}
+        return {}, []
+    found, notes = {}, []
     for name, (key, value) in compose(data, path).entries("the extensions").items():
         if name not in ids:
-            raise key.fail(no_such_submission(name, ids))
+            notes.append(str(key.fail(f"{no_such_submission(name, ids)} (days are kept until one is)")))
         given = value.mapping(KEYS)
         found[name] = Days(
             given["extension"].whole("extension", 0, MOST_DAYS) if "extension" in given else 0,
             given["slip"].whole("slip", 0, MOST_DAYS) if "slip" in given else 0,
             given["reason"].text("reason") if "reason" in given else "",
         )
-    return found
+    return found, notes
 
 
 def write(folder: Path, days: Mapping[str, Days]) -> None:

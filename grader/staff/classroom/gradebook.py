@@ -356,12 +356,10 @@ def extend(
     """
     assignment, history = open_book(folder)
     ids = ids_of(history)
-    days = extensions.read(folder, ids)
+    days, notes = extensions.read(folder, ids)
     if submission_id is None:
-        print(
-            "\n".join(f"{name}: {each.text()}" for name, each in sorted(days.items()) if each)
-            or "none has days"
-        )
+        listed = [f"{name}: {each.text()}" for name, each in sorted(days.items()) if each]
+        print("\n".join([*listed, *notes]) or "none has days")
         return 0
     if assignment.late is None:
         raise UsageError(f"{assignment.path} has no `late`: nobody is late, and no days are needed")
