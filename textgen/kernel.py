@@ -21,7 +21,7 @@ from torch import Tensor
 from grader.assignment.records import Part
 from grader.core.arrays import Array
 from grader.judge import binding, faults
-from grader.judge.answers import RESULT, answers
+from grader.judge.case_run import RESULT, outputs_of
 from grader.runner.calls import Request
 from grader.runner.session import Session
 from textgen.chunks import Chunks
@@ -187,7 +187,7 @@ class StudentKernel:
         if call.status != "ok":
             message = faults.call_fault(call, self.part, f"N={N} d={d}").diagnosis.message
         else:
-            found, misfit = answers(self.part, shape, inputs, call)
+            found, misfit = outputs_of(self.part, shape, inputs, call)
             output = found[RESULT] if found else None
             message = misfit.message if misfit else ""
         if output is None:

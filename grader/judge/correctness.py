@@ -15,8 +15,8 @@ from grader.assignment.records import Case, Part
 from grader.core import machine
 from grader.core.results import CaseResult, Diagnosis, ProfileRow, Verdict
 from grader.judge import binding, faults, inquiring, looks, same_work
-from grader.judge.answers import answers
 from grader.judge.bench import Bench
+from grader.judge.case_run import CaseRun
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
@@ -170,7 +170,8 @@ class Correctness:
         peak_bytes = held_bytes = None
         for step in steps:
             shape, inputs = self.marker.inputs_of(step.case)
-            call, result = self.check_case(session, step, shape, inputs)
+            run, result = self.check_case(session, step, shape, inputs)
+            call = run.call
             if step.case.name not in results or not result.ok:
                 results[step.case.name] = result
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
@@ -183,7 +184,7 @@ class Correctness:
             if step.peak:
                 peak_bytes, held_bytes = call.peak_bytes, call.held_bytes
             if step.shown:
-                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok, step.case.name, held_bytes)
+                self.shown = Shown(peak_bytes, run, result.ok, held_bytes)
 
     def shake(self, session: Session, steps: list[Step]) -> None:
         """Call the largest of these cases again and again, if the threads share work and were held up for a short time
@@ -223,15 +224,19 @@ class Correctness:
 
     def check_case(
         self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
-    ) -> tuple[Call, CaseResult]:
+    ) -> tuple[CaseRun, CaseResult]:
         again = any(case.name == step.case.name and case.ok for case in self.cases)
         shared = self.delays and session.shares_work
-        call = session.call(
-            binding.request(self.part, shape, inputs),
+        run = self.marker.call(
+            session,
+            step.case.name,
+            shape,
+            inputs,
             echo_inputs=True,
             delays=self.delays and step.held_up,
             measure_peak=step.peak,
         )
+        call = run.call
         self.shaken_s += met_s(call) * shared
         if self.bench.options.sanitize:
             self.sites.look(session, f"'{step.case.name}', {faults.in_words(self.marker.sizes(shape))}")
@@ -241,53 +246,32 @@ class Correctness:
             self.broken = step.case, call
         self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden, shape=shape)
         explain = not self.explained()
-        found, _ = answers(self.part, shape, inputs, call)
-        twice = explain and found is not None and not self.part.table
-        # An explanation takes its time: where the call is to be made again, that comes first.
-        result = self.marker.mark(step.case.name, shape, inputs, call, explain=explain and not twice)
-        if not result.ok and twice:
-            result = self.look_for_race(session, step.case, shape, inputs, call, was_right=again)
-        return call, replace(result, hidden=step.case.hidden)
-
-    def look_for_race(
-        self,
-        session: Session,
-        case: Case,
-        shape: dict[str, int],
-        inputs: Mapping[str, Any],
-        call: Call,
-        *,
-        was_right: bool,
-    ) -> CaseResult:
-        """A wrong result that is different the next time, or was right before, has another cause than one that
-        repeats."""
-        if was_right:
-            again = [{name: known.value for name, known in self.marker.expected(inputs, shape).items()}]
+        if run.wrong is None or not explain or self.part.table:
+            result = self.marker.mark(run, explain=explain)
         else:
-            again = self.asked_again(session, shape, inputs)
-        return self.marker.mark(
-            case.name,
-            shape,
-            inputs,
-            call,
-            again=again,
-            earlier=[known.diagnosis for known in self.cases if known.diagnosis],
-            shared=session.shares_work,
-        )
+            # An explanation takes its time: what other calls show comes first.
+            result = self.marker.mark(
+                run,
+                again=self.outputs_again(session, run, was_right=again),
+                earlier=[known.diagnosis for known in self.cases if known.diagnosis],
+                shared=session.shares_work,
+            )
+        return run, replace(result, hidden=step.case.hidden)
 
-    def asked_again(
-        self, session: Session, shape: dict[str, int], inputs: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        """Return the answers of the same call made again; several times where threads share the work, since a race
-        may well lose the same element twice."""
+    def outputs_again(self, session: Session, run: CaseRun, *, was_right: bool) -> list[dict[str, Any]]:
+        """Return the outputs of the same call made again: a wrong result that is different the next time, or was
+        right before, has another cause than one that repeats.
+
+        Several calls where threads share the work, since a race may well lose the same element twice.
+        """
+        if was_right:
+            return [{name: known.value for name, known in run.expected.items()}]
         found = []
-        request = binding.request(self.part, shape, inputs)
         for number in range(MOST_AGAIN if session.shares_work else 1):
-            call = session.call(request, delays=self.delays and number % 2 == 0)
-            answered, _ = answers(self.part, shape, inputs, call)
-            if answered is None:
+            again = self.marker.again(session, run, delays=self.delays and number % 2 == 0)
+            if again.outputs is None:
                 break
-            found.append(answered)
+            found.append(again.outputs)
         return found
 
     def inquired(self, told: Diagnosis) -> Diagnosis:

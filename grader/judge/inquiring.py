@@ -7,12 +7,13 @@ their own with all its limits, after the verdict is settled: a call that ends ba
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from grader.assignment.records import Case
+from grader.assignment.records import Case, Part
 from grader.core.results import Diagnosis
 from grader.judge import binding
-from grader.judge.answers import answers
+from grader.judge.case_run import CaseRun
 from grader.judge.marking import Marker
 from grader.runner.session import Session
 
@@ -30,16 +31,16 @@ def sentence(marker: Marker, case: Case, session: Session, told: Diagnosis) -> s
 
     if told.code in NEEDS_NONE:
         return ""
-    shape, inputs = marker.inputs_of(case)
-    actual = _answered(marker.part.id, marker, shape, inputs, session)
-    if actual is None:
+    run = marker.call(session, case.name, *marker.inputs_of(case))
+    if run.outputs is None:
         return ""
-    inquiry = marker.oracle.inquiry(inputs, shape, marker.expected(inputs, shape), actual)
+    inquiry = marker.oracle.inquiry(run.inputs, run.shape, run.expected, run.outputs)
     if inquiry is None:
         return ""
     found = []
     for part_id, given in inquiry.calls[:MOST_CALLS]:
-        answer = _answered(part_id, marker, shape, given, session)
+        part = marker.part if part_id == run.part.id else marker.bench.assignment.part(part_id)
+        answer = _answered(part, run, given, session)
         if answer is None:
             return ""
         found.append(answer)
@@ -47,12 +48,10 @@ def sentence(marker: Marker, case: Case, session: Session, told: Diagnosis) -> s
         return inquiry.told(found)
 
 
-def _answered(
-    part_id: str, marker: Marker, shape: Mapping[str, int], inputs: Mapping[str, Any], session: Session
-) -> dict[str, Any] | None:
-    """The answers of one function; None where it is not bound, breaks off or answers something else."""
-    part = marker.bench.assignment.part(part_id) if part_id != marker.part.id else marker.part
+def _answered(part: Part, run: CaseRun, inputs: Mapping[str, Any], session: Session) -> dict[str, Any] | None:
+    """The outputs of a function at the sizes of a run; None if it is not bound, breaks off or answers something
+    else."""
     if binding.mismatch(part, session.functions, part.inputs) is not None:
         return None
-    call = session.call(binding.request(part, shape, inputs))
-    return answers(part, shape, inputs, call)[0] if call.status == "ok" else None
+    call = session.call(binding.request(part, run.shape, inputs))
+    return replace(run, part=part, inputs=inputs, seen=inputs, call=call).outputs

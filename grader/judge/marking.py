@@ -1,4 +1,4 @@
-"""One answer of a runner held against the oracle, whole, and what a call without an answer means for the verdict."""
+"""The calls of one part, compared with the oracle as a whole; and the verdict for a call without an answer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis
 from grader.integrity import flags as integrity
 from grader.judge import binding, faults, grid
-from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench
+from grader.judge.case_run import CaseRun, expected_of
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
 from grader.source.cpptext import without_comments
 
 if TYPE_CHECKING:
-    from grader.core.arrays import Array
     from grader.judge.comparison import Expected
     from grader.judge.diagnosis.deviation import Axis
     from grader.judge.oracle import Oracle
@@ -56,12 +55,7 @@ class Marker:
 
     def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Expected]:
         """Return the part's expected outputs, by name."""
-        from grader.judge.questions import CaseInputs
-
-        seen = self.seen(inputs)
-        if isinstance(inputs, CaseInputs):
-            return expectations(self.part, inputs.expected(self.part.oracle, seen))
-        return expectations(self.part, self.oracle.expected(seen, shape))
+        return expected_of(self.part, self.oracle, inputs, self.seen(inputs), shape)
 
     def seen(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return those of a call's inputs that it depends on."""
@@ -71,13 +65,27 @@ class Marker:
         names = {*form.arguments, form.gradient}
         return {name: value for name, value in inputs.items() if name in names}
 
-    def is_right(self, shape: dict[str, int], inputs: Mapping[str, Any], call: Call) -> bool:
-        """Return True if a call's answer is the oracle's. Remembers and reports nothing."""
-        from grader.judge.comparison import compare
+    def call(
+        self,
+        session: Session,
+        case: str,
+        shape: Mapping[str, int],
+        inputs: Mapping[str, Any],
+        *,
+        reference: bool = False,
+        **how: Any,
+    ) -> CaseRun:
+        """Call the part's function, or the `reference`; `how` as for `Session.call`. Raises nothing for its end."""
+        request = binding.request(self.part, shape, inputs, reference=reference)
+        return self.run(case, shape, inputs, session.call(request, **how))
 
-        found, _ = answers(self.part, shape, inputs, call)
-        expected = self.expected(inputs, shape)
-        return found is not None and all(compare(expected[name], found[name]).ok for name in found)
+    def run(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> CaseRun:
+        """Return the record of a call that was made."""
+        return CaseRun(self.part, case, shape, inputs, self.seen(inputs), call, self.oracle)
+
+    def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:
+        """Make the same call again."""
+        return self.call(session, run.case, run.shape, run.inputs, **how)
 
     def is_named(self) -> bool:
         """Return True if the source has the function's name beyond comments and literals."""
@@ -86,71 +94,80 @@ class Marker:
 
     def mark(
         self,
-        name: str,
-        shape: dict[str, int],
-        inputs: Mapping[str, Any],
-        call: Call,
+        run: CaseRun,
         *,
         again: Sequence[Mapping[str, Any]] = (),
         explain: bool = True,
         earlier: Sequence[Diagnosis] | None = None,
         shared: bool = True,
     ) -> CaseResult:
-        """Right or wrong, and why if it is to be explained. `again` are the answers of the same call made again.
+        """Right or wrong, and why if it is to be explained. `again` are the outputs of the same call made again.
 
         `shared` says whether several threads worked on it. `earlier` are the diagnoses of other inputs, which
         `diagnose.settled` is to compare with this one; None for an output by itself.
         """
+        sizes, wrong = self.sizes(run.shape), run.wrong
+        refused = run.misfit if run.outputs is None else self.overwritten(run)
+        if run.outputs is None or refused is not None:
+            # An input that was overwritten is named before a wrong output, which it may well explain.
+            return CaseResult(run.case, sizes, False, None, refused)
+        self._tell_deviation(run)
+        if self.wrong.get(run.case) is None:
+            self.wrong[run.case] = None if wrong is None else run.comparisons[wrong].wrong
+            self.wrong_output[run.case] = wrong or ""
+        largest = max(compared.max_error for compared in run.comparisons.values())
+        if wrong is None:
+            return CaseResult(run.case, sizes, True, largest)
+        from grader.judge.comparison import error_map
+
+        places = run.comparisons[wrong].wrong
+        return CaseResult(
+            run.case,
+            sizes,
+            False,
+            largest,
+            self._explained(run, wrong, again, earlier, shared, explain=explain),
+            output_sha256=integrity.output_sha256(run.outputs[wrong], places),
+            error_map=error_map(places),
+        )
+
+    def _explained(
+        self,
+        run: CaseRun,
+        name: str,
+        again: Sequence[Mapping[str, Any]],
+        earlier: Sequence[Diagnosis] | None,
+        shared: bool,
+        *,
+        explain: bool,
+    ) -> Diagnosis | None:
+        """Diagnosis of one wrong output, as for `mark`."""
         from grader.core.arrays import np
-        from grader.judge.comparison import compare, error_map
         from grader.judge.diagnosis import diagnose
 
-        part = self.part
-        public_shape = self.sizes(shape)
-        found, misfit = answers(part, shape, inputs, call)
-        if found is None:
-            return CaseResult(name, public_shape, False, None, misfit)
-        changed = self._overwritten(inputs, call)
-        if changed is not None:
-            # Told before a wrong output, which it may well explain.
-            return CaseResult(name, public_shape, False, None, changed)
-        expected = self.expected(inputs, shape)
-        comparisons = {answer: compare(expected[answer], actual) for answer, actual in found.items()}
-        wrong = [answer for answer, comparison in comparisons.items() if not comparison.ok]
-        if wrong:
-            self._tell_deviation(
-                name, shape, expected[wrong[0]], found[wrong[0]], comparisons[wrong[0]].wrong
-            )
-        diagnosis = None
-        if wrong and wrong[0] in inputs and np.array_equal(found[wrong[0]], inputs[wrong[0]]):
-            diagnosis = diagnose.not_written(wrong[0])
-        elif wrong and explain:
-            diagnosis = diagnose.diagnose(
-                self.oracle,
-                inputs,
-                shape,
-                expected[wrong[0]],
-                found[wrong[0]],
-                comparisons[wrong[0]],
-                again=[answers[wrong[0]] for answers in again],
-                part_id=part.id,
-                earlier=earlier or (),
-                name=wrong[0],
-                shared=shared,
-            )
-            if isinstance(diagnosis, diagnose.Explained):
-                diagnosis = diagnosis.in_order(self._is_in_text)
-            if earlier is None:
-                (diagnosis,) = diagnose.settled([diagnosis])
-        if self.wrong.get(name) is None:
-            self.wrong[name] = comparisons[wrong[0]].wrong if wrong else None
-            self.wrong_output[name] = wrong[0] if wrong else ""
-        digest = integrity.output_sha256(found[wrong[0]], comparisons[wrong[0]].wrong) if wrong else None
-        largest = max(comparison.max_error for comparison in comparisons.values())
-        where = error_map(comparisons[wrong[0]].wrong) if wrong else ()
-        return CaseResult(
-            name, public_shape, not wrong, largest, diagnosis, output_sha256=digest, error_map=where
+        assert run.outputs is not None
+        if name in run.inputs and np.array_equal(run.outputs[name], run.inputs[name]):
+            return diagnose.not_written(name)
+        if not explain:
+            return None
+        diagnosis: Diagnosis | None = diagnose.diagnose(
+            self.oracle,
+            run.inputs,
+            run.shape,
+            run.expected[name],
+            run.outputs[name],
+            run.comparisons[name],
+            again=[outputs[name] for outputs in again],
+            part_id=self.part.id,
+            earlier=earlier or (),
+            name=name,
+            shared=shared,
         )
+        if isinstance(diagnosis, diagnose.Explained):
+            diagnosis = diagnosis.in_order(self._is_in_text)
+        if earlier is None:
+            (diagnosis,) = diagnose.settled([diagnosis])
+        return diagnosis
 
     def _is_in_text(self, pattern: str) -> bool:
         """Return True if the part's function has this in a line that does more than copy an argument; True where its
@@ -176,24 +193,26 @@ class Marker:
             self._source, "backward" if form.gradient else "forward", form.name, launches
         )
 
-    def _tell_deviation(
-        self, name: str, shape: Mapping[str, int], expected: Expected, actual: Array, wrong: Array
-    ) -> None:
+    def _tell_deviation(self, run: CaseRun) -> None:
+        """Show listeners a call's first wrong output, if there is one."""
         from grader.judge.diagnosis.deviation import usual_axes
 
+        if run.wrong is None or run.outputs is None:
+            return
+        expected, actual = run.expected[run.wrong], run.outputs[run.wrong]
         own = self.oracle.axes
         axes = own if len(own) == actual.ndim else usual_axes(actual.ndim)
         told = Deviated(
             part=self.part,
-            case=name,
-            hidden=any(case.hidden for case in self.part.cases if case.name == name),
-            shape=binding.used_sizes(shape, self.part),
+            case=run.case,
+            hidden=any(case.hidden for case in self.part.cases if case.name == run.case),
+            shape=binding.used_sizes(run.shape, self.part),
             axes=axes,
-            blocks=self._blocks(axes, shape),
+            blocks=self._blocks(axes, run.shape),
             expected=expected.value,
             actual=actual,
             tolerance=expected.tolerance,
-            wrong=wrong,
+            wrong=run.comparisons[run.wrong].wrong,
         )
         self.bench.tell(told)
 
@@ -211,11 +230,11 @@ class Marker:
         except OSError:
             return ""
 
-    def _overwritten(self, inputs: Mapping[str, Any], call: Call) -> Diagnosis | None:
+    def overwritten(self, run: CaseRun) -> Diagnosis | None:
         """A diagnosis where the call changed an input that is no output."""
         from grader.judge.diagnosis import diagnose
 
-        part = self.part
+        part, inputs, call = self.part, run.inputs, run.call
         if not call.changed_inputs or (part.table and part.returns == "nothing"):
             return None
         names = ["tensor"] if part.table else binding.tensor_names(part, inputs)

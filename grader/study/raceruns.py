@@ -20,8 +20,8 @@ from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import first_of
 from grader.judge import binding, faults
-from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench, Options
+from grader.judge.case_run import expectations, outputs_of
 from grader.judge.comparison import Expected
 from grader.judge.comparison import compare as compare_arrays
 from grader.judge.making import make
@@ -106,7 +106,7 @@ def _differences(
                 call = session.call(binding.request(part, shape, inputs), delays=True)
                 if call.status != "ok":
                     raise faults.call_fault(call, part, f"{count} threads")
-                output, refused = answers(part, shape, inputs, call)
+                output, refused = outputs_of(part, shape, inputs, call)
                 if output is None:
                     raise faults.Faulty("wrong", refused or faults.Diagnosis("wrong", "no tensor came back"))
                 if first is None:

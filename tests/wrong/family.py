@@ -27,8 +27,8 @@ from grader.core.arrays import Array
 from grader.core.places import PUBLIC_CONFIG, ROOT
 from grader.core.results import PartResult
 from grader.judge import binding
-from grader.judge.answers import RESULT
 from grader.judge.bench import Bench, Options
+from grader.judge.case_run import RESULT
 from grader.judge.comparison import Expected, compare
 from grader.judge.diagnosis.diagnose import unexplained
 from grader.judge.evaluate import evaluate

@@ -32,7 +32,7 @@ from grader.core.errors import KitError
 from grader.core.results import CardClock, Diagnosis, Timing
 from grader.core.seeds import derive
 from grader.judge import binding, faults
-from grader.judge.answers import expectations
+from grader.judge.case_run import expectations
 from grader.judge.marking import Marker
 from grader.judge.ondevice.host import DeviceHost
 from grader.runner.calls import Call

@@ -20,11 +20,11 @@ from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Timing
 from grader.core.seeds import derive
 from grader.judge import binding, faults, looks
-from grader.judge.answers import answers, expectations
+from grader.judge.case_run import CaseRun, expectations
 from grader.judge.events import RoundTimed
 from grader.judge.marking import Marker
 from grader.runner import placement
-from grader.runner.calls import Call, Request
+from grader.runner.calls import Request
 from grader.runner.session import Session
 
 if TYPE_CHECKING:
@@ -133,9 +133,7 @@ class Pairs:
         longer than its second."""
         marker = self.marker
         shape, inputs = marker.inputs_of(looks.smallest(marker.part))
-        marker.refuse_failed_reference(
-            theirs.call(binding.request(marker.part, shape, inputs, reference=True))
-        )
+        marker.refuse_failed_reference(marker.call(theirs, "warm-up", shape, inputs, reference=True).call)
         self.small_call(mine, shape, inputs)
         reserved_bytes = min(MOST_RESERVED_BYTES, RESERVED_COPIES * self.draw.tensor_bytes)
         for session in (theirs, mine):
@@ -143,8 +141,7 @@ class Pairs:
 
     def small_call(self, mine: Session, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> None:
         """The student's part of `small_calls`."""
-        call = mine.call(binding.request(self.marker.part, shape, inputs))
-        self.marker.refuse_broken(call, mine, "warm-up")
+        self.marker.refuse_broken(self.marker.call(mine, "warm-up", shape, inputs).call, mine, "warm-up")
 
 
 def settled(time: Timing, rule: TimeRule) -> Timing:
@@ -163,41 +160,36 @@ class TimedInputs:
         self.marker, self.seed = marker, seed
         self.calls = 0
         self.tensor_bytes = 0
-        """Of the last call."""
+        """Of a call."""
 
     def sample(self, session: Session, *, is_reference: bool) -> Sample:
         """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""
         from grader.judge.timing.measure import Sample
 
-        marker, part, shape = self.marker, self.marker.part, self.marker.shape
-        inputs, call, found = self.called(session, is_reference=is_reference)
-        if self.is_right(inputs, found, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
-            return Sample(call.wall_s, call.cpu_s, call.own_s)
+        run = self.called(session, is_reference=is_reference)
+        if self.is_right(run, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
+            return Sample(run.call.wall_s, run.call.cpu_s, run.call.own_s)
         if is_reference:
             raise KitError(
-                f"the reference gave a wrong result on {part.id} while it was timed; please report this"
+                f"the reference gave a wrong result on {run.part.id} while it was timed; please report this"
             )
-        marked = marker.mark("timed call", shape, inputs, call)
+        marked = self.marker.mark(run)
         raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
 
-    def called(
-        self, session: Session, *, is_reference: bool, delays: bool = False
-    ) -> tuple[Any, Call, dict[str, Any]]:
-        """Make one call on fresh inputs; return the inputs, the call and its answers."""
+    def called(self, session: Session, *, is_reference: bool, delays: bool = False) -> CaseRun:
+        """Make one call on fresh inputs. Raises Faulty where it gives no outputs."""
         marker, part, shape = self.marker, self.marker.part, self.marker.shape
         self.calls += 1
         seed = derive(self.seed, "inputs", self.calls)
         inputs = marker.bench.assignment.typical_inputs(part, shape, seed)
-        request = binding.request(part, shape, inputs, reference=is_reference)
-        self.tensor_bytes = request.tensor_bytes()
-        call = session.call(request, delays=delays)
+        self.tensor_bytes = self.tensor_bytes or binding.request(part, shape, inputs).tensor_bytes()
+        run = marker.call(session, "timed call", shape, inputs, reference=is_reference, delays=delays)
         if is_reference:
-            marker.refuse_failed_reference(call)
-        marker.refuse_broken(call, session, "timed call")
-        found, misfit = answers(part, shape, inputs, call)
-        if found is None:
-            raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
-        return inputs, call, found
+            marker.refuse_failed_reference(run.call)
+        marker.refuse_broken(run.call, session, "timed call")
+        if run.outputs is None:
+            raise faults.Faulty("wrong", run.misfit or Diagnosis("wrong", "wrong in a timed call"))
+        return run
 
     def place(self, count: int) -> int:
         """Return how many timed calls of each side precede its delayed call in this round."""
@@ -213,31 +205,24 @@ class TimedInputs:
 
     def check_delayed(self, session: Session, *, is_reference: bool) -> None:
         """Make a call with delays. Raises Faulty if any element of the student's output is wrong."""
-        from grader.judge.comparison import compare
-
-        marker, part, shape = self.marker, self.marker.part, self.marker.shape
-        inputs, call, found = self.called(session, is_reference=is_reference, delays=True)
-        if is_reference:
-            return
-        expected = marker.expected(inputs, shape)
-        if all(compare(expected[name], actual).ok for name, actual in found.items()):
+        run = self.called(session, is_reference=is_reference, delays=True)
+        if is_reference or run.is_right:
             return
         # The same inputs without delays: a result that differs then is a race's.
-        second = session.call(binding.request(part, shape, inputs))
-        again, _ = answers(part, shape, inputs, second)
-        marked = marker.mark("timed call", shape, inputs, call, again=[again] if again is not None else [])
+        again = self.marker.again(session, run).outputs
+        marked = self.marker.mark(run, again=[again] if again is not None else [])
         raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
 
-    def is_right(self, inputs: Any, found: Mapping[str, Any], sampled_rows: int) -> bool:
-        """Return True if the answers are finite, and right on about so many rows that are drawn only now."""
+    def is_right(self, run: CaseRun, sampled_rows: int) -> bool:
+        """Return True if the outputs are finite, and right on about so many rows that are drawn only now."""
         from grader.core.arrays import np
         from grader.judge.comparison import compare
         from grader.judge.draws import Draws
 
         draws = Draws(derive(self.seed, "rows", self.calls))
-        at, expected = self.marker.oracle.sample(inputs, self.marker.shape, draws, sampled_rows)
-        wanted = expectations(self.marker.part, expected)
+        at, expected = run.oracle.sample(run.inputs, run.shape, draws, sampled_rows)
+        wanted = expectations(run.part, expected)
         return all(
             compare(wanted[name], actual[at]).ok and bool(np.isfinite(actual).all())
-            for name, actual in found.items()
+            for name, actual in (run.outputs or {}).items()
         )

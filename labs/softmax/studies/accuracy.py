@@ -17,7 +17,7 @@ from grader.assignment.records import Part
 from grader.core.arrays import Array, np
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.judge import binding, faults
-from grader.judge.answers import RESULT, answers
+from grader.judge.case_run import RESULT, outputs_of
 from grader.judge.draws import Draws
 from grader.runner.session import Session
 from grader.study import options, outcome
@@ -210,7 +210,7 @@ def _points(
         except faults.Faulty as fault:
             found.append(Point(part.id, sweep, value, None, words(fault.verdict, fault.diagnosis)[:60]))
             continue
-        answered, misfit = answers(part, shape, given, call)
+        answered, misfit = outputs_of(part, shape, given, call)
         if answered is None:
             found.append(Point(part.id, sweep, value, None, misfit.code if misfit else "no answer"))
         elif all(not answer.any() for answer in answered.values()):
