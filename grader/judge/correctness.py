@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
 from grader.core import machine
-from grader.core.results import CaseResult, Diagnosis, ProfileRow, Verdict
+from grader.core.results import CaseResult, Diagnosis, ProfileRow
 from grader.judge import binding, faults, inquiring, looks, same_work
 from grader.judge.bench import Bench
 from grader.judge.case_run import CaseRun
@@ -71,9 +71,9 @@ class Correctness:
         self.delays = not bench.options.sanitize and not on_device
         self.shaken_s = 0.0
         """Of calls with delays, so far."""
-        self.verdict: Verdict = "pass"
         self.cases: list[CaseResult] = []
         self.diagnosis: Diagnosis | None = None
+        """Reason that the part is wrong; None while all is right."""
         self.judged_through = ""
         self.printed = ""
         self.shown: Shown | None = None
@@ -97,15 +97,8 @@ class Correctness:
             self.unsettled, self.cases = self.cases, settled_together(self.cases)
         if self.sites.found:
             raise faults.Faulty("crash", self.sites.diagnosis())
-        found = concluded(self.cases, self.marker.oracle.axes)
-        if self.verdict == "pass" and found is not None:
-            self.verdict = "wrong"
-            told_to_student = any(case.diagnosis and not case.hidden for case in self.cases)
-            self.diagnosis = self.inquired(found) if told_to_student else found
-            self.cases = retold(self.cases, found, self.diagnosis)
-            if self.outside:
-                built = self.bench.build_of(self.part)
-                self.diagnosis = faults.with_loads_outside(self.diagnosis, sorted(self.outside), built)
+        if self.stand_in is None:
+            self.diagnosis = concluded(self.cases, self.marker.oracle.axes)
 
     def check_hidden(self) -> None:
         """Call the hidden cases, after everything that is public. No further call explains them. Raises Faulty."""
@@ -125,9 +118,7 @@ class Correctness:
             self.cases = [*public, *hidden, *(case for case in before if case.name not in names)]
         if self.sites.found:
             raise faults.Faulty("crash", self.sites.diagnosis(hidden=True))
-        found = concluded(hidden, self.marker.oracle.axes)
-        if self.verdict == "pass" and found is not None:
-            self.verdict, self.diagnosis = "wrong", found
+        self.diagnosis = self.diagnosis or concluded(hidden, self.marker.oracle.axes)
 
     def check_public_cases(self) -> None:
         part, usual = self.part, self.bench.shape["threads"]
@@ -214,8 +205,8 @@ class Correctness:
         self.take_over(stand_in)
 
     def take_over(self, stand_in: Correctness) -> None:
-        self.cases, self.verdict = stand_in.cases, stand_in.verdict
-        if stand_in.verdict != "pass":
+        self.cases = stand_in.cases
+        if stand_in.diagnosis is not None:
             self.diagnosis = Diagnosis(
                 "not_bound",
                 f"{self.part.function} is not bound, so it counts through {stand_in.part.id}, which is not right yet. "
@@ -274,7 +265,7 @@ class Correctness:
             found.append(again.outputs)
         return found
 
-    def inquired(self, told: Diagnosis) -> Diagnosis:
+    def with_inquiry(self, told: Diagnosis) -> Diagnosis:
         """A public case's diagnosis with what further calls of the submission say of it, if its oracle asks for any."""
         names = [case.name for case in self.cases if case.diagnosis is told]
         case = next((case for case in self.part.cases if case.name in names), None)
@@ -316,11 +307,6 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
     if not told and not all(case.ok for case in cases):
         return UNEXPLAINED
     return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
-
-
-def retold(cases: Sequence[CaseResult], told: Diagnosis, now: Diagnosis) -> list[CaseResult]:
-    """The case that a diagnosis was told from, with what is told now."""
-    return [replace(case, diagnosis=now) if case.diagnosis is told else case for case in cases]
 
 
 def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:

@@ -9,7 +9,7 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -20,11 +20,13 @@ from grader.integrity import flags as integrity
 from grader.judge import faults, looks, memory, same_work
 from grader.judge.again import BROKEN_OFF
 from grader.judge.bench import Bench
-from grader.judge.correctness import Correctness, Runners, retold
+from grader.judge.correctness import Correctness, Runners
 from grader.judge.events import Corrected, Timed
 from grader.judge.looks import Shown
 from grader.judge.timing import rounds as pairs
 from grader.runner.calls import Call
+
+Refinement = Callable[[Diagnosis], Diagnosis]
 
 
 class PartJudge:
@@ -35,9 +37,7 @@ class PartJudge:
         self.runners = Runners(bench, part)
         self.results = Correctness(bench, part, self.runners)
         self.marker = self.results.marker
-        self.verdict: Verdict = "pass"
-        self.diagnosis: Diagnosis | None = None
-        self.waits_for = ""
+        self.conclude("pass")
         self.time: Timing | None = None
         self.memory: Memory | None = None
         self.held: memory.Held | None = None
@@ -49,8 +49,23 @@ class PartJudge:
         """Builds that its runners were given."""
         self.profiled: Call | None = None
 
+    def conclude(self, verdict: Verdict, diagnosis: Diagnosis | None = None, waits_for: str = "") -> None:
+        """Set the verdict, in the place of any before it."""
+        self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
+
+    def refine(self, *steps: Refinement) -> None:
+        """Let each step say more of why the part is not right: in its diagnosis, and in the case that this is of."""
+        for step in steps:
+            if (told := self.diagnosis) is None:
+                return
+            self.conclude(self.verdict, step(told), self.waits_for)
+            self.results.cases = [
+                replace(case, diagnosis=self.diagnosis) if case.diagnosis is told else case
+                for case in self.results.cases
+            ]
+
     def settle(self, fault: faults.Faulty) -> None:
-        self.verdict, self.diagnosis, self.waits_for = fault.verdict, fault.diagnosis, fault.waits_for
+        self.conclude(fault.verdict, fault.diagnosis, fault.waits_for)
         if fault.case is not None:
             self.results.cases.append(fault.case)
         self.tell_correctness()
@@ -108,8 +123,8 @@ class PartJudge:
         """Call the hidden cases. A part that is wrong on one of them has no time, as nothing wrong has one."""
         try:
             self.results.check_hidden()
-            if self.results.verdict == "wrong" and self.verdict != "wrong":
-                self.verdict, self.diagnosis, self.waits_for = "wrong", self.results.diagnosis, ""
+            if self.results.diagnosis is not None and self.verdict != "wrong":
+                self.conclude("wrong", self.results.diagnosis)
         except faults.Faulty as fault:
             self.settle(fault)
         self.flag_library_work()
@@ -170,7 +185,7 @@ class PartJudge:
             from grader.judge.ondevice import operators
 
             # Playing calls again takes as long as making them: a part without points needs no evidence of its work.
-            is_paid = self.results.verdict == "pass" or self.part.case_credit > 0
+            is_paid = self.results.diagnosis is None or self.part.case_credit > 0
             try:
                 self.add_flags(operators.flags(self.results.marker, self.results.observed, play=is_paid))
             except faults.Faulty as fault:
@@ -179,7 +194,13 @@ class PartJudge:
     def check_results(self) -> None:
         self.results.check()
         self.has_results = True
-        self.verdict, self.diagnosis = self.results.verdict, self.results.diagnosis
+        if (found := self.results.diagnosis) is not None:
+            self.conclude("wrong", found)
+            self.refine(*(() if self.results.judged_through else (self.results.with_inquiry,)))
+            if self.results.outside:
+                # In the part's diagnosis alone: nothing else is looked for where these lines are known.
+                lines, built = sorted(self.results.outside), self.bench.build_of(self.part)
+                self.conclude("wrong", faults.with_loads_outside(self.diagnosis or found, lines, built))
         if self.results.judged_through:
             self.flags.append(Flag(f"judged_through_{self.results.judged_through}"))
 
@@ -204,7 +225,8 @@ class PartJudge:
         bench.tell(Timed(self.part, self.time))
         if rule.graded:
             self.flags += [Flag(code) for code in self.time.flags]
-            self.verdict = "slow" if self.time.verdict == "slow" else self.verdict
+            if self.time.verdict == "slow":
+                self.conclude("slow")
 
     def look_with_torch(self, shown: Shown) -> None:
         """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
@@ -235,12 +257,11 @@ class PartJudge:
             second = SecondBuild(self.bench, stack) if options.second_look else None
             closer = explaining.Closer(self.results, second)
             if self.verdict in ("crash", "timeout"):
-                self.diagnosis = closer.crash(told)
+                self.refine(closer.crash)
             elif self.verdict == "wrong" and any(
                 case.diagnosis is told and not case.hidden for case in self.results.cases
             ):
-                self.diagnosis = closer.wrong(told)
-                self.results.cases = retold(self.results.cases, told, self.diagnosis)
+                self.refine(closer.wrong)
         # Runners that explain are no evidence: the look for cheats is made without them.
         del self.runners.sessions[judged:]
 

@@ -230,7 +230,7 @@ def trouble_of(bench: Bench, part: Part) -> str:
         results.check()
     except faults.Faulty as fault:
         return words(fault.verdict, fault.diagnosis)
-    return "" if results.verdict == "pass" else words(results.verdict, results.diagnosis)
+    return words("wrong", results.diagnosis) if results.diagnosis is not None else ""
 
 
 def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:
