@@ -32,11 +32,11 @@ from verdicts import attempt, busy_neighbours, percent, policy_of
 
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding
 from grader.backends.native.nativebuild import build
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
-from grader.judge import binding
 from grader.judge.bench import Bench, Options
 from grader.judge.marking import Marker
 from grader.judge.timing.measure import Round, judge, play

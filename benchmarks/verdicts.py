@@ -39,11 +39,11 @@ sys.path.insert(0, str(ROOT))
 
 from grader.assignment.loading import load
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
 from grader.core.results import Timing
-from grader.judge import binding
 from grader.judge.timing.measure import Pairs, Round, Sample, TimePolicy, judge, play, sequential
 from grader.runner import placement
 from grader.runner.session import Session

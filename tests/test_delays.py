@@ -15,11 +15,12 @@ from conftest import ASSIGNMENT, keeping, needs_delays, write
 from native_programs import asked, program
 
 from grader.assignment.mutations import Mutation
+from grader.backends import binding
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
-from grader.judge import binding, comparison
+from grader.judge import comparison
 from grader.judge.bench import Options
 from grader.judge.correctness import met_s
 from grader.judge.faults import Faulty

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.core.arrays import Array
-from grader.judge import binding, faults
+from grader.judge import faults
 from grader.judge.case_run import RESULT, outputs_of
 from grader.runner.calls import Request
 from grader.runner.session import Session

@@ -81,7 +81,7 @@ def reference_twice(
 
     A call of a runner raises KitError if the reference fails.
     """
-    from grader.judge import binding
+    from grader.backends import binding
 
     rule = part.time
     assert rule is not None

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from grader import sandbox
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding
 from grader.backends.native.nativebuild import NativeBuild
 from grader.backends.native.nativehost import NativeHost, ProgramRefused
 from grader.backends.records import Build
 from grader.backends.torch.zygote import Zygote
 from grader.core.errors import KitError
 from grader.core.results import Flag
-from grader.judge import binding, faults
+from grader.judge import faults
 from grader.judge.events import Listener
 from grader.runner.budget import Budget
 from grader.runner.session import Session

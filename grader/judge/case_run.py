@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.core.precision import unwritten, widened
 from grader.core.results import Diagnosis
-from grader.judge import binding
 from grader.runner.calls import Call
 
 if TYPE_CHECKING:

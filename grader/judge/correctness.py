@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
+from grader.backends import binding
 from grader.core import machine
 from grader.core.results import CaseResult, Diagnosis, ProfileRow
-from grader.judge import binding, faults, inquiring, looks, same_work
+from grader.judge import faults, inquiring, looks, same_work
 from grader.judge.bench import Bench
 from grader.judge.case_run import CaseRun
 from grader.judge.looks import Shown, Step

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding
 from grader.backends.native import ispc, sanitize
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.native.toolchain import cache_root
@@ -32,7 +33,6 @@ from grader.backends.torch.zygote import Zygote
 from grader.core import machine, pythontree
 from grader.core.results import Flag, PartResult, SubmissionResult
 from grader.integrity import flags as integrity
-from grader.judge import binding
 from grader.judge.bench import Bench, Exclusive, Options, unshared
 from grader.judge.events import (
     BuildStarted,

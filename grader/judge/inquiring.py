@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from grader.assignment.records import Case, Part
+from grader.backends import binding
 from grader.core.results import Diagnosis
-from grader.judge import binding
 from grader.judge.case_run import CaseRun
 from grader.judge.marking import Marker
 from grader.runner.session import Session

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
+from grader.backends import binding
 from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis
 from grader.integrity import flags as integrity
-from grader.judge import binding, faults, grid
+from grader.judge import faults, grid
 from grader.judge.bench import Bench
 from grader.judge.case_run import CaseRun, expected_of
 from grader.judge.events import Deviated

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from grader.assignment.expressions import evaluate_int, names_in
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding
 from grader.core.quantities import size_text
 from grader.core.results import Flag
-from grader.judge import binding
 from grader.judge.marking import Marker
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding
 from grader.backends.native.toolchain import Toolchain, toolchain
 from grader.core.commandline import add_defines, macros
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.quantities import whole
-from grader.judge import binding
 from grader.study import options, outcome, racereport, raceruns
 from grader.study.racereport import RaceResult
 from grader.study.standalone import (

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import first_of
-from grader.judge import binding, faults
+from grader.judge import faults
 from grader.judge.bench import Bench, Options
 from grader.judge.case_run import expectations, outputs_of
 from grader.judge.comparison import Expected

@@ -133,8 +133,8 @@ def measure(
     Raises UsageError when the shape is too small to time, and KitError when a library cannot be built, a kernel is
     wrong, or the machine too unsteady.
     """
+    from grader.backends import binding
     from grader.core import machine
-    from grader.judge import binding
     from module_ref_stub import library
 
     assert part.time is not None

@@ -21,12 +21,12 @@ from wrong_kernels import WRONG
 from grader.assignment import loading
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import Array
 from grader.core.places import PUBLIC_CONFIG, ROOT
 from grader.core.results import PartResult
-from grader.judge import binding
 from grader.judge.bench import Bench, Options
 from grader.judge.case_run import RESULT
 from grader.judge.comparison import Expected, compare

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case
+from grader.backends import binding
 from grader.core.arrays import np
-from grader.judge import binding
 from grader.judge.case_run import CaseRun
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.marking import Marker

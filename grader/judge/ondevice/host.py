@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding
 from grader.backends.gpu import devicebuild
 from grader.backends.gpu.card.finding import INTERPRETED, architecture, card
 from grader.backends.gpu.kernelreference import KernelReference
 from grader.backends.records import Build
 from grader.backends.torch.zygote import Zygote
 from grader.core.errors import KitError
-from grader.judge import binding
 from grader.runner.calls import Request
 from grader.runner.session import Session
 from grader.sandbox import Limits, Sandbox

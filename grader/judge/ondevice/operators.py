@@ -23,13 +23,13 @@ from typing import Any
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Case, Part
+from grader.backends import binding
 from grader.backends.gpu.devicebuild import PythonBuild
 from grader.backends.records import Build
 from grader.core.errors import KitError
 from grader.core.results import Flag, ProfileRow
 from grader.integrity import symbols
 from grader.integrity.inspection import listed
-from grader.judge import binding
 from grader.judge.marking import Marker
 from grader.runner.calls import Call, Request
 

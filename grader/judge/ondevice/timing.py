@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.backends.gpu.card import smclock
 from grader.backends.gpu.card.arena import Arena, Card, Tensor
 from grader.backends.gpu.card.clock import TimedRunner, judges_bytes, sets_for
 from grader.core.errors import KitError
 from grader.core.results import CardClock, Diagnosis, Timing
 from grader.core.seeds import derive
-from grader.judge import binding, faults
+from grader.judge import faults
 from grader.judge.case_run import expectations
 from grader.judge.marking import Marker
 from grader.judge.ondevice.host import DeviceHost

@@ -15,11 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.rubric import TimeRule
+from grader.backends import binding
 from grader.core import machine
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Timing
 from grader.core.seeds import derive
-from grader.judge import binding, faults, looks
+from grader.judge import faults, looks
 from grader.judge.case_run import CaseRun, expectations
 from grader.judge.events import RoundTimed
 from grader.judge.marking import Marker

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.backends.native import nativebuild
 from grader.core.errors import KitError, UsageError
-from grader.judge import binding
 from grader.study.laboratory import tell
 from grader.study.options import Settings
 from grader.study.standalone import Kit, Unsuitable, build_program, ran

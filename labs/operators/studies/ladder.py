@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.backends.native import nativebuild
 from grader.backends.native.nativebuild import NativeBuild
 from grader.backends.native.toolchain import ABSENT, torch_version
@@ -33,7 +34,6 @@ from grader.backends.torch import torchbuild
 from grader.core import machine
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.seeds import derive
-from grader.judge import binding
 from grader.judge.bench import Bench
 from grader.judge.marking import Marker
 from grader.judge.timing.measure import SHORTEST_S, Clock, Sample

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from grader.backends.binding import CODE_NAMES
 from grader.core.arrays import Array
-from grader.judge.binding import CODE_NAMES
 from grader.judge.faults import SIGNAL_HINTS
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
@@ -35,7 +35,7 @@ class Operation:
 
     @property
     def signature(self) -> str:
-        """Return the signature in the codes of `grader.judge.binding.CODE_NAMES`, as "T(TTi)"; a whole number may be
+        """Return the signature in the codes of `grader.backends.binding.CODE_NAMES`, as "T(TTi)"; a whole number may be
         "l", a real one "d"."""
         codes = "T" * len(self.tensors) + "i" * len(self.sizes) + "f" * bool(self.real)
         return f"{'T' if self.returns else 'v'}({codes})"

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.core.arrays import Array, np
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
-from grader.judge import binding, faults
+from grader.judge import faults
 from grader.judge.case_run import RESULT, outputs_of
 from grader.judge.draws import Draws
 from grader.runner.session import Session
