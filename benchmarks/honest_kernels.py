@@ -35,12 +35,14 @@ from grader.assignment.records import Assignment, Part
 from grader.backends import binding
 from grader.backends.native.nativebuild import build
 from grader.backends.native.nativehost import NativeHost
+from grader.backends.pairs import Pairs, play
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
 from grader.judge.bench import Bench, Options
 from grader.judge.marking import Marker
-from grader.judge.timing.measure import Round, judge, play
-from grader.judge.timing.rounds import Pairs, TimedInputs
+from grader.judge.timing.measure import judge
+from grader.judge.timing.rounds import timed_part
+from grader.runner.samples import Round
 from labs.attention.cases import make_inputs
 from module_ref_stub.library import native_program
 
@@ -114,13 +116,11 @@ def rounds_of(
     idle = Zygote(at_once=False)
     bench = Bench(assignment, path, Options({"N": N}), lambda event: None, made, idle, stack, host=host)
     marker = Marker(bench, part)
-    draw = TimedInputs(marker, random.getrandbits(60))
-    assert part.time is not None
 
     def student(**how: object) -> object:
         return bench.student(part, **how)  # type: ignore[arg-type]
 
-    return play(Pairs(marker, student, draw, part.time))  # type: ignore[arg-type]
+    return play(Pairs(timed_part(marker, student, attempt=1)))  # type: ignore[arg-type]
 
 
 def row(recorded: Recorded, verdicts: int, seed: int) -> tuple[list[str], float]:

@@ -159,7 +159,7 @@ FAULTS = (
     Fault("same_work_unflagged", "grader/judge/part.py",
           "        self.look_for_other_work()\n", "",
           "test_same_work", "one loop bound as all parts gets no flag"),
-    Fault("launches_unasked", "grader/judge/ondevice/operators.py",
+    Fault("launches_unasked", "grader/backends/gpu/operators.py",
           "            if not run.is_right or marker.overwritten(run) is not None:\n",
           "            if not part.device:\n",
           "test_python_evidence", "a file in which NumPy does the work gets no flag", needs="triton"),

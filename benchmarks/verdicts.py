@@ -40,12 +40,14 @@ sys.path.insert(0, str(ROOT))
 from grader.assignment.loading import load
 from grader.assignment.records import Part
 from grader.backends import binding
+from grader.backends.pairs import PairOf, play
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
 from grader.core.results import Timing
-from grader.judge.timing.measure import Pairs, Round, Sample, TimePolicy, judge, play, sequential
+from grader.judge.timing.measure import TimePolicy, judge, sequential
 from grader.runner import placement
+from grader.runner.samples import Round, Sample
 from grader.runner.session import Session
 
 BLOCK_ROUNDS = 4
@@ -144,7 +146,7 @@ def caller(session: Session, part: Part, shape: dict[str, int]) -> Callable[[], 
     return call
 
 
-def pairs(zygote: Zygote, paths: tuple[Path, Path], part: Part, shape: dict[str, int]) -> Pairs:
+def pairs(zygote: Zygote, paths: tuple[Path, Path], part: Part, shape: dict[str, int]) -> PairOf:
     """Runners of two objects for each round, as a graded measurement has them."""
     rule = part.time
     threads, cpus = rule.threads or shape["threads"], machine.timing_cpus(rule.threads, rule.cores)

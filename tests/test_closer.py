@@ -13,10 +13,9 @@ import pytest
 from building import cpu_growth
 from conftest import ASSIGNMENT, refused, write
 
-from grader.backends.native import sanitize
+from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis
-from grader.judge import faults
 from grader.judge.closer import checked, clues
 from grader.judge.closer.explaining import Closer
 from grader.judge.diagnosis import diagnose, facts
@@ -234,7 +233,7 @@ def test_an_exception_without_a_message_is_reported_as_one() -> None:
     part, unsaid = ASSIGNMENT.part("part1"), "one without a message"
     for said, words in (("", unsaid), (" \n", unsaid), ("N", "exception: N")):
         call = Call("exception", 0.1, message=said)
-        assert faults._no_answer(call, part, "random", {}, "")[2].endswith(words)
+        assert crashes.call_fault(call, part, "random").diagnosis.message.endswith(words)
 
 
 @pytest.mark.parametrize("text", ["/*" * 100_000, "kernel(" * 50_000, "{" * 200_000, '"\\' * 100_000])

@@ -16,6 +16,7 @@ from native_programs import asked, program
 
 from grader.assignment.mutations import Mutation
 from grader.backends import binding
+from grader.backends.faults import Faulty
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
@@ -23,7 +24,6 @@ from grader.core import machine
 from grader.judge import comparison
 from grader.judge.bench import Options
 from grader.judge.correctness import met_s
-from grader.judge.faults import Faulty
 from grader.judge.marking import Marker
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Call

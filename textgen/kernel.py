@@ -20,8 +20,8 @@ from torch import Tensor
 
 from grader.assignment.records import Part
 from grader.backends import binding
+from grader.backends.native import crashes
 from grader.core.arrays import Array
-from grader.judge import faults
 from grader.judge.case_run import RESULT, outputs_of
 from grader.runner.calls import Request
 from grader.runner.session import Session
@@ -186,7 +186,7 @@ class StudentKernel:
         self.wall_s += call.wall_s
         output: Any = None
         if call.status != "ok":
-            message = faults.call_fault(call, self.part, f"N={N} d={d}").diagnosis.message
+            message = crashes.call_fault(call, self.part, f"N={N} d={d}").diagnosis.message
         else:
             found, misfit = outputs_of(self.part, shape, inputs, call)
             output = found[RESULT] if found else None

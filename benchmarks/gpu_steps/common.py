@@ -108,9 +108,9 @@ def found_locks() -> None:
 
 def working():
     """Return the strongest sandbox whose runners reach the GPU, chosen as for a class."""
+    from grader.backends.gpu import host
     from grader.backends.gpu.card import finding
     from grader.backends.torch.zygote import Zygote
-    from grader.judge.ondevice import host
     from grader.sandbox import OPEN, tiers
 
     found_locks()
@@ -124,7 +124,7 @@ def working():
     for tier in known.read_text() if known.is_file() else "ABC":
         try:
             sandbox = tiers.choose(tier, True)
-            host.place(sandbox)
+            host.place(sandbox, Zygote)
             print("sandbox", sandbox)
             known.write_text(tier)
             return sandbox

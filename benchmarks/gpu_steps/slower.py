@@ -65,14 +65,15 @@ def file_of(language: str, function: str, what: str) -> Path:
 
 def recorded(name: str, what: str) -> None:
     """Print the ratios of some rounds and the ends of verdicts that are resampled from them."""
-    from grader.backends.gpu import devicebuild
+    from grader.backends.gpu import devicebuild, host
     from grader.backends.gpu.card.finding import architecture
+    from grader.backends.gpu.timing import DeviceRounds
+    from grader.backends.torch.zygote import Zygote
     from grader.judge.bench import Bench, Options
     from grader.judge.correctness import Runners
     from grader.judge.marking import Marker
-    from grader.judge.ondevice import host
-    from grader.judge.ondevice.timing import DeviceRounds
     from grader.judge.timing import measure
+    from grader.judge.timing.rounds import timed_part
 
     sandbox, assignment = working(), lab()
     part = assignment.part(name)
@@ -83,12 +84,13 @@ def recorded(name: str, what: str) -> None:
     assert made.ok, made.diagnostics
     with ExitStack() as stack:
         device = stack.enter_context(
-            host.DeviceHost(assignment, {language: made}, [part], assignment.defaults, sandbox)
+            host.DeviceHost(assignment, {language: made}, [part], assignment.defaults, sandbox, Zygote)
         )
         bench = Bench(
             assignment, path, Options(), lambda event: None, made, device.place.zygote, stack, device=device
         )
-        rounds = DeviceRounds(Marker(bench, part), Runners(bench, part).fresh, 7, stack)
+        timed = timed_part(Marker(bench, part), Runners(bench, part).fresh, attempt=1)
+        rounds = DeviceRounds(timed, device, stack)
         taken = list(islice(rounds.play(), ROUNDS[what]))
     policy = measure.TimePolicy(
         clock="wall",

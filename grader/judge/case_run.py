@@ -97,7 +97,7 @@ def outputs_of(
         found[RESULT] = call.output
     names = binding.tensor_names(part, inputs)
     for name in part.outputs:
-        dtype = binding.dtype_of(part, name, shape)
+        dtype = binding.output_dtype(part, name, shape)
         if names.index(name) >= len(call.echoes):
             return None, diagnose.not_written(name)
         value = call.echoes[names.index(name)]

@@ -12,10 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
-from grader.backends import binding
+from grader.backends import faults
+from grader.backends.native import crashes
+from grader.backends.protocol import Observed
 from grader.core import machine
-from grader.core.results import CaseResult, Diagnosis, ProfileRow
-from grader.judge import faults, inquiring, looks, same_work
+from grader.core.results import CaseResult, Diagnosis
+from grader.judge import inquiring, looks, same_work
 from grader.judge.bench import Bench
 from grader.judge.case_run import CaseRun
 from grader.judge.looks import Shown, Step
@@ -66,10 +68,10 @@ class Correctness:
         self.bench, self.part = bench, part
         self.runners = runners or Runners(bench, part)
         self.marker = Marker(bench, part)
-        on_device = part.device is not None
-        self.looking = look and not bench.options.sanitize and not on_device
+        self.backend = self.marker.backend
+        self.looking = look and not bench.options.sanitize and self.backend.kind.shows_memory
         self.is_compared = same_work.is_compared(bench.assignment, part)
-        self.delays = not bench.options.sanitize and not on_device
+        self.delays = not bench.options.sanitize and self.backend.kind.delays
         self.shaken_s = 0.0
         """Of calls with delays, so far."""
         self.cases: list[CaseResult] = []
@@ -78,12 +80,11 @@ class Correctness:
         self.judged_through = ""
         self.printed = ""
         self.shown: Shown | None = None
-        self.sites = Sites(bench.source, bench.program)
+        self.sites = Sites(bench.source, bench.build.program)
         """Of a checked build: places that touched what is not theirs."""
         self.outside: set[int] = set()
-        """Lines (`faults.place_of`) that loaded from outside of every tensor on public inputs that came out wrong."""
-        self.observed: list[tuple[Case, bool, tuple[ProfileRow, ...], str]] = []
-        """Calls on a device: case, right or not, what the call called, and its trace."""
+        """Lines (`gpu.crashes.place_of`) that loaded from outside of every tensor on wrong public inputs."""
+        self.observed: list[Observed] = []
         self.broken: tuple[Case, Call] | None = None
         """The case whose call gave no answer, and what became of it."""
         self.unsettled: list[CaseResult] = []
@@ -125,8 +126,7 @@ class Correctness:
         part, usual = self.part, self.bench.shape["threads"]
         session = self.runners.fresh(threads=usual)
         with session:
-            unbound = self.unbound(session)
-            self.marker.as_autograd = binding.as_autograd(part, session.functions)
+            unbound, self.marker.functions = self.backend.unbound(part, session), session.functions
             if unbound is not None:
                 if part.stands_in and unbound.code == "not_bound" and self.marker.is_named():
                     self.judge_by_stand_in()
@@ -138,7 +138,7 @@ class Correctness:
                 self.shake(session, public.pop(usual))
             finally:
                 session.close()
-                self.printed = faults.without_heap_words(session.printed)
+                self.printed = crashes.without_heap_words(session.printed)
         self.call_in_fresh_runners(public)
 
     def call_in_fresh_runners(self, by_threads: Mapping[int, list[Step]]) -> None:
@@ -146,15 +146,6 @@ class Correctness:
             if steps:
                 with self.runners.fresh(threads=threads) as session:
                     self.call_cases(session, steps)
-
-    def unbound(self, session: Session) -> Diagnosis | None:
-        """Return the reason that the part's function cannot be called, None where it can."""
-        part = self.part
-        if part.device is None or part.device.language != "cuda":
-            return binding.mismatch(part, session.functions, part.inputs)
-        # A library does not tell what it offers, but whether it has a function of that name.
-        asked = session.command({"op": "offers", "inputs": [], "function": part.function})
-        return binding.mismatch(part, {part.function: ""} if asked.status == "ok" else {}, part.inputs)
 
     def call_cases(self, session: Session, steps: list[Step]) -> None:
         """Judge cases, and keep what some of these calls show besides (`grader.judge.looks`)."""
@@ -167,8 +158,7 @@ class Correctness:
             if step.case.name not in results or not result.ok:
                 results[step.case.name] = result
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
-            if self.part.device is not None:
-                self.observed.append((step.case, result.ok, call.profile, call.trace))
+            self.observed.append((step.case, result.ok, call.profile, call.trace))
             if not result.ok and not step.case.hidden:
                 self.outside.update(call.outside)
             if result.ok and not step.case.hidden and self.is_compared:

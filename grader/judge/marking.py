@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
-from grader.backends import binding
+from grader.backends import binding, faults
+from grader.backends.protocol import SampledRows
 from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis
+from grader.core.seeds import derive
 from grader.integrity import flags as integrity
-from grader.judge import faults, grid
+from grader.judge import grid
 from grader.judge.bench import Bench
-from grader.judge.case_run import CaseRun, expected_of
+from grader.judge.case_run import CaseRun, expectations, expected_of
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
@@ -35,13 +38,13 @@ class Marker:
 
     def __init__(self, bench: Bench, part: Part) -> None:
         self.bench, self.part, self.shape = bench, part, bench.shape
-        self.lab = bench.assignment.lab
+        self.lab, self.assignment, self.backend = bench.assignment.lab, bench.assignment, bench.backend(part)
         self.wrong: dict[str, Any] = {}
         """By the input's name: a bool array of the output's shape, or None where the answer was right."""
         self.wrong_output: dict[str, str] = {}
         """By the input's name: which output `wrong` is about."""
-        self.as_autograd = False
-        """True if the file is called by way of its autograd.Function, which makes some inputs itself."""
+        self.functions: Mapping[str, str] | None = None
+        """Functions that the student's file offers; None until it was loaded."""
 
     @functools.cached_property
     def oracle(self) -> Oracle:
@@ -60,11 +63,7 @@ class Marker:
 
     def seen(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return those of a call's inputs that it depends on."""
-        form = self.part.device and self.part.device.autograd
-        if not (self.as_autograd and form):
-            return inputs
-        names = {*form.arguments, form.gradient}
-        return {name: value for name, value in inputs.items() if name in names}
+        return inputs if self.functions is None else self.backend.seen(self.part, inputs, self.functions)
 
     def call(
         self,
@@ -77,7 +76,7 @@ class Marker:
         **how: Any,
     ) -> CaseRun:
         """Call the part's function, or the `reference`; `how` as for `Session.call`. Raises nothing for its end."""
-        request = binding.request(self.part, shape, inputs, reference=reference)
+        request = self.backend.request(self.part, shape, inputs, reference=reference)
         return self.run(case, shape, inputs, session.call(request, **how))
 
     def run(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> CaseRun:
@@ -87,6 +86,37 @@ class Marker:
     def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:
         """Make the same call again."""
         return self.call(session, run.case, run.shape, run.inputs, **how)
+
+    def holds(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> bool:
+        """Return True if all outputs are right and no input was changed."""
+        run = self.run(case, shape, inputs, call)
+        return run.is_right and self.overwritten(run) is None
+
+    def sampled(
+        self, shape: Mapping[str, int], inputs: Mapping[str, Any], outputs: Mapping[str, Any], rows: int
+    ) -> dict[str, SampledRows]:
+        """Compare about so many rows of each output, drawn only now."""
+        from grader.core.arrays import np
+        from grader.core.draws import Draws
+        from grader.judge.comparison import compare
+
+        draws = Draws(derive(secrets.randbits(60), "rows"))
+        at, expected = self.oracle.sample(self.seen(inputs), shape, draws, rows)
+        found = {}
+        for name, known in expectations(self.part, expected).items():
+            compared = compare(known, outputs[name][at])
+            wrong, tolerance = int(compared.wrong.sum()), float(np.max(known.tolerance))
+            found[name] = SampledRows(wrong, compared.wrong.size, compared.max_error, tolerance)
+        return found
+
+    def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
+        """Diagnosis of a call that changed these of the inputs that it had to keep."""
+        from grader.judge.diagnosis import diagnose
+
+        return diagnose.inputs_overwritten(names, kept, self.oracle.output)
+
+    def call_timeout_s(self, shape: Mapping[str, int]) -> float:
+        return self.bench.call_timeout_s(shape)
 
     def is_named(self) -> bool:
         """Return True if the source has the function's name beyond comments and literals."""
@@ -178,21 +208,7 @@ class Marker:
     @functools.cached_property
     def body(self) -> Body | None:
         """The part's function in the student's text, None where it is not found there."""
-        # Late: a right kernel is judged without it.
-        from grader.backends.gpu import kernelmarks
-        from grader.source import landmarks
-
-        name = self.part.function or ""
-        if self.bench.source.suffix != ".py":
-            return landmarks.function(self._source, name)
-        form = self.part.device.autograd if self.part.device is not None else None
-        found = kernelmarks.function(self._source, name)
-        if found is not None or form is None:
-            return found
-        launches = form.language == "triton" if form.language else None
-        return kernelmarks.method(
-            self._source, "backward" if form.gradient else "forward", form.name, launches
-        )
+        return self.backend.function_in(self.part, self._source)
 
     def _tell_deviation(self, run: CaseRun) -> None:
         """Show listeners a call's first wrong output, if there is one."""
@@ -233,15 +249,13 @@ class Marker:
 
     def overwritten(self, run: CaseRun) -> Diagnosis | None:
         """A diagnosis where the call changed an input that is no output."""
-        from grader.judge.diagnosis import diagnose
-
         part, inputs, call = self.part, run.inputs, run.call
         if not call.changed_inputs or (part.table and part.returns == "nothing"):
             return None
         names = ["tensor"] if part.table else binding.tensor_names(part, inputs)
         kept = [name for name in names if name not in part.outputs]
         changed = [names[k] for k in call.changed_inputs if k < len(names) and names[k] in kept]
-        return diagnose.inputs_overwritten(changed, kept, self.oracle.output) if changed else None
+        return self.changed_inputs(changed, kept) if changed else None
 
     def sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
         """Those that the part has, as they are told."""
@@ -262,14 +276,8 @@ class Marker:
         case; `shape` are all sizes of the input that `where` names."""
         if call.status != "ok":
             sizes = None if shape is None else self.sizes(shape)
-            raise faults.call_fault(
-                call,
-                self.part,
-                where,
-                hidden=hidden,
-                sizes=sizes,
-                printed=session.printed,
-                packages=self.bench.assignment.packages,
+            raise self.backend.fault(
+                self.part, call, where, hidden=hidden, sizes=sizes, printed=session.printed
             )
 
     def refuse_failed_reference(self, call: Call) -> None:

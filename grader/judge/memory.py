@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from grader.backends.faults import Faulty
 from grader.core.errors import KitError
 from grader.core.results import Flag, Memory
 from grader.judge import looks
 from grader.judge.case_run import RESULT, CaseRun
 from grader.judge.events import Profiled
-from grader.judge.faults import Faulty
 from grader.judge.looks import Shown
 from grader.judge.marking import Marker
 from grader.runner.calls import Call

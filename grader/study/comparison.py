@@ -10,6 +10,7 @@ from math import sqrt
 from grader.judge.timing import intervals, measure
 from grader.judge.timing.intervals import Estimate
 from grader.judge.timing.measure import Clock
+from grader.runner.samples import Sample
 from grader.study.figure import Series
 from grader.study.laboratory import WALL_TRIES, Outcome, Variant, by_wall_clock
 from grader.study.table import Cell
@@ -114,7 +115,7 @@ def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
     return "cpu" if all(sample.cpu_s is not None for sample in samples) else "wall"
 
 
-def seconds(sample: measure.Sample, clock: Clock) -> float:
+def seconds(sample: Sample, clock: Clock) -> float:
     """Return one call's seconds by a clock, at least the shortest time that a clock can resolve."""
     return max(sample.wall_s if clock == "wall" else sample.cpu_s or 0.0, measure.SHORTEST_S)
 

@@ -23,16 +23,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from grader.assignment.records import Part
-from grader.backends import binding
+from grader.backends import binding, faults
 from grader.backends.native.nativehost import NativeHost
+from grader.backends.selection import Made, make
 from grader.backends.torch.zygote import Zygote
 from grader.core import harmless, machine
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis
-from grader.judge import faults
 from grader.judge.bench import Bench, Options
-from grader.judge.making import Made, make
-from grader.judge.timing.measure import Sample
+from grader.runner.samples import Sample
 from grader.runner.session import Session
 from grader.sandbox import of_file
 from grader.study.options import Settings

@@ -208,8 +208,8 @@ def _request(
 
 def _checker(oracle: Oracle, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Callable[..., float]:
     """A function that calls, checks some rows of the answer, and gives the call's wall seconds."""
+    from grader.core.draws import Draws
     from grader.judge.comparison import Expected, compare
-    from grader.judge.draws import Draws
 
     at, wanted = oracle.sample(inputs, shape, Draws(2), CHECKED_ROWS)
     expected = wanted if isinstance(wanted, Expected) else next(iter(wanted.values()))

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from grader.assignment.records import Case, Part
+from grader.backends import faults
 from grader.backends.native import sanitize
 from grader.backends.native.nativehost import NativeHost
+from grader.backends.selection import make
 from grader.core.errors import KitError
-from grader.judge import faults
 from grader.judge.bench import Bench
-from grader.judge.making import make
 from grader.judge.marking import Marker
 from grader.judge.sites import Sites
 from grader.sandbox import of_file
@@ -64,7 +64,7 @@ class SecondBuild:
         bench = self.checked
         if bench is None:
             return None
-        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.program))
+        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.build.program))
         deadline = time.monotonic() + BUDGET_S
         for case in cases:
             if time.monotonic() > deadline or found.sites.found:
@@ -80,7 +80,7 @@ class SecondBuild:
         bench = self.checked
         if bench is None:
             return None
-        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.program))
+        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.build.program))
         deadline = time.monotonic() + BUDGET_S
         try:
             with bench.student(part, threads=bench.shape["threads"], freeze=False) as session:

@@ -12,11 +12,12 @@ import re
 from dataclasses import replace
 
 from grader.assignment.records import Case
-from grader.backends.native import warnings
+from grader.backends import faults
+from grader.backends.native import crashes, warnings
 from grader.core.commandline import size_options
 from grader.core.places import PUBLIC_CONFIG
 from grader.core.results import Diagnosis
-from grader.judge import faults, looks, sites
+from grader.judge import looks, sites
 from grader.judge.closer import clues, probing
 from grader.judge.closer.checked import Checked, SecondBuild
 from grader.judge.closer.probing import Prober
@@ -76,7 +77,7 @@ class Closer:
         if told.hidden or self.results.broken is None or self.second is None:
             return told
         case, call = self.results.broken
-        if call.status != "timeout" and call.signal_name not in faults.SANITIZED:
+        if call.status != "timeout" and call.signal_name not in crashes.SANITIZED:
             return told
         found, kept = self.second.look(self.part, [case]), ""
         if found is not None and not found.sites.found and call.status != "timeout":
@@ -86,7 +87,7 @@ class Closer:
             kept = self._kept(case, found)
         if found is None or not found.sites.found:
             return told
-        lead = HINT.sub(r"\1:", told.message.replace(faults.ADVICE, "").rstrip())
+        lead = HINT.sub(r"\1:", told.message.replace(crashes.ADVICE, "").rstrip())
         return replace(
             told,
             message="\n".join(
@@ -279,7 +280,7 @@ class Closer:
             return lines
         if checked is not None and checked.tried:
             lines.append("No access outside of an array was seen on these inputs.")
-        elif self.part.device is None and (self.second is None or self.second.checked is None):
+        elif self.marker.backend.kind.sanitizes and (self.second is None or self.second.checked is None):
             lines.append("Next: --sanitize names accesses outside of an array.")
         return lines
 
@@ -358,7 +359,7 @@ class Closer:
         )
         name = self.bench.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)))
-        if not shown and self.part.device is not None:
+        if not shown and not self.marker.backend.kind.holds_its_work:
             return suspected
         return [*suspected, clues.in_words(shown, self.body, name)]
 

@@ -36,9 +36,10 @@ from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.seeds import derive
 from grader.judge.bench import Bench
 from grader.judge.marking import Marker
-from grader.judge.timing.measure import SHORTEST_S, Clock, Sample
+from grader.judge.timing.measure import SHORTEST_S, Clock
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Request
+from grader.runner.samples import Sample
 from grader.runner.session import Session
 from grader.study import facts, options, outcome
 from grader.study.facts import Speed

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
+from grader.backends import faults
 from grader.backends.native.nativehost import NativeHost
+from grader.backends.selection import make
 from grader.backends.torch.zygote import Zygote
 from grader.core.errors import KitError
-from grader.judge import faults
 from grader.judge.bench import Bench, Options
-from grader.judge.making import make
 from grader.sandbox import of_file
 
 from .operations import Operation, StudentOperators, unfit

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from grader.backends.binding import CODE_NAMES
+from grader.backends.native.crashes import SIGNAL_HINTS
 from grader.core.arrays import Array
-from grader.judge.faults import SIGNAL_HINTS
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
 

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
-from grader.backends import binding
+from grader.backends import binding, faults
+from grader.backends.native import crashes
 from grader.core.arrays import Array, np
+from grader.core.draws import Draws
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
-from grader.judge import faults
 from grader.judge.case_run import RESULT, outputs_of
-from grader.judge.draws import Draws
 from grader.runner.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
@@ -207,7 +207,7 @@ def _points(
                 raise faults.Faulty("missing", unbound)
             call = session.call(binding.request(part, shape, given), echo_inputs=True)
             if call.status != "ok":
-                raise faults.call_fault(call, part, _input(sweep, value))
+                raise crashes.call_fault(call, part, _input(sweep, value))
         except faults.Faulty as fault:
             found.append(Point(part.id, sweep, value, None, words(fault.verdict, fault.diagnosis)[:60]))
             continue
