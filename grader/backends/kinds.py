@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grader.assignment.records import Part
 
@@ -26,12 +26,21 @@ class Kind:
     """True if a build with sanitizers can name accesses outside of an array."""
     holds_its_work: bool = True
     """True if the function of a part does the work itself, and not only launch it."""
+    is_program: bool = True
+    """True if its runners are programs of their own, without an interpreter."""
 
 
 CPP = Kind()
-TORCH = Kind(is_students=False)
+CPP_IN_TORCH = replace(CPP, is_program=False)
+TORCH = replace(CPP_IN_TORCH, is_students=False)
 KERNELS = Kind(
-    on_card=True, delays=False, shows_memory=False, on_cores=False, sanitizes=False, holds_its_work=False
+    on_card=True,
+    delays=False,
+    shows_memory=False,
+    on_cores=False,
+    sanitizes=False,
+    holds_its_work=False,
+    is_program=False,
 )
 
 
@@ -39,6 +48,11 @@ def kind_of(part: Part) -> Kind:
     if part.device is not None:
         return KERNELS
     return TORCH if part.is_torch else CPP
+
+
+def languages(parts: Iterable[Part]) -> tuple[str, ...]:
+    """Return the languages of kernels for a GPU, each once."""
+    return tuple(dict.fromkeys(part.device.language for part in parts if part.device is not None))
 
 
 def all_on_card(parts: Iterable[Part]) -> bool:

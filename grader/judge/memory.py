@@ -87,7 +87,7 @@ def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, i
 def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
     """The reference's, made once by this process for each shape: it is the same program for everybody."""
     key = (
-        marker.bench.host is None,
+        marker.backend.kind,
         marker.bench.assignment.lab_folder,
         marker.part.reference,
         *sorted({**marker.shape, **sizes}.items()),

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from grader.assignment.records import Part
 from grader.backends import binding, faults
+from grader.backends.kinds import kind_of
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.selection import Made, make
 from grader.backends.torch.zygote import Zygote
@@ -136,7 +137,7 @@ class Laboratory:
 
     def trouble(self, variant: Variant) -> str:
         """Return the reason not to time this variant's object; "" if its part is right on every case."""
-        if variant.reference or variant.part.is_torch:
+        if variant.reference or not kind_of(variant.part).is_students:
             return ""
         key = (variant.part.id, variant.recipe)
         if key not in self._troubles:
@@ -193,7 +194,7 @@ class Laboratory:
 
     def _session(self, variant: Variant) -> Session:
         """Return the runner for a variant's object and threads; a new one if the last has died."""
-        key = (variant.reference, variant.part.is_torch, variant.recipe, variant.threads)
+        key = (variant.reference, kind_of(variant.part), variant.recipe, variant.threads)
         bench, session = self.bench(variant), self._sessions.get(key)
         if session is None or session.death is not None:
             rule = variant.part.time

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from grader.backends.kinds import kind_of
 from grader.core.errors import KitError, UsageError
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def measure(
             "nothing": lambda: check(expert, _request("gpt149_expert_nothing", inputs, shape), right=False),
             "peak": lambda: _peak_flops(expert),
         }
-        torch_parts = [each for each in assignment.parts if each.is_torch]
+        torch_parts = [each for each in assignment.parts if not kind_of(each).is_students]
         if not torch_parts:
             raise KitError("the assignment has no part that is PyTorch's own: there is no ladder without it")
         torch_runner = runner("torch", "", cores)

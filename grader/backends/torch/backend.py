@@ -8,7 +8,7 @@ from typing import Any
 
 from grader.assignment.labs import Lab
 from grader.assignment.records import Part
-from grader.backends.kinds import TORCH
+from grader.backends.kinds import CPP_IN_TORCH, TORCH, Kind
 from grader.backends.native.cpp import CppCalls
 from grader.backends.protocol import Opening
 from grader.backends.records import Build
@@ -26,6 +26,7 @@ class TorchBackend(CppCalls):
     """Builds the object, once."""
     zygote: Zygote
     lab: Lab
+    kind: Kind = CPP_IN_TORCH
 
     def build(self, part: Part) -> Build | None:
         return self.built()
@@ -54,10 +55,11 @@ class TorchBackend(CppCalls):
         )
 
 
+@dataclass(frozen=True)
 class OwnTorch(TorchBackend):
     """Functions of torch itself."""
 
-    kind = TORCH
+    kind: Kind = TORCH
 
     def build(self, part: Part) -> Build | None:
         return None

@@ -47,7 +47,7 @@ class SecondBuild:
         """A bench with the checked build; None where there is none: a confined run, no sanitizers, a file that needs
         torch."""
         bench = self.bench
-        if bench.host is None or bench.options.sanitize or of_file(bench.source).locks:
+        if not bench.of_file().kind.is_program or bench.options.sanitize or of_file(bench.source).locks:
             return None
         options = replace(bench.options, sanitize=True)
         try:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Literal
 
 from grader.assignment.rubric import TimeRule
-from grader.backends import binding, faults
+from grader.backends import faults
 from grader.backends.protocol import TimedPart
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Timing
@@ -121,7 +121,7 @@ class TimedInputs:
         self.calls += 1
         seed = derive(self.seed, "inputs", self.calls)
         inputs = marker.bench.assignment.typical_inputs(part, shape, seed)
-        self.tensor_bytes = self.tensor_bytes or binding.request(part, shape, inputs).tensor_bytes()
+        self.tensor_bytes = self.tensor_bytes or marker.backend.request(part, shape, inputs).tensor_bytes()
         run = marker.call(session, "timed call", shape, inputs, reference=is_reference, delays=delays)
         if is_reference:
             marker.refuse_failed_reference(run.call)

@@ -223,7 +223,7 @@ class Candidate:
 
     @property
     def with_torch(self) -> bool:
-        return self.bench is not None and self.bench.host is None
+        return self.bench is not None and not self.bench.of_file().kind.is_program
 
     @property
     def nothing(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
 from grader.backends import faults
+from grader.backends.kinds import kind_of
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.selection import make
 from grader.backends.torch.zygote import Zygote
@@ -69,7 +70,7 @@ def opened(assignment: Assignment, source: Path, wanted: dict[str, Operation]) -
             host=host,
             with_torch=made.with_torch,
         )
-        part = next(part for part in assignment.parts if not part.is_torch)
+        part = next(part for part in assignment.parts if kind_of(part).is_students)
 
         def start(threads: int) -> StudentOperators:
             try:

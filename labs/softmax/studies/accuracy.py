@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from grader.assignment.records import Part
 from grader.backends import binding, faults
+from grader.backends.kinds import kind_of
 from grader.backends.native import crashes
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
@@ -181,7 +182,7 @@ def measure(laboratory: Laboratory, sizes: Sequence[int], columns: Sequence[int]
     laboratory.prepare([BuildFlags()])
     inputs = [("size", size, logits_around(size, seed)) for size in sizes]
     inputs += [("columns", count, with_tail(count, seed)) for count in columns]
-    parts = [part for part in laboratory.assignment.parts if not part.is_torch]
+    parts = [part for part in laboratory.assignment.parts if kind_of(part).is_students]
     points = {part.id: list(_points(laboratory, part, inputs, seed)) for part in parts}
     tell("")
     return AccuracyStudy(tuple(p for part in parts for p in points[part.id]), options.about({}))
