@@ -160,7 +160,7 @@ FAULTS = (
           "        self.look_for_other_work()\n", "",
           "test_same_work", "one loop bound as all parts gets no flag"),
     Fault("launches_unasked", "grader/backends/gpu/operators.py",
-          "            if not run.is_right or marker.overwritten(run) is not None:\n",
+          "            if not checks.holds(case.name, shape, inputs, call):\n",
           "            if not part.device:\n",
           "test_python_evidence", "a file in which NumPy does the work gets no flag", needs="triton"),
     # submissions and results
