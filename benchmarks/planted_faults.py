@@ -94,7 +94,7 @@ FAULTS = (
     Fault("overwritten_inputs_pass", "grader/judge/marking.py",
           "refused = run.misfit if run.outputs is None else self.overwritten(run)", "refused = run.misfit",
           "wrong/test_family test_verdicts test_labs_hostile", "a kernel may write to its inputs"),
-    Fault("case_seed_constant", "grader/judge/questions.py",
+    Fault("case_seed_constant", "grader/judge/case_run.py",
           "lab.make_inputs(case.distribution, shape, case.seed)",
           "lab.make_inputs(case.distribution, shape, 149)",
           "test_assignment test_reference", "cases of one shape and distribution have equal inputs"),

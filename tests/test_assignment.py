@@ -16,10 +16,10 @@ from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
-from grader.backends.native.cpp import CppCalls
+from grader.backends.native.backend import CppCalls
 from grader.core.seeds import derive
+from grader.judge.case_run import question
 from grader.judge.marking import Marker
-from grader.judge.questions import question
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Request
 from labs.attention.cases import DISTRIBUTIONS

@@ -17,7 +17,7 @@ from native_programs import asked, program
 from grader.assignment.mutations import Mutation
 from grader.backends import binding
 from grader.backends.faults import Faulty
-from grader.backends.native.cpp import CppCalls
+from grader.backends.native.backend import CppCalls
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote

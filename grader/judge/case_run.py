@@ -1,16 +1,22 @@
 """One judged call: what was sent, the outputs by name, and how far they are from what is expected.
 
 An output is what the function returned, or what it wrote into a tensor that it was given for that.
+
+The inputs of a case and what is expected of them are the same for every part and every submission of a class. Making
+them costs as much as many a kernel, so a process that judges many keeps some. Inputs of timed calls are drawn afresh
+for each and never kept.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from grader.assignment.records import Part
+from grader.assignment.labs import Lab
+from grader.assignment.records import Case, Part
 from grader.backends import binding
 from grader.core.precision import unwritten, widened
 from grader.core.results import Diagnosis
@@ -20,6 +26,9 @@ if TYPE_CHECKING:
     from grader.judge.comparison import Comparison, Expected
     from grader.judge.oracle import Oracle
 
+KEPT = 32
+LARGEST_KEPT_ELEMENTS = 1 << 20
+"""Of all inputs of a case: with its expected values one of this size takes some 10 MB."""
 #: The name of what a function returns.
 RESULT = ""
 
@@ -125,8 +134,6 @@ def expected_of(
     shape: Mapping[str, int],
 ) -> dict[str, Expected]:
     """Return a part's expected outputs, by name; those of a case are computed once for all submissions."""
-    from grader.judge.questions import CaseInputs
-
     if isinstance(inputs, CaseInputs):
         return expectations(part, inputs.expected(part.oracle, seen))
     return expectations(part, oracle.expected(seen, shape))
@@ -140,3 +147,40 @@ def expectations(part: Part, expected: Expected | Mapping[str, Expected]) -> dic
         single = RESULT if part.returns == "tensor" or not part.outputs else next(iter(part.outputs))
         return {single: expected}
     return dict(expected)
+
+
+class CaseInputs(dict[str, Any]):
+    """Input arrays by name, which remember the expected values. Nobody may write to either."""
+
+    def __init__(self, lab: Lab, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
+        super().__init__(inputs)
+        self._lab, self._shape = lab, shape
+        self._expected: dict[tuple[str, int], Expected | Mapping[str, Expected]] = {}
+
+    def expected(self, oracle: str, seen: Mapping[str, Any]) -> Expected | Mapping[str, Expected]:
+        """Return what the oracle of that name expects of these of the inputs."""
+        key = (oracle, len(seen))
+        if key not in self._expected:
+            self._expected[key] = self._lab.oracle(oracle).expected(seen, self._shape)
+        return self._expected[key]
+
+    @property
+    def elements(self) -> int:
+        return sum(int(array.size) for array in self.values())
+
+
+_kept: OrderedDict[tuple[object, ...], CaseInputs] = OrderedDict()
+
+
+def question(lab: Lab, case: Case, shape: Mapping[str, int]) -> CaseInputs:
+    """The inputs of a case in this shape (which holds the case's own sizes already)."""
+    key = (id(lab), case.distribution, case.seed, *sorted(shape.items()))
+    if key in _kept:
+        _kept.move_to_end(key)
+        return _kept[key]
+    made = CaseInputs(lab, lab.make_inputs(case.distribution, shape, case.seed), dict(shape))
+    if made.elements <= LARGEST_KEPT_ELEMENTS:
+        _kept[key] = made
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return made

@@ -17,7 +17,7 @@ from grader.backends.native import crashes
 from grader.backends.protocol import Observed
 from grader.core import machine
 from grader.core.results import CaseResult, Diagnosis
-from grader.judge import inquiring, looks, same_work
+from grader.judge import looks, same_work
 from grader.judge.bench import Bench
 from grader.judge.case_run import CaseRun
 from grader.judge.looks import Shown, Step
@@ -39,6 +39,11 @@ SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 right: a race may well pass in one short call. Cases that are called again for it, and calls at most; calls that a wrong
 result is compared with, to see whether it is always the same."""
 
+#: Calls of one inquiry at most, and codes of diagnoses that no further call would add to.
+MOST_INQUIRED = 16
+NEEDS_NO_INQUIRY = frozenset(
+    {"not_written", "race", "unsteady", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}
+)
 
 UNEXPLAINED = Diagnosis("wrong_values", "The result is wrong.")
 
@@ -264,7 +269,7 @@ class Correctness:
             return told
         try:
             with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                sentence = inquiring.sentence(self.marker, case, session, told)
+                sentence = inquired(self.marker, case, session, told)
         except faults.Faulty:
             # Whatever becomes of a further call, the verdict is settled.
             sentence = ""
@@ -310,3 +315,38 @@ def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:
         replace(case, diagnosis=alone or together)
         for case, alone, together in zip(cases, public, every, strict=True)
     ]
+
+
+def inquired(marker: Marker, case: Case, session: Session, told: Diagnosis) -> str:
+    """Return what further calls show of the part's wrong result on this case, which is computed once more; "" for
+    nothing, or where one of the calls gives no answer."""
+    from grader.core.arrays import np
+
+    if told.code in NEEDS_NO_INQUIRY:
+        return ""
+    run = marker.call(session, case.name, *marker.inputs_of(case))
+    if run.outputs is None:
+        return ""
+    inquiry = marker.oracle.inquiry(run.inputs, run.shape, run.expected, run.outputs)
+    if inquiry is None:
+        return ""
+    found = []
+    for part_id, given in inquiry.calls[:MOST_INQUIRED]:
+        part = marker.part if part_id == run.part.id else marker.bench.assignment.part(part_id)
+        answer = _outputs_of(marker, part, run, given, session)
+        if answer is None:
+            return ""
+        found.append(answer)
+    with np.errstate(all="ignore"):
+        return inquiry.told(found)
+
+
+def _outputs_of(
+    marker: Marker, part: Part, run: CaseRun, inputs: Mapping[str, Any], session: Session
+) -> dict[str, Any] | None:
+    """The outputs of a function at the sizes of a run; None if it is not bound, breaks off or answers something
+    else."""
+    if marker.backend.unbound(part, session) is not None:
+        return None
+    call = session.call(marker.backend.request(part, run.shape, inputs))
+    return replace(run, part=part, inputs=inputs, seen=inputs, call=call).outputs

@@ -17,7 +17,7 @@ from grader.core.seeds import derive
 from grader.integrity import flags as integrity
 from grader.judge import grid
 from grader.judge.bench import Bench
-from grader.judge.case_run import CaseRun, expectations, expected_of
+from grader.judge.case_run import CaseRun, expectations, expected_of, question
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
@@ -52,8 +52,6 @@ class Marker:
 
     def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
         """A case's sizes, by name, and its inputs."""
-        from grader.judge.questions import question
-
         shape = {**self.shape, **case.shape}
         return shape, question(self.lab, case, shape)
 

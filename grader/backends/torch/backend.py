@@ -9,7 +9,7 @@ from typing import Any
 from grader.assignment.labs import Lab
 from grader.assignment.records import Part
 from grader.backends.kinds import CPP_IN_TORCH, TORCH, Kind
-from grader.backends.native.cpp import CppCalls
+from grader.backends.native.backend import CppCalls
 from grader.backends.protocol import Opening
 from grader.backends.records import Build
 from grader.backends.torch.zygote import Zygote
