@@ -16,7 +16,7 @@ from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
-from grader.backends.native.backend import CppCalls
+from grader.backends.native.backend import NativeBackend
 from grader.core.seeds import derive
 from grader.judge.case_run import question
 from grader.judge.marking import Marker
@@ -128,7 +128,9 @@ def timed_inputs(seed: int, calls: int) -> list[list[float]]:
         raise TimeoutError
 
     shape = {"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1}
-    bench = SimpleNamespace(assignment=assignment, shape=shape, backend=lambda part: CppCalls())
+    bench = SimpleNamespace(
+        assignment=assignment, shape=shape, backend=lambda part: NativeBackend(None, None, None)
+    )
     draw = TimedInputs(Marker(bench, assignment.part("part1")), seed)  # type: ignore[arg-type]
     for _ in range(calls):
         refused("", draw.sample, SimpleNamespace(call=call), is_reference=False, of=TimeoutError)

@@ -13,6 +13,7 @@ import pytest
 from building import cpu_growth
 from conftest import ASSIGNMENT, refused, write
 
+from grader.backends.faults import Broken
 from grader.backends.kinds import CPP, KERNELS
 from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
@@ -234,7 +235,7 @@ def test_an_exception_without_a_message_is_reported_as_one() -> None:
     part, unsaid = ASSIGNMENT.part("part1"), "one without a message"
     for said, words in (("", unsaid), (" \n", unsaid), ("N", "exception: N")):
         call = Call("exception", 0.1, message=said)
-        assert crashes.call_fault(call, part, "random").diagnosis.message.endswith(words)
+        assert crashes.call_fault(Broken(part, call, "random")).diagnosis.message.endswith(words)
 
 
 @pytest.mark.parametrize("text", ["/*" * 100_000, "kernel(" * 50_000, "{" * 200_000, '"\\' * 100_000])

@@ -17,7 +17,7 @@ from native_programs import asked, program
 from grader.assignment.mutations import Mutation
 from grader.backends import binding
 from grader.backends.faults import Faulty
-from grader.backends.native.backend import CppCalls
+from grader.backends.native.backend import NativeBackend
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
@@ -153,7 +153,7 @@ def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -
             options=Options(),
             source=write(tmp_path, text),
             tell=lambda event: None,
-            backend=lambda part: CppCalls(),
+            backend=lambda part: NativeBackend(None, None, None),
         )
         draw = TimedInputs(Marker(bench, part), 149)  # type: ignore[arg-type]
         with NativeHost() as host, host.spawn(program(tmp_path, text), **how) as session:

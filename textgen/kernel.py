@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from grader.assignment.records import Part
-from grader.backends import binding
+from grader.backends import binding, faults
 from grader.backends.native import crashes
 from grader.core.arrays import Array
 from grader.judge.case_run import RESULT, outputs_of
@@ -186,7 +186,7 @@ class StudentKernel:
         self.wall_s += call.wall_s
         output: Any = None
         if call.status != "ok":
-            message = crashes.call_fault(call, self.part, f"N={N} d={d}").diagnosis.message
+            message = crashes.call_fault(faults.Broken(self.part, call, f"N={N} d={d}")).diagnosis.message
         else:
             found, misfit = outputs_of(self.part, shape, inputs, call)
             output = found[RESULT] if found else None

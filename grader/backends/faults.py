@@ -6,7 +6,7 @@ Words for the signals and exceptions of one language are its backend's (`native.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from grader.assignment.records import Part
 from grader.backends.records import Build
@@ -40,58 +40,29 @@ def build_fault(build: Build) -> Faulty:
     return fault("compile_error", "compile_error", build.diagnostics)
 
 
-class Words(Protocol):
-    """Words of one backend for an exception and a signal. `at` names function, input and sizes."""
+@dataclass(frozen=True)
+class Broken:
+    """A call that gave no answer."""
 
-    def exception(self, call: Call, part: Part, where: str, sizes: Mapping[str, int]) -> str: ...
+    part: Part
+    call: Call
+    where: str
+    """Name of its input."""
+    hidden: bool = False
+    """True for a hidden case: reports for students look at this, not at the words."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    printed: str = ""
+    """Output of the process before it ended."""
 
-    def signal(self, call: Call, at: str, printed: str) -> str: ...
+    @property
+    def at(self) -> str:
+        """Words for its function, input and sizes."""
+        sizes = f", {in_words(self.sizes)}," if self.sizes else ""
+        return f"{self.part.function} on the input '{self.where}'{sizes}"
 
-    def timeout(self, call: Call, at: str) -> str: ...
-
-
-def call_fault(
-    call: Call,
-    part: Part,
-    where: str,
-    words: Words,
-    *,
-    hidden: bool = False,
-    sizes: Mapping[str, int] | None = None,
-    printed: str = "",
-) -> Faulty:
-    """Verdict and words for a call that gave no answer.
-
-    `where` names its input, `sizes` are the part's there. `hidden` says whether that is a hidden case's: reports for
-    students look at the field, not at the words. `printed` is what the process printed before it ended.
-    """
-    if call.is_missing:
-        return fault("missing", "not_implemented", f"{part.function}: {call.message}.")
-    sizes = sizes or {}
-    at = place_of_call(part, where, sizes)
-    if call.status == "timeout":
-        message = words.timeout(call, at)
-        if call.message:
-            message = f"{at.rstrip(',')} was not called: {call.message}."
-        return fault("timeout", "timeout", message, hidden)
-    if call.status == "exception":
-        return fault("crash", "exception", words.exception(call, part, where, sizes), hidden)
-    if call.status == "protocol":
-        message = f"{at.rstrip(',')}: the process sent back something that is no result."
-        return fault("crash", "protocol", message, hidden)
-    if call.signal_name:
-        return fault("crash", call.signal_name.lower(), words.signal(call, at, printed), hidden)
-    if call.exit_code is not None:
-        message = (
-            f"{at} ended the process ({call.message}) in place of returning. A kernel must return its result."
-        )
-        return fault("crash", "exit", message, hidden)
-    return fault("crash", "stopped", f"{at} was stopped: {call.message}.", hidden)
-
-
-def place_of_call(part: Part, where: str, sizes: Mapping[str, int]) -> str:
-    """Return the words for one call: its function, input and sizes."""
-    return f"{part.function} on the input '{where}'" + (f", {in_words(sizes)}," if sizes else "")
+    @property
+    def at_end(self) -> str:
+        return self.at.rstrip(",")
 
 
 def loading_fault(death: Call, runs: str, ends: str) -> Faulty:

@@ -6,13 +6,14 @@ backend may ask of it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from grader.assignment.records import Assignment, Case, Part
 from grader.assignment.rubric import TimeRule
-from grader.backends.faults import Faulty
+from grader.backends.faults import Broken, Faulty
 from grader.backends.kinds import Kind
 from grader.backends.records import Build
 from grader.core.results import Diagnosis, Flag, ProfileRow, Timing
@@ -120,65 +121,69 @@ class TimedPart:
     """Cores for the runners of both sides; None for those that the machine's own rule names."""
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One way to build, start and call the parts of one submission."""
 
-    @property
-    def kind(self) -> Kind: ...
+    kind: Kind
 
+    @abstractmethod
     def build(self, part: Part) -> Build | None:
         """Return the build that a part is judged with; None if nothing of the student's is built for it."""
 
+    @abstractmethod
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
         """Start a runner of the student's file, or of the `reference`; it may be dead on arrival.
 
         Raises Faulty for a file that cannot be started, KitError for a reference.
         """
 
+    @abstractmethod
     def request(
         self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
     ) -> Request:
         """Return the request for one call. `inputs` are named arrays; `reference` names the reference's function."""
 
+    @abstractmethod
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         """Return the reason that a part's function cannot be called; None if it can."""
 
     def seen(self, part: Part, inputs: Mapping[str, Any], functions: Mapping[str, str]) -> Mapping[str, Any]:
         """Return those of a call's inputs that it depends on, in a file with these functions."""
+        return inputs
 
+    @abstractmethod
     def function_in(self, part: Part, source: str) -> Body | None:
         """Return a part's function in the text of the student's file; None if it is not found there."""
 
+    @abstractmethod
     def measure(self, timed: TimedPart) -> Timing:
         """Time a part against the reference. Raises Faulty when the student's code breaks or is wrong."""
 
     def peaks(self, part: Part) -> tuple[int | None, int | None] | None:
         """Memory of the timed calls in bytes, the student's and the reference's; None if they show none."""
+        return None
 
+    @abstractmethod
     def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
         """Flags for what a part's runners did beyond their answers. `builds` may have been loaded by them."""
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
         """Flags for work of libraries in the place of a kernel, by all calls of a part. Without `play` no call is made
         again for that."""
+        return ()
 
     def lacks(self, part: Part, step: Literal["results", "time"]) -> Faulty | None:
         """Return what to raise where this machine lacks a device for a step."""
+        return None
 
-    def fault(
-        self,
-        part: Part,
-        call: Call,
-        where: str,
-        *,
-        hidden: bool = False,
-        sizes: Mapping[str, int] | None = None,
-        printed: str = "",
-    ) -> Faulty:
-        """Verdict and words for a call without an answer (`faults.call_fault`)."""
+    @abstractmethod
+    def fault(self, broken: Broken) -> Faulty:
+        """Verdict and words for a call without an answer."""
 
+    @abstractmethod
     def loading_fault(self, session: Session) -> Faulty:
         """Verdict and words for a runner that is dead on arrival, or did not load the file."""
 
     def with_loads_outside(self, part: Part, diagnosis: Diagnosis, lines: Sequence[int]) -> Diagnosis:
         """Return the diagnosis with the lines that loaded from outside of every tensor."""
+        return diagnosis

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
 from grader.backends import binding, faults
+from grader.backends.faults import Broken
 from grader.backends.protocol import SampledRows
 from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis
@@ -273,10 +274,8 @@ class Marker:
         """Raises Faulty, the part's verdict, for a call of the student's that gave no answer. `hidden`: on a hidden
         case; `shape` are all sizes of the input that `where` names."""
         if call.status != "ok":
-            sizes = None if shape is None else self.sizes(shape)
-            raise self.backend.fault(
-                self.part, call, where, hidden=hidden, sizes=sizes, printed=session.printed
-            )
+            sizes = {} if shape is None else self.sizes(shape)
+            raise self.backend.fault(Broken(self.part, call, where, hidden, sizes, session.printed))
 
     def refuse_failed_reference(self, call: Call) -> None:
         """Raises KitError for a call of the reference that gave no answer; Faulty where the student's code ended it."""

@@ -106,7 +106,7 @@ def _differences(
             for _ in range(rounds):
                 call = session.call(binding.request(part, shape, inputs), delays=True)
                 if call.status != "ok":
-                    raise crashes.call_fault(call, part, f"{count} threads")
+                    raise crashes.call_fault(faults.Broken(part, call, f"{count} threads"))
                 output, refused = outputs_of(part, shape, inputs, call)
                 if output is None:
                     raise faults.Faulty("wrong", refused or faults.Diagnosis("wrong", "no tensor came back"))

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from grader.assignment.records import Part
-from grader.backends.faults import Faulty
+from grader.backends.faults import Broken, Faulty
 from grader.backends.gpu import crashes, devicecall
 from grader.backends.gpu.devicecall import properties
 from grader.backends.gpu.host import DeviceHost
-from grader.backends.kinds import KERNELS, Kind
-from grader.backends.protocol import Checks, Observed, Opening, TimedPart
+from grader.backends.kinds import KERNELS
+from grader.backends.protocol import Backend, Checks, Observed, Opening, TimedPart
 from grader.backends.records import Build
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Flag, Timing
 from grader.integrity import flags as integrity
-from grader.runner.calls import Call, Request
+from grader.runner.calls import Request
 from grader.runner.session import Session
 from grader.runner.watch import Evidence
 
@@ -30,11 +30,12 @@ depends on the machine's load; wall time ends a call that waits."""
 
 
 @dataclass(frozen=True)
-class GpuBackend:
+class GpuBackend(Backend):
     """Kernels of one submission (`grader.backends.protocol.Backend`)."""
 
+    kind = KERNELS
+
     host: DeviceHost
-    kind: Kind = KERNELS
 
     def build(self, part: Part) -> Build:
         return self.host.build_of(part)
@@ -116,20 +117,8 @@ class GpuBackend:
             return crashes.lacks_gpu("Its results are right in Triton's interpreter. Its time is not judged")
         return None
 
-    def fault(
-        self,
-        part: Part,
-        call: Call,
-        where: str,
-        *,
-        hidden: bool = False,
-        sizes: Mapping[str, int] | None = None,
-        printed: str = "",
-    ) -> Faulty:
-        packages = self.host.assignment.packages
-        return crashes.call_fault(
-            call, part, where, hidden=hidden, sizes=sizes, printed=printed, packages=packages
-        )
+    def fault(self, broken: Broken) -> Faulty:
+        return crashes.call_fault(broken, self.host.assignment.packages)
 
     def loading_fault(self, session: Session) -> Faulty:
         if session.death is not None:

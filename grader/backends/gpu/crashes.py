@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from grader.assignment.records import Part
 from grader.backends import faults
-from grader.backends.faults import Faulty, fault
+from grader.backends.faults import Broken, Faulty, fault
 from grader.backends.gpu import kernelfiles
 from grader.backends.gpu.card.finding import GPU
 from grader.backends.gpu.devicebuild import PythonBuild
-from grader.backends.native.crashes import DAMAGED_HEAP, SIGNAL_HINTS, CppWords
+from grader.backends.native.crashes import DAMAGED_HEAP, SIGNAL_HINTS, CallWords
 from grader.backends.records import Build
 from grader.core.results import Diagnosis
 from grader.runner.calls import Call
@@ -73,49 +72,40 @@ def loading_fault(death: Call) -> Faulty:
     )
 
 
-class KernelWords(CppWords):
-    """Words for calls of kernels (`faults.Words`)."""
+class KernelWords(CallWords):
+    """The same for kernels."""
 
-    def exception(self, call: Call, part: Part, where: str, sizes: Mapping[str, int]) -> str:
-        return f"{faults.place_of_call(part, where, sizes).rstrip(',')}: {call.message}"
+    def exception(self, broken: Broken) -> str:
+        return f"{broken.at_end}: {broken.call.message}"
 
-    def signal(self, call: Call, at: str, printed: str) -> str:
-        hint = DEVICE_HINTS.get(call.signal_name, "the process was ended by this signal")
-        if call.signal_name == "SIGABRT" and DAMAGED_HEAP.search(printed) is not None:
+    def signal(self, broken: Broken) -> str:
+        name = broken.call.signal_name
+        hint = DEVICE_HINTS.get(name, "the process was ended by this signal")
+        if name == "SIGABRT" and DAMAGED_HEAP.search(broken.printed) is not None:
             hint = OF_TENSORS
-        return f"{at} crashed with {call.signal_name}: {hint}."
+        return f"{name}: {hint}."
 
-    def timeout(self, call: Call, at: str) -> str:
+    def timeout(self, broken: Broken) -> str:
+        call = broken.call
         if call.cpu_s is None:
-            return super().timeout(call, at)
+            return super().timeout(broken)
         return (
-            f"{at} did not end within {call.cpu_s:.0f} s of processor time and {call.wall_s:.0f} s in all. This "
+            f"{broken.at} did not end within {call.cpu_s:.0f} s of processor time and {call.wall_s:.0f} s in all. This "
             "machine has no GPU: Triton's interpreter runs the kernel, and each operation of it takes about 50 "
             "microseconds there. Use larger blocks, so that there are fewer programs and steps (tl.dot instead of a "
             "loop over single numbers), or look for a loop whose bound never lets it end."
         )
 
 
-WORDS = KernelWords()
-
-
-def call_fault(
-    call: Call,
-    part: Part,
-    where: str,
-    *,
-    hidden: bool = False,
-    sizes: Mapping[str, int] | None = None,
-    printed: str = "",
-    packages: Sequence[str] = (),
-) -> Faulty:
-    """`faults.call_fault` in words for kernels. `packages` are as for `load_error`."""
-    if not hidden and CANNOT_IMPORT.search(call.message):
+def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
+    """Verdict and words for a call without an answer. `packages` are as for `load_error`."""
+    message = broken.call.message
+    if not broken.hidden and CANNOT_IMPORT.search(message):
         # The course's adapters import in a function, and so may any file.
-        return load_error(call.message, packages)
-    if call.message.endswith(kernelfiles.NO_CARD):
-        return lacks_gpu(f"{part.function} on the input '{where}' asks for a card: {call.message}")
-    return faults.call_fault(call, part, where, WORDS, hidden=hidden, sizes=sizes, printed=printed)
+        return load_error(message, packages)
+    if message.endswith(kernelfiles.NO_CARD):
+        return lacks_gpu(f"{broken.part.function} on the input '{broken.where}' asks for a card: {message}")
+    return KernelWords().fault(broken)
 
 
 def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build) -> Diagnosis:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from grader.assignment.labs import Lab
 from grader.assignment.records import Part
 from grader.backends import binding, pairs
-from grader.backends.faults import Faulty
-from grader.backends.kinds import CPP, Kind
+from grader.backends.faults import Broken, Faulty
+from grader.backends.kinds import CPP
 from grader.backends.native import crashes
 from grader.backends.native.nativehost import NativeHost, ProgramRefused
-from grader.backends.protocol import Checks, Observed, Opening, TimedPart
+from grader.backends.protocol import Backend, Opening, TimedPart
 from grader.backends.records import Build
 from grader.core.results import Diagnosis, Flag, Timing
 from grader.integrity import flags as integrity
-from grader.runner.calls import Call, Request
+from grader.runner.calls import Request
 from grader.runner.session import Session
 from grader.runner.watch import Evidence
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from grader.source.landmarks import Body
 
 
-class CppCalls:
+class CppCalls(Backend):
     """All of the protocol but starting runners and their builds (`grader.backends.protocol.Backend`)."""
 
-    kind: Kind = CPP
+    kind = CPP
 
     def request(
         self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
@@ -38,9 +38,6 @@ class CppCalls:
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         return binding.mismatch(part, session.functions, part.inputs)
 
-    def seen(self, part: Part, inputs: Mapping[str, Any], functions: Mapping[str, str]) -> Mapping[str, Any]:
-        return inputs
-
     def function_in(self, part: Part, source: str) -> Body | None:
         from grader.source import landmarks
 
@@ -49,39 +46,18 @@ class CppCalls:
     def measure(self, timed: TimedPart) -> Timing:
         return timed.decide(pairs.play(pairs.Pairs(timed)), timed.rule.clock, timed.budget_s)
 
-    def peaks(self, part: Part) -> tuple[int | None, int | None] | None:
-        return None
-
     def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
         for each in evidence:
             yield from integrity.evidence_flags(each, *builds)
         yield from integrity.late_flags(evidence)
 
-    def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        return ()
-
-    def lacks(self, part: Part, step: Literal["results", "time"]) -> Faulty | None:
-        return None
-
-    def fault(
-        self,
-        part: Part,
-        call: Call,
-        where: str,
-        *,
-        hidden: bool = False,
-        sizes: Mapping[str, int] | None = None,
-        printed: str = "",
-    ) -> Faulty:
-        return crashes.call_fault(call, part, where, hidden=hidden, sizes=sizes, printed=printed)
+    def fault(self, broken: Broken) -> Faulty:
+        return crashes.call_fault(broken)
 
     def loading_fault(self, session: Session) -> Faulty:
         if session.death is not None:
             return crashes.loading_fault(session.death)
         return crashes.load_error(session.load_error or "")
-
-    def with_loads_outside(self, part: Part, diagnosis: Diagnosis, lines: Sequence[int]) -> Diagnosis:
-        return diagnosis
 
 
 @dataclass(frozen=True)

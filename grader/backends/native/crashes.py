@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from grader.assignment.records import Part
 from grader.backends import faults
-from grader.backends.faults import Faulty, fault, in_words
+from grader.backends.faults import Broken, Faulty, fault, in_words
 from grader.core.harmless import one_line
 from grader.runner.calls import Call
 
@@ -65,45 +63,53 @@ def program_fault(reason: str) -> Faulty:
     )
 
 
-class CppWords:
-    """Words for calls of C++ functions (`faults.Words`)."""
+class CallWords:
+    """Verdict and words for a call without an answer; those for exceptions and signals depend on the language."""
 
-    def exception(self, call: Call, part: Part, where: str, sizes: Mapping[str, int]) -> str:
-        memory = " (it asked for more memory than a run may have)" if "bad_alloc" in call.message else ""
-        where_told = f" ({in_words(sizes)})" if sizes else ""
+    def fault(self, broken: Broken) -> Faulty:
+        call, at = broken.call, broken.at
+        if call.is_missing:
+            return fault("missing", "not_implemented", f"{broken.part.function}: {call.message}.")
+        if call.status == "timeout":
+            message = f"{broken.at_end} was not called: {call.message}." if call.message else ""
+            return fault("timeout", "timeout", message or self.timeout(broken), broken.hidden)
+        if call.status == "exception":
+            code, message = "exception", self.exception(broken)
+        elif call.status == "protocol":
+            code, message = "protocol", f"{broken.at_end}: the process sent back something that is no result."
+        elif call.signal_name:
+            code, message = call.signal_name.lower(), f"{at} crashed with {self.signal(broken)}"
+        elif call.exit_code is not None:
+            ended = f"ended the process ({call.message}) in place of returning"
+            code, message = "exit", f"{at} {ended}. A kernel must return its result."
+        else:
+            code, message = "stopped", f"{at} was stopped: {call.message}."
+        return fault("crash", code, message, broken.hidden)
+
+    def exception(self, broken: Broken) -> str:
+        said, sizes = broken.call.message, in_words(broken.sizes)
+        memory = " (it asked for more memory than a run may have)" if "bad_alloc" in said else ""
         return (
-            f"{part.function} on the input '{where}' threw a C++ exception: "
-            f"{call.message.strip() or 'one without a message'}{memory}{where_told}"
+            f"{broken.part.function} on the input '{broken.where}' threw a C++ exception: "
+            f"{said.strip() or 'one without a message'}{memory}{f' ({sizes})' if broken.sizes else ''}"
         )
 
-    def signal(self, call: Call, at: str, printed: str) -> str:
-        hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
-        if call.signal_name == "SIGABRT":
-            hint = _why_aborted(printed) or hint
-        advice = f" {ADVICE}" if call.signal_name in SANITIZED else ""
-        return f"{at} crashed with {call.signal_name}: {hint}.{advice}"
+    def signal(self, broken: Broken) -> str:
+        name = broken.call.signal_name
+        hint = SIGNAL_HINTS.get(name, "the process was ended by this signal")
+        if name == "SIGABRT":
+            hint = _why_aborted(broken.printed) or hint
+        return f"{name}: {hint}." + (f" {ADVICE}" if name in SANITIZED else "")
 
-    def timeout(self, call: Call, at: str) -> str:
+    def timeout(self, broken: Broken) -> str:
         return (
-            f"{at} did not end within {call.wall_s:.0f} s. Look for a loop whose counter or bound never lets it end "
-            "(a while without an increment, an inner loop that reuses the outer loop's counter)."
+            f"{broken.at} did not end within {broken.call.wall_s:.0f} s. Look for a loop whose counter or bound never "
+            "lets it end (a while without an increment, an inner loop that reuses the outer loop's counter)."
         )
 
 
-WORDS = CppWords()
-
-
-def call_fault(
-    call: Call,
-    part: Part,
-    where: str,
-    *,
-    hidden: bool = False,
-    sizes: Mapping[str, int] | None = None,
-    printed: str = "",
-) -> Faulty:
-    """`faults.call_fault` in words for C++."""
-    return faults.call_fault(call, part, where, WORDS, hidden=hidden, sizes=sizes, printed=printed)
+def call_fault(broken: Broken) -> Faulty:
+    return CallWords().fault(broken)
 
 
 def without_heap_words(printed: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from grader.assignment.labs import Lab
 from grader.assignment.records import Part
-from grader.backends.kinds import CPP_IN_TORCH, TORCH, Kind
+from grader.backends.kinds import CPP_IN_TORCH, TORCH
 from grader.backends.native.backend import CppCalls
 from grader.backends.protocol import Opening
 from grader.backends.records import Build
@@ -20,13 +20,14 @@ from grader.runner.session import Session
 
 @dataclass(frozen=True)
 class TorchBackend(CppCalls):
-    """Objects of one submission in processes with torch (`grader.backends.protocol.Backend`)."""
+    """Objects of one submission in processes with torch."""
+
+    kind = CPP_IN_TORCH
 
     built: Callable[[], Build]
     """Builds the object, once."""
     zygote: Zygote
     lab: Lab
-    kind: Kind = CPP_IN_TORCH
 
     def build(self, part: Part) -> Build | None:
         return self.built()
@@ -55,11 +56,10 @@ class TorchBackend(CppCalls):
         )
 
 
-@dataclass(frozen=True)
 class OwnTorch(TorchBackend):
     """Functions of torch itself."""
 
-    kind: Kind = TORCH
+    kind = TORCH
 
     def build(self, part: Part) -> Build | None:
         return None

@@ -208,7 +208,7 @@ def _points(
                 raise faults.Faulty("missing", unbound)
             call = session.call(binding.request(part, shape, given), echo_inputs=True)
             if call.status != "ok":
-                raise crashes.call_fault(call, part, _input(sweep, value))
+                raise crashes.call_fault(faults.Broken(part, call, _input(sweep, value)))
         except faults.Faulty as fault:
             found.append(Point(part.id, sweep, value, None, words(fault.verdict, fault.diagnosis)[:60]))
             continue
