@@ -157,8 +157,7 @@ class Correctness:
         results = {case.name: case for case in self.cases}
         peak_bytes = held_bytes = None
         for step in steps:
-            shape, inputs = self.marker.inputs_of(step.case)
-            run, result = self.check_case(session, step, shape, inputs)
+            run, result = self.check_case(session, step)
             call = run.call
             if step.case.name not in results or not result.ok:
                 results[step.case.name] = result
@@ -209,16 +208,12 @@ class Correctness:
                 f'Bind it with m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
             )
 
-    def check_case(
-        self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
-    ) -> tuple[CaseRun, CaseResult]:
+    def check_case(self, session: Session, step: Step) -> tuple[CaseRun, CaseResult]:
         again = any(case.name == step.case.name and case.ok for case in self.cases)
         shared = self.delays and session.shares_work
-        run = self.marker.call(
+        run = self.marker.call_case(
             session,
-            step.case.name,
-            shape,
-            inputs,
+            step.case,
             echo_inputs=True,
             delays=self.delays and step.held_up,
             measure_peak=step.peak,
@@ -226,12 +221,12 @@ class Correctness:
         call = run.call
         self.shaken_s += met_s(call) * shared
         if self.bench.options.sanitize:
-            self.sites.look(session, f"'{step.case.name}', {faults.in_words(self.marker.sizes(shape))}")
+            self.sites.look(session, f"'{step.case.name}', {faults.in_words(self.marker.sizes(run.shape))}")
             if call.status != "ok" and self.sites.found:
                 raise faults.Faulty("crash", self.sites.diagnosis(step.case.hidden))
         if call.status != "ok":
             self.broken = step.case, call
-        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden, shape=shape)
+        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden, shape=run.shape)
         explain = not self.explained()
         if run.wrong is None or not explain or self.part.table:
             result = self.marker.mark(run, explain=explain)
@@ -324,7 +319,7 @@ def inquired(marker: Marker, case: Case, session: Session, told: Diagnosis) -> s
 
     if told.code in NEEDS_NO_INQUIRY:
         return ""
-    run = marker.call(session, case.name, *marker.inputs_of(case))
+    run = marker.call_case(session, case)
     if run.outputs is None:
         return ""
     inquiry = marker.oracle.inquiry(run.inputs, run.shape, run.expected, run.outputs)

@@ -78,6 +78,10 @@ class Marker:
         request = self.backend.request(self.part, shape, inputs, reference=reference)
         return self.run(case, shape, inputs, session.call(request, **how))
 
+    def call_case(self, session: Session, case: Case, **how: Any) -> CaseRun:
+        """Make the call of a case; `how` as for `call`."""
+        return self.call(session, case.name, *self.inputs_of(case), **how)
+
     def run(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> CaseRun:
         """Return the record of a call that was made."""
         return CaseRun(self.part, case, shape, inputs, self.seen(inputs), call, self.oracle)

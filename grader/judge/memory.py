@@ -113,12 +113,10 @@ def _large_call(
     measured = None
     for step in looks.reference_steps(marker.part):
         case = replace(step.case, shape={**step.case.shape, **sizes}) if step.peak else step.case
-        shape, inputs = marker.inputs_of(case)
-        run = marker.call(
+        shape = {**marker.shape, **case.shape}
+        run = marker.call_case(
             session,
-            case.name,
-            shape,
-            inputs,
+            case,
             reference=reference,
             echo_inputs=True,
             measure_peak=step.peak,

@@ -85,8 +85,8 @@ class SecondBuild:
         try:
             with bench.student(part, threads=bench.shape["threads"], freeze=False) as session:
                 for case in cases:
-                    shape, inputs = marker.inputs_of(case)
-                    call = marker.call(session, case.name, shape, inputs, timeout_s=CALL_S).call
+                    run = marker.call_case(session, case, timeout_s=CALL_S)
+                    shape, call = run.shape, run.call
                     found.sites.look(session, f"'{case.name}', {faults.in_words(marker.sizes(shape))}")
                     if call.status != "ok" or found.sites.found or time.monotonic() > deadline:
                         break
@@ -97,10 +97,10 @@ class SecondBuild:
         return found
 
     def _call(self, marker: Marker, case: Case, found: Checked) -> None:
-        shape, inputs = marker.inputs_of(case)
+        shape = {**marker.shape, **case.shape}
         where = f"'{case.name}', {faults.in_words(marker.sizes(shape))}"
         with marker.bench.student(marker.part, threads=shape["threads"], freeze=False) as session:
-            run = marker.call(session, case.name, shape, inputs, timeout_s=CALL_S)
+            run = marker.call_case(session, case, timeout_s=CALL_S)
             session.close()
             found.sites.look(session, where)
         if run.call.status == "timeout":

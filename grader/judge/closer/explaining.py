@@ -305,10 +305,10 @@ class Closer:
         case = next((case for case in self._public() if self.marker.wrong.get(case.name) is not None), None)
         if case is None:
             return ""
-        shape, inputs = self.marker.inputs_of(case)
+        threads = {**self.marker.shape, **case.shape}["threads"]
         try:
-            with self.results.runners.fresh(threads=shape["threads"]) as session:
-                right = [self.marker.call(session, case.name, shape, inputs).is_right for _ in range(2)]
+            with self.results.runners.fresh(threads=threads) as session:
+                right = [self.marker.call_case(session, case).is_right for _ in range(2)]
         except faults.Faulty:
             return ""
         if right != [True, False]:
