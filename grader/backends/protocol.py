@@ -7,7 +7,7 @@ backend may ask of it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -147,9 +147,9 @@ class Backend(ABC):
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         """Return the reason that a part's function cannot be called; None if it can."""
 
-    def seen(self, part: Part, inputs: Mapping[str, Any], functions: Mapping[str, str]) -> Mapping[str, Any]:
-        """Return those of a call's inputs that it depends on, in a file with these functions."""
-        return inputs
+    def seen(self, part: Part, functions: Mapping[str, str]) -> Collection[str] | None:
+        """Return the inputs that a call depends on, in a file with these functions; None for all."""
+        return None
 
     @abstractmethod
     def function_in(self, part: Part, source: str) -> Body | None:

@@ -62,7 +62,8 @@ class Marker:
 
     def seen(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return those of a call's inputs that it depends on."""
-        return inputs if self.functions is None else self.backend.seen(self.part, inputs, self.functions)
+        names = None if self.functions is None else self.backend.seen(self.part, self.functions)
+        return inputs if names is None else {name: value for name, value in inputs.items() if name in names}
 
     def call(
         self,

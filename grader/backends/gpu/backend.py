@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -70,13 +70,12 @@ class GpuBackend(Backend):
         asked = session.command({"op": "offers", "inputs": [], "function": part.function})
         return devicecall.mismatch(part, {part.function: ""} if asked.status == "ok" else {})
 
-    def seen(self, part: Part, inputs: Mapping[str, Any], functions: Mapping[str, str]) -> Mapping[str, Any]:
+    def seen(self, part: Part, functions: Mapping[str, str]) -> Collection[str] | None:
         form = properties(part).autograd
         if form is None or not devicecall.as_autograd(part, functions):
-            return inputs
+            return None
         # An autograd.Function makes the others itself.
-        names = {*form.arguments, form.gradient}
-        return {name: value for name, value in inputs.items() if name in names}
+        return {*form.arguments, *([form.gradient] if form.gradient else [])}
 
     def function_in(self, part: Part, source: str) -> Body | None:
         from grader.backends.gpu import kernelmarks
