@@ -60,6 +60,11 @@ class Made:
     flags: tuple[Flag, ...] = ()
     device: DeviceHost | None = None
 
+    def confinement(self, sandbox: Sandbox, zygote: Zygote, host: NativeHost | None) -> dict[str, Any]:
+        """Describe what was applied to the runners of these builds."""
+        found = (sandbox if self.device else zygote.sandbox).describe()
+        return found if host is None else {**found, "applied": list(host.applied)}
+
 
 def choose(
     part: Part,

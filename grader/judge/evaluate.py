@@ -115,9 +115,7 @@ def evaluate(
         )
         results = _judge(bench, parts)
         of_object = (*made.flags, *inspected.result())
-        confined = (sandbox if made.device else zygote.sandbox).describe()
-        if host is not None:
-            confined["applied"] = list(host.applied)
+        confined = made.confinement(sandbox, zygote, host)
     return SubmissionResult(
         submission_id=source.stem,
         sha256=sha256,
