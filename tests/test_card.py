@@ -376,7 +376,7 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: 
     sample = timing.DeviceRounds.sample
 
     def looked(rounds: timing.DeviceRounds, side: timing.Side, other: timing.Side | None = None) -> Sample:
-        sessions = rounds.student.__self__.sessions  # type: ignore[attr-defined]
+        sessions = rounds.timed.student.__self__.sessions  # type: ignore[attr-defined]
         alive.append((side.is_reference, sum(session.death is None for session in sessions)))
         return sample(rounds, side, other)
 
