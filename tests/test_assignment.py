@@ -16,8 +16,10 @@ from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
+from grader.backends.native.backend import NativeBackend
 from grader.core.seeds import derive
-from grader.judge.questions import question
+from grader.judge.case_run import question
+from grader.judge.marking import Marker
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Request
 from labs.attention.cases import DISTRIBUTIONS
@@ -125,9 +127,11 @@ def timed_inputs(seed: int, calls: int) -> list[list[float]]:
         noted.append([tensor.reshape(-1)[0].item() for tensor in request.inputs])
         raise TimeoutError
 
-    bench, shape = SimpleNamespace(assignment=assignment), {"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1}
-    marker = SimpleNamespace(bench=bench, part=assignment.part("part1"), shape=shape)
-    draw = TimedInputs(marker, seed)  # type: ignore[arg-type]
+    shape = {"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1}
+    bench = SimpleNamespace(
+        assignment=assignment, shape=shape, backend=lambda part: NativeBackend(None, None, None)
+    )
+    draw = TimedInputs(Marker(bench, assignment.part("part1")), seed)  # type: ignore[arg-type]
     for _ in range(calls):
         refused("", draw.sample, SimpleNamespace(call=call), is_reference=False, of=TimeoutError)
     return noted

@@ -21,7 +21,7 @@ import pytest
 from conftest import ROOT, write, write_files
 
 from grader.assignment.loading import load
-from grader.backends.gpu import devicebuild, devicerunner
+from grader.backends.gpu import devicebuild, devicerunner, host, timing
 from grader.backends.gpu.card import clock, driver, finding, smclock
 from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, Tensor
 from grader.backends.gpu.card.looking import OnCard
@@ -31,10 +31,9 @@ from grader.core.precision import encoded
 from grader.core.results import PartResult, Timing
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
-from grader.judge.ondevice import host, timing
 from grader.judge.timing import measure
-from grader.judge.timing.measure import Sample
 from grader.runner.calls import Call
+from grader.runner.samples import Round, Sample
 from grader.sandbox import OPEN
 
 SIZES = "R=8 C=64 lines=2 width=64 rows=8 inner=8 columns=8 B=1 N=8 M=8 d=16"
@@ -377,7 +376,7 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: 
     sample = timing.DeviceRounds.sample
 
     def looked(rounds: timing.DeviceRounds, side: timing.Side, other: timing.Side | None = None) -> Sample:
-        sessions = rounds.student.__self__.sessions  # type: ignore[attr-defined]
+        sessions = rounds.timed.student.__self__.sessions  # type: ignore[attr-defined]
         alive.append((side.is_reference, sum(session.death is None for session in sessions)))
         return sample(rounds, side, other)
 
@@ -425,7 +424,7 @@ def test_fewer_sets_are_for_slow_kernels_alone(
 
     decide = measure.sequential
 
-    def decided(source: Iterator[measure.Round], policy: measure.TimePolicy) -> Timing:
+    def decided(source: Iterator[Round], policy: measure.TimePolicy) -> Timing:
         is_few = kind(timed.rounds[-1]) == "few"
         changed = on_few_sets if is_few else {"verdict": "pass", "fit": True}
         return replace(decide(source, policy), **changed)

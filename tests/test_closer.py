@@ -13,10 +13,11 @@ import pytest
 from building import cpu_growth
 from conftest import ASSIGNMENT, refused, write
 
-from grader.backends.native import sanitize
+from grader.backends.faults import Broken
+from grader.backends.kinds import CPP, KERNELS
+from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis
-from grader.judge import faults
 from grader.judge.closer import checked, clues
 from grader.judge.closer.explaining import Closer
 from grader.judge.diagnosis import diagnose, facts
@@ -233,7 +234,7 @@ def test_an_exception_without_a_message_is_reported_as_one() -> None:
     part, unsaid = ASSIGNMENT.part("part1"), "one without a message"
     for said, words in (("", unsaid), (" \n", unsaid), ("N", "exception: N")):
         call = Call("exception", 0.1, message=said)
-        assert faults._no_answer(call, part, "random", {}, "")[2].endswith(words)
+        assert crashes.call_fault(Broken(part, call, "random")).diagnosis.message.endswith(words)
 
 
 @pytest.mark.parametrize("text", ["/*" * 100_000, "kernel(" * 50_000, "{" * 200_000, '"\\' * 100_000])
@@ -303,9 +304,10 @@ def test_what_the_text_speaks_against_is_told_last() -> None:
 
 def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> None:
     advice = ["Next: --sanitize names accesses outside of an array."]
-    cases = [("wrong_values", None, advice), ("low_precision", None, []), ("wrong_values", object(), [])]
-    for code, device, told in cases:
-        closer = cast(Closer, SimpleNamespace(second=None, part=SimpleNamespace(device=device)))
+    cases = [("wrong_values", CPP, advice), ("low_precision", CPP, []), ("wrong_values", KERNELS, [])]
+    for code, kind, told in cases:
+        marker = SimpleNamespace(backend=SimpleNamespace(kind=kind))
+        closer = cast(Closer, SimpleNamespace(second=None, marker=marker))
         assert Closer._next(closer, None, None, None, Diagnosis(code, "The values are close.")) == told
 
 
@@ -328,5 +330,6 @@ def test_race_takes_macros(tmp_path: Path) -> None:
 
 def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked, "of_file", lambda source: SimpleNamespace(locks=True))
-    bench: Any = SimpleNamespace(host=object(), options=SimpleNamespace(sanitize=False), source=Path("x.cpp"))
+    options, backend = SimpleNamespace(sanitize=False), SimpleNamespace(kind=CPP)
+    bench: Any = SimpleNamespace(of_file=lambda: backend, options=options, source=Path("x.cpp"))
     assert checked.SecondBuild(bench, ExitStack()).checked is None

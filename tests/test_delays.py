@@ -15,14 +15,16 @@ from conftest import ASSIGNMENT, keeping, needs_delays, write
 from native_programs import asked, program
 
 from grader.assignment.mutations import Mutation
+from grader.backends import binding
+from grader.backends.faults import Faulty
+from grader.backends.native.backend import NativeBackend
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
-from grader.judge import binding, comparison
+from grader.judge import comparison
 from grader.judge.bench import Options
 from grader.judge.correctness import met_s
-from grader.judge.faults import Faulty
 from grader.judge.marking import Marker
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Call
@@ -151,6 +153,7 @@ def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -
             options=Options(),
             source=write(tmp_path, text),
             tell=lambda event: None,
+            backend=lambda part: NativeBackend(None, None, None),
         )
         draw = TimedInputs(Marker(bench, part), 149)  # type: ignore[arg-type]
         with NativeHost() as host, host.spawn(program(tmp_path, text), **how) as session:

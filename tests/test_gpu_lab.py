@@ -17,12 +17,12 @@ from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
 from grader.core.arrays import Array, np
+from grader.core.draws import Draws
 from grader.core.errors import KitError
 from grader.core.places import ROOT
 from grader.core.precision import rounded
 from grader.core.results import PartResult
 from grader.judge.comparison import Expected, compare
-from grader.judge.draws import Draws
 from labs.gpu import arithmetic, known
 from labs.gpu.inputs import HEADS, PRODUCTS, ROWS, make_inputs
 from labs.gpu.oracle import ORACLES

@@ -11,8 +11,9 @@ import pytest
 from without_card import ASSIGNMENT, LAB, TRITON, cardless, interpreted, judged, unfit_triton, words
 
 from grader.assignment.mutations import Mutation
-from grader.backends.gpu import kernelmarks
-from grader.judge import faults
+from grader.backends.faults import Broken
+from grader.backends.gpu import crashes, kernelmarks
+from grader.backends.native.crashes import without_heap_words
 from grader.runner.calls import Call
 from labs.gpu import known
 
@@ -248,9 +249,9 @@ def test_no_command_is_advised_that_a_kernel_on_a_gpu_cannot_take(tmp_path: Path
 def test_a_store_without_a_mask_that_damages_the_heap_is_told_as_one(said: str) -> None:
     part = ASSIGNMENT.part("matmul")
     call = Call(status="crash", signal_name="SIGABRT")
-    message = faults.call_fault(call, part, "random", printed=said).diagnosis.message
+    message = crashes.call_fault(Broken(part, call, "random", printed=said)).diagnosis.message
     assert "outside of a tensor" in message and "masks" in message
-    assert faults.without_heap_words(said) == ""
+    assert without_heap_words(said) == ""
 
 
 MARKED = """

@@ -15,6 +15,7 @@ from building import binding, includes, one_function
 from conftest import ASSIGNMENT, ROOT, some, write
 from native_programs import Both, asked, floats, plain, program
 
+from grader.backends import binding as binding_of
 from grader.backends.native import nativebuild
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.torchbuild import build
@@ -23,7 +24,6 @@ from grader.core import machine
 from grader.core.arrays import np
 from grader.core.errors import KitError
 from grader.doctor import steady
-from grader.judge import binding as binding_of
 from grader.runner import placement
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session

@@ -19,10 +19,10 @@ from hypothesis import given, settings, strategies
 
 import module_ref_stub as reference
 from grader.assignment.regions import strip_solution
+from grader.backends import binding
 from grader.backends.native import toolchain
 from grader.core.arrays import Array, np
 from grader.core.errors import KitError
-from grader.judge import binding
 from grader.judge.comparison import compare
 from grader.study.standalone import ran
 from labs.attention.cases import make_inputs

@@ -21,9 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.assignment.records import Case
+from grader.backends.faults import Broken
+from grader.backends.native import crashes
 from grader.core.errors import UsageError
 from grader.core.results import Diagnosis, Memory, PartResult, Score, ScoreLine
-from grader.judge import faults
 from grader.report import classbook, feedback, html, profile, result_json, student, terminal, words
 from grader.report.grades_csv import safe_text
 from grader.report.row import Row
@@ -211,7 +212,7 @@ def test_a_crash_names_no_hidden_case_and_repeats_a_student_s_own_words() -> Non
         assert view.part.diagnosis == diagnosis and student.HIDDEN_ENDED not in view.note
     call, its_part = Call("crash", signal_name="SIGSEGV"), assignment().part("part1")
     for hidden in (False, True):
-        assert faults.call_fault(call, its_part, "random", hidden=hidden).diagnosis.hidden is hidden
+        assert crashes.call_fault(Broken(its_part, call, "random", hidden)).diagnosis.hidden is hidden
 
 
 LINES = "\nLines to look at in merge:\n"

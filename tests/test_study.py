@@ -18,10 +18,10 @@ import gpt149
 from grader import study
 from grader.assignment.options import chosen_lab
 from grader.assignment.records import Part
+from grader.backends.faults import Faulty
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis
-from grader.judge.faults import Faulty
-from grader.judge.timing.measure import Sample
+from grader.runner.samples import Sample
 from grader.study import figure, memory, options, together
 from grader.study.figure import HeatMap, Plot, Series
 from grader.study.laboratory import Outcome, Variant, compared, one_round

@@ -12,7 +12,8 @@ from building import HEAD, needs_tsan, one_function
 from building import binding as bound
 from conftest import ASSIGNMENT, write
 
-from grader.judge import binding, comparison
+from grader.backends import binding
+from grader.judge import comparison
 from grader.sandbox import Finished
 from grader.study import race, racereport, standalone
 from grader.study.standalone import build_program, ran

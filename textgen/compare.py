@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from grader.assignment.records import Part
+from grader.backends import faults
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
-from grader.judge import faults
 from grader.judge.bench import Bench
 from grader.study import figure
 from grader.study.figure import Plot, Series

@@ -208,7 +208,7 @@ def _parts(course: Assignment, test: str) -> tuple[Part, ...]:
 
 def speak(setup: TextSetup, bench: Bench, part: Part) -> int:
     """Stream one part's text, then print its report. Return the exit code."""
-    from grader.judge import faults
+    from grader.backends import faults
     from textgen.tokenizer import TextStream
 
     try:

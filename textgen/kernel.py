@@ -29,9 +29,10 @@ import torch
 from torch import Tensor
 
 from grader.assignment.records import Part
+from grader.backends import binding, faults
+from grader.backends.native import crashes
 from grader.core.arrays import Array
-from grader.judge import binding, faults
-from grader.judge.answers import RESULT, answers
+from grader.judge.case_run import RESULT, outputs_of
 from grader.runner.calls import Request
 from grader.runner.session import Session
 from textgen.model import GPT, OneRow
@@ -293,9 +294,9 @@ class StudentKernel:
         self.wall_s += call.wall_s
         output: Any = None
         if call.status != "ok":
-            message = faults.call_fault(call, self.part, f"N={N} d={d}").diagnosis.message
+            message = crashes.call_fault(faults.Broken(self.part, call, f"N={N} d={d}")).diagnosis.message
         else:
-            found, misfit = answers(self.part, shape, inputs, call)
+            found, misfit = outputs_of(self.part, shape, inputs, call)
             output = found[RESULT] if found else None
             message = misfit.message if misfit else ""
         if output is None:

@@ -120,7 +120,7 @@ class TextSetup:
 
     def kernel(self, bench: Bench, part: Part) -> StudentKernel:
         """A runner with the part's function in it. Raises Faulty when it cannot be called, UsageError for sizes."""
-        from grader.judge import binding, faults
+        from grader.backends import binding, faults
         from textgen.kernel import StudentKernel
 
         config = self.loaded.model.config

@@ -55,10 +55,6 @@ PART_KEYS = Keys(
     ),
 )  # fmt: skip
 OUTPUT_KEYS = Keys("an output", ("dims",), ("dtype",))
-#: Types of returned or written tensors; the first is the default.
-DTYPES = ("float32", "float64", "int32", "int64")
-#: Types of a GPU kernel's outputs; "like" is the type of the case's `precision`.
-DEVICE_DTYPES = ("float32", "like", *partkeys.INPUT_DTYPES[1:])
 SCHEMA = (
     ASSIGNMENT_KEYS, LIMITS_KEYS, CASE_KEYS, PART_KEYS, OUTPUT_KEYS,
     partkeys.TIME_KEYS, partkeys.INPUT_KEYS, partkeys.AUTOGRAD_KEYS,
@@ -241,19 +237,16 @@ class _Reader:
             raise keys["table"].fail(f"the oracle '{oracle}' is not for a table: its lab tells no columns")
         language = "cpp" if "torch_function" in keys else partkeys.backend(keys) or self.backend
         returns, dims = self.returns(keys["returns"])
-        outputs = self.outputs(keys["outputs"], language != "cpp") if "outputs" in keys else {}
+        form = partkeys.FORMS[language]
+        outputs = self.outputs(keys["outputs"], form.dtypes) if "outputs" in keys else {}
         nodes = keys["inputs"] if "inputs" in keys else self.top["inputs"]
         inputs = self.tensors(keys["inputs"]) if "inputs" in keys else self.inputs
         if table and (returns == "tensor" or outputs):
             raise keys["returns"].fail(
                 f"part {part_id}: 'number' or 'nothing' is returned once for each row of a 'table'"
             )
-        if language == "cpp" and returns == "outputs":
-            raise keys["returns"].fail(f"part {part_id}: 'outputs' are returned by kernels for a GPU")
-        if language != "cpp" and (returns not in ("nothing", "outputs") or not outputs):
-            raise keys["returns"].fail(
-                f"part {part_id}: a kernel for a GPU has 'outputs'; returns: nothing or outputs"
-            )
+        if returns not in form.returns or (form.has_outputs and not outputs):
+            raise keys["returns"].fail(f"part {part_id}: {form.rule}")
         if returns not in ("tensor", "outputs") and not table and not (returns == "nothing" and outputs):
             raise keys["returns"].fail(
                 f"part {part_id}: 'number' and 'nothing' are returned once for each row of a 'table', and 'nothing' "
@@ -265,7 +258,7 @@ class _Reader:
         arguments = self.arguments(
             keys["arguments"], columns, inputs, outputs, may_return=returns == "outputs"
         )
-        device = partkeys.device_call(
+        device = form.device_call(
             keys,
             language,
             {name: node for name, (_, node) in nodes.entries("inputs").items()},
@@ -288,7 +281,7 @@ class _Reader:
             columns=columns,
             inputs=inputs,
             outputs=outputs,
-            dtype=keys["dtype"].choice("dtype", DTYPES) if "dtype" in keys else DTYPES[0],
+            dtype=keys["dtype"].choice("dtype", partkeys.DTYPES) if "dtype" in keys else partkeys.DTYPES[0],
             reference=keys["reference"].text(
                 "reference", r"[A-Za-z_]\w*", "a symbol of the reference library"
             )
@@ -337,14 +330,13 @@ class _Reader:
             raise node.fail(f"arguments lack the output '{min(lacking)}'")
         return found
 
-    def outputs(self, node: Node, on_device: bool = False) -> dict[str, Output]:
+    def outputs(self, node: Node, known: Sequence[str]) -> dict[str, Output]:
         """Read the tensors that are written, by name: a list of dimensions, or a mapping of `dims` and `dtype`."""
         found = {}
         for name, (at_name, value) in node.entries("outputs").items():
             at_name.text("outputs", r"[A-Za-z_]\w*", "names of outputs")
             if value.is_mapping():
                 keys = value.mapping(OUTPUT_KEYS)
-                known = DEVICE_DTYPES if on_device else DTYPES
                 dtype = keys["dtype"].choice("dtype", known) if "dtype" in keys else known[0]
                 found[name] = Output(self.dims(keys["dims"], f"output {name}"), dtype)
             else:

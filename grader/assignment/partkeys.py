@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 from grader.assignment import rubric
 from grader.assignment.records import AutogradForm, Backend, DeviceCall, Output, Part
@@ -14,6 +15,8 @@ TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "all
 INPUT_KEYS = Keys("an input", ("dims",), ("dtype", "timed"))
 AUTOGRAD_KEYS = Keys("autograd", ("arguments",), ("gradient", "language", "class"))
 INPUT_DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
+#: Types of returned or written tensors; the first is the default.
+DTYPES = ("float32", "float64", "int32", "int64")
 
 
 def backend(keys: Mapping[str, Node]) -> Backend | None:
@@ -23,33 +26,44 @@ def backend(keys: Mapping[str, Node]) -> Backend | None:
     return keys["backend"].choice("backend", get_args(Backend))  # type: ignore[return-value]
 
 
-def device_call(
+def _no_device(keys: Mapping[str, Node], language: Backend, inputs: Mapping[str, Node], *_: object) -> None:
+    """Raise UsageError for GPU properties of a part in C++."""
+    for key in ("autograd", "library_operators"):
+        if key in keys:
+            raise keys[key].fail(f"'{key}' is for parts whose backend is triton")
+    for node in inputs.values():
+        if node.is_mapping():
+            raise node.fail("'dtype' and 'timed' of an input are for parts whose backend is triton or cuda")
+
+
+def _cuda_call(
     keys: Mapping[str, Node],
-    language: Backend,
+    language: Literal["triton", "cuda"],
     inputs: Mapping[str, Node],
     arguments: tuple[str, ...],
     outputs: Mapping[str, Output],
     argument: Callable[[Node], str],
-) -> DeviceCall | None:
-    """Read the GPU properties of a part; None for a part in C++.
+) -> DeviceCall:
+    if not set(outputs) <= set(arguments):
+        raise keys["returns"].fail(
+            "a part whose backend is cuda returns nothing: `arguments` name its outputs"
+        )
+    return _device_call(keys, language, inputs, arguments, outputs, argument)
+
+
+def _device_call(
+    keys: Mapping[str, Node],
+    language: Literal["triton", "cuda"],
+    inputs: Mapping[str, Node],
+    arguments: tuple[str, ...],
+    outputs: Mapping[str, Output],
+    argument: Callable[[Node], str],
+) -> DeviceCall:
+    """Read the GPU properties of a part.
 
     `inputs` are the nodes of its inputs, by name. `argument` reads and checks one argument. Raises UsageError.
     """
     returned = tuple(name for name in outputs if name not in arguments)
-    if language == "cpp":
-        for key in ("autograd", "library_operators"):
-            if key in keys:
-                raise keys[key].fail(f"'{key}' is for parts whose backend is triton")
-        for node in inputs.values():
-            if node.is_mapping():
-                raise node.fail(
-                    "'dtype' and 'timed' of an input are for parts whose backend is triton or cuda"
-                )
-        return None
-    if language == "cuda" and returned:
-        raise keys["returns"].fail(
-            "a part whose backend is cuda returns nothing: `arguments` name its outputs"
-        )
     dtypes, ranges = {}, {}
     for name, node in inputs.items():
         if not node.is_mapping():
@@ -85,6 +99,39 @@ def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node],
     language = given["language"].choice("language", ("triton", "pytorch")) if "language" in given else ""
     name = given["class"].text("class", r"[A-Za-z_]\w*", "the name of a class") if "class" in given else ""
     return AutogradForm(tuple(named.values()), gradient, language, name)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class PartForm:
+    """Properties that a part in one language may have."""
+
+    device_call: Callable[..., DeviceCall | None]
+    returns: tuple[str, ...]
+    has_outputs: bool
+    rule: str
+    """The words where `returns` or the outputs are others."""
+    dtypes: tuple[str, ...]
+    """Element types of outputs, the default first; "like" is the type of the case's `precision`."""
+
+
+_KERNEL = PartForm(
+    _device_call,
+    returns=("nothing", "outputs"),
+    has_outputs=True,
+    rule="a kernel for a GPU has 'outputs'; returns: nothing or outputs",
+    dtypes=("float32", "like", *INPUT_DTYPES[1:]),
+)
+FORMS: Mapping[Backend, PartForm] = {
+    "cpp": PartForm(
+        _no_device,
+        returns=("tensor", "number", "nothing"),
+        has_outputs=False,
+        rule="'outputs' are returned by kernels for a GPU",
+        dtypes=DTYPES,
+    ),
+    "triton": _KERNEL,
+    "cuda": replace(_KERNEL, device_call=_cuda_call),
+}
 
 
 def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:

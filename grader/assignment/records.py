@@ -138,7 +138,7 @@ class Part:
 
     def of_class(self, name: str | None) -> Part:
         """Return the part with another autograd.Function to call; unchanged if it cannot be one."""
-        if not name or self.device is None or self.device.autograd is None:
+        if not name or not self.device or not self.device.autograd:
             return self
         return replace(self, device=replace(self.device, autograd=replace(self.device.autograd, name=name)))
 
@@ -220,7 +220,7 @@ class Assignment:
 
     def beside(self, source: str) -> tuple[str, ...]:
         """Return the files judged together with a source of this name: same stem, suffixes of the other languages."""
-        languages = dict.fromkeys(part.device.language for part in self.parts if part.device is not None)
+        languages = dict.fromkeys(part.device.language for part in self.parts if part.device)
         return tuple(name for each in languages if (name := file_of(source, each)) != source)
 
     def commands(self) -> list[str]:

@@ -1,4 +1,5 @@
-"""Builds, starts and calls each kind of hand-in: `native` C++, C++ beside `torch`, kernels for a `gpu`.
+"""Builds, starts, calls and times each kind of hand-in: `native` C++, C++ beside `torch`, kernels for a `gpu`.
 
-May import `core`, `assignment`, `sandbox`, `source` and `runner`.
+All are a `protocol.Backend`, and `selection` chooses one for a part; no other room asks which it is. May import `core`,
+`assignment`, `sandbox`, `source`, `runner` and `integrity`.
 """

@@ -64,3 +64,5 @@ class Build:
     cpu_s: float
     key: str
     waits_for: str = ""
+    program: Path | None = None
+    """Native program of the object, if it is linked into one."""

@@ -10,12 +10,14 @@ from pathlib import Path
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment, Part
 from grader.backends.native.nativehost import NativeHost
+from grader.backends.pairs import PairOf
 from grader.core import machine
 from grader.core.errors import KitError
 from grader.core.results import Timing
 from grader.doctor.host import Finding
 from grader.judge.timing import measure
 from grader.runner import placement
+from grader.runner.samples import Sample
 from grader.runner.session import Session
 
 """Rows of the timed inputs. A call takes tens of milliseconds, as in a graded run, and the whole check a few
@@ -73,15 +75,13 @@ def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Tim
     return measure.compare(reference_twice(host, assignment, part, assignment.defaults), policy)
 
 
-def reference_twice(
-    host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]
-) -> measure.Pairs:
+def reference_twice(host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]) -> PairOf:
     """Return pairs of runners that both hold a part's reference, with the threads, cores and placement of a graded
     timing.
 
     A call of a runner raises KitError if the reference fails.
     """
-    from grader.judge import binding
+    from grader.backends import binding
 
     rule = part.time
     assert rule is not None
@@ -91,14 +91,14 @@ def reference_twice(
 
     program = assignment.lab.reference().program()
 
-    def sample(session: Session) -> measure.Sample:
+    def sample(session: Session) -> Sample:
         call = session.call(request)
         if call.status != "ok":
             raise KitError(f"{part.reference}: {call.status} {call.signal_name}{call.message}")
-        return measure.Sample(call.wall_s, call.cpu_s)
+        return Sample(call.wall_s, call.cpu_s)
 
     @contextmanager
-    def pair() -> Iterator[tuple[Callable[[], measure.Sample], Callable[[], measure.Sample]]]:
+    def pair() -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
         with ExitStack() as stack:
             sides = [stack.enter_context(host.spawn(program, threads=threads, cpus=cpus)) for _ in range(2)]
             for side in sides:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from grader.backends.gpu import devicebuild
+from grader.backends.kinds import all_on_card, languages
 from grader.backends.native import editing
 from grader.core import wholefile
 from grader.core.commandline import Parser, source_file
@@ -68,9 +69,8 @@ def _sections(config: Path, with_steadiness: bool) -> Iterator[tuple[str, Iterab
     assignment = load(config)
     host = Host(threads=assignment.defaults.get("threads", 1))
     yield "tools", [*tools.findings(host), *_own(host)]
-    languages = {part.device.language for part in assignment.parts if part.device is not None}
-    if languages:
-        yield "kernels on a GPU", _on_a_card(host, languages)
+    if wanted := languages(assignment.parts):
+        yield "kernels on a GPU", _on_a_card(host, wanted)
     yield "times", timing.findings(host)
     if with_steadiness:
         yield "steadiness", steady.findings(config)
@@ -82,21 +82,21 @@ def _own(host: Host) -> Iterator[Finding]:
             yield Finding("warn", f"{name} is not installed (optional)", f"without it {lost}", get)
 
 
-def _on_a_card(host: Host, languages: Collection[str]) -> Iterator[Finding]:
+def _on_a_card(host: Host, wanted: Collection[str]) -> Iterator[Finding]:
     """Yield findings on the needs of judging kernels in these languages, with a GPU and without."""
     cards = [found for found in gpu.findings(host) if not found.what.startswith("Triton")]
     yield from cards
-    if devicebuild.TRITON in languages and not host.has_module("triton"):
+    if devicebuild.TRITON in wanted and not host.has_module("triton"):
         yield Finding(
             "fail",
             "Triton is not installed",
             "it judges kernels also where there is no GPU: without it nothing in Triton is judged",
             f'pip install "{devicebuild.TRITON_PACKAGE}"',
         )
-    elif devicebuild.TRITON in languages:
+    elif devicebuild.TRITON in wanted:
         yield Finding("ok", "Triton is installed")
     if (
-        "cuda" in languages
+        "cuda" in wanted
         and not host.which(devicebuild.NVCC)
         and not any(devicebuild.NVCC in found.what for found in cards)
     ):
@@ -123,7 +123,7 @@ def _write_commands(headers: str, module: Path | None, config: Path) -> int:
             f"--editor takes light or full, not '{headers}' ({PROGRAM} --help lists what there is)"
         )
     assignment = load(config)
-    if all(part.device is not None for part in assignment.parts):
+    if all_on_card(assignment.parts):
         raise UsageError(f"--editor is for C++, and {assignment.source} has kernels for a GPU")
     source = source_file(module, assignment.source, assignment.path.parent)
     path = source.resolve().parent / editing.FILE

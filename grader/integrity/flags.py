@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from grader.core.results import Flag, ProfileRow, Timing
 from grader.integrity import elf, inspection, symbols
@@ -26,8 +26,6 @@ from grader.integrity.inspection import LONGEST_NAME, listed
 from grader.runner.watch import Evidence
 
 if TYPE_CHECKING:
-    from grader.backends.native.nativebuild import NativeBuild
-    from grader.backends.records import Build
     from grader.core.arrays import Array
 
 #: Files of the C, C++, OpenMP and sanitizer runtimes, and what they and torch's profiler load by themselves.
@@ -52,7 +50,14 @@ _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 # ---- the object
 
 
-def inspect_object(build: Build | NativeBuild) -> tuple[Flag, ...]:
+class Built(Protocol):
+    """A build, of which the object is read."""
+
+    @property
+    def object_path(self) -> Path | None: ...
+
+
+def inspect_object(build: Built) -> tuple[Flag, ...]:
     """Return flags for imports of the built object that kernels do not need. No flags where there is no ELF object.
 
     Read by a child process, in bounded time; see `grader.integrity.inspection`.
@@ -81,7 +86,7 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
     return (Flag("torch_operators", f"torch computed during the call: {listed(ran)}", "review"),)
 
 
-def evidence_flags(evidence: Evidence, *builds: Build | NativeBuild) -> Iterator[Flag]:
+def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
     """Return the flags for what one runner did beyond its answers. `builds` are what it may have been given to load."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
@@ -118,7 +123,7 @@ def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
         )
 
 
-def _library_flags(new_code: Sequence[str], builds: Sequence[Build | NativeBuild]) -> Iterator[Flag]:
+def _library_flags(new_code: Sequence[str], builds: Sequence[Built]) -> Iterator[Flag]:
     own = {build.object_path.name for build in builds if build.object_path}
     foreign = [path for path in new_code if _is_foreign(path, own)]
     if not foreign:

@@ -10,26 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from grader import sandbox
 from grader.assignment.records import Assignment, Part
-from grader.backends.native.nativebuild import NativeBuild
-from grader.backends.native.nativehost import NativeHost, ProgramRefused
+from grader.backends import binding, selection
+from grader.backends.native.nativehost import NativeHost
+from grader.backends.protocol import Backend, Opening
 from grader.backends.records import Build
 from grader.backends.torch.zygote import Zygote
 from grader.core.errors import KitError
 from grader.core.results import Flag
-from grader.judge import binding, faults
 from grader.judge.events import Listener
 from grader.runner.budget import Budget
 from grader.runner.session import Session
 
 if TYPE_CHECKING:
+    from grader.backends.gpu.host import DeviceHost
     from grader.core.arrays import Array
-    from grader.judge.ondevice.host import DeviceHost
     from grader.judge.oracle import Oracle
 
 SANITIZER_SLOWDOWN = 20
-INTERPRETER_CPU, INTERPRETER_WALL = 2, 8
-"""CPU and wall seconds of a call in Triton's interpreter, as multiples of `call_s`. CPU time decides, since it hardly
-depends on the machine's load; wall time ends a call that waits."""
 Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
 
 
@@ -67,7 +64,7 @@ class Bench:
     source: Path
     options: Options
     tell: Listener
-    build: Build | NativeBuild
+    build: Build
     """The build that decides: a program of its own, or an object for a process with torch."""
     zygote: Zygote
     stack: ExitStack
@@ -94,11 +91,6 @@ class Bench:
         return {**self.assignment.defaults, **self.options.shape}
 
     @property
-    def program(self) -> Path | None:
-        """The program that runners of the student's are, where they are no processes with torch."""
-        return self.build.program if isinstance(self.build, NativeBuild) else None
-
-    @property
     def limits(self) -> sandbox.Limits:
         memory_bytes = int(self.assignment.limits.memory_gib * sandbox.GIB)
         return sandbox.Limits(memory_bytes=None if self.options.sanitize else memory_bytes)
@@ -118,84 +110,54 @@ class Bench:
             usual, now = (binding.elements(part, part.inputs, sizes) for sizes in (defaults, shape))
         return max(1.0, now / max(1, usual))
 
+    def backend(self, part: Part) -> Backend:
+        """Return the backend that judges a part."""
+        return selection.choose(
+            part,
+            self.assignment.lab,
+            build=self.build,
+            with_torch=self.torch_build,
+            zygote=self.zygote,
+            host=self.host,
+            device=self.device,
+        )
+
+    def of_file(self, *, with_torch: bool = False) -> Backend:
+        """Return the backend of the C++ file, or that of its object `with_torch`."""
+        return selection.of_file(
+            self.assignment.lab,
+            build=self.build,
+            with_torch=self.torch_build,
+            zygote=self.zygote,
+            host=None if with_torch else self.host,
+        )
+
     def student(
-        self,
-        part: Part,
-        *,
-        threads: int,
-        cpus: list[int] | None = None,
-        freeze: bool = True,
-        with_torch: bool = False,
-        shared_fd: int | None = None,
+        self, part: Part, *, threads: int, freeze: bool = True, with_torch: bool = False, **how: Any
     ) -> Session:
-        """A fresh runner holding the student's code, as it is judged or `with_torch` (or torch itself, for a part that
-        is torch's), with device memory of the judge's if it is to be timed on a card.
-        `freeze` as in `Zygote.spawn`. Raises Faulty where it cannot be loaded."""
-        how: dict[str, Any] = {
-            "threads": threads,
-            "cpus": cpus,
-            "limits": self.limits,
-            "freeze": freeze,
-            "call_timeout_s": self.call_timeout_s(self.shape),
-        }
-        if part.device is not None:
-            assert self.device is not None
-            how["memory_bytes"] = how.pop("limits").memory_bytes
-            # Nothing is timed in the interpreter.
-            how["shared_fd"] = shared_fd
-            session = self.device.student(part, **{**how, "freeze": freeze and self.device.card is not None})
-        elif self.host is None or with_torch or part.is_torch:
-            session = self.zygote.spawn(
-                "torch" if part.is_torch else "student",
-                "" if part.is_torch else self.torch_build().object_path or "",
-                **how,
-            )
-        else:
-            assert isinstance(self.build, NativeBuild) and self.build.program is not None
-            try:
-                session = self.host.spawn(self.build.program, **how)
-            except ProgramRefused as reason:
-                raise faults.program_fault(str(reason)) from reason
-            if session.load_error is not None:
-                # It has nothing to load, so that is no greeting of the kit's.
-                raise faults.program_fault("it sent back something that is no greeting")
-        self.stack.enter_context(session)
-        if part.device is not None and self.device is not None and self.device.card is None:
-            limit_s = session.call_timeout_s
-            session.call_timeout_s, session.call_cpu_s = INTERPRETER_WALL * limit_s, INTERPRETER_CPU * limit_s
+        """Start a runner of the student's code, as it is judged or `with_torch`. `how` are fields of an Opening.
+
+        Raises Faulty where the code cannot be loaded.
+        """
+        backend = self.backend(part)
+        if with_torch and backend.kind.is_students:
+            backend = self.of_file(with_torch=True)
+        timeout_s = self.call_timeout_s(self.shape)
+        opening = Opening(threads, timeout_s, limits=self.limits, freeze=freeze, **how)
+        session = self.stack.enter_context(backend.open(part, opening))
         session.budget = self.budgets.setdefault(part.id, Budget(session.call_timeout_s))
-        if session.death is not None:
-            raise faults.loading_fault(session.death, is_python=part.device is not None)
-        if session.load_error is not None:
-            raise faults.load_error(session.load_error, part, self.assignment.packages)
+        if session.death is not None or session.load_error is not None:
+            raise backend.loading_fault(session)
         return session
 
-    def build_of(self, part: Part) -> Build | NativeBuild:
-        """Return the build that the part is judged with: the device's for a kernel on a GPU."""
-        if part.device is not None and self.device is not None:
-            return self.device.build_of(part)
-        return self.build
-
-    def torch_build(self) -> Build | NativeBuild:
+    def torch_build(self) -> Build:
         """Return the build for a process with torch, built if need be."""
         return self.with_torch() if self.with_torch is not None else self.build
 
     def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
         """A fresh runner holding the reference, of the same kind as the student's. Raises KitError."""
-        kernels = self.assignment.lab.reference()
-        how: dict[str, Any] = {
-            "threads": threads,
-            "cpus": cpus,
-            "call_timeout_s": self.call_timeout_s(self.shape),
-        }
-        if self.host is not None and not with_torch:
-            session = self.host.spawn(kernels.program(), **how)
-        elif (found := kernels.for_torch()) is not None:
-            session = self.zygote.spawn(*found, **how)
-        else:
-            raise KitError(
-                "this copy of the kit has no reference for a process with torch: judge without the table"
-            )
+        opening = Opening(threads, self.call_timeout_s(self.shape), cpus)
+        session = self.of_file(with_torch=with_torch).open(None, opening, reference=True)
         self.stack.enter_context(session)
         if session.death is not None or session.load_error is not None:
             raise KitError(f"the reference cannot be loaded: {session.load_error or session.death}")

@@ -12,11 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
+from grader.backends import faults
+from grader.backends.native import crashes
+from grader.backends.protocol import Observed
 from grader.core import machine
-from grader.core.results import CaseResult, Diagnosis, ProfileRow, Verdict
-from grader.judge import binding, faults, inquiring, looks, same_work
-from grader.judge.answers import answers
+from grader.core.results import CaseResult, Diagnosis
+from grader.judge import looks, same_work
 from grader.judge.bench import Bench
+from grader.judge.case_run import CaseRun
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
@@ -36,6 +39,11 @@ SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 right: a race may well pass in one short call. Cases that are called again for it, and calls at most; calls that a wrong
 result is compared with, to see whether it is always the same."""
 
+#: Calls of one inquiry at most, and codes of diagnoses that no further call would add to.
+MOST_INQUIRED = 16
+NEEDS_NO_INQUIRY = frozenset(
+    {"not_written", "race", "unsteady", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}
+)
 
 UNEXPLAINED = Diagnosis("wrong_values", "The result is wrong.")
 
@@ -65,24 +73,23 @@ class Correctness:
         self.bench, self.part = bench, part
         self.runners = runners or Runners(bench, part)
         self.marker = Marker(bench, part)
-        on_device = part.device is not None
-        self.looking = look and not bench.options.sanitize and not on_device
+        self.backend = self.marker.backend
+        self.looking = look and not bench.options.sanitize and self.backend.kind.shows_memory
         self.is_compared = same_work.is_compared(bench.assignment, part)
-        self.delays = not bench.options.sanitize and not on_device
+        self.delays = not bench.options.sanitize and self.backend.kind.delays
         self.shaken_s = 0.0
         """Of calls with delays, so far."""
-        self.verdict: Verdict = "pass"
         self.cases: list[CaseResult] = []
         self.diagnosis: Diagnosis | None = None
+        """Reason that the part is wrong; None while all is right."""
         self.judged_through = ""
         self.printed = ""
         self.shown: Shown | None = None
-        self.sites = Sites(bench.source, bench.program)
+        self.sites = Sites(bench.source, bench.build.program)
         """Of a checked build: places that touched what is not theirs."""
         self.outside: set[int] = set()
-        """Lines (`faults.place_of`) that loaded from outside of every tensor on public inputs that came out wrong."""
-        self.observed: list[tuple[Case, bool, tuple[ProfileRow, ...], str]] = []
-        """Calls on a device: case, right or not, what the call called, and its trace."""
+        """Lines (`gpu.crashes.place_of`) that loaded from outside of every tensor on wrong public inputs."""
+        self.observed: list[Observed] = []
         self.broken: tuple[Case, Call] | None = None
         """The case whose call gave no answer, and what became of it."""
         self.unsettled: list[CaseResult] = []
@@ -97,15 +104,8 @@ class Correctness:
             self.unsettled, self.cases = self.cases, settled_together(self.cases)
         if self.sites.found:
             raise faults.Faulty("crash", self.sites.diagnosis())
-        found = concluded(self.cases, self.marker.oracle.axes)
-        if self.verdict == "pass" and found is not None:
-            self.verdict = "wrong"
-            told_to_student = any(case.diagnosis and not case.hidden for case in self.cases)
-            self.diagnosis = self.inquired(found) if told_to_student else found
-            self.cases = retold(self.cases, found, self.diagnosis)
-            if self.outside:
-                built = self.bench.build_of(self.part)
-                self.diagnosis = faults.with_loads_outside(self.diagnosis, sorted(self.outside), built)
+        if self.stand_in is None:
+            self.diagnosis = concluded(self.cases, self.marker.oracle.axes)
 
     def check_hidden(self) -> None:
         """Call the hidden cases, after everything that is public. No further call explains them. Raises Faulty."""
@@ -125,16 +125,13 @@ class Correctness:
             self.cases = [*public, *hidden, *(case for case in before if case.name not in names)]
         if self.sites.found:
             raise faults.Faulty("crash", self.sites.diagnosis(hidden=True))
-        found = concluded(hidden, self.marker.oracle.axes)
-        if self.verdict == "pass" and found is not None:
-            self.verdict, self.diagnosis = "wrong", found
+        self.diagnosis = self.diagnosis or concluded(hidden, self.marker.oracle.axes)
 
     def check_public_cases(self) -> None:
         part, usual = self.part, self.bench.shape["threads"]
         session = self.runners.fresh(threads=usual)
         with session:
-            unbound = self.unbound(session)
-            self.marker.as_autograd = binding.as_autograd(part, session.functions)
+            unbound, self.marker.functions = self.backend.unbound(part, session), session.functions
             if unbound is not None:
                 if part.stands_in and unbound.code == "not_bound" and self.marker.is_named():
                     self.judge_by_stand_in()
@@ -146,7 +143,7 @@ class Correctness:
                 self.shake(session, public.pop(usual))
             finally:
                 session.close()
-                self.printed = faults.without_heap_words(session.printed)
+                self.printed = crashes.without_heap_words(session.printed)
         self.call_in_fresh_runners(public)
 
     def call_in_fresh_runners(self, by_threads: Mapping[int, list[Step]]) -> None:
@@ -155,27 +152,17 @@ class Correctness:
                 with self.runners.fresh(threads=threads) as session:
                     self.call_cases(session, steps)
 
-    def unbound(self, session: Session) -> Diagnosis | None:
-        """Return the reason that the part's function cannot be called, None where it can."""
-        part = self.part
-        if part.device is None or part.device.language != "cuda":
-            return binding.mismatch(part, session.functions, part.inputs)
-        # A library does not tell what it offers, but whether it has a function of that name.
-        asked = session.command({"op": "offers", "inputs": [], "function": part.function})
-        return binding.mismatch(part, {part.function: ""} if asked.status == "ok" else {}, part.inputs)
-
     def call_cases(self, session: Session, steps: list[Step]) -> None:
         """Judge cases, and keep what some of these calls show besides (`grader.judge.looks`)."""
         results = {case.name: case for case in self.cases}
         peak_bytes = held_bytes = None
         for step in steps:
-            shape, inputs = self.marker.inputs_of(step.case)
-            call, result = self.check_case(session, step, shape, inputs)
+            run, result = self.check_case(session, step)
+            call = run.call
             if step.case.name not in results or not result.ok:
                 results[step.case.name] = result
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
-            if self.part.device is not None:
-                self.observed.append((step.case, result.ok, call.profile, call.trace))
+            self.observed.append((step.case, result.ok, call.profile, call.trace))
             if not result.ok and not step.case.hidden:
                 self.outside.update(call.outside)
             if result.ok and not step.case.hidden and self.is_compared:
@@ -183,7 +170,7 @@ class Correctness:
             if step.peak:
                 peak_bytes, held_bytes = call.peak_bytes, call.held_bytes
             if step.shown:
-                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok, step.case.name, held_bytes)
+                self.shown = Shown(peak_bytes, run, result.ok, held_bytes)
 
     def shake(self, session: Session, steps: list[Step]) -> None:
         """Call the largest of these cases again and again, if the threads share work and were held up for a short time
@@ -213,84 +200,63 @@ class Correctness:
         self.take_over(stand_in)
 
     def take_over(self, stand_in: Correctness) -> None:
-        self.cases, self.verdict = stand_in.cases, stand_in.verdict
-        if stand_in.verdict != "pass":
+        self.cases = stand_in.cases
+        if stand_in.diagnosis is not None:
             self.diagnosis = Diagnosis(
                 "not_bound",
                 f"{self.part.function} is not bound, so it counts through {stand_in.part.id}, which is not right yet. "
                 f'Bind it with m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
             )
 
-    def check_case(
-        self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
-    ) -> tuple[Call, CaseResult]:
+    def check_case(self, session: Session, step: Step) -> tuple[CaseRun, CaseResult]:
         again = any(case.name == step.case.name and case.ok for case in self.cases)
         shared = self.delays and session.shares_work
-        call = session.call(
-            binding.request(self.part, shape, inputs),
+        run = self.marker.call_case(
+            session,
+            step.case,
             echo_inputs=True,
             delays=self.delays and step.held_up,
             measure_peak=step.peak,
         )
+        call = run.call
         self.shaken_s += met_s(call) * shared
         if self.bench.options.sanitize:
-            self.sites.look(session, f"'{step.case.name}', {faults.in_words(self.marker.sizes(shape))}")
+            self.sites.look(session, f"'{step.case.name}', {faults.in_words(self.marker.sizes(run.shape))}")
             if call.status != "ok" and self.sites.found:
                 raise faults.Faulty("crash", self.sites.diagnosis(step.case.hidden))
         if call.status != "ok":
             self.broken = step.case, call
-        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden, shape=shape)
+        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden, shape=run.shape)
         explain = not self.explained()
-        found, _ = answers(self.part, shape, inputs, call)
-        twice = explain and found is not None and not self.part.table
-        # An explanation takes its time: where the call is to be made again, that comes first.
-        result = self.marker.mark(step.case.name, shape, inputs, call, explain=explain and not twice)
-        if not result.ok and twice:
-            result = self.look_for_race(session, step.case, shape, inputs, call, was_right=again)
-        return call, replace(result, hidden=step.case.hidden)
-
-    def look_for_race(
-        self,
-        session: Session,
-        case: Case,
-        shape: dict[str, int],
-        inputs: Mapping[str, Any],
-        call: Call,
-        *,
-        was_right: bool,
-    ) -> CaseResult:
-        """A wrong result that is different the next time, or was right before, has another cause than one that
-        repeats."""
-        if was_right:
-            again = [{name: known.value for name, known in self.marker.expected(inputs, shape).items()}]
+        if run.wrong is None or not explain or self.part.table:
+            result = self.marker.mark(run, explain=explain)
         else:
-            again = self.asked_again(session, shape, inputs)
-        return self.marker.mark(
-            case.name,
-            shape,
-            inputs,
-            call,
-            again=again,
-            earlier=[known.diagnosis for known in self.cases if known.diagnosis],
-            shared=session.shares_work,
-        )
+            # An explanation takes its time: what other calls show comes first.
+            result = self.marker.mark(
+                run,
+                again=self.outputs_again(session, run, was_right=again),
+                earlier=[known.diagnosis for known in self.cases if known.diagnosis],
+                shared=session.shares_work,
+            )
+        return run, replace(result, hidden=step.case.hidden)
 
-    def asked_again(
-        self, session: Session, shape: dict[str, int], inputs: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        """Return the answers of the same call made again; several times where threads share the work, since a race
-        may well lose the same element twice."""
+    def outputs_again(self, session: Session, run: CaseRun, *, was_right: bool) -> list[dict[str, Any]]:
+        """Return the outputs of the same call made again: a wrong result that is different the next time, or was
+        right before, has another cause than one that repeats.
+
+        Several calls where threads share the work, since a race may well lose the same element twice.
+        """
+        if was_right:
+            return [{name: known.value for name, known in run.expected.items()}]
         found = []
-        request = binding.request(self.part, shape, inputs)
         for number in range(MOST_AGAIN if session.shares_work else 1):
-            call = session.call(request, delays=self.delays and number % 2 == 0)
-            answered, _ = answers(self.part, shape, inputs, call)
-            if answered is None:
+            again = self.marker.again(session, run, delays=self.delays and number % 2 == 0)
+            if again.outputs is None:
                 break
-            found.append(answered)
+            found.append(again.outputs)
         return found
 
-    def inquired(self, told: Diagnosis) -> Diagnosis:
+    def with_inquiry(self, told: Diagnosis) -> Diagnosis:
         """A public case's diagnosis with what further calls of the submission say of it, if its oracle asks for any."""
         names = [case.name for case in self.cases if case.diagnosis is told]
         case = next((case for case in self.part.cases if case.name in names), None)
@@ -298,7 +264,7 @@ class Correctness:
             return told
         try:
             with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                sentence = inquiring.sentence(self.marker, case, session, told)
+                sentence = inquired(self.marker, case, session, told)
         except faults.Faulty:
             # Whatever becomes of a further call, the verdict is settled.
             sentence = ""
@@ -334,11 +300,6 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
     return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
 
 
-def retold(cases: Sequence[CaseResult], told: Diagnosis, now: Diagnosis) -> list[CaseResult]:
-    """The case that a diagnosis was told from, with what is told now."""
-    return [replace(case, diagnosis=now) if case.diagnosis is told else case for case in cases]
-
-
 def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:
     """Each case's diagnosis in the light of the others: of the public ones alone where a student may be told it."""
     from grader.judge.diagnosis.diagnose import settled
@@ -349,3 +310,38 @@ def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:
         replace(case, diagnosis=alone or together)
         for case, alone, together in zip(cases, public, every, strict=True)
     ]
+
+
+def inquired(marker: Marker, case: Case, session: Session, told: Diagnosis) -> str:
+    """Return what further calls show of the part's wrong result on this case, which is computed once more; "" for
+    nothing, or where one of the calls gives no answer."""
+    from grader.core.arrays import np
+
+    if told.code in NEEDS_NO_INQUIRY:
+        return ""
+    run = marker.call_case(session, case)
+    if run.outputs is None:
+        return ""
+    inquiry = marker.oracle.inquiry(run.inputs, run.shape, run.expected, run.outputs)
+    if inquiry is None:
+        return ""
+    found = []
+    for part_id, given in inquiry.calls[:MOST_INQUIRED]:
+        part = marker.part if part_id == run.part.id else marker.bench.assignment.part(part_id)
+        answer = _outputs_of(marker, part, run, given, session)
+        if answer is None:
+            return ""
+        found.append(answer)
+    with np.errstate(all="ignore"):
+        return inquiry.told(found)
+
+
+def _outputs_of(
+    marker: Marker, part: Part, run: CaseRun, inputs: Mapping[str, Any], session: Session
+) -> dict[str, Any] | None:
+    """The outputs of a function at the sizes of a run; None if it is not bound, breaks off or answers something
+    else."""
+    if marker.backend.unbound(part, session) is not None:
+        return None
+    call = session.call(marker.backend.request(part, run.shape, inputs))
+    return replace(run, part=part, inputs=inputs, seen=inputs, call=call).outputs

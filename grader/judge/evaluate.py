@@ -18,21 +18,19 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding, selection
+from grader.backends.kinds import kind_of
 from grader.backends.native import ispc, sanitize
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.native.toolchain import cache_root
 from grader.backends.native.toolchain import describe as describe_toolchain
-from grader.backends.records import BuildStep
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine, pythontree, version
 from grader.core.results import Flag, PartResult, SubmissionResult
 from grader.integrity import flags as integrity
-from grader.judge import binding
 from grader.judge.bench import Bench, Exclusive, Options, unshared
 from grader.judge.events import (
     BuildStarted,
@@ -43,12 +41,8 @@ from grader.judge.events import (
     PartStarted,
     StepStarted,
 )
-from grader.judge.making import Made, make, make_for_device
 from grader.judge.part import PartJudge
 from grader.sandbox import Sandbox, of_file, view
-
-if TYPE_CHECKING:
-    from grader.judge.ondevice.host import DeviceHost
 
 
 def evaluate(
@@ -80,7 +74,16 @@ def evaluate(
         sha256 = hashlib.sha256(pythontree.whole(source)).hexdigest()
         # A compiler without sanitizers is no fault of the file's.
         checked = sanitize.environment() if options.sanitize else None
-        made, device = _made(assignment, source, parts, options, sandbox, listener, stack)
+        made = selection.make_all(
+            assignment,
+            source,
+            parts,
+            options,
+            shape,
+            sandbox=sandbox,
+            tell=lambda step: listener(StepStarted(step)),
+            stack=stack,
+        )
         listener(Built(made.judged))
         # The object is read beside the first calls: it is the compiler's work on untrusted text, so a child reads it.
         listener(StepStarted("inspection"))
@@ -93,7 +96,7 @@ def evaluate(
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         checks = None if checked is None else sanitize.options()
         host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
-        if made.judged.ok or any(part.is_torch for part in parts):
+        if made.judged.ok or not all(kind_of(part).is_students for part in parts):
             import_numpy(assignment)  # a file that does not compile has its verdict without
 
         bench = Bench(
@@ -108,13 +111,11 @@ def evaluate(
             host,
             made.with_torch,
             inspected.result,
-            device,
+            made.device,
         )
         results = _judge(bench, parts)
         of_object = (*made.flags, *inspected.result())
-        confined = (sandbox if device else zygote.sandbox).describe()
-        if host is not None:
-            confined["applied"] = list(host.applied)
+        confined = made.confinement(sandbox, zygote, host)
     return SubmissionResult(
         submission_id=source.stem,
         sha256=sha256,
@@ -130,38 +131,9 @@ def evaluate(
     )
 
 
-def _made(
-    assignment: Assignment,
-    source: Path,
-    parts: tuple[Part, ...],
-    options: Options,
-    sandbox: Sandbox,
-    listener: Listener,
-    stack: ExitStack,
-) -> tuple[Made, DeviceHost | None]:
-    """Return the file's builds, and for kernels on a GPU the host that starts their runners."""
-
-    def tell(step: BuildStep) -> None:
-        listener(StepStarted(step))
-
-    if not any(part.device for part in parts):
-        return make(assignment, source, options, sandbox=sandbox, tell=tell), None
-    from grader.backends.gpu.card.finding import architecture
-    from grader.judge.ondevice.host import DeviceHost
-
-    builds = make_for_device(
-        assignment, source, parts, options, architecture=architecture(), sandbox=sandbox, tell=tell
-    )
-    device = stack.enter_context(
-        DeviceHost(assignment, builds, parts, {**assignment.defaults, **options.shape}, sandbox)
-    )
-    judged = next((build for build in builds.values() if not build.ok), next(iter(builds.values())))
-    return Made(replace(judged, object_path=None), lambda: judged, native=False), device
-
-
 def import_numpy(assignment: Assignment) -> None:
     """Import NumPy and all that computes with it."""
-    from grader.judge import questions  # noqa: F401
+    from grader.judge import comparison  # noqa: F401
     from grader.judge.diagnosis import diagnose  # noqa: F401
 
     for part in assignment.parts:

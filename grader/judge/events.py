@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Part
-from grader.backends.native.nativebuild import NativeBuild
 from grader.backends.records import Build, BuildStep
 from grader.core.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
 
@@ -32,7 +31,7 @@ class StepStarted:
 
 @dataclass(frozen=True)
 class Built:
-    build: Build | NativeBuild
+    build: Build
 
 
 @dataclass(frozen=True)

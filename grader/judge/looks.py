@@ -12,11 +12,12 @@ results, as nothing but the familiar table hangs on it (`grader.judge.memory`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from grader.assignment.records import Case, Part
+from grader.judge.case_run import CaseRun
 from grader.runner.calls import Call
 
 Side = Literal["REFERENCE", "STUDENT"]
@@ -38,12 +39,8 @@ class Shown:
     """The student's plain call that the profiled one is to repeat, and the peak of an earlier call in bytes."""
 
     peak_bytes: int | None
-    call: Call
-    shape: Mapping[str, int]
-    inputs: Mapping[str, Any]
+    run: CaseRun
     ok: bool
-    name: str = ""
-    """Of its case."""
     held_bytes: int | None = None
     """Of the call with that peak (`grader.runner.calls.Call`)."""
 

@@ -1,26 +1,30 @@
-"""One answer of a runner held against the oracle, whole, and what a call without an answer means for the verdict."""
+"""The calls of one part, compared with the oracle as a whole; and the verdict for a call without an answer."""
 
 from __future__ import annotations
 
 import functools
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
+from grader.backends import binding, faults
+from grader.backends.faults import Broken
+from grader.backends.protocol import SampledRows
 from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis
+from grader.core.seeds import derive
 from grader.integrity import flags as integrity
-from grader.judge import binding, faults, grid
-from grader.judge.answers import answers, expectations
+from grader.judge import grid
 from grader.judge.bench import Bench
+from grader.judge.case_run import CaseRun, expectations, expected_of, question
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
 from grader.source.cpptext import without_comments
 
 if TYPE_CHECKING:
-    from grader.core.arrays import Array
     from grader.judge.comparison import Expected
     from grader.judge.diagnosis.deviation import Axis
     from grader.judge.oracle import Oracle
@@ -35,13 +39,13 @@ class Marker:
 
     def __init__(self, bench: Bench, part: Part) -> None:
         self.bench, self.part, self.shape = bench, part, bench.shape
-        self.lab = bench.assignment.lab
+        self.lab, self.assignment, self.backend = bench.assignment.lab, bench.assignment, bench.backend(part)
         self.wrong: dict[str, Any] = {}
         """By the input's name: a bool array of the output's shape, or None where the answer was right."""
         self.wrong_output: dict[str, str] = {}
         """By the input's name: which output `wrong` is about."""
-        self.as_autograd = False
-        """True if the file is called by way of its autograd.Function, which makes some inputs itself."""
+        self.functions: Mapping[str, str] | None = None
+        """Functions that the student's file offers; None until it was loaded."""
 
     @functools.cached_property
     def oracle(self) -> Oracle:
@@ -49,35 +53,74 @@ class Marker:
 
     def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
         """A case's sizes, by name, and its inputs."""
-        from grader.judge.questions import question
-
         shape = {**self.shape, **case.shape}
         return shape, question(self.lab, case, shape)
 
     def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Expected]:
         """Return the part's expected outputs, by name."""
-        from grader.judge.questions import CaseInputs
-
-        seen = self.seen(inputs)
-        if isinstance(inputs, CaseInputs):
-            return expectations(self.part, inputs.expected(self.part.oracle, seen))
-        return expectations(self.part, self.oracle.expected(seen, shape))
+        return expected_of(self.part, self.oracle, inputs, self.seen(inputs), shape)
 
     def seen(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return those of a call's inputs that it depends on."""
-        form = self.part.device and self.part.device.autograd
-        if not (self.as_autograd and form):
-            return inputs
-        names = {*form.arguments, form.gradient}
-        return {name: value for name, value in inputs.items() if name in names}
+        names = None if self.functions is None else self.backend.seen(self.part, self.functions)
+        return inputs if names is None else {name: value for name, value in inputs.items() if name in names}
 
-    def is_right(self, shape: dict[str, int], inputs: Mapping[str, Any], call: Call) -> bool:
-        """Return True if a call's answer is the oracle's. Remembers and reports nothing."""
+    def call(
+        self,
+        session: Session,
+        case: str,
+        shape: Mapping[str, int],
+        inputs: Mapping[str, Any],
+        *,
+        reference: bool = False,
+        **how: Any,
+    ) -> CaseRun:
+        """Call the part's function, or the `reference`; `how` as for `Session.call`. Raises nothing for its end."""
+        request = self.backend.request(self.part, shape, inputs, reference=reference)
+        return self.run(case, shape, inputs, session.call(request, **how))
+
+    def call_case(self, session: Session, case: Case, **how: Any) -> CaseRun:
+        """Make the call of a case; `how` as for `call`."""
+        return self.call(session, case.name, *self.inputs_of(case), **how)
+
+    def run(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> CaseRun:
+        """Return the record of a call that was made."""
+        return CaseRun(self.part, case, shape, inputs, self.seen(inputs), call, self.oracle)
+
+    def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:
+        """Make the same call again."""
+        return self.call(session, run.case, run.shape, run.inputs, **how)
+
+    def holds(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> bool:
+        """Return True if all outputs are right and no input was changed."""
+        run = self.run(case, shape, inputs, call)
+        return run.is_right and self.overwritten(run) is None
+
+    def sampled(
+        self, shape: Mapping[str, int], inputs: Mapping[str, Any], outputs: Mapping[str, Any], rows: int
+    ) -> dict[str, SampledRows]:
+        """Compare about so many rows of each output, drawn only now."""
+        from grader.core.arrays import np
+        from grader.core.draws import Draws
         from grader.judge.comparison import compare
 
-        found, _ = answers(self.part, shape, inputs, call)
-        expected = self.expected(inputs, shape)
-        return found is not None and all(compare(expected[name], found[name]).ok for name in found)
+        draws = Draws(derive(secrets.randbits(60), "rows"))
+        at, expected = self.oracle.sample(self.seen(inputs), shape, draws, rows)
+        found = {}
+        for name, known in expectations(self.part, expected).items():
+            compared = compare(known, outputs[name][at])
+            wrong, tolerance = int(compared.wrong.sum()), float(np.max(known.tolerance))
+            found[name] = SampledRows(wrong, compared.wrong.size, compared.max_error, tolerance)
+        return found
+
+    def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
+        """Diagnosis of a call that changed these of the inputs that it had to keep."""
+        from grader.judge.diagnosis import diagnose
+
+        return diagnose.inputs_overwritten(names, kept, self.oracle.output)
+
+    def call_timeout_s(self, shape: Mapping[str, int]) -> float:
+        return self.bench.call_timeout_s(shape)
 
     def is_named(self) -> bool:
         """Return True if the source has the function's name beyond comments and literals."""
@@ -86,71 +129,80 @@ class Marker:
 
     def mark(
         self,
-        name: str,
-        shape: dict[str, int],
-        inputs: Mapping[str, Any],
-        call: Call,
+        run: CaseRun,
         *,
         again: Sequence[Mapping[str, Any]] = (),
         explain: bool = True,
         earlier: Sequence[Diagnosis] | None = None,
         shared: bool = True,
     ) -> CaseResult:
-        """Right or wrong, and why if it is to be explained. `again` are the answers of the same call made again.
+        """Right or wrong, and why if it is to be explained. `again` are the outputs of the same call made again.
 
         `shared` says whether several threads worked on it. `earlier` are the diagnoses of other inputs, which
         `diagnose.settled` is to compare with this one; None for an output by itself.
         """
+        sizes, wrong = self.sizes(run.shape), run.wrong
+        refused = run.misfit if run.outputs is None else self.overwritten(run)
+        if run.outputs is None or refused is not None:
+            # An input that was overwritten is named before a wrong output, which it may well explain.
+            return CaseResult(run.case, sizes, False, None, refused)
+        self._tell_deviation(run)
+        if self.wrong.get(run.case) is None:
+            self.wrong[run.case] = None if wrong is None else run.comparisons[wrong].wrong
+            self.wrong_output[run.case] = wrong or ""
+        largest = max(compared.max_error for compared in run.comparisons.values())
+        if wrong is None:
+            return CaseResult(run.case, sizes, True, largest)
+        from grader.judge.comparison import error_map
+
+        places = run.comparisons[wrong].wrong
+        return CaseResult(
+            run.case,
+            sizes,
+            False,
+            largest,
+            self._explained(run, wrong, again, earlier, shared, explain=explain),
+            output_sha256=integrity.output_sha256(run.outputs[wrong], places),
+            error_map=error_map(places),
+        )
+
+    def _explained(
+        self,
+        run: CaseRun,
+        name: str,
+        again: Sequence[Mapping[str, Any]],
+        earlier: Sequence[Diagnosis] | None,
+        shared: bool,
+        *,
+        explain: bool,
+    ) -> Diagnosis | None:
+        """Diagnosis of one wrong output, as for `mark`."""
         from grader.core.arrays import np
-        from grader.judge.comparison import compare, error_map
         from grader.judge.diagnosis import diagnose
 
-        part = self.part
-        public_shape = self.sizes(shape)
-        found, misfit = answers(part, shape, inputs, call)
-        if found is None:
-            return CaseResult(name, public_shape, False, None, misfit)
-        changed = self._overwritten(inputs, call)
-        if changed is not None:
-            # Told before a wrong output, which it may well explain.
-            return CaseResult(name, public_shape, False, None, changed)
-        expected = self.expected(inputs, shape)
-        comparisons = {answer: compare(expected[answer], actual) for answer, actual in found.items()}
-        wrong = [answer for answer, comparison in comparisons.items() if not comparison.ok]
-        if wrong:
-            self._tell_deviation(
-                name, shape, expected[wrong[0]], found[wrong[0]], comparisons[wrong[0]].wrong
-            )
-        diagnosis = None
-        if wrong and wrong[0] in inputs and np.array_equal(found[wrong[0]], inputs[wrong[0]]):
-            diagnosis = diagnose.not_written(wrong[0])
-        elif wrong and explain:
-            diagnosis = diagnose.diagnose(
-                self.oracle,
-                inputs,
-                shape,
-                expected[wrong[0]],
-                found[wrong[0]],
-                comparisons[wrong[0]],
-                again=[answers[wrong[0]] for answers in again],
-                part_id=part.id,
-                earlier=earlier or (),
-                name=wrong[0],
-                shared=shared,
-            )
-            if isinstance(diagnosis, diagnose.Explained):
-                diagnosis = diagnosis.in_order(self._is_in_text)
-            if earlier is None:
-                (diagnosis,) = diagnose.settled([diagnosis])
-        if self.wrong.get(name) is None:
-            self.wrong[name] = comparisons[wrong[0]].wrong if wrong else None
-            self.wrong_output[name] = wrong[0] if wrong else ""
-        digest = integrity.output_sha256(found[wrong[0]], comparisons[wrong[0]].wrong) if wrong else None
-        largest = max(comparison.max_error for comparison in comparisons.values())
-        where = error_map(comparisons[wrong[0]].wrong) if wrong else ()
-        return CaseResult(
-            name, public_shape, not wrong, largest, diagnosis, output_sha256=digest, error_map=where
+        assert run.outputs is not None
+        if name in run.inputs and np.array_equal(run.outputs[name], run.inputs[name]):
+            return diagnose.not_written(name)
+        if not explain:
+            return None
+        diagnosis: Diagnosis | None = diagnose.diagnose(
+            self.oracle,
+            run.inputs,
+            run.shape,
+            run.expected[name],
+            run.outputs[name],
+            run.comparisons[name],
+            again=[outputs[name] for outputs in again],
+            part_id=self.part.id,
+            earlier=earlier or (),
+            name=name,
+            shared=shared,
         )
+        if isinstance(diagnosis, diagnose.Explained):
+            diagnosis = diagnosis.in_order(self._is_in_text)
+        if earlier is None:
+            (diagnosis,) = diagnose.settled([diagnosis])
+        return diagnosis
 
     def _is_in_text(self, pattern: str) -> bool:
         """Return True if the part's function has this in a line that does more than copy an argument; True where its
@@ -160,40 +212,28 @@ class Marker:
     @functools.cached_property
     def body(self) -> Body | None:
         """The part's function in the student's text, None where it is not found there."""
-        # Late: a right kernel is judged without it.
-        from grader.backends.gpu import kernelmarks
-        from grader.source import landmarks
+        return self.backend.function_in(self.part, self._source)
 
-        name = self.part.function or ""
-        if self.bench.source.suffix != ".py":
-            return landmarks.function(self._source, name)
-        form = self.part.device.autograd if self.part.device is not None else None
-        found = kernelmarks.function(self._source, name)
-        if found is not None or form is None:
-            return found
-        launches = form.language == "triton" if form.language else None
-        return kernelmarks.method(
-            self._source, "backward" if form.gradient else "forward", form.name, launches
-        )
-
-    def _tell_deviation(
-        self, name: str, shape: Mapping[str, int], expected: Expected, actual: Array, wrong: Array
-    ) -> None:
+    def _tell_deviation(self, run: CaseRun) -> None:
+        """Show listeners a call's first wrong output, if there is one."""
         from grader.judge.diagnosis.deviation import usual_axes
 
+        if run.wrong is None or run.outputs is None:
+            return
+        expected, actual = run.expected[run.wrong], run.outputs[run.wrong]
         own = self.oracle.axes
         axes = own if len(own) == actual.ndim else usual_axes(actual.ndim)
         told = Deviated(
             part=self.part,
-            case=name,
-            hidden=any(case.hidden for case in self.part.cases if case.name == name),
-            shape=binding.used_sizes(shape, self.part),
+            case=run.case,
+            hidden=any(case.hidden for case in self.part.cases if case.name == run.case),
+            shape=binding.used_sizes(run.shape, self.part),
             axes=axes,
-            blocks=self._blocks(axes, shape),
+            blocks=self._blocks(axes, run.shape),
             expected=expected.value,
             actual=actual,
             tolerance=expected.tolerance,
-            wrong=wrong,
+            wrong=run.comparisons[run.wrong].wrong,
         )
         self.bench.tell(told)
 
@@ -211,17 +251,15 @@ class Marker:
         except OSError:
             return ""
 
-    def _overwritten(self, inputs: Mapping[str, Any], call: Call) -> Diagnosis | None:
+    def overwritten(self, run: CaseRun) -> Diagnosis | None:
         """A diagnosis where the call changed an input that is no output."""
-        from grader.judge.diagnosis import diagnose
-
-        part = self.part
+        part, inputs, call = self.part, run.inputs, run.call
         if not call.changed_inputs or (part.table and part.returns == "nothing"):
             return None
         names = ["tensor"] if part.table else binding.tensor_names(part, inputs)
         kept = [name for name in names if name not in part.outputs]
         changed = [names[k] for k in call.changed_inputs if k < len(names) and names[k] in kept]
-        return diagnose.inputs_overwritten(changed, kept, self.oracle.output) if changed else None
+        return self.changed_inputs(changed, kept) if changed else None
 
     def sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
         """Those that the part has, as they are told."""
@@ -241,16 +279,8 @@ class Marker:
         """Raises Faulty, the part's verdict, for a call of the student's that gave no answer. `hidden`: on a hidden
         case; `shape` are all sizes of the input that `where` names."""
         if call.status != "ok":
-            sizes = None if shape is None else self.sizes(shape)
-            raise faults.call_fault(
-                call,
-                self.part,
-                where,
-                hidden=hidden,
-                sizes=sizes,
-                printed=session.printed,
-                packages=self.bench.assignment.packages,
-            )
+            sizes = {} if shape is None else self.sizes(shape)
+            raise self.backend.fault(Broken(self.part, call, where, hidden, sizes, session.printed))
 
     def refuse_failed_reference(self, call: Call) -> None:
         """Raises KitError for a call of the reference that gave no answer; Faulty where the student's code ended it."""

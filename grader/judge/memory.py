@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from grader.backends.faults import Faulty
 from grader.core.errors import KitError
 from grader.core.results import Flag, Memory
-from grader.judge import binding, looks
-from grader.judge.answers import RESULT, answers
+from grader.judge import looks
+from grader.judge.case_run import RESULT, CaseRun
 from grader.judge.events import Profiled
-from grader.judge.faults import Faulty
 from grader.judge.looks import Shown
 from grader.judge.marking import Marker
 from grader.runner.calls import Call
@@ -38,17 +38,17 @@ def beside_reference(
     the student's without an answer.
     """
     part, bench = marker.part, marker.bench
-    theirs: Call | None = None
+    theirs: CaseRun | None = None
     if part.reference and bench.assignment.lab.reference().for_torch() is not None:
         with bench.reference(threads=marker.shape["threads"], with_torch=True) as session:
             theirs = _profiled(marker, mine, session, "REFERENCE")
     own = _profiled(marker, mine, student, "STUDENT")
     memory = replace(
         peaks(marker, mine),
-        profiler_bytes=looks.profiler_bytes(part, "STUDENT", own),
-        reference_profiler_bytes=looks.profiler_bytes(part, "REFERENCE", theirs) if theirs else None,
+        profiler_bytes=looks.profiler_bytes(part, "STUDENT", own.call),
+        reference_profiler_bytes=looks.profiler_bytes(part, "REFERENCE", theirs.call) if theirs else None,
     )
-    return memory, own, _unlike(marker, mine, own, again)
+    return memory, own.call, _unlike(marker, mine, own, again)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, i
 def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
     """The reference's, made once by this process for each shape: it is the same program for everybody."""
     key = (
-        marker.bench.host is None,
+        marker.backend.kind,
         marker.bench.assignment.lab_folder,
         marker.part.reference,
         *sorted({**marker.shape, **sizes}.items()),
@@ -113,58 +113,57 @@ def _large_call(
     measured = None
     for step in looks.reference_steps(marker.part):
         case = replace(step.case, shape={**step.case.shape, **sizes}) if step.peak else step.case
-        shape, inputs = marker.inputs_of(case)
-        call = session.call(
-            binding.request(marker.part, shape, inputs, reference=reference),
+        shape = {**marker.shape, **case.shape}
+        run = marker.call_case(
+            session,
+            case,
+            reference=reference,
             echo_inputs=True,
             measure_peak=step.peak,
             timeout_s=marker.bench.call_timeout_s(shape),
         )
         if reference:
-            marker.refuse_failed_reference(call)
-        elif call.status != "ok" or not marker.is_right(shape, inputs, call):
+            marker.refuse_failed_reference(run.call)
+        elif not run.is_right:
             return None
-        measured = call if step.peak else measured
+        measured = run.call if step.peak else measured
     return measured
 
 
-def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -> Call:
+def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -> CaseRun:
     """The shown call under the profiler, after a small one that touches code and starts threads."""
     part, is_reference = marker.part, side == "REFERENCE"
-    small_shape, small_inputs = marker.inputs_of(looks.smallest(part))
-    for shape, inputs, how in (
-        (small_shape, small_inputs, {}),
-        (mine.shape, mine.inputs, looks.profiled(part, side)),
-    ):
-        request = binding.request(part, shape, inputs, reference=is_reference)
-        call = session.call(request, echo_inputs=True, **how)
+    small, table = marker.inputs_of(looks.smallest(part)), looks.profiled(part, side)
+    for (shape, inputs), how in ((small, {}), ((mine.run.shape, mine.run.inputs), table)):
+        run = marker.call(
+            session, "profiled call", shape, inputs, reference=is_reference, echo_inputs=True, **how
+        )
         if is_reference:
-            marker.refuse_failed_reference(call)
+            marker.refuse_failed_reference(run.call)
         else:
-            marker.refuse_broken(call, session, "profiled call")
-    ok = marker.mark("profiled call", dict(mine.shape), mine.inputs, call, explain=False).ok
+            marker.refuse_broken(run.call, session, "profiled call")
+    ok = marker.mark(run, explain=False).ok
     if is_reference and not ok:
         raise KitError(f"the reference is wrong on {part.id} under the profiler; please report this")
-    example = _example(marker, mine.inputs, mine.shape, call)
+    example = _example(run)
     elsewhere = any(wrong is not None for wrong in marker.wrong.values())
-    only = mine.name if elsewhere and not is_reference else ""
+    only = mine.run.case if elsewhere and not is_reference else ""
     said = (marker.lab.claim, marker.lab.denial)
-    seconds = call.profiled_wall_s or 0.0
-    marker.bench.tell(Profiled(part, side, ok, *said, seconds, call.profile, example, only))
-    return call
+    seconds = run.call.profiled_wall_s or 0.0
+    marker.bench.tell(Profiled(part, side, ok, *said, seconds, run.call.profile, example, only))
+    return run
 
 
-def _unlike(marker: Marker, mine: Shown, own: Call, again: Callable[[], Session]) -> list[Flag]:
+def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Session]) -> list[Flag]:
     """A flag where the profiled output is further from the judged one than two judged ones are from each other."""
-    judged, shown = (answers(marker.part, mine.shape, mine.inputs, call)[0] for call in (mine.call, own))
+    judged, shown = mine.run.outputs, own.outputs
     if not mine.ok or judged is None or shown is None:
         return []
     apart = _distance(judged, shown)
     if apart == 0.0:
         return []
     with again() as session:
-        second = session.call(binding.request(marker.part, mine.shape, mine.inputs), echo_inputs=True)
-    other, _ = answers(marker.part, mine.shape, mine.inputs, second)
+        other = marker.again(session, mine.run, echo_inputs=True).outputs
     if other is not None and apart <= SAME_FACTOR * _distance(judged, other):
         return []
     message = (
@@ -183,17 +182,12 @@ def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     )
 
 
-def _example(
-    marker: Marker, inputs: Mapping[str, Any], shape: Mapping[str, int], call: Call
-) -> tuple[tuple[int, ...], float, float] | None:
+def _example(run: CaseRun) -> tuple[tuple[int, ...], float, float] | None:
     """One index of an accessor with its expected and actual value, as the published check prints it."""
-    if not marker.part.table:
+    if not run.part.table or run.outputs is None:
         return None
-    found, _ = answers(marker.part, shape, inputs, call)
-    if found is None:
-        return None
-    actual = found[RESULT]
-    index = tuple(int(i) for i in inputs["index"][0])
-    expected = marker.expected(inputs, shape)[RESULT].value
-    place = (0,) if marker.part.returns == "number" else index
+    actual = run.outputs[RESULT]
+    index = tuple(int(i) for i in run.inputs["index"][0])
+    expected = run.expected[RESULT].value
+    place = (0,) if run.part.returns == "number" else index
     return index, float(expected[place]), float(actual[place])

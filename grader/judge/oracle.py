@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grader.core.arrays import Array
+from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis import fitting
@@ -19,7 +20,6 @@ from grader.judge.diagnosis import relations as simple
 from grader.judge.diagnosis.deviation import Axis, Deviation
 from grader.judge.diagnosis.inquiry import Inquiry
 from grader.judge.diagnosis.suspect import Suspect
-from grader.judge.draws import Draws
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]

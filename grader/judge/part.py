@@ -9,22 +9,25 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 
 from grader.assignment.records import Part
+from grader.backends import faults
 from grader.core import machine
 from grader.core.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.integrity import flags as integrity
-from grader.judge import faults, looks, memory, same_work
+from grader.judge import looks, memory, same_work
 from grader.judge.again import BROKEN_OFF
 from grader.judge.bench import Bench
-from grader.judge.correctness import Correctness, Runners, retold
+from grader.judge.correctness import Correctness, Runners
 from grader.judge.events import Corrected, Timed
 from grader.judge.looks import Shown
-from grader.judge.timing import rounds as pairs
+from grader.judge.timing import rounds
 from grader.runner.calls import Call
+
+Refinement = Callable[[Diagnosis], Diagnosis]
 
 
 class PartJudge:
@@ -34,10 +37,8 @@ class PartJudge:
         self.bench, self.part, self.shape = bench, part, bench.shape
         self.runners = Runners(bench, part)
         self.results = Correctness(bench, part, self.runners)
-        self.marker = self.results.marker
-        self.verdict: Verdict = "pass"
-        self.diagnosis: Diagnosis | None = None
-        self.waits_for = ""
+        self.marker, self.backend = self.results.marker, self.results.backend
+        self.conclude("pass")
         self.time: Timing | None = None
         self.memory: Memory | None = None
         self.held: memory.Held | None = None
@@ -49,8 +50,23 @@ class PartJudge:
         """Builds that its runners were given."""
         self.profiled: Call | None = None
 
+    def conclude(self, verdict: Verdict, diagnosis: Diagnosis | None = None, waits_for: str = "") -> None:
+        """Set the verdict, in the place of any before it."""
+        self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
+
+    def refine(self, *steps: Refinement) -> None:
+        """Let each step say more of why the part is not right: in its diagnosis, and in the case that this is of."""
+        for step in steps:
+            if (told := self.diagnosis) is None:
+                return
+            self.conclude(self.verdict, step(told), self.waits_for)
+            self.results.cases = [
+                replace(case, diagnosis=self.diagnosis) if case.diagnosis is told else case
+                for case in self.results.cases
+            ]
+
     def settle(self, fault: faults.Faulty) -> None:
-        self.verdict, self.diagnosis, self.waits_for = fault.verdict, fault.diagnosis, fault.waits_for
+        self.conclude(fault.verdict, fault.diagnosis, fault.waits_for)
         if fault.case is not None:
             self.results.cases.append(fault.case)
         self.tell_correctness()
@@ -108,8 +124,8 @@ class PartJudge:
         """Call the hidden cases. A part that is wrong on one of them has no time, as nothing wrong has one."""
         try:
             self.results.check_hidden()
-            if self.results.verdict == "wrong" and self.verdict != "wrong":
-                self.verdict, self.diagnosis, self.waits_for = "wrong", self.results.diagnosis, ""
+            if self.results.diagnosis is not None and self.verdict != "wrong":
+                self.conclude("wrong", self.results.diagnosis)
         except faults.Faulty as fault:
             self.settle(fault)
         self.flag_library_work()
@@ -120,13 +136,11 @@ class PartJudge:
             self.time = None
 
     def judge(self) -> None:
-        bench, options = self.bench, self.bench.options
-        built = bench.build_of(self.part)
-        if not self.part.is_torch and not built.ok:
+        options, built = self.bench.options, self.backend.build(self.part)
+        if built is not None and not built.ok:
             raise faults.build_fault(built)
-        if self.part.device is not None:
-            self.judge_on_device()
-            return
+        if lacking := self.backend.lacks(self.part, "results"):
+            raise lacking
         self.check_results()
         self.add_flags(self.proofs_in_object())
         self.tell_correctness()
@@ -135,6 +149,7 @@ class PartJudge:
         self.measure_time()
         shown = self.results.shown
         if shown is None:
+            self.take_device_memory()
             return
         self.held = memory.held(self.marker, shown)
         if options.profile:
@@ -143,43 +158,25 @@ class PartJudge:
         else:
             self.memory = memory.peaks(self.marker, shown)
 
-    def judge_on_device(self) -> None:
-        """Results, on the card or in Triton's interpreter; then the time, which only a card can tell."""
-        bench, rule = self.bench, self.part.time
-        device = self.part.device
-        assert device is not None
-        has_card = bench.device is not None and bench.device.card is not None
-        if device.language == "cuda" and not has_card:
-            raise faults.lacks_gpu("It compiles. Its results and its time are not judged")
-        self.check_results()
-        self.tell_correctness()
-        if not bench.options.timing or rule is None or self.verdict != "pass":
-            return
-        if has_card:
-            self.measure_time()
-            assert bench.device is not None
-            self.memory = Memory(None, None, *bench.device.peaks.get(self.part.id, (None, None)))
-            self.held = memory.Held(self.shape, self.memory.peak_bytes, self.memory.reference_peak_bytes)
-        elif rule.graded:
-            raise faults.lacks_gpu("Its results are right in Triton's interpreter. Its time is not judged")
-
     def flag_library_work(self) -> None:
         """Flag work of libraries in place of a kernel, by all right calls on a device so far."""
-        if self.results.observed:
-            # Only a lab on a GPU waits for what it alone needs to be imported; the same in `measure_time`.
-            from grader.judge.ondevice import operators
-
-            # Playing calls again takes as long as making them: a part without points needs no evidence of its work.
-            is_paid = self.results.verdict == "pass" or self.part.case_credit > 0
-            try:
-                self.add_flags(operators.flags(self.results.marker, self.results.observed, play=is_paid))
-            except faults.Faulty as fault:
-                self.settle(fault)
+        # Playing calls again takes as long as making them: a part without points needs no evidence of its work.
+        is_paid = self.results.diagnosis is None or self.part.case_credit > 0
+        try:
+            self.add_flags(self.backend.library_flags(self.marker, self.results.observed, play=is_paid))
+        except faults.Faulty as fault:
+            self.settle(fault)
 
     def check_results(self) -> None:
         self.results.check()
         self.has_results = True
-        self.verdict, self.diagnosis = self.results.verdict, self.results.diagnosis
+        if (found := self.results.diagnosis) is not None:
+            self.conclude("wrong", found)
+            self.refine(*(() if self.results.judged_through else (self.results.with_inquiry,)))
+            if self.results.outside:
+                # In the part's diagnosis alone: nothing else is looked for where these lines are known.
+                lines, told = sorted(self.results.outside), self.diagnosis or found
+                self.conclude("wrong", self.backend.with_loads_outside(self.part, told, lines))
         if self.results.judged_through:
             self.flags.append(Flag(f"judged_through_{self.results.judged_through}"))
 
@@ -190,27 +187,38 @@ class PartJudge:
             return
         if not rule.graded and not options.time_ungraded:
             return
-        measured_by = pairs.measured
-        if self.part.device is not None:
-            from grader.judge.ondevice import timing as device_timing
-
-            measured_by = device_timing.measured
+        if lacking := self.backend.lacks(self.part, "time"):
+            if rule.graded:
+                raise lacking
+            return
         with bench.exclusive(self.part) as cpus:
-            measured = measured_by(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
+            measured = rounds.measured(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
             if not measured.fit:
                 # Once more, in processes of their own: what made the machine unfit may have passed.
-                measured = measured_by(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
-        self.time = pairs.settled(measured, rule)
+                measured = rounds.measured(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
+        self.time = rounds.settled(measured, rule)
         bench.tell(Timed(self.part, self.time))
         if rule.graded:
             self.flags += [Flag(code) for code in self.time.flags]
-            self.verdict = "slow" if self.time.verdict == "slow" else self.verdict
+            if self.time.verdict == "slow":
+                self.conclude("slow")
+
+    def take_device_memory(self) -> None:
+        """Take the memory of the timed calls, where single calls do not show any."""
+        peaks = self.backend.peaks(self.part)
+        is_timed = self.bench.options.timing and self.part.time is not None
+        if peaks is None or not is_timed or self.verdict not in ("pass", "slow"):
+            return
+        if self.backend.lacks(self.part, "time"):
+            return
+        self.memory = Memory(None, None, *peaks)
+        self.held = memory.Held(self.shape, self.memory.peak_bytes, self.memory.reference_peak_bytes)
 
     def look_with_torch(self, shown: Shown) -> None:
         """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
         bench, threads = self.bench, self.shape["threads"]
         bench.zygote.start()  # It imports torch while the object is built.
-        if not self.part.is_torch:
+        if self.backend.kind.is_students:
             self.builds.append(bench.torch_build())
         if self.builds[-1].object_path is None:
             self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
@@ -225,7 +233,7 @@ class PartJudge:
     def look_closer(self) -> None:
         """Say more of what is wrong, for its student. Verdict, points and codes stay."""
         told, options = self.diagnosis, self.bench.options
-        if told is None or self.part.is_torch or options.sanitize or self.results.judged_through:
+        if told is None or self.is_trusted() or self.results.judged_through:
             return
         from grader.judge.closer import explaining
         from grader.judge.closer.checked import SecondBuild
@@ -235,12 +243,11 @@ class PartJudge:
             second = SecondBuild(self.bench, stack) if options.second_look else None
             closer = explaining.Closer(self.results, second)
             if self.verdict in ("crash", "timeout"):
-                self.diagnosis = closer.crash(told)
+                self.refine(closer.crash)
             elif self.verdict == "wrong" and any(
                 case.diagnosis is told and not case.hidden for case in self.results.cases
             ):
-                self.diagnosis = closer.wrong(told)
-                self.results.cases = retold(self.results.cases, told, self.diagnosis)
+                self.refine(closer.wrong)
         # Runners that explain are no evidence: the look for cheats is made without them.
         del self.runners.sessions[judged:]
 
@@ -248,19 +255,14 @@ class PartJudge:
 
     def is_trusted(self) -> bool:
         """Return True if nothing of the student's runs here, or not as it would be judged."""
-        return self.part.is_torch or self.bench.options.sanitize
+        return not self.backend.kind.is_students or self.bench.options.sanitize
 
     def look_for_cheats(self) -> None:
         """Add what the runs showed besides answers; a proved cheat outweighs any other verdict."""
-        if self.is_trusted() or not self.bench.build_of(self.part).ok:
+        built = self.backend.build(self.part)
+        if self.is_trusted() or built is None or not built.ok:
             return
-        if self.part.device is not None:
-            self.look_at_runners()
-            return
-        seen = [
-            flag for s in self.runners.sessions for flag in integrity.evidence_flags(s.evidence, *self.builds)
-        ]
-        seen += integrity.late_flags([s.evidence for s in self.runners.sessions])
+        seen = self.backend.flags([session.evidence for session in self.runners.sessions], self.builds)
         rows = self.profiled.profile if self.profiled is not None else ()
         try:
             found = [*self.proofs_in_object(), *seen, *integrity.operator_flags(rows), *self.time_flags()]
@@ -278,17 +280,8 @@ class PartJudge:
                 memory.held_at(self.marker, self.runners.fresh, sizes)
                 for sizes in same_work.sizes_beside(self.marker)
             )
-            device = self.part.device
-            self.add_flags(same_work.memory_flags(self.part, self.held, others if device is None else None))
-
-    def look_at_runners(self) -> None:
-        """Return the flags of a part's processes on a device: work while they stood still, and children."""
-        evidence = [replace(s.evidence, new_code=()) for s in self.runners.sessions]
-        seen = [flag for each in evidence for flag in integrity.evidence_flags(each)]
-        try:
-            self.add_flags([*seen, *integrity.late_flags(evidence)])
-        except faults.Faulty as cheat:
-            self.settle(cheat)
+            comparable = others if self.backend.kind.shows_memory else None
+            self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
     def proofs_in_object(self) -> Iterable[Flag]:
         """Return the flags that the object alone proves. It is read while the first cases are called."""
@@ -297,7 +290,7 @@ class PartJudge:
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
 
     def time_flags(self) -> Iterable[Flag]:
-        if self.time is None or self.part.time is None:
+        if self.time is None or self.part.time is None or not self.backend.kind.on_cores:
             return ()
         return integrity.time_flags(
             self.time,

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from grader.assignment.expressions import evaluate_int, names_in
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding
 from grader.core.quantities import size_text
 from grader.core.results import Flag
-from grader.judge import binding
 from grader.judge.marking import Marker
 
 if TYPE_CHECKING:
@@ -111,13 +111,13 @@ def _tile_flags(marker: Marker, other: Part, fresh: Callable[..., Session]) -> I
                 continue
             theirs, mine = [], []
             for sizes in (shape, {**shape, **doubled}):
-                call = reference.call(binding.request(part, sizes, inputs, reference=True))
-                marker.refuse_failed_reference(call)
-                theirs.append(call.output.copy())
-                call = student.call(binding.request(part, sizes, inputs))
-                if not marker.is_right(sizes, inputs, call):
+                run = marker.call(reference, case.name, sizes, inputs, reference=True)
+                marker.refuse_failed_reference(run.call)
+                theirs.append(run.call.output.copy())
+                run = marker.call(student, case.name, sizes, inputs)
+                if not run.is_right:
                     return
-                mine.append(call.output.copy())
+                mine.append(run.call.output.copy())
             if _share(theirs[:1], theirs[1:]) < SAME_SHARE:
                 if _share(mine[:1], mine[1:]) < 1.0:
                     return

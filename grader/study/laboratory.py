@@ -24,17 +24,19 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 
 from grader.assignment.records import Part
+from grader.backends import binding, faults
+from grader.backends.kinds import kind_of
 from grader.backends.native.nativehost import NativeHost
+from grader.backends.selection import Made, make
 from grader.backends.torch.zygote import Zygote
 from grader.core import harmless, machine
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis
-from grader.judge import binding, faults
 from grader.judge.bench import Bench, Options
-from grader.judge.making import Made, make
 from grader.judge.timing import intervals, measure
 from grader.judge.timing.intervals import Estimate
-from grader.judge.timing.measure import Clock, Sample
+from grader.judge.timing.measure import Clock
+from grader.runner.samples import Sample
 from grader.runner.session import Session
 from grader.sandbox import of_file
 from grader.study.figure import Series
@@ -141,7 +143,7 @@ class Laboratory:
 
     def trouble(self, variant: Variant) -> str:
         """Return the reason not to time this variant's object; "" if its part is right on every case."""
-        if variant.reference or variant.part.is_torch:
+        if variant.reference or not kind_of(variant.part).is_students:
             return ""
         key = (variant.part.id, variant.recipe)
         if key not in self._troubles:
@@ -198,7 +200,7 @@ class Laboratory:
 
     def _session(self, variant: Variant) -> Session:
         """Return the runner for a variant's object and threads; a new one if the last has died."""
-        key = (variant.reference, variant.part.is_torch, variant.recipe, variant.threads)
+        key = (variant.reference, kind_of(variant.part), variant.recipe, variant.threads)
         bench, session = self.bench(variant), self._sessions.get(key)
         if session is None or session.death is not None:
             rule = variant.part.time
@@ -235,7 +237,7 @@ def trouble_of(bench: Bench, part: Part) -> str:
         results.check()
     except faults.Faulty as fault:
         return words(fault.verdict, fault.diagnosis)
-    return "" if results.verdict == "pass" else words(results.verdict, results.diagnosis)
+    return words("wrong", results.diagnosis) if results.diagnosis is not None else ""
 
 
 def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:
@@ -392,7 +394,7 @@ def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
     return "cpu" if all(sample.cpu_s is not None for sample in samples) else "wall"
 
 
-def seconds(sample: measure.Sample, clock: Clock) -> float:
+def seconds(sample: Sample, clock: Clock) -> float:
     """Return one call's seconds by a clock, at least the shortest time that a clock can resolve."""
     return max(sample.wall_s if clock == "wall" else sample.cpu_s or 0.0, measure.SHORTEST_S)
 

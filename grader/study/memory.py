@@ -17,10 +17,11 @@ from statistics import median
 from grader.assignment.expressions import call_of, evaluate_int
 from grader.assignment.options import chosen_lab, chosen_options
 from grader.assignment.records import Part
+from grader.backends import binding, faults
 from grader.core.commandline import SizeOption
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION
 from grader.core.quantities import MIB
-from grader.judge import binding, faults, looks
+from grader.judge import looks
 from grader.judge.marking import Marker
 from grader.runner.calls import Call
 from grader.runner.session import Session

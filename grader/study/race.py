@@ -32,19 +32,20 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment, Part
+from grader.backends import binding, faults
+from grader.backends.native import crashes
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.native.toolchain import Toolchain, toolchain
+from grader.backends.selection import make
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import first_of
 from grader.core.commandline import add_defines, macros
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.quantities import whole
-from grader.judge import binding, faults
-from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench, Options
+from grader.judge.case_run import expectations, outputs_of
 from grader.judge.comparison import Expected
 from grader.judge.comparison import compare as compare_arrays
-from grader.judge.making import make
 from grader.sandbox import of_file
 from grader.study import options, outcome, racereport
 from grader.study.racereport import RaceResult
@@ -135,8 +136,8 @@ def _differences(
             for _ in range(rounds):
                 call = session.call(binding.request(part, shape, inputs), delays=True)
                 if call.status != "ok":
-                    raise faults.call_fault(call, part, f"{count} threads")
-                output, refused = answers(part, shape, inputs, call)
+                    raise crashes.call_fault(faults.Broken(part, call, f"{count} threads"))
+                output, refused = outputs_of(part, shape, inputs, call)
                 if output is None:
                     raise faults.Faulty("wrong", refused or faults.Diagnosis("wrong", "no tensor came back"))
                 if first is None:

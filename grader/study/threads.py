@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.backends.native import toolchain
 from grader.core import machine
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.core.quantities import whole
-from grader.judge import binding
 from grader.judge.timing.intervals import Estimate, median_estimate
 from grader.judge.timing.measure import CORE_SHARE_LIMIT
 from grader.study import options, outcome

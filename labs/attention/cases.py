@@ -20,8 +20,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from grader.core.arrays import Array, np
+from grader.core.draws import Draws
 from grader.core.errors import UsageError
-from grader.judge.draws import Draws
 
 Shape = Mapping[str, int]
 Inputs = dict[str, Array]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from grader.core.arrays import Array, np
-from grader.judge.draws import Draws
+from grader.core.draws import Draws
 from grader.judge.oracle import Ask, Dissected
 
 #: Keys of the calls, in two columns less than there are: no two sizes are alike.

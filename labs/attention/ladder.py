@@ -21,6 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.options import chosen_options
+from grader.backends.kinds import kind_of
 from grader.core import commandline
 from grader.core.commandline import Parser, source_file, whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
@@ -141,8 +142,8 @@ def measure(
     Raises UsageError when the shape is too small to time, and KitError when a library cannot be built, a kernel is
     wrong, or the machine too unsteady.
     """
+    from grader.backends import binding
     from grader.core import machine
-    from grader.judge import binding
     from module_ref_stub import library
 
     assert part.time is not None
@@ -170,7 +171,7 @@ def measure(
             "nothing": lambda: check(expert, _request("gpt149_expert_nothing", inputs, shape), right=False),
             "peak": lambda: _peak_flops(expert),
         }
-        torch_parts = [each for each in assignment.parts if each.is_torch]
+        torch_parts = [each for each in assignment.parts if not kind_of(each).is_students]
         if not torch_parts:
             raise KitError("the assignment has no part that is PyTorch's own: there is no ladder without it")
         torch_runner = runner("torch", "", cores)
@@ -216,8 +217,8 @@ def _request(
 
 def _checker(oracle: Oracle, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Callable[..., float]:
     """A function that calls, checks some rows of the answer, and gives the call's wall seconds."""
+    from grader.core.draws import Draws
     from grader.judge.comparison import Expected, compare
-    from grader.judge.draws import Draws
 
     at, wanted = oracle.sample(inputs, shape, Draws(2), CHECKED_ROWS)
     expected = wanted if isinstance(wanted, Expected) else next(iter(wanted.values()))

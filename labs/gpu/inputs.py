@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from grader.core.arrays import Array, np
+from grader.core.draws import Draws
 from grader.core.precision import rounded
-from grader.judge.draws import Draws
 
 Shape = Mapping[str, int]
 

@@ -24,12 +24,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from grader.core.arrays import Array, np
+from grader.core.draws import Draws
 from grader.judge.comparison import Expected
 from grader.judge.diagnosis import fitting
 from grader.judge.diagnosis import relations as simple
 from grader.judge.diagnosis.deviation import Axis, Deviation
 from grader.judge.diagnosis.suspect import Suspect
-from grader.judge.draws import Draws
 from grader.judge.oracle import Inputs, Oracle, Shape
 
 from . import arithmetic

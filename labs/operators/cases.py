@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grader.core.arrays import Array, np
+from grader.core.draws import Draws
 from grader.core.errors import UsageError
-from grader.judge.draws import Draws
 
 from . import arithmetic
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from grader.core.arrays import Array, np
-from grader.judge.draws import Draws
+from grader.core.draws import Draws
 
 Shape = Mapping[str, int]
 

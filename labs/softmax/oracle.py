@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from grader.core.arrays import Array, np
+from grader.core.draws import Draws
 from grader.judge.comparison import UNIT_ROUNDOFF, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation
 from grader.judge.diagnosis.relations import (
@@ -30,7 +31,6 @@ from grader.judge.diagnosis.relations import (
     transposed,
 )
 from grader.judge.diagnosis.suspect import Suspect
-from grader.judge.draws import Draws
 from grader.judge.oracle import Inputs, Oracle, Shape
 
 from . import suspects

@@ -13,9 +13,9 @@ import pytest
 from conftest import ASSIGNMENT, one_of_each, results_alone, write
 from honest.styles import STYLES, Style, source
 
+from grader.backends import binding
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
-from grader.judge import binding
 from labs.attention.cases import make_inputs
 from module_ref_stub import library_path
 

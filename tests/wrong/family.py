@@ -21,18 +21,18 @@ from wrong_kernels import WRONG
 from grader.assignment import loading
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.backends.native.nativehost import NativeHost
+from grader.backends.selection import make
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import Array
 from grader.core.places import PUBLIC_CONFIG, ROOT
 from grader.core.results import PartResult
-from grader.judge import binding
-from grader.judge.answers import RESULT
 from grader.judge.bench import Bench, Options
+from grader.judge.case_run import RESULT
 from grader.judge.comparison import Expected, compare
 from grader.judge.diagnosis.diagnose import unexplained
 from grader.judge.evaluate import evaluate
-from grader.judge.making import make
 from grader.judge.marking import Marker
 from labs.attention.mutations import parts_of, side_by_side
 from labs.attention.oracle import ORACLES

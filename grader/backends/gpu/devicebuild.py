@@ -1,6 +1,6 @@
 """Files of kernels for a GPU: whether Python can read one, and CUDA's compiler.
 
-A Python file is compiled when its kernels are first called, by Triton itself (`grader.judge.ondevice.host`). What is
+A Python file is compiled when its kernels are first called, by Triton itself (`grader.backends.gpu.host`). What is
 looked at here is whether it is Python at all, by a child process: nobody knows what a parser does with a stranger's
 text. CUDA's sources are compiled by nvcc to a library with a C ABI, without torch's headers.
 """

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from grader.assignment.records import Case, Part
+from grader.backends import faults
 from grader.backends.native import sanitize
 from grader.backends.native.nativehost import NativeHost
+from grader.backends.selection import make
 from grader.core.errors import KitError
-from grader.judge import binding, faults
-from grader.judge.answers import answers
 from grader.judge.bench import Bench
-from grader.judge.comparison import compare
-from grader.judge.making import make
 from grader.judge.marking import Marker
 from grader.judge.sites import Sites
 from grader.sandbox import of_file
@@ -49,7 +47,7 @@ class SecondBuild:
         """A bench with the checked build; None where there is none: a confined run, no sanitizers, a file that needs
         torch."""
         bench = self.bench
-        if bench.host is None or bench.options.sanitize or of_file(bench.source).locks:
+        if not bench.of_file().kind.is_program or bench.options.sanitize or of_file(bench.source).locks:
             return None
         options = replace(bench.options, sanitize=True)
         try:
@@ -66,7 +64,7 @@ class SecondBuild:
         bench = self.checked
         if bench is None:
             return None
-        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.program))
+        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.build.program))
         deadline = time.monotonic() + BUDGET_S
         for case in cases:
             if time.monotonic() > deadline or found.sites.found:
@@ -82,13 +80,13 @@ class SecondBuild:
         bench = self.checked
         if bench is None:
             return None
-        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.program))
+        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.build.program))
         deadline = time.monotonic() + BUDGET_S
         try:
             with bench.student(part, threads=bench.shape["threads"], freeze=False) as session:
                 for case in cases:
-                    shape, inputs = marker.inputs_of(case)
-                    call = session.call(binding.request(part, shape, inputs), timeout_s=CALL_S)
+                    run = marker.call_case(session, case, timeout_s=CALL_S)
+                    shape, call = run.shape, run.call
                     found.sites.look(session, f"'{case.name}', {faults.in_words(marker.sizes(shape))}")
                     if call.status != "ok" or found.sites.found or time.monotonic() > deadline:
                         break
@@ -99,17 +97,14 @@ class SecondBuild:
         return found
 
     def _call(self, marker: Marker, case: Case, found: Checked) -> None:
-        shape, inputs = marker.inputs_of(case)
+        shape = {**marker.shape, **case.shape}
         where = f"'{case.name}', {faults.in_words(marker.sizes(shape))}"
         with marker.bench.student(marker.part, threads=shape["threads"], freeze=False) as session:
-            call = session.call(binding.request(marker.part, shape, inputs), timeout_s=CALL_S)
+            run = marker.call_case(session, case, timeout_s=CALL_S)
             session.close()
             found.sites.look(session, where)
-        if call.status == "timeout":
+        if run.call.status == "timeout":
             return
         found.tried.append(case.name)
-        output = answers(marker.part, shape, inputs, call)[0] if call.status == "ok" else None
-        if output is not None:
-            expected = marker.expected(inputs, shape)
-            if all(compare(expected[name], value).ok for name, value in output.items()):
-                found.is_right.append(case.name)
+        if run.is_right:
+            found.is_right.append(case.name)

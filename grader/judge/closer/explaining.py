@@ -12,16 +12,15 @@ import re
 from dataclasses import replace
 
 from grader.assignment.records import Case
-from grader.backends.native import warnings
+from grader.backends import faults
+from grader.backends.native import crashes, warnings
 from grader.core.commandline import size_options
 from grader.core.places import PUBLIC_CONFIG
 from grader.core.results import Diagnosis
-from grader.judge import binding, faults, looks, sites
-from grader.judge.answers import answers
+from grader.judge import looks, sites
 from grader.judge.closer import clues, probing
 from grader.judge.closer.checked import Checked, SecondBuild
 from grader.judge.closer.probing import Prober
-from grader.judge.comparison import compare
 from grader.judge.correctness import Correctness, concluded
 from grader.judge.diagnosis import facts
 from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, unexplained
@@ -78,7 +77,7 @@ class Closer:
         if told.hidden or self.results.broken is None or self.second is None:
             return told
         case, call = self.results.broken
-        if call.status != "timeout" and call.signal_name not in faults.SANITIZED:
+        if call.status != "timeout" and call.signal_name not in crashes.SANITIZED:
             return told
         found, kept = self.second.look(self.part, [case]), ""
         if found is not None and not found.sites.found and call.status != "timeout":
@@ -88,7 +87,7 @@ class Closer:
             kept = self._kept(case, found)
         if found is None or not found.sites.found:
             return told
-        lead = HINT.sub(r"\1:", told.message.replace(faults.ADVICE, "").rstrip())
+        lead = HINT.sub(r"\1:", told.message.replace(crashes.ADVICE, "").rstrip())
         return replace(
             told,
             message="\n".join(
@@ -281,7 +280,7 @@ class Closer:
             return lines
         if checked is not None and checked.tried:
             lines.append("No access outside of an array was seen on these inputs.")
-        elif self.part.device is None and (self.second is None or self.second.checked is None):
+        elif self.marker.backend.kind.sanitizes and (self.second is None or self.second.checked is None):
             lines.append("Next: --sanitize names accesses outside of an array.")
         return lines
 
@@ -306,17 +305,10 @@ class Closer:
         case = next((case for case in self._public() if self.marker.wrong.get(case.name) is not None), None)
         if case is None:
             return ""
-        shape, inputs = self.marker.inputs_of(case)
-        expected = self.marker.expected(inputs, shape)
-        right = []
+        threads = {**self.marker.shape, **case.shape}["threads"]
         try:
-            with self.results.runners.fresh(threads=shape["threads"]) as session:
-                for _ in range(2):
-                    call = session.call(binding.request(self.part, shape, inputs))
-                    found = answers(self.part, shape, inputs, call)[0] if call.status == "ok" else None
-                    right.append(
-                        found is not None and all(compare(expected[name], x).ok for name, x in found.items())
-                    )
+            with self.results.runners.fresh(threads=threads) as session:
+                right = [self.marker.call_case(session, case).is_right for _ in range(2)]
         except faults.Faulty:
             return ""
         if right != [True, False]:
@@ -367,7 +359,7 @@ class Closer:
         )
         name = self.bench.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)))
-        if not shown and self.part.device is not None:
+        if not shown and not self.marker.backend.kind.holds_its_work:
             return suspected
         return [*suspected, clues.in_words(shown, self.body, name)]
 

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case
+from grader.backends import binding
 from grader.core.arrays import np
-from grader.judge import binding
-from grader.judge.answers import answers
-from grader.judge.comparison import compare
+from grader.judge.case_run import CaseRun
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
@@ -104,38 +103,33 @@ class Prober:
 
     def wrong(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> tuple[Array | None, str]:
         """Return the places at which the first wrong output is wrong, and its name; None and "" if all are right."""
-        found = self.answer(shape, inputs)
-        expected = self.marker.expected(inputs, shape)
-        for name, actual in found.items():
-            compared = compare(expected[name], actual)
-            if not compared.ok:
-                return compared.wrong.reshape(expected[name].value.shape), name
-        return None, ""
+        run = self.called(shape, inputs)
+        if run.wrong is None:
+            return None, ""
+        return run.comparisons[run.wrong].wrong.reshape(run.expected[run.wrong].value.shape), run.wrong
 
-    def answer(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Call the function. Returns its answers by the names of its outputs. Raises Ended."""
+    def called(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> CaseRun:
+        """Call the function. Raises Ended where it gives no outputs."""
         part = self.marker.part
         self.calls += 1
         if self.calls > MOST_CALLS or time.monotonic() > self.deadline_s:
             raise Ended
         if math.prod(binding.output_shape(part, shape)) > LARGEST:
             raise Ended
-        call = self.session.call(
-            binding.request(part, shape, inputs), timeout_s=self.deadline_s - time.monotonic() + 1
-        )
-        found = answers(part, shape, inputs, call)[0] if call.status == "ok" else None
-        if found is None:
+        left_s = self.deadline_s - time.monotonic()
+        run = self.marker.call(self.session, self.case.name, shape, inputs, timeout_s=left_s + 1)
+        if run.outputs is None:
             raise Ended(self.marker.sizes(shape))
-        return found
+        return run
 
     def output(self, sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> Array | None:
         """The returned output as float64 for inputs of the oracle's own choice; None where there is none."""
         shape = {**self.marker.shape, **sizes}
         try:
-            found = self.answer(shape, inputs)
+            run = self.called(shape, inputs)
         except Ended:
             return None
-        first = next(iter(found.values()))
+        first = next(iter((run.outputs or {}).values()))
         return np.asarray(first, np.float64).reshape(binding.output_shape(self.marker.part, shape))
 
 

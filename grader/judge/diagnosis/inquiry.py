@@ -1,4 +1,4 @@
-"""Questions of an oracle to a submission's other functions, to explain a wrong result (`grader.judge.inquiring`).
+"""Questions of an oracle to a submission's other functions, to explain a wrong result (`grader.judge.correctness`).
 
 How a function changes with its inputs says what its derivative should be, an inverse undoes it: another function of the
 same file may tell why one is wrong.

@@ -58,14 +58,13 @@ wall time, with CPU time recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from math import ceil, sqrt
 from statistics import median
 from typing import Any, Literal
 
+from grader.backends.pairs import PairOf, play
 from grader.core.results import Timing
 from grader.judge.timing.intervals import (
     Estimate,
@@ -74,6 +73,7 @@ from grader.judge.timing.intervals import (
     interval_rank,
     median_estimate,
 )
+from grader.runner.samples import Round
 
 Clock = Literal["cpu", "wall"]
 
@@ -92,16 +92,6 @@ CORE_SHARE_LIMIT = 1.25
 """A reference whose wall time exceeds its CPU time by more than this did not have its core to itself."""
 SHORTEST_S = 1e-9
 """Times below the resolution of the clock count as this, so that a ratio always exists."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One call: wall seconds by the judge's clock and, where it can be read, CPU seconds of the runner."""
-
-    wall_s: float
-    cpu_s: float | None
-    own_s: float | None = None
-    """Wall seconds without those of waiting for a core."""
 
 
 @dataclass(frozen=True)
@@ -136,19 +126,6 @@ class TimePolicy:
             raise ValueError("an allowance below the reference itself cannot be met")
         if not 0 < self.fit_low <= 1 <= self.fit_high:
             raise ValueError(f"fitness bounds {self.fit_low}..{self.fit_high} must enclose 1")
-
-
-@dataclass(frozen=True)
-class Round:
-    """Two calls of each side, each pair in the order of the calls."""
-
-    reference: tuple[Sample, Sample]
-    student: tuple[Sample, Sample]
-
-    @property
-    def wall_s(self) -> float:
-        """Wall seconds of the four calls together."""
-        return sum(sample.wall_s for sample in (*self.reference, *self.student))
 
 
 def looks(policy: TimePolicy) -> tuple[int, ...]:
@@ -357,22 +334,7 @@ def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
 # --- sampling: the only part that runs anything
 
 
-Pairs = Callable[[], AbstractContextManager[tuple[Callable[[], Sample], Callable[[], Sample]]]]
-"""Enters a round's own pair of processes, warmed up; gives what makes one call of the reference and of the student."""
-
-
-def play(pairs: Pairs) -> Iterator[Round]:
-    """Rounds without end, each with a pair of its own: A B B A, B A A B, A B B A, ..."""
-    for i in count():
-        with pairs() as (reference, student):
-            if i % 2 == 0:
-                a1, b1, b2, a2 = reference(), student(), student(), reference()
-            else:
-                b1, a1, a2, b2 = student(), reference(), reference(), student()
-        yield Round((a1, a2), (b1, b2))
-
-
-def compare(pairs: Pairs, policy: TimePolicy) -> Timing:
+def compare(pairs: PairOf, policy: TimePolicy) -> Timing:
     """Time a student against the reference in as many rounds as it takes.
 
     What a call raises (a crash, a timeout) ends the measurement and is the caller's to judge.

@@ -8,36 +8,27 @@ the runner, the sizes and the cores of the timed calls. Whether it comes before,
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
 from grader.assignment.rubric import TimeRule
-from grader.core import machine
+from grader.backends import faults
+from grader.backends.protocol import TimedPart
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Timing
 from grader.core.seeds import derive
-from grader.judge import binding, faults, looks
-from grader.judge.answers import answers, expectations
+from grader.judge import looks
+from grader.judge.case_run import CaseRun, expectations
 from grader.judge.events import RoundTimed
 from grader.judge.marking import Marker
-from grader.runner import placement
-from grader.runner.calls import Call, Request
+from grader.runner.samples import Round, Sample
 from grader.runner.session import Session
 
-if TYPE_CHECKING:
-    from grader.judge.timing.measure import Sample
-
-FULL_WARM_UP_S = 0.05
-"""A reference whose calls take longer than this is warmed up by a small call, and the student's kernel beside it."""
-RESERVED_COPIES, MOST_RESERVED_BYTES = 2, 128 << 20
-"""Tensors of a call are counted twice: kernels copy them into vectors of their own, as the starter does."""
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
-DELAYED_ROUNDS, PLACES = 3, 3
-"""Rounds with a delayed call, as many as every measurement has, and the places that it may have in a round."""
+PLACES = 3
+"""Places that a delayed call may have in a round (`grader.backends.pairs`)."""
 
 WRONG_WHEN_TIMED = Diagnosis("wrong", "wrong in a timed call, right before")
 
@@ -51,100 +42,47 @@ def measured(
     the cores for the runners of both sides, by default those of the machine's own rule. Raises Faulty when the
     student's kernel breaks or answers wrongly, KitError when the reference does.
     """
+    return marker.backend.measure(timed_part(marker, student, attempt=attempt, cpus=cpus))
+
+
+def timed_part(
+    marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
+) -> TimedPart:
+    """All that a backend needs for `measured`."""
     from grader.judge.timing import measure
 
     rule, options = marker.part.time, marker.bench.options
     assert rule is not None
-    policy = measure.TimePolicy(
-        clock=rule.clock,
-        allowance_ratio=rule.allowance_ratio,
-        allowance_ms=rule.allowance_ms,
-        budget_s=options.time_budget_s,
-        graded=rule.graded,
-    )
-    seed = marker.bench.assignment.seed if options.seed is None else options.seed
-    draw = TimedInputs(
-        marker, derive(secrets.randbits(60) if seed is None else seed, marker.part.id, attempt)
-    )
 
-    def told() -> Iterator[measure.Round]:
-        for count, one in enumerate(measure.play(Pairs(marker, student, draw, rule, cpus)), 1):
-            marker.bench.tell(RoundTimed(marker.part, count, measure.ratio_of(one, policy)))
-            yield one
-
-    return measure.sequential(told(), policy)
-
-
-class Pairs:
-    """Makes a round's pair of runners: started for it, warmed up alike, ended after it."""
-
-    def __init__(
-        self,
-        marker: Marker,
-        student: Callable[..., Session],
-        draw: TimedInputs,
-        rule: TimeRule,
-        cpus: list[int] | None = None,
-    ) -> None:
-        self.marker, self.student, self.draw, self.rule, self.cpus = marker, student, draw, rule, cpus
-        self.rounds = 0
-        self.longest_s = 0.0
-        """Wall seconds of the reference's slowest call at the run's own sizes so far."""
-
-    @contextmanager
-    def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
-        marker, by_wall = self.marker, self.rule.clock == "wall"
-        threads = self.rule.threads or marker.shape["threads"]
-        cpus = self.cpus or machine.timing_cpus(self.rule.threads, self.rule.cores)
-        cores = cpus or machine.core_order() if by_wall else ()
-        with (
-            marker.bench.reference(threads=threads, cpus=cpus) as theirs,
-            self.student(threads=threads, cpus=cpus) as mine,
-        ):
-            if by_wall or self.longest_s < FULL_WARM_UP_S:
-                # Threads, memory and code: in a short call they are a good part of its time.
-                sample = placement.warm_up(theirs, partial(self.reference_call, theirs), pin_to=cores)
-                self.longest_s = max(self.longest_s, sample.wall_s)
-                placement.warm_up(mine, partial(self.student_call, mine), pin_to=cores)
-            else:
-                self.small_calls(theirs, mine)
-            if not by_wall or self.rounds >= DELAYED_ROUNDS or not mine.shares_work:
-                yield partial(self.reference_call, theirs), partial(self.student_call, mine)
-                return
-            # For both sides, so that a call before a timed one favours neither.
-            place = self.draw.place(self.rounds)
-            self.rounds += 1
-            calls = [
-                self.draw.beside_delayed(session, place, theirs is session) for session in (theirs, mine)
-            ]
-            yield partial(next, calls[0]), partial(next, calls[1])
-            for each in calls:
-                next(each, None)
-
-    def reference_call(self, session: Session) -> Sample:
-        return self.draw.sample(session, is_reference=True)
-
-    def student_call(self, session: Session) -> Sample:
-        return self.draw.sample(session, is_reference=False)
-
-    def small_calls(self, theirs: Session, mine: Session) -> None:
-        """A call of each at the smallest sizes, and memory for one at the run's own: code pages and the heap's are
-        touched. A process's first pages cost 1.7 us each, which made the first call of part 2's reference up to 7 %
-        longer than its second."""
-        marker = self.marker
-        shape, inputs = marker.inputs_of(looks.smallest(marker.part))
-        marker.refuse_failed_reference(
-            theirs.call(binding.request(marker.part, shape, inputs, reference=True))
+    def decide(rounds: Iterable[Round], clock: Literal["cpu", "wall"], budget_s: float) -> Timing:
+        policy = measure.TimePolicy(
+            clock=clock,
+            allowance_ratio=rule.allowance_ratio,
+            allowance_ms=rule.allowance_ms,
+            budget_s=budget_s,
+            graded=rule.graded,
         )
-        self.small_call(mine, shape, inputs)
-        reserved_bytes = min(MOST_RESERVED_BYTES, RESERVED_COPIES * self.draw.tensor_bytes)
-        for session in (theirs, mine):
-            session.call(Request("", (), (), op="reserve", reserved_bytes=reserved_bytes))
 
-    def small_call(self, mine: Session, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> None:
-        """The student's part of `small_calls`."""
-        call = mine.call(binding.request(self.marker.part, shape, inputs))
-        self.marker.refuse_broken(call, mine, "warm-up")
+        def told() -> Iterator[Round]:
+            for count, one in enumerate(rounds, 1):
+                marker.bench.tell(RoundTimed(marker.part, count, measure.ratio_of(one, policy)))
+                yield one
+
+        return measure.sequential(told(), policy)
+
+    given = marker.bench.assignment.seed if options.seed is None else options.seed
+    seed = derive(secrets.randbits(60) if given is None else given, marker.part.id, attempt)
+    return TimedPart(
+        checks=marker,
+        calls=TimedInputs(marker, seed),
+        rule=rule,
+        student=student,
+        reference=marker.bench.reference,
+        seed=seed,
+        budget_s=options.time_budget_s,
+        decide=decide,
+        cpus=cpus,
+    )
 
 
 def settled(time: Timing, rule: TimeRule) -> Timing:
@@ -163,41 +101,43 @@ class TimedInputs:
         self.marker, self.seed = marker, seed
         self.calls = 0
         self.tensor_bytes = 0
-        """Of the last call."""
+        """Of a call."""
 
     def sample(self, session: Session, *, is_reference: bool) -> Sample:
         """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""
-        from grader.judge.timing.measure import Sample
-
-        marker, part, shape = self.marker, self.marker.part, self.marker.shape
-        inputs, call, found = self.called(session, is_reference=is_reference)
-        if self.is_right(inputs, found, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
-            return Sample(call.wall_s, call.cpu_s, call.own_s)
+        run = self.called(session, is_reference=is_reference)
+        if self.is_right(run, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
+            return Sample(run.call.wall_s, run.call.cpu_s, run.call.own_s)
         if is_reference:
             raise KitError(
-                f"the reference gave a wrong result on {part.id} while it was timed; please report this"
+                f"the reference gave a wrong result on {run.part.id} while it was timed; please report this"
             )
-        marked = marker.mark("timed call", shape, inputs, call)
+        marked = self.marker.mark(run)
         raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
 
-    def called(
-        self, session: Session, *, is_reference: bool, delays: bool = False
-    ) -> tuple[Any, Call, dict[str, Any]]:
-        """Make one call on fresh inputs; return the inputs, the call and its answers."""
+    def called(self, session: Session, *, is_reference: bool, delays: bool = False) -> CaseRun:
+        """Make one call on fresh inputs. Raises Faulty where it gives no outputs."""
         marker, part, shape = self.marker, self.marker.part, self.marker.shape
         self.calls += 1
         seed = derive(self.seed, "inputs", self.calls)
         inputs = marker.bench.assignment.typical_inputs(part, shape, seed)
-        request = binding.request(part, shape, inputs, reference=is_reference)
-        self.tensor_bytes = request.tensor_bytes()
-        call = session.call(request, delays=delays)
+        self.tensor_bytes = self.tensor_bytes or marker.backend.request(part, shape, inputs).tensor_bytes()
+        run = marker.call(session, "timed call", shape, inputs, reference=is_reference, delays=delays)
+        if is_reference:
+            marker.refuse_failed_reference(run.call)
+        marker.refuse_broken(run.call, session, "timed call")
+        if run.outputs is None:
+            raise faults.Faulty("wrong", run.misfit or Diagnosis("wrong", "wrong in a timed call"))
+        return run
+
+    def small_call(self, session: Session, *, is_reference: bool) -> None:
+        """Make a call of the smallest sizes, before anything is timed."""
+        marker = self.marker
+        shape, inputs = marker.inputs_of(looks.smallest(marker.part))
+        call = marker.call(session, "warm-up", shape, inputs, reference=is_reference).call
         if is_reference:
             marker.refuse_failed_reference(call)
-        marker.refuse_broken(call, session, "timed call")
-        found, misfit = answers(part, shape, inputs, call)
-        if found is None:
-            raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
-        return inputs, call, found
+        marker.refuse_broken(call, session, "warm-up")
 
     def place(self, count: int) -> int:
         """Return how many timed calls of each side precede its delayed call in this round."""
@@ -213,31 +153,24 @@ class TimedInputs:
 
     def check_delayed(self, session: Session, *, is_reference: bool) -> None:
         """Make a call with delays. Raises Faulty if any element of the student's output is wrong."""
-        from grader.judge.comparison import compare
-
-        marker, part, shape = self.marker, self.marker.part, self.marker.shape
-        inputs, call, found = self.called(session, is_reference=is_reference, delays=True)
-        if is_reference:
-            return
-        expected = marker.expected(inputs, shape)
-        if all(compare(expected[name], actual).ok for name, actual in found.items()):
+        run = self.called(session, is_reference=is_reference, delays=True)
+        if is_reference or run.is_right:
             return
         # The same inputs without delays: a result that differs then is a race's.
-        second = session.call(binding.request(part, shape, inputs))
-        again, _ = answers(part, shape, inputs, second)
-        marked = marker.mark("timed call", shape, inputs, call, again=[again] if again is not None else [])
+        again = self.marker.again(session, run).outputs
+        marked = self.marker.mark(run, again=[again] if again is not None else [])
         raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
 
-    def is_right(self, inputs: Any, found: Mapping[str, Any], sampled_rows: int) -> bool:
-        """Return True if the answers are finite, and right on about so many rows that are drawn only now."""
+    def is_right(self, run: CaseRun, sampled_rows: int) -> bool:
+        """Return True if the outputs are finite, and right on about so many rows that are drawn only now."""
         from grader.core.arrays import np
+        from grader.core.draws import Draws
         from grader.judge.comparison import compare
-        from grader.judge.draws import Draws
 
         draws = Draws(derive(self.seed, "rows", self.calls))
-        at, expected = self.marker.oracle.sample(inputs, self.marker.shape, draws, sampled_rows)
-        wanted = expectations(self.marker.part, expected)
+        at, expected = run.oracle.sample(run.inputs, run.shape, draws, sampled_rows)
+        wanted = expectations(run.part, expected)
         return all(
             compare(wanted[name], actual[at]).ok and bool(np.isfinite(actual).all())
-            for name, actual in found.items()
+            for name, actual in (run.outputs or {}).items()
         )

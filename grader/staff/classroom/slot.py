@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.assignment.records import Part
+from grader.backends.kinds import kind_of
 from grader.core import machine
 
 Need = Literal["core", "machine", "card"]
@@ -37,7 +38,7 @@ LOOK_S = 0.02
 
 def need_of(part: Part) -> Need:
     """Return the resource that a timing of this part needs to itself."""
-    if part.device is not None:
+    if kind_of(part).on_card:
         return "card"
     rule = part.time
     return "core" if rule is not None and rule.clock == "cpu" and rule.threads == 1 else "machine"

@@ -15,6 +15,7 @@ from typing import Any
 from grader import sandbox
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
+from grader.backends.kinds import kind_of
 from grader.backends.native import toolchain
 from grader.core import machine
 from grader.core.errors import KitError, UsageError
@@ -51,7 +52,7 @@ def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -
         assignment_fingerprint=assignment.fingerprint,
         kit=fingerprints.of_kit(),
         tier=tier,
-        card=any(part.device is not None for part in assignment.parts),
+        card=any(kind_of(part).on_card for part in assignment.parts),
         **versions(),
         **settings,
     )

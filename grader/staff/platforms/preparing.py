@@ -8,6 +8,7 @@ calls it, in the archive that `grader.staff.release.contents.autograder` makes.
 
 from __future__ import annotations
 
+from grader.backends.kinds import all_on_card
 from grader.core import commandline
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_PASS
@@ -25,7 +26,7 @@ def run(arguments: list[str]) -> int:
     parse.add_argument("--torch", action="store_true", help="what a process with torch needs as well")
     torch = parse.parse_args(arguments).torch
     assignment = kits_assignment()
-    if all(part.device is not None for part in assignment.parts):
+    if all_on_card(assignment.parts):
         # Kernels for a GPU are compiled for the present GPU, when they are first called.
         return EXIT_PASS
     reference = assignment.lab.reference()

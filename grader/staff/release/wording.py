@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from grader.assignment.records import Assignment
 from grader.backends.gpu import devicebuild
+from grader.backends.kinds import all_on_card, languages
 
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 TORCH = "torch==2.13.0"
@@ -72,7 +73,7 @@ _DEVICE_IMAGE_TORCH = """\
 
 def runs_on_a_device(assignment: Assignment) -> bool:
     """Return True if all of its kernels are for a GPU."""
-    return all(part.device is not None for part in assignment.parts)
+    return all_on_card(assignment.parts)
 
 
 def named(assignment: Assignment, before: str = "", after: str = "") -> str:
@@ -91,7 +92,7 @@ def handout(assignment: Assignment, compiled: Iterable[str]) -> dict[str, str]:
     names = [PurePosixPath(path).name for path in compiled if path.endswith(".o")]
     platforms = sorted({name.removesuffix(".o").partition("-")[2].replace("-", " on ", 1) for name in names})
     on_device = runs_on_a_device(assignment)
-    has_cuda = any(part.device is not None and part.device.language == "cuda" for part in assignment.parts)
+    has_cuda = "cuda" in languages(assignment.parts)
     return {
         "title": assignment.title,
         "sources": named(assignment, "`", "`"),

@@ -14,6 +14,7 @@ from grader.assignment import labs
 from grader.assignment.mutations import Mutation, edited
 from grader.assignment.records import Assignment, Part
 from grader.assignment.regions import strip_solution
+from grader.backends.kinds import kind_of
 from grader.backends.torch.zygote import Zygote
 from grader.core.errors import UsageError
 from grader.core.results import PartResult, SubmissionResult
@@ -70,7 +71,7 @@ class TrialSetup:
 
     @property
     def graded(self) -> list[Part]:
-        return [part for part in self.assignment.parts if not part.is_torch]
+        return [part for part in self.assignment.parts if kind_of(part).is_students]
 
 
 def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = False) -> Iterator[Trial]:

@@ -27,10 +27,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.backends.native import nativebuild
 from grader.core.commandline import whole_number
 from grader.core.errors import EXIT_PASS, KitError, UsageError
-from grader.judge import binding
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.helpers import CacheModel as Model

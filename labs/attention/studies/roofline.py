@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
+from grader.backends.kinds import kind_of
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge.timing.intervals import Estimate
 from grader.judge.timing.measure import Clock
@@ -200,7 +201,7 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
     variants, names = [], []
     for part in parts:
         variants.append(Variant(part.id, part, sizes))
-        names.append("PyTorch" if part.is_torch else part.id)
+        names.append(part.id if kind_of(part).is_students else "PyTorch")
         if part.reference:
             variants.append(Variant(f"reference {part.id}", part, sizes, reference=True))
             names.append(f"reference {part.id}")
@@ -235,7 +236,7 @@ def main(arguments: list[str]) -> int:
     )
     settings = options.settings(parse.parse_args(arguments))
     assignment = settings.assignment
-    parts = [part for part in assignment.parts if part.reference or part.is_torch]
+    parts = [part for part in assignment.parts if part.reference or not kind_of(part).is_students]
     outcome.prepare(settings, "roofline")
     with set_up(settings) as laboratory:
         finding = measure(laboratory, parts)

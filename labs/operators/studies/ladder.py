@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from grader.assignment.records import Part
+from grader.backends import binding
 from grader.backends.native import nativebuild
 from grader.backends.native.nativebuild import NativeBuild
 from grader.backends.native.toolchain import ABSENT, torch_version
@@ -33,12 +34,12 @@ from grader.backends.torch import torchbuild
 from grader.core import machine
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.seeds import derive
-from grader.judge import binding
 from grader.judge.bench import Bench
 from grader.judge.marking import Marker
-from grader.judge.timing.measure import SHORTEST_S, Clock, Sample
+from grader.judge.timing.measure import SHORTEST_S, Clock
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Request
+from grader.runner.samples import Sample
 from grader.runner.session import Session
 from grader.study import facts, options, outcome
 from grader.study.facts import Speed
@@ -222,7 +223,7 @@ class Candidate:
 
     @property
     def with_torch(self) -> bool:
-        return self.bench is not None and self.bench.host is None
+        return self.bench is not None and not self.bench.of_file().kind.is_program
 
     @property
     def nothing(self) -> str:

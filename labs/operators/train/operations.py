@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
+from grader.backends import faults
+from grader.backends.binding import CODE_NAMES
+from grader.backends.kinds import kind_of
+from grader.backends.native.crashes import SIGNAL_HINTS
 from grader.backends.native.nativehost import NativeHost
+from grader.backends.selection import make
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import Array
 from grader.core.errors import KitError
-from grader.judge import faults
 from grader.judge.bench import Bench, Options
-from grader.judge.binding import CODE_NAMES
-from grader.judge.faults import SIGNAL_HINTS
-from grader.judge.making import make
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
 from grader.sandbox import of_file
@@ -49,7 +50,7 @@ class Operation:
 
     @property
     def signature(self) -> str:
-        """Return the signature in the codes of `grader.judge.binding.CODE_NAMES`, as "T(TTi)"; a whole number may be
+        """Return the signature in the codes of `grader.backends.binding.CODE_NAMES`, as "T(TTi)"; a whole number may be
         "l", a real one "d"."""
         codes = "T" * len(self.tensors) + "i" * len(self.sizes) + "f" * bool(self.real)
         return f"{'T' if self.returns else 'v'}({codes})"
@@ -274,7 +275,7 @@ def opened(assignment: Assignment, source: Path, wanted: dict[str, Operation]) -
             host=host,
             with_torch=made.with_torch,
         )
-        part = next(part for part in assignment.parts if not part.is_torch)
+        part = next(part for part in assignment.parts if kind_of(part).is_students)
 
         def start(threads: int) -> StudentOperators:
             try:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from grader.core import machine
 from grader.core.arrays import np
 from grader.judge.timing.intervals import Estimate, median_estimate
-from grader.judge.timing.measure import CORE_SHARE_LIMIT, Sample
+from grader.judge.timing.measure import CORE_SHARE_LIMIT
 from grader.runner import placement
+from grader.runner.samples import Sample
 from grader.study.figure import Figure, Plot, Series
 from grader.study.laboratory import estimated
 from grader.study.table import Cell, Table, shown

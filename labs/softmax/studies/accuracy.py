@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
+from grader.backends import binding, faults
+from grader.backends.kinds import kind_of
+from grader.backends.native import crashes
 from grader.core.arrays import Array, np
+from grader.core.draws import Draws
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
-from grader.judge import binding, faults
-from grader.judge.answers import RESULT, answers
-from grader.judge.draws import Draws
+from grader.judge.case_run import RESULT, outputs_of
 from grader.runner.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
@@ -180,7 +182,7 @@ def measure(laboratory: Laboratory, sizes: Sequence[int], columns: Sequence[int]
     laboratory.prepare([BuildFlags()])
     inputs = [("size", size, logits_around(size, seed)) for size in sizes]
     inputs += [("columns", count, with_tail(count, seed)) for count in columns]
-    parts = [part for part in laboratory.assignment.parts if not part.is_torch]
+    parts = [part for part in laboratory.assignment.parts if kind_of(part).is_students]
     points = {part.id: list(_points(laboratory, part, inputs, seed)) for part in parts}
     tell("")
     return AccuracyStudy(tuple(p for part in parts for p in points[part.id]), options.about({}))
@@ -206,11 +208,11 @@ def _points(
                 raise faults.Faulty("missing", unbound)
             call = session.call(binding.request(part, shape, given), echo_inputs=True)
             if call.status != "ok":
-                raise faults.call_fault(call, part, _input(sweep, value))
+                raise crashes.call_fault(faults.Broken(part, call, _input(sweep, value)))
         except faults.Faulty as fault:
             found.append(Point(part.id, sweep, value, None, words(fault.verdict, fault.diagnosis)[:60]))
             continue
-        answered, misfit = answers(part, shape, given, call)
+        answered, misfit = outputs_of(part, shape, given, call)
         if answered is None:
             found.append(Point(part.id, sweep, value, None, misfit.code if misfit else "no answer"))
         elif all(not answer.any() for answer in answered.values()):

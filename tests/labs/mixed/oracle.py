@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from grader.core.arrays import Array, np
+from grader.core.draws import Draws
 from grader.judge.comparison import UNIT_ROUNDOFF, Expected
 from grader.judge.diagnosis.fitting import Situation
 from grader.judge.diagnosis.suspect import Suspect, registering
-from grader.judge.draws import Draws
 from grader.judge.oracle import Oracle
 
 Shape = Mapping[str, int]

@@ -1,6 +1,6 @@
-"""Builds of one source file: the program that is judged, and the object for a process with torch.
+"""Chooses the backends of one submission: the builds of its source, and what starts and calls each of its parts.
 
-A file is judged in a process that has nothing but the file and a stand-in for torch's tensors
+A C++ file is judged in a process that has nothing but the file and a stand-in for torch's tensors
 (`native.nativebuild`). Torch itself is only asked for the familiar table, with an object that is built when it is
 wanted. A file that uses more of torch than tensors is not judged that way: whether it is judged by torch's runner, with
 a flag, or is at fault, the assignment says (`torch_runner`).
@@ -9,41 +9,118 @@ a flag, or is at fault, the assignment says (`torch_runner`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from grader import sandbox as sandboxes
+from grader.assignment.labs import Lab
 from grader.assignment.records import Assignment, Part, TorchRunner, file_of
 from grader.backends.gpu import devicebuild
+from grader.backends.gpu.backend import GpuBackend
+from grader.backends.gpu.host import DeviceHost
+from grader.backends.kinds import kind_of
 from grader.backends.native import nativebuild
-from grader.backends.native.nativebuild import NativeBuild
+from grader.backends.native.backend import NativeBackend
+from grader.backends.native.nativehost import NativeHost
 from grader.backends.native.standin import Refusal
 from grader.backends.native.toolchain import ABSENT, TORCH, torch_version
+from grader.backends.protocol import Backend
 from grader.backends.records import Build, BuildStep
+from grader.backends.torch.backend import OwnTorch, TorchBackend
 from grader.backends.torch.torchbuild import build
+from grader.backends.torch.zygote import Zygote
 from grader.core.errors import UsageError
 from grader.core.results import Flag
 from grader.integrity import flags as integrity
-from grader.judge.bench import Options
-from grader.sandbox import Sandbox, of_file
+from grader.sandbox import Sandbox
+
+
+class BuildSettings(Protocol):
+    """Options of a run that builds depend on."""
+
+    @property
+    def defines(self) -> Mapping[str, str]: ...
+
+    @property
+    def sanitize(self) -> bool: ...
 
 
 @dataclass(frozen=True)
 class Made:
     """`judged` is what decides; `with_torch` builds the object for a process with torch, once. `native` says that
-    `judged` is a program of its own. `flags` are about the file as a whole."""
+    `judged` is a program of its own. `flags` are about the file as a whole. `device` starts runners of kernels for a
+    GPU, if there are any."""
 
-    judged: Build | NativeBuild
+    judged: Build
     with_torch: Callable[[], Build]
     native: bool
     flags: tuple[Flag, ...] = ()
+    device: DeviceHost | None = None
+
+    def confinement(self, sandbox: Sandbox, zygote: Zygote, host: NativeHost | None) -> dict[str, Any]:
+        """Describe what was applied to the runners of these builds."""
+        found = (sandbox if self.device else zygote.sandbox).describe()
+        return found if host is None else {**found, "applied": list(host.applied)}
+
+
+def choose(
+    part: Part,
+    lab: Lab,
+    *,
+    build: Build,
+    with_torch: Callable[[], Build],
+    zygote: Zygote,
+    host: NativeHost | None,
+    device: DeviceHost | None,
+) -> Backend:
+    """Return the backend that judges a part; the arguments are those of a submission."""
+    kind = kind_of(part)
+    if kind.on_card:
+        assert device is not None
+        return GpuBackend(device)
+    if not kind.is_students:
+        return OwnTorch(with_torch, zygote, lab)
+    return of_file(lab, build=build, with_torch=with_torch, zygote=zygote, host=host)
+
+
+def of_file(
+    lab: Lab, *, build: Build, with_torch: Callable[[], Build], zygote: Zygote, host: NativeHost | None
+) -> Backend:
+    """Return the backend of a C++ file: native with a `host`, else torch's."""
+    return TorchBackend(with_torch, zygote, lab) if host is None else NativeBackend(build, host, lab)
+
+
+def make_all(
+    assignment: Assignment,
+    source: Path,
+    parts: Sequence[Part],
+    options: BuildSettings,
+    shape: Mapping[str, int],
+    *,
+    sandbox: Sandbox,
+    tell: Callable[[BuildStep], None],
+    stack: ExitStack,
+) -> Made:
+    """Build all that these parts need, as `make` does; `stack` ends what starts runners on a GPU."""
+    if not any(kind_of(part).on_card for part in parts):
+        return make(assignment, source, options, sandbox=sandbox, tell=tell)
+    from grader.backends.gpu.card.finding import architecture
+
+    builds = make_for_device(
+        assignment, source, parts, options, architecture=architecture(), sandbox=sandbox, tell=tell
+    )
+    device = stack.enter_context(DeviceHost(assignment, builds, parts, shape, sandbox, Zygote))
+    judged = next((build for build in builds.values() if not build.ok), next(iter(builds.values())))
+    return Made(replace(judged, object_path=None), lambda: judged, native=False, device=device)
 
 
 def make(
     assignment: Assignment,
     source: Path,
-    options: Options,
+    options: BuildSettings,
     *,
     flags: Sequence[str] = (),
     sandbox: Sandbox | None = None,
@@ -54,9 +131,9 @@ def make(
     Raises UsageError and KitError as `torch.torchbuild.build`, and KitError where only torch's runner may judge
     the file and this Python has no torch.
     """
-    if any(part.device for part in assignment.parts):
+    if any(kind_of(part).on_card for part in assignment.parts):
         raise UsageError(f"{assignment.id}: its kernels run on a GPU, and this is for C++")
-    how = {"flags": flags, **_how(assignment, options, sandbox or of_file(source), tell)}
+    how = {"flags": flags, **_how(assignment, options, sandbox or sandboxes.of_file(source), tell)}
 
     @functools.cache
     def with_torch() -> Build:
@@ -85,7 +162,7 @@ def make_for_device(
     assignment: Assignment,
     source: Path,
     parts: Sequence[Part],
-    options: Options,
+    options: BuildSettings,
     *,
     architecture: str = "",
     sandbox: Sandbox | None = None,
@@ -95,7 +172,7 @@ def make_for_device(
     these parts need. Raises UsageError for a file that cannot be read, and for what is asked of C++ alone."""
     if options.sanitize:
         raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
-    how = _how(assignment, options, sandbox or of_file(source), tell)
+    how = _how(assignment, options, sandbox or sandboxes.of_file(source), tell)
     made: dict[str, Build] = {}
     for language in dict.fromkeys(part.device.language for part in parts if part.device is not None):
         path = source.with_name(file_of(source.name, language))
@@ -132,7 +209,7 @@ def _entries(parts: Sequence[Part]) -> list[str]:
 
 
 def _how(
-    assignment: Assignment, options: Options, sandbox: Sandbox, tell: Callable[[BuildStep], None]
+    assignment: Assignment, options: BuildSettings, sandbox: Sandbox, tell: Callable[[BuildStep], None]
 ) -> dict[str, Any]:
     """The fields of BuildOptions."""
     limits = assignment.limits

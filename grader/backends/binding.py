@@ -29,8 +29,6 @@ CODE_NAMES = {
 }
 #: A column of whole numbers, and one of others.
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
-#: What a runner calls a file's subclass of torch.autograd.Function (`gpu.devicerunner`).
-AUTOGRAD = "apply"
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
 
@@ -52,10 +50,6 @@ def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
 
 def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]) -> Diagnosis | None:
     """None when the part's function is bound and takes what it will be given; else what to put right."""
-    if part.is_torch:
-        return None
-    if part.device is not None:
-        return _lacking_kernel(part, functions)
     expected = prototype(part, inputs)
     signature = functions.get(part.function)
     if signature is None:
@@ -84,28 +78,6 @@ def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]
     return Diagnosis(
         "signature", f"{part.function} cannot be called: {'; '.join(faults)}. It should be\n{expected}"
     )
-
-
-def _lacking_kernel(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
-    """The same for a kernel on a GPU, of which nothing is known but its name before it is called."""
-    assert part.device is not None
-    as_autograd = part.device.autograd is not None and AUTOGRAD in functions
-    if part.function in functions or as_autograd:
-        return None
-    near = [name for name in functions if name.lower() == part.function.lower()]
-    hint = f" There is {near[0]}: mind upper and lower case." if near else ""
-    also = " (or a subclass of torch.autograd.Function)" if part.device.autograd else ""
-    return Diagnosis(
-        "not_bound",
-        f"There is no function {part.function}{also} in the file.{hint} It is called as "
-        f"{part.function}({', '.join(part.arguments)})",
-    )
-
-
-def as_autograd(part: Part, functions: Mapping[str, str]) -> bool:
-    """Return True if a file with these functions is called by way of its autograd.Function."""
-    device = part.device
-    return device is not None and device.autograd is not None and part.function not in functions
 
 
 def prototype(part: Part, inputs: Mapping[str, Any]) -> str:
@@ -171,11 +143,9 @@ def request(
     """Return the request for one call. `inputs` are named arrays; `reference` asks the reference's symbol instead."""
     if part.table:
         return _table_request(part, shape, inputs)
-    if part.device is not None:
-        return _device_request(part, shape, inputs)
     names = tensor_names(part, inputs)
-    given = {**inputs, **{name: _to_write(part, name, shape) for name in names if name not in inputs}}
-    arguments = [_argument(argument, shape, names) for argument in part.arguments]
+    given = {**inputs, **{name: unwritten(part, name, shape) for name in names if name not in inputs}}
+    arguments = [argument_of(argument, shape, names) for argument in part.arguments]
     return Request(
         function=part.reference if reference and part.reference else part.function,
         arguments=arguments,
@@ -188,22 +158,27 @@ def request(
 
 def tensor_names(part: Part, inputs: Mapping[str, Any]) -> list[str]:
     """The tensors that a call of the part is sent, in order: inputs, and outputs to be written."""
-    asked = (*part.arguments, *(part.device.returned if part.device else ()))
-    return [name for name in dict.fromkeys(asked) if name in inputs or name in part.outputs]
+    return [
+        name
+        for name in dict.fromkeys((*part.arguments, *part.outputs))
+        if name in inputs or name in part.outputs
+    ]
 
 
-def dtype_of(part: Part, name: str, shape: Mapping[str, int]) -> str:
-    """The protocol's name of the type that one of a call's tensors has in memory."""
-    if part.device is None:
-        return part.outputs[name].dtype
-    floating = precision.DTYPES[shape.get("precision", 24)]
-    fixed = part.outputs[name].dtype if name in part.outputs else part.device.dtypes.get(name, "like")
-    return floating if fixed == "like" else fixed
+def output_dtype(part: Part, name: str, shape: Mapping[str, int]) -> str:
+    """The protocol's name of the type that an output has in memory."""
+    return dtype_in(part.outputs[name].dtype, shape)
 
 
-def _to_write(part: Part, name: str, shape: Mapping[str, int]) -> Any:
+def dtype_in(named: str, shape: Mapping[str, int]) -> str:
+    """Return an element type by its name in an assignment: "like" is that of the size `precision`."""
+    return precision.DTYPES[shape.get("precision", 24)] if named == "like" else named
+
+
+def unwritten(part: Part, name: str, shape: Mapping[str, int]) -> Any:
+    """An output as it is sent."""
     sizes = tuple(evaluate_int(dim, shape) for dim in part.outputs[name].dims)
-    return precision.unwritten(sizes, dtype_of(part, name, shape))
+    return precision.unwritten(sizes, output_dtype(part, name, shape))
 
 
 def dims_of(part: Part, name: str) -> tuple[str, ...]:
@@ -211,54 +186,16 @@ def dims_of(part: Part, name: str) -> tuple[str, ...]:
     return part.outputs[name].dims if name in part.outputs else part.inputs[name]
 
 
-def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
-    """Return the fields of a request for a kernel on a GPU: names of all tensors, arguments, outputs, those that are
-    returned, and how an autograd.Function would be called."""
-    device = part.device
-    assert device is not None
-    outputs, form = list(part.outputs), device.autograd
-    names = tensor_names(part, part.inputs)
-    told: dict[str, Any] = {
-        "names": names,
-        "arguments": [_argument(argument, shape, names) for argument in part.arguments],
-        "outputs": outputs,
-        "returned": [outputs.index(name) for name in device.returned],
-    }
-    if form is not None:
-        told["autograd"] = {
-            "arguments": [part.arguments.index(name) for name in form.arguments],
-            "gradient": None if form.gradient is None else part.arguments.index(form.gradient),
-            "language": form.language,
-            "class": form.name,
-        }
-    return told
-
-
-def _device_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
-    called, layout = device_call(part, shape), shape.get("layout", 0)
-    names = called["names"]
-    dtypes = tuple(dtype_of(part, name, shape) for name in names)
-    given = [
-        _to_write(part, name, shape) if name in part.outputs else precision.encoded(inputs[name], dtype)
-        for name, dtype in zip(names, dtypes, strict=True)
-    ]
-    layouts = {name: layout for name in names if layout and name not in part.outputs}
-    arguments = called.pop("arguments")
-    return Request(
-        part.function, arguments, given, echo=True, dtypes=dtypes, more={**called, "layouts": layouts}
-    )
-
-
 def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
     from grader.core.arrays import np
 
     columns = [inputs[name].reshape(len(inputs[name]), -1) for name in part.table]
     rows = np.concatenate(columns, 1, dtype=np.float64)
-    arguments = [_argument(argument, shape, ["tensor"]) for argument in part.arguments]
+    arguments = [argument_of(argument, shape, ["tensor"]) for argument in part.arguments]
     return Request(part.function, arguments, [inputs["tensor"], rows], (rows.shape[0],), op="table")
 
 
-def _argument(argument: str, shape: Mapping[str, int], names: list[str]) -> dict[str, Any]:
+def argument_of(argument: str, shape: Mapping[str, int], names: list[str]) -> dict[str, Any]:
     if argument in names:
         return {"input": names.index(argument)}
     if (column := call_of(argument, "column")) is not None:

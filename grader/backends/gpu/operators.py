@@ -23,14 +23,17 @@ from typing import Any
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Case, Part
+from grader.backends import binding
+from grader.backends.gpu import devicecall
 from grader.backends.gpu.devicebuild import PythonBuild
+from grader.backends.gpu.devicecall import properties
+from grader.backends.gpu.host import DeviceHost
+from grader.backends.protocol import Checks, Observed
 from grader.backends.records import Build
 from grader.core.errors import KitError
 from grader.core.results import Flag, ProfileRow
 from grader.integrity import symbols
 from grader.integrity.inspection import listed
-from grader.judge import binding
-from grader.judge.marking import Marker
 from grader.runner.calls import Call, Request
 
 #: What makes, moves, describes and compares tensors, besides what `symbols.is_plain_operator` knows. In a replay those
@@ -79,9 +82,6 @@ PATIENCE = 4
 OTHER_SEED = 0x9E3779B9
 """Leads from a case's seed to that of the inputs that its trace is played on."""
 
-Observed = tuple[Case, bool, tuple[ProfileRow, ...], str]
-"""One call: case, right or not, what it called, and its trace."""
-
 
 @dataclass
 class Replay:
@@ -107,13 +107,14 @@ class Replay:
         return {name: row.calls for name, row in counted.items() if name not in allowed}
 
 
-def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tuple[Flag, ...]:
+def flags(
+    checks: Checks, host: DeviceHost, calls: Sequence[Observed], *, play: bool = True
+) -> tuple[Flag, ...]:
     """Flags for right calls whose outputs no kernel made, and for work of libraries that is not allowed.
 
     Without `play` no trace is played again: only what the calls themselves went through counts."""
-    bench, part = marker.bench, marker.part
-    device, built = part.device, bench.build_of(part)
-    assert device is not None and bench.device is not None
+    part = checks.part
+    device, built = properties(part), host.build_of(part)
     right = {case.name: (case, rows, trace) for case, is_right, rows, trace in calls if is_right}
     if device.language != "triton" or not right:
         return ()
@@ -122,19 +123,19 @@ def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tu
     found = []
     # Without a GPU every call is observed. With one the timed calls are not, and the source is the only sign there.
     named = _in_source(built, part.function, allowed, with_calls=not allows_all)
-    if named and bench.device.card is not None:
+    if named and host.card is not None:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
     rows, said = [row for _, rows, _ in right.values() for row in rows], ""
     played: list[Replay] = []
-    if play and not bench.device.place.zygote.blind:
-        played, said = play_again(marker, [(case, trace) for case, _, trace in right.values()])
+    if play and not host.place.zygote.blind:
+        played, said = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         rows += [row for each in played for row in each.rows]
     if allows_all:
         ran = [name for name in _of("op ", rows) if ATTENTION.search(name)]
     else:
         replayed = {each.case for each in played}
         unplayed = [each for name, (_, each, _) in right.items() if name not in replayed]
-        ran = _ran(marker, unplayed, played, allowed)
+        ran = _ran(checks, host, unplayed, played, allowed)
     if ran:
         found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
@@ -153,47 +154,48 @@ def flags(marker: Marker, calls: Sequence[Observed], *, play: bool = True) -> tu
 
 
 def _ran(
-    marker: Marker,
+    checks: Checks,
+    host: DeviceHost,
     unplayed: Sequence[Sequence[ProfileRow]],
     played: Sequence[Replay],
     allowed: Collection[str],
 ) -> list[str]:
     """Name what torch computed in calls: of those without a replay, operators alone are known."""
-    device = marker.part.device
-    assert device is not None
+    device = properties(checks.part)
     names = [name for each in unplayed for name in _of("op ", each)]
     ran = [name for name in names if name not in allowed and not _is_plain(name)]
     ran += [name for each in played for name in _computing(each, allowed)]
     every = [row for each in (*unplayed, *(one.rows for one in played)) for row in each]
     often = _of("op ", [row for row in every if row.calls >= MOST_ARITHMETIC])
     ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC and name not in allowed]
-    if not in_torch(marker.part) and not _ARITHMETIC & set(device.library_operators):
+    if not in_torch(checks.part) and not _ARITHMETIC & set(device.library_operators):
         ran += [much for each in played for much in _much(each, device.library_operators)][:1]
-        ran += _without_kernels(marker, played) if not ran else []
+        ran += _without_kernels(checks, host, played) if not ran else []
     return [*dict.fromkeys(ran)]
 
 
 def in_torch(part: Part) -> bool:
     """Return True for a part that is asked for in PyTorch, without kernels."""
-    assert part.device is not None
-    return part.device.autograd is not None and part.device.autograd.language == "pytorch"
+    form = properties(part).autograd
+    return form is not None and form.language == "pytorch"
 
 
-def play_again(marker: Marker, calls: Sequence[tuple[Case, str]]) -> tuple[list[Replay], str]:
+def play_again(
+    checks: Checks, host: DeviceHost, calls: Sequence[tuple[Case, str]]
+) -> tuple[list[Replay], str]:
     """Play the traces of right calls on other inputs of the same sizes.
 
     Returns the replays, and why one of them is not the work of the file, "" where all are.
     """
-    bench, part = marker.bench, marker.part
-    assert bench.device is not None
+    part = checks.part
     played: list[Replay] = []
-    with bench.device.player(part, call_timeout_s=bench.call_timeout_s(bench.shape)) as session:
+    with host.player(part, call_timeout_s=checks.call_timeout_s(checks.shape)) as session:
         for case, trace in calls:
             other = replace(case, seed=_other_seed(part, case))
-            shape, inputs = marker.inputs_of(other)
-            if all(bool((each == inputs[name]).all()) for name, each in marker.inputs_of(case)[1].items()):
+            shape, inputs = checks.inputs_of(other)
+            if all(bool((each == inputs[name]).all()) for name, each in checks.inputs_of(case)[1].items()):
                 continue  # The distribution draws nothing.
-            request = binding.request(part, shape, inputs)
+            request = devicecall.request(part, shape, inputs)
             request = replace(request, echo=True, more={**request.more, "trace": trace, "ablate": False})
             call = session.call(request)
             avoided = math.prod(evaluate_int(dim, shape) for dim in part.avoids_tensor)
@@ -210,10 +212,13 @@ def play_again(marker: Marker, calls: Sequence[tuple[Case, str]]) -> tuple[list[
             if launches and in_torch(part):
                 return played, "a kernel was launched, where PyTorch alone is asked for"
             if part.outputs and not launches and not in_torch(part):
-                if all(output.value.size <= 1 for output in marker.expected(inputs, shape).values()):
+                if all(
+                    math.prod(evaluate_int(dim, shape) for dim in output.dims) <= 1
+                    for output in part.outputs.values()
+                ):
                     continue  # The softmax of one number is 1, and needs no kernel.
                 return played, "no kernel of the file was launched"
-            if not marker.mark(case.name, shape, inputs, call, explain=False).ok:
+            if not checks.holds(case.name, shape, inputs, call):
                 return played, (
                     "the operators and kernels that its call went through give a wrong result on other inputs: "
                     "numbers came in another way"
@@ -227,17 +232,16 @@ def _written(part: Part, inputs: Mapping[str, Any], call: Call) -> dict[str, Any
     return {name: echoes[name] for name in part.outputs if name in echoes}
 
 
-def _without_kernels(marker: Marker, played: Sequence[Replay]) -> list[str]:
+def _without_kernels(checks: Checks, host: DeviceHost, played: Sequence[Replay]) -> list[str]:
     """Name an output that torch computed and kernels only moved: it comes out right where each number that a kernel
     computes is lost. Calls in which torch works on few numbers are not played again."""
-    bench, part = marker.bench, marker.part
-    assert bench.device is not None and part.device is not None
-    work = [sum(each.numbers(part.device.library_operators).values()) for each in played]
+    part = checks.part
+    work = [sum(each.numbers(properties(part).library_operators).values()) for each in played]
     least = [min((out.size for out in each.outputs.values()), default=0) * LEAST_SHARE for each in played]
     if not any(done > max(LEAST_GIVEN, few) for done, few in zip(work, least, strict=True)):
         return []
     right, every = Counter[str](), Counter[str]()
-    with bench.device.player(part, call_timeout_s=PATIENCE * bench.call_timeout_s(bench.shape)) as session:
+    with host.player(part, call_timeout_s=PATIENCE * checks.call_timeout_s(checks.shape)) as session:
         for each, done, few in zip(played, work, least, strict=True):
             every.update({name: int(_counts(out).sum()) for name, out in each.outputs.items()})
             if done <= max(LEAST_GIVEN, few):

@@ -12,21 +12,22 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Assignment, Part
-from grader.backends.gpu import devicebuild
+from grader.backends import binding
+from grader.backends.gpu import devicebuild, devicecall
 from grader.backends.gpu.card.finding import INTERPRETED, architecture, card
+from grader.backends.gpu.compiled import Caches
+from grader.backends.gpu.devicecall import properties
 from grader.backends.gpu.kernelreference import KernelReference
 from grader.backends.records import Build
-from grader.backends.torch.zygote import Zygote
 from grader.core.errors import KitError
-from grader.judge import binding
 from grader.runner.calls import Request
 from grader.runner.session import Session
 from grader.sandbox import Limits, Sandbox
@@ -45,11 +46,26 @@ PROBE = "def probe(x, y):\n    y.copy_(x)\n"
 INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 
 
+class Parent(Protocol):
+    """The process that runners are forked from (`torch.zygote.Zygote`)."""
+
+    @property
+    def caches(self) -> Caches: ...
+
+    @property
+    def blind(self) -> bool: ...
+
+    @property
+    def spawn(self) -> Callable[..., Session]: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Place:
     """Home of the runners of one sandbox: a process to fork them from, on a card or with the interpreter."""
 
-    zygote: Zygote
+    zygote: Parent
     card: Card | None
     interprets: bool
     compiled: dict[tuple[Any, ...], str] = field(default_factory=dict)
@@ -62,8 +78,9 @@ class Place:
 _places: dict[Sandbox, Place] = {}
 
 
-def place(sandbox: Sandbox) -> Place:
-    """The one of a sandbox, kept for as long as this process lives: to import Triton takes seconds.
+def place(sandbox: Sandbox, start: Callable[..., Parent]) -> Place:
+    """The one of a sandbox, kept for as long as this process lives: to import Triton takes seconds. `start` makes the
+    process to fork from (`torch.zygote.Zygote`).
 
     Raises KitError where runners in this sandbox cannot use the card.
     """
@@ -73,7 +90,7 @@ def place(sandbox: Sandbox) -> Place:
         environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
         environment |= {INTERPRETED: "1"} if interprets else {"CUDA_VISIBLE_DEVICES": "0"}
         modules = MODULES if devicebuild.has_triton() else MODULES[:1]
-        zygote = Zygote(environment, sandbox, modules=modules, card=not interprets)
+        zygote = start(environment, sandbox, modules=modules, card=not interprets)
         made = Place(zygote, found, interprets)
         if not interprets:
             _try(made, sandbox)
@@ -121,13 +138,11 @@ class DeviceHost:
         parts: Iterable[Part],
         shape: Mapping[str, int],
         sandbox: Sandbox,
+        start: Callable[..., Parent],
     ) -> None:
-        self.assignment, self.builds, self.shape, self.sandbox = (
-            assignment,
-            dict(builds),
-            dict(shape),
-            sandbox,
-        )
+        """`start` is as for `place`."""
+        self.assignment, self.builds, self.shape = assignment, dict(builds), dict(shape)
+        self.sandbox, self.start = sandbox, start
         self.parts = [part for part in parts if part.device is not None]
         self.peaks: dict[str, tuple[int, int]] = {}
         """Device memory that runners took in a timed part, the student's and the reference's, in bytes."""
@@ -139,7 +154,7 @@ class DeviceHost:
     @functools.cached_property
     def place(self) -> Place:
         """Raises KitError where runners in the sandbox cannot use the card."""
-        return place(self.sandbox)
+        return place(self.sandbox, self.start)
 
     @functools.cached_property
     def cache(self) -> str:
@@ -148,7 +163,7 @@ class DeviceHost:
         if made is None or not made.ok or self.place.interprets:
             return ""
         assert made.object_path is not None
-        parts = [part for part in self.parts if part.device is not None and part.device.language == "triton"]
+        parts = [part for part in self.parts if properties(part).language == "triton"]
         jobs = [warming(part, shape, is_reference=False) for part in parts for shape in self.shapes_of(part)]
         return self._compiled(made.object_path, jobs, is_kits=False)
 
@@ -163,19 +178,17 @@ class DeviceHost:
         self.close()
 
     def build_of(self, part: Part) -> Build:
-        assert part.device is not None
-        return self.builds[part.device.language]
+        return self.builds[properties(part).language]
 
     # ---- runners
 
     def student(self, part: Part, *, memory_bytes: int | None, **how: Any) -> Session:
         """A runner of the file that holds the part; `how` as for `Zygote.spawn`."""
-        assert part.device is not None
         path = self.build_of(part).object_path
         assert path is not None
         found = self.place
         return found.zygote.spawn(
-            found.kind(part.device.language),
+            found.kind(properties(part).language),
             path,
             limits=_limits(found, memory_bytes),
             cache=self.cache,
@@ -205,8 +218,7 @@ class DeviceHost:
         """Return the file of the part's reference, None where this copy of the kit has none. Raises KitError where
         it does not compile."""
         kernels = self.assignment.lab.reference()
-        assert part.device is not None
-        language = part.device.language
+        language = properties(part).language
         source = kernels.source(language) if isinstance(kernels, KernelReference) else None
         if source is None or language == "triton":
             return source
@@ -217,12 +229,11 @@ class DeviceHost:
 
     def reference(self, part: Part, path: Path, **how: Any) -> Session:
         """A runner of the kit's own kernels. Raises KitError where they cannot be loaded."""
-        assert part.device is not None
-        found, language = self.place, part.device.language
+        found, language = self.place, properties(part).language
         key = (path, part.id, *sorted(self.shape.items()))
         if language == "triton" and not found.interprets and key not in found.compiled:
             job = warming(part, {**self.shape, "layout": 0}, is_reference=True)
-            form = part.device.autograd
+            form = properties(part).autograd
             jobs = [job, {**job, "as_autograd": True}] if form else [job]
             found.compiled[key] = self._compiled(path, jobs, is_kits=True)
         session = found.zygote.spawn(
@@ -305,13 +316,12 @@ def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]], settle_s: flo
 
 def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:
     """A call on numbers of the runner's own, so that what it calls is compiled."""
-    request = binding.device_call(part, shape)
-    assert part.device is not None
+    request = devicecall.device_call(part, shape)
     tensors = {
         name: [
             [evaluate_int(dim, shape) for dim in binding.dims_of(part, name)],
-            binding.dtype_of(part, name, shape),
-            *part.device.ranges.get(name, (-1.0, 1.0)),
+            devicecall.dtype_of(part, name, shape),
+            *properties(part).ranges.get(name, (-1.0, 1.0)),
         ]
         for name in request["names"]
     }

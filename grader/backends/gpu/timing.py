@@ -16,31 +16,29 @@ as that is found out, and few sets of a fast kernel are noise.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Part
+from grader.backends import binding, faults
+from grader.backends.gpu import devicecall
 from grader.backends.gpu.card import smclock
 from grader.backends.gpu.card.arena import Arena, Card, Tensor
 from grader.backends.gpu.card.clock import TimedRunner, judges_bytes, sets_for
+from grader.backends.gpu.host import DeviceHost
+from grader.backends.protocol import TimedPart
 from grader.core.errors import KitError
 from grader.core.results import CardClock, Diagnosis, Timing
 from grader.core.seeds import derive
-from grader.judge import binding, faults
-from grader.judge.answers import expectations
-from grader.judge.marking import Marker
-from grader.judge.ondevice.host import DeviceHost
 from grader.runner.calls import Call
+from grader.runner.samples import Round, Sample
 from grader.runner.session import Session
 from grader.sandbox import GIB
-
-if TYPE_CHECKING:
-    from grader.judge.timing.measure import Round, Sample
 
 SAMPLED_ROWS = 16
 SAME_FACTOR = 4.0
@@ -58,33 +56,18 @@ REFERENCE = "reference"
 _known_sets: dict[tuple[Any, ...], int] = {}
 
 
-def measured(
-    marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
-) -> Timing:
-    """Paired rounds as `grader.judge.timing.rounds.measured` makes them on a CPU; times are those of one set. `cpus`
-    mean nothing here: who times on a card holds the card.
+def measured(timed: TimedPart, host: DeviceHost) -> Timing:
+    """Paired rounds on a card, as `grader.backends.pairs` makes them on cores; times are those of one set. `cpus` mean
+    nothing here: a timing on a card holds the card.
 
-    Raises Faulty when the student's kernel breaks, answers wrongly or changes its inputs, KitError when the reference
-    does, and for tensors that the card has no room for.
+    Raises Faulty when the student's kernel breaks, answers wrongly or changes its inputs. Raises KitError when the
+    reference does, and where the card has no room for the tensors.
     """
-    from grader.judge.timing import measure
-
-    rule, options = marker.part.time, marker.bench.options
-    assert rule is not None and marker.bench.device is not None
-    seed = marker.bench.assignment.seed if options.seed is None else options.seed
-    seed = derive(secrets.randbits(60) if seed is None else seed, marker.part.id, attempt)
 
     def compared(most_sets: int | None = None, *, shortens: bool = True) -> Timing:
         with ExitStack() as stack:
-            rounds = DeviceRounds(marker, student, seed, stack, most_sets=most_sets, shortens=shortens)
-            policy = measure.TimePolicy(
-                clock="wall",
-                allowance_ratio=rule.allowance_ratio,
-                allowance_ms=rule.allowance_ms,
-                budget_s=options.time_budget_s / ROUND_S * 4 * rounds.set_s,
-                graded=rule.graded,
-            )
-            timing = measure.sequential(rounds.play(), policy)
+            rounds = DeviceRounds(timed, host, stack, most_sets=most_sets, shortens=shortens)
+            timing = timed.decide(rounds.play(), "wall", timed.budget_s / ROUND_S * 4 * rounds.set_s)
             return replace(timing, card=rounds.clocks())
 
     try:
@@ -117,9 +100,8 @@ class Side:
 class DeviceRounds:
     """Makes a round's pair of runners on the card; arenas are closed with `stack`."""
 
-    marker: Marker
-    student: Callable[..., Session]
-    seed: int
+    timed: TimedPart
+    device: DeviceHost
     stack: ExitStack
     most_sets: int | None = None
     """In a call of the student's; None: as many as in the reference's."""
@@ -134,20 +116,21 @@ class DeviceRounds:
     """The card's clock after each call of the rounds that count."""
 
     def __post_init__(self) -> None:
-        device = self.marker.bench.device
-        assert device is not None and device.card is not None
-        self.device: DeviceHost = device
+        device, self.checks, self.seed = self.device, self.timed.checks, self.timed.seed
+        self.part = self.checks.part
+        assert device.card is not None
         self.card: Card = device.card
         self.card.driver.make_current()
         self.clock = smclock.of(self.card.driver)
         self.seen_clocks: dict[bool, list[smclock.Reading]] = {True: [], False: []}
-        self.shape = {**self.marker.shape, "layout": 0}
-        path = device.reference_file(self.marker.part)
+        self.shape = {**self.checks.shape, "layout": 0}
+        self.as_autograd = False
+        path = device.reference_file(self.part)
         if path is None:
             told = "This copy of the kit has no reference to time it against: its results are right, its time is open."
             raise faults.Faulty("unjudged", Diagnosis("machine_lacks", told), waits_for=REFERENCE)
         self.path: Path = path
-        self.tensors = tensors_of(self.marker.part, self.shape)
+        self.tensors = tensors_of(self.part, self.shape)
         sets = self.sets()
         self.theirs = self.arena(sets)
         self.mine = self.arena(min(sets, self.most_sets or sets))
@@ -158,13 +141,13 @@ class DeviceRounds:
         try:
             made = Arena(self.card, self.tensors, sets)
         except CudaError as error:
-            raise KitError(f"the card has no room to time {self.marker.part.id}: {error}") from error
+            raise KitError(f"the card has no room to time {self.part.id}: {error}") from error
         self.stack.callback(made.close)
         return made
 
     def sets(self) -> int:
         """Return the number of sets that one call covers, from a trial of the reference."""
-        part, allowed_gib = self.marker.part, self.marker.bench.assignment.limits.memory_gib
+        part, allowed_gib = self.part, self.checks.assignment.limits.memory_gib
         free_bytes = judges_bytes(self.card.driver.memory()[0], int(allowed_gib * GIB))
         key = (self.path, part.id, *sorted(self.shape.items()))
         if key not in _known_sets:
@@ -183,9 +166,9 @@ class DeviceRounds:
         return min(_known_sets[key], sets_for(self.tensors, 0.0, free_bytes))
 
     def reference(self, arena: Arena) -> Session:
-        limit_s = self.marker.bench.call_timeout_s(self.shape)
+        limit_s = self.checks.call_timeout_s(self.shape)
         return self.device.reference(
-            self.marker.part, self.path, threads=1, shared_fd=arena.fd, call_timeout_s=limit_s
+            self.part, self.path, threads=1, shared_fd=arena.fd, call_timeout_s=limit_s
         )
 
     def attached(
@@ -193,8 +176,8 @@ class DeviceRounds:
     ) -> TimedRunner:
         """A runner with its memory, warmed up; the reference's with what is taken off. Raises as `sample`, and
         Outlasting."""
-        part = self.marker.part
-        called = binding.device_call(part, self.shape)
+        part = self.part
+        called = devicecall.device_call(part, self.shape)
         called.pop("names")
         called.pop("outputs")
         function = part.reference if is_reference and part.reference else part.function
@@ -218,14 +201,14 @@ class DeviceRounds:
         """Seconds, from calls of a reference's runner; `laid` as in `TimedRunner.calibrate`."""
         found = runner.calibrate(derive(self.seed, "warm-up", self.round), laid)
         if isinstance(found, Call):
-            self.marker.refuse_failed_reference(found)
+            self.checks.refuse_failed_reference(found)
         assert isinstance(found, float), "a call that failed is refused"
         return found
 
     def refuse(self, call: Any, session: Session, is_reference: bool) -> None:
         if is_reference:
-            self.marker.refuse_failed_reference(call)
-        self.marker.refuse_broken(call, session, "timed call")
+            self.checks.refuse_failed_reference(call)
+        self.checks.refuse_broken(call, session, "timed call")
 
     def play(self) -> Iterator[Round]:
         """Rounds without end, those at an unsteady clock left out. Raises as `measured`, and Faulty after MOST_UNSTEADY
@@ -262,10 +245,8 @@ class DeviceRounds:
 
     def one_round(self) -> Round:
         """A B B A: the student's runner lives from the first call of the reference to the second."""
-        from grader.judge.timing.measure import Round
-
         self.round += 1
-        part, driver = self.marker.part, self.card.driver
+        part, driver = self.part, self.card.driver
         form = self.other_form()
         free = [driver.memory()[0]]
         with self.reference(self.theirs) as other:
@@ -276,7 +257,7 @@ class DeviceRounds:
             base_s = self.taken_off(theirs.runner, self.mine.sets) if fewer else theirs.runner.base_s
             theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
             first = self.sample(theirs)
-            with self.student(threads=1, shared_fd=self.mine.fd) as own:
+            with self.timed.student(threads=1, shared_fd=self.mine.fd) as own:
                 runner = self.attached(own, self.mine, is_reference=False)
                 runner.base_s = base_s
                 if fewer:
@@ -294,21 +275,22 @@ class DeviceRounds:
 
     def other_form(self) -> bool:
         """Return True if the student's file computes the part by an autograd.Function."""
-        part = self.marker.part
-        if not (part.device and part.device.autograd):
+        part = self.part
+        if devicecall.properties(part).autograd is None:
             return False
         if self.round == 1:
-            with self.student(threads=1) as own:
-                self.marker.as_autograd = binding.as_autograd(part, own.functions)
-        return self.marker.as_autograd
+            with self.timed.student(threads=1) as own:
+                self.checks.functions = own.functions
+                self.as_autograd = devicecall.as_autograd(part, own.functions)
+        return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
         """A file that computes its gradients by way of its own forward call is timed against one that does, too."""
-        form = self.marker.part.device and self.marker.part.device.autograd
-        if as_autograd and form and form.gradient and binding.AUTOGRAD not in other.functions:
+        form = devicecall.properties(self.part).autograd
+        if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
             told = (
                 "Its results are right. Its time is open: the reference has no autograd.Function to time one against; "
-                f"a function {self.marker.part.function} would be timed."
+                f"a function {self.part.function} would be timed."
             )
             raise faults.Faulty("unjudged", Diagnosis("machine_lacks", told), waits_for=REFERENCE)
 
@@ -317,8 +299,6 @@ class DeviceRounds:
     def sample(self, side: Side, other: Side | None = None) -> Sample:
         """One timed call of either side, compared with the other's last one where that had the same inputs. Raises
         Faulty when the student's outputs are wrong or its inputs changed."""
-        from grader.judge.timing.measure import Sample
-
         side.calls += 1
         side.seed = derive(self.seed, "inputs", self.round, side.calls) & 0xFFFFFFFF
         runner = side.runner
@@ -335,43 +315,32 @@ class DeviceRounds:
         return Sample(runner.seconds(call), None)
 
     def tell_changed(self, names: list[str], side: Side) -> None:
-        from grader.judge.diagnosis import diagnose
-
         if side.is_reference:
-            raise KitError(f"the reference of {self.marker.part.id} changed its inputs; please report this")
+            raise KitError(f"the reference of {self.part.id} changed its inputs; please report this")
         inputs = [tensor.name for tensor in self.tensors if not tensor.is_output]
-        raise faults.Faulty("wrong", diagnose.inputs_overwritten(names, inputs, self.marker.oracle.output))
+        raise faults.Faulty("wrong", self.checks.changed_inputs(names, inputs))
 
     def check_rows(self, side: Side) -> dict[str, tuple[float, float]]:
         """Hold rows of one set against the oracle, chosen only now. Returns by output how far from the reference's it
         may be: (absolute, relative)."""
-        from grader.core.arrays import np
-        from grader.judge.comparison import compare
-        from grader.judge.draws import Draws
-
-        draws = Draws(derive(secrets.randbits(60), "rows"))
         number = secrets.randbelow(side.runner.arena.sets)
-        inputs = self.marker.seen(side.runner.arena.input_values(side.seed, number))
-        found = side.runner.arena.output_values(number)
-        at, expected = self.marker.oracle.sample(inputs, self.shape, draws, SAMPLED_ROWS)
-        wanted = expectations(self.marker.part, expected)
-        for name, known in wanted.items():
-            value = found[name][at]
-            compared = compare(known, value)
-            if compared.ok:
+        inputs = side.runner.arena.input_values(side.seed, number)
+        found = self.checks.sampled(self.shape, inputs, side.runner.arena.output_values(number), SAMPLED_ROWS)
+        for name, rows in found.items():
+            if not rows.wrong:
                 continue
             if side.is_reference:
                 raise KitError(
-                    f"the reference of {self.marker.part.id} is wrong in a timed call; please report this"
+                    f"the reference of {self.part.id} is wrong in a timed call; please report this"
                 )
             words = (
-                f"{int(compared.wrong.sum())} of {compared.wrong.size} elements of {name} that were looked at in a "
-                f"timed call are wrong, the largest error is {compared.max_error:.3g}. Smaller inputs gave right "
+                f"{rows.wrong} of {rows.count} elements of {name} that were looked at in a "
+                f"timed call are wrong, the largest error is {rows.max_error:.3g}. Smaller inputs gave right "
                 "results. Does the function wait for all that it has launched, and does it use the inputs of this very "
                 "call?"
             )
             raise faults.Faulty("wrong", Diagnosis("wrong_when_timed", words))
-        return {name: (SAME_FACTOR * float(np.max(known.tolerance)), 0.0) for name, known in wanted.items()}
+        return {name: (SAME_FACTOR * rows.tolerance, 0.0) for name, rows in found.items()}
 
     def compare(self, theirs: Side, mine: Side, tolerances: Mapping[str, tuple[float, float]]) -> None:
         """All outputs of all sets of two calls on the same inputs."""
@@ -392,12 +361,11 @@ _known_seconds: dict[tuple[Any, ...], float] = {}
 
 def tensors_of(part: Part, shape: Mapping[str, int]) -> list[Tensor]:
     """Return the arrays of one set of a part's timed call."""
-    assert part.device is not None
     found = []
     for name in binding.tensor_names(part, part.inputs):
         sizes = tuple(evaluate_int(dim, shape) for dim in binding.dims_of(part, name))
-        low, high = part.device.ranges.get(name, (-1.0, 1.0))
+        low, high = devicecall.properties(part).ranges.get(name, (-1.0, 1.0))
         found.append(
-            Tensor(name, sizes, binding.dtype_of(part, name, shape), low, high, name in part.outputs)
+            Tensor(name, sizes, devicecall.dtype_of(part, name, shape), low, high, name in part.outputs)
         )
     return found

@@ -1,0 +1,93 @@
+"""A part's verdict by a call that gave no usable answer, in words that a student can act on.
+
+Words for the signals and exceptions of one language are its backend's (`native.crashes`, `gpu.crashes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from grader.assignment.records import Part
+from grader.backends.records import Build
+from grader.core.results import CaseResult, Diagnosis, Verdict
+from grader.runner.calls import Call
+
+
+class Faulty(Exception):
+    """Raised to settle a part's verdict at once: mostly a call of the student's function, with `case` its mark if it
+    gave an answer. `waits_for` is what the machine lacks where the verdict is `unjudged`."""
+
+    def __init__(
+        self, verdict: Verdict, diagnosis: Diagnosis, case: CaseResult | None = None, waits_for: str = ""
+    ) -> None:
+        super().__init__(diagnosis.message)
+        self.verdict, self.diagnosis, self.case, self.waits_for = verdict, diagnosis, case, waits_for
+
+
+def fault(verdict: Verdict, code: str, message: str, hidden: bool | None = None) -> Faulty:
+    return Faulty(verdict, Diagnosis(code, message, hidden=hidden))
+
+
+def build_fault(build: Build) -> Faulty:
+    """There is no object: by the source's fault, since there is no source, or since this machine lacks a program that
+    makes one of it."""
+    if build.waits_for:
+        diagnosis = Diagnosis("machine_lacks", build.diagnostics)
+        return Faulty("unjudged", diagnosis, waits_for=build.waits_for)
+    if not build.key:
+        return fault("missing", "not_bound", build.diagnostics)
+    return fault("compile_error", "compile_error", build.diagnostics)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A call that gave no answer."""
+
+    part: Part
+    call: Call
+    where: str
+    """Name of its input."""
+    hidden: bool = False
+    """True for a hidden case: reports for students look at this, not at the words."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    printed: str = ""
+    """Output of the process before it ended."""
+
+    @property
+    def at(self) -> str:
+        """Words for its function, input and sizes."""
+        sizes = f", {in_words(self.sizes)}," if self.sizes else ""
+        return f"{self.part.function} on the input '{self.where}'{sizes}"
+
+    @property
+    def at_end(self) -> str:
+        return self.at.rstrip(",")
+
+
+def loading_fault(death: Call, runs: str, ends: str) -> Faulty:
+    """The process ended before any function was called. `runs` and `ends` name what runs while a file is loaded, for
+    a process that did not end and for one that did."""
+    if death.status == "timeout":
+        return fault("timeout", "load_timeout", f"Loading the file did not end. Look at {runs} loop or wait.")
+    how = death.signal_name or death.message or death.status
+    return fault(
+        "crash",
+        "load_crash",
+        f"The process ended ({how}) while the file was being loaded, before any function was called. "
+        f"Look at {ends}: nothing outside the functions should run code.",
+    )
+
+
+def in_words(sizes: Mapping[str, int]) -> str:
+    """B=2 H=3 N=103 d=40"""
+    return " ".join(f"{name}={size}" for name, size in sizes.items() if name != "threads")
+
+
+def sabotage() -> Faulty:
+    """The kit's own processes died while only the student's code was in a position to end them."""
+    return fault(
+        "crash",
+        "sabotage",
+        "Processes of the grader were ended while the kernel ran. A kernel must leave other processes alone.",
+    )

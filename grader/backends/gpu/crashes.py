@@ -1,0 +1,126 @@
+"""Words for files of kernels for a GPU that do not load, crash or hang, and for a machine without one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from grader.backends import faults
+from grader.backends.faults import Broken, Faulty, fault
+from grader.backends.gpu import kernelfiles
+from grader.backends.gpu.card.finding import GPU
+from grader.backends.gpu.devicebuild import PythonBuild
+from grader.backends.native.crashes import DAMAGED_HEAP, SIGNAL_HINTS, CallWords
+from grader.backends.records import Build
+from grader.core.results import Diagnosis
+from grader.runner.calls import Call
+
+OF_TENSORS = (
+    "something outside of a tensor was read or written: check the pointers, strides and masks of all loads and stores "
+    "on sizes that do not fill the last block"
+)
+"""The same of kernels that are launched on tensors, for signals that memory is the cause of."""
+DEVICE_HINTS = {
+    **SIGNAL_HINTS,
+    **dict.fromkeys(("SIGSEGV", "SIGBUS"), OF_TENSORS),
+    "SIGABRT": "abort() was called",
+}
+
+
+NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>\w+)(?P<more>[\w.]*)")
+CANNOT_IMPORT = re.compile(r"raised (?:ModuleNotFound|Import)Error: ")
+
+
+def lacks_gpu(what: str) -> Faulty:
+    """`what` is known of a part and what is not, on a machine without a card."""
+    message = (
+        f"{what}: this machine has no GPU. No points are lost; they stay open until it is judged on one."
+    )
+    return Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=GPU)
+
+
+def load_error(error: str, packages: Sequence[str]) -> Faulty:
+    """The file raised `error` while it was loaded. `packages` are what the assignment lets a file import:
+    one that is not installed is the machine's lack."""
+    if error.endswith(kernelfiles.NO_CARD):
+        return lacks_gpu(f"The file asks for a card when it is imported: {error}")
+    lacking = NO_MODULE.search(error)
+    name = lacking["name"] if lacking else ""
+    if name in packages:
+        told = (
+            f"The file imports {name}, which this Python lacks: pip install {name}, and judge again. No points are "
+            "lost; they stay open."
+        )
+        return Faulty("unjudged", Diagnosis("machine_lacks", told), waits_for=name)
+    advice = ""
+    if name:
+        allowed = ", ".join(("torch", "triton", "numpy", *packages))
+        module = f"{name}{lacking['more']}" if lacking else name
+        advice = (
+            f". Hand {module} in with the file if it is yours: of other packages a file may import {allowed}"
+        )
+    elif "ImportError: attempted relative import" in error:
+        advice = ". Hand in the whole folder that its package lies in"
+    return fault("compile_error", "load_error", f"the file cannot be loaded: {error}{advice}")
+
+
+def loading_fault(death: Call) -> Faulty:
+    """The file never got as far as offering its functions: statements outside of them run while it is loaded."""
+    return faults.loading_fault(
+        death, "statements outside of functions that", "statements outside of functions"
+    )
+
+
+class KernelWords(CallWords):
+    """The same for kernels."""
+
+    def exception(self, broken: Broken) -> str:
+        return f"{broken.at_end}: {broken.call.message}"
+
+    def signal(self, broken: Broken) -> str:
+        name = broken.call.signal_name
+        hint = DEVICE_HINTS.get(name, "the process was ended by this signal")
+        if name == "SIGABRT" and DAMAGED_HEAP.search(broken.printed) is not None:
+            hint = OF_TENSORS
+        return f"{name}: {hint}."
+
+    def timeout(self, broken: Broken) -> str:
+        call = broken.call
+        if call.cpu_s is None:
+            return super().timeout(broken)
+        return (
+            f"{broken.at} did not end within {call.cpu_s:.0f} s of processor time and {call.wall_s:.0f} s in all. This "
+            "machine has no GPU: Triton's interpreter runs the kernel, and each operation of it takes about 50 "
+            "microseconds there. Use larger blocks, so that there are fewer programs and steps (tl.dot instead of a "
+            "loop over single numbers), or look for a loop whose bound never lets it end."
+        )
+
+
+def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
+    """Verdict and words for a call without an answer. `packages` are as for `load_error`."""
+    message = broken.call.message
+    if not broken.hidden and CANNOT_IMPORT.search(message):
+        # The course's adapters import in a function, and so may any file.
+        return load_error(message, packages)
+    if message.endswith(kernelfiles.NO_CARD):
+        return lacks_gpu(f"{broken.part.function} on the input '{broken.where}' asks for a card: {message}")
+    return KernelWords().fault(broken)
+
+
+def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build) -> Diagnosis:
+    """Return the diagnosis with the lines that loaded what no tensor holds: these may be the cause."""
+    places = [place_of(line, build) for line in lines]
+    which = "Line" if len(lines) == 1 else "Lines"
+    told = (
+        f"{which} {', '.join(places)} loaded from outside of every tensor, where a kernel gets NaN or a "
+        "whole number without a meaning: check the masks."
+    )
+    return replace(diagnosis, message=f"{diagnosis.message} {told}")
+
+
+def place_of(line: int, build: Build) -> str:
+    """Return a line as a runner sends it (`kernelfiles.OWN`) in words, with its file where there are several."""
+    file, number = divmod(line, 1 << kernelfiles.FILE_BITS)
+    files = build.files if isinstance(build, PythonBuild) else ()
+    return f"{files[file]}:{number}" if file < len(files) else str(number)

@@ -1,0 +1,95 @@
+"""The backend of C++ that is judged as a program of its own, and its half that processes with torch share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from grader.assignment.labs import Lab
+from grader.assignment.records import Part
+from grader.backends import binding, pairs
+from grader.backends.faults import Broken, Faulty
+from grader.backends.kinds import CPP
+from grader.backends.native import crashes
+from grader.backends.native.nativehost import NativeHost, ProgramRefused
+from grader.backends.protocol import Backend, Opening, TimedPart
+from grader.backends.records import Build
+from grader.core.results import Diagnosis, Flag, Timing
+from grader.integrity import flags as integrity
+from grader.runner.calls import Request
+from grader.runner.session import Session
+from grader.runner.watch import Evidence
+
+if TYPE_CHECKING:
+    from grader.source.landmarks import Body
+
+
+class CppCalls(Backend):
+    """All of the protocol but starting runners and their builds (`grader.backends.protocol.Backend`)."""
+
+    kind = CPP
+
+    def request(
+        self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
+    ) -> Request:
+        return binding.request(part, shape, inputs, reference=reference)
+
+    def unbound(self, part: Part, session: Session) -> Diagnosis | None:
+        return binding.mismatch(part, session.functions, part.inputs)
+
+    def function_in(self, part: Part, source: str) -> Body | None:
+        from grader.source import landmarks
+
+        return landmarks.function(source, part.function or "")
+
+    def measure(self, timed: TimedPart) -> Timing:
+        return timed.decide(pairs.play(pairs.Pairs(timed)), timed.rule.clock, timed.budget_s)
+
+    def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
+        for each in evidence:
+            yield from integrity.evidence_flags(each, *builds)
+        yield from integrity.late_flags(evidence)
+
+    def fault(self, broken: Broken) -> Faulty:
+        return crashes.call_fault(broken)
+
+    def loading_fault(self, session: Session) -> Faulty:
+        if session.death is not None:
+            return crashes.loading_fault(session.death)
+        return crashes.load_error(session.load_error or "")
+
+
+@dataclass(frozen=True)
+class NativeBackend(CppCalls):
+    """Programs of one submission (`grader.backends.protocol.Backend`)."""
+
+    built: Build
+    host: NativeHost
+    lab: Lab
+
+    def build(self, part: Part) -> Build:
+        return self.built
+
+    def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
+        if reference:
+            program = self.lab.reference().program()
+            return self.host.spawn(
+                program, threads=how.threads, cpus=how.cpus, call_timeout_s=how.call_timeout_s
+            )
+        assert self.built.program is not None
+        try:
+            session = self.host.spawn(
+                self.built.program,
+                threads=how.threads,
+                cpus=how.cpus,
+                limits=how.limits,
+                freeze=how.freeze,
+                call_timeout_s=how.call_timeout_s,
+            )
+        except ProgramRefused as reason:
+            raise crashes.program_fault(str(reason)) from reason
+        if session.load_error is not None:
+            # It has nothing to load, so that is no greeting of the kit's.
+            raise crashes.program_fault("it sent back something that is no greeting")
+        return session

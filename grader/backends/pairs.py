@@ -1,0 +1,93 @@
+"""Rounds of paired runners on the machine's cores: fresh for each round, warmed up alike, called A B B A."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from itertools import count
+
+from grader.backends.protocol import TimedPart
+from grader.core import machine
+from grader.runner import placement
+from grader.runner.calls import Request
+from grader.runner.samples import Round, Sample
+from grader.runner.session import Session
+
+FULL_WARM_UP_S = 0.05
+"""A reference whose calls take longer than this is warmed up by a small call, and the student's kernel beside it."""
+RESERVED_COPIES, MOST_RESERVED_BYTES = 2, 128 << 20
+"""Tensors of a call are counted twice: kernels copy them into vectors of their own, as the starter does."""
+DELAYED_ROUNDS = 3
+"""Rounds with a delayed call, as many as every measurement has."""
+
+PairOf = Callable[[], AbstractContextManager[tuple[Callable[[], Sample], Callable[[], Sample]]]]
+"""Enters a round's own pair of processes, warmed up; gives what makes one call of the reference and of the student."""
+
+
+def play(pairs: PairOf) -> Iterator[Round]:
+    """Rounds without end, each with a pair of its own: A B B A, B A A B, A B B A, ..."""
+    for i in count():
+        with pairs() as (reference, student):
+            if i % 2 == 0:
+                a1, b1, b2, a2 = reference(), student(), student(), reference()
+            else:
+                b1, a1, a2, b2 = student(), reference(), reference(), student()
+        yield Round((a1, a2), (b1, b2))
+
+
+class Pairs:
+    """Makes a round's pair of runners: started for it, warmed up alike, ended after it."""
+
+    def __init__(self, timed: TimedPart) -> None:
+        self.timed, self.calls = timed, timed.calls
+        self.rounds = 0
+        self.longest_s = 0.0
+        """Wall seconds of the reference's slowest call at the run's own sizes so far."""
+
+    @contextmanager
+    def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
+        timed, rule = self.timed, self.timed.rule
+        by_wall = rule.clock == "wall"
+        threads = rule.threads or timed.checks.shape["threads"]
+        cpus = timed.cpus or machine.timing_cpus(rule.threads, rule.cores)
+        cores = cpus or machine.core_order() if by_wall else ()
+        with (
+            timed.reference(threads=threads, cpus=cpus) as theirs,
+            timed.student(threads=threads, cpus=cpus) as mine,
+        ):
+            if by_wall or self.longest_s < FULL_WARM_UP_S:
+                # Threads, memory and code: in a short call they are a good part of its time.
+                sample = placement.warm_up(theirs, partial(self.reference_call, theirs), pin_to=cores)
+                self.longest_s = max(self.longest_s, sample.wall_s)
+                placement.warm_up(mine, partial(self.student_call, mine), pin_to=cores)
+            else:
+                self.small_calls(theirs, mine)
+            if not by_wall or self.rounds >= DELAYED_ROUNDS or not mine.shares_work:
+                yield partial(self.reference_call, theirs), partial(self.student_call, mine)
+                return
+            # For both sides, so that a call before a timed one favours neither.
+            place = self.calls.place(self.rounds)
+            self.rounds += 1
+            calls = [
+                self.calls.beside_delayed(session, place, theirs is session) for session in (theirs, mine)
+            ]
+            yield partial(next, calls[0]), partial(next, calls[1])
+            for each in calls:
+                next(each, None)
+
+    def reference_call(self, session: Session) -> Sample:
+        return self.calls.sample(session, is_reference=True)
+
+    def student_call(self, session: Session) -> Sample:
+        return self.calls.sample(session, is_reference=False)
+
+    def small_calls(self, theirs: Session, mine: Session) -> None:
+        """A call of each at the smallest sizes, and memory for one at the run's own: code pages and the heap's are
+        touched. A process's first pages cost 1.7 us each, which made the first call of part 2's reference up to 7 %
+        longer than its second."""
+        self.calls.small_call(theirs, is_reference=True)
+        self.calls.small_call(mine, is_reference=False)
+        reserved_bytes = min(MOST_RESERVED_BYTES, RESERVED_COPIES * self.calls.tensor_bytes)
+        for session in (theirs, mine):
+            session.call(Request("", (), (), op="reserve", reserved_bytes=reserved_bytes))

@@ -1,0 +1,71 @@
+"""The backends of processes with torch: for C++ objects, and for functions of torch itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from grader.assignment.labs import Lab
+from grader.assignment.records import Part
+from grader.backends.kinds import CPP_IN_TORCH, TORCH
+from grader.backends.native.backend import CppCalls
+from grader.backends.protocol import Opening
+from grader.backends.records import Build
+from grader.backends.torch.zygote import Zygote
+from grader.core.errors import KitError
+from grader.core.results import Diagnosis
+from grader.runner.session import Session
+
+
+@dataclass(frozen=True)
+class TorchBackend(CppCalls):
+    """Objects of one submission in processes with torch."""
+
+    kind = CPP_IN_TORCH
+
+    built: Callable[[], Build]
+    """Builds the object, once."""
+    zygote: Zygote
+    lab: Lab
+
+    def build(self, part: Part) -> Build | None:
+        return self.built()
+
+    def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
+        if not reference:
+            return self._spawn("student", self.built().object_path or "", how)
+        kernels = self.lab.reference().for_torch()
+        if kernels is None:
+            raise KitError(
+                "this copy of the kit has no reference for a process with torch: judge without the table"
+            )
+        return self.zygote.spawn(
+            *kernels, threads=how.threads, cpus=how.cpus, call_timeout_s=how.call_timeout_s
+        )
+
+    def _spawn(self, kind: str, path: Any, how: Opening) -> Session:
+        return self.zygote.spawn(
+            kind,
+            path,
+            threads=how.threads,
+            cpus=how.cpus,
+            limits=how.limits,
+            freeze=how.freeze,
+            call_timeout_s=how.call_timeout_s,
+        )
+
+
+class OwnTorch(TorchBackend):
+    """Functions of torch itself."""
+
+    kind = TORCH
+
+    def build(self, part: Part) -> Build | None:
+        return None
+
+    def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
+        return super().open(part, how, reference=True) if reference else self._spawn("torch", "", how)
+
+    def unbound(self, part: Part, session: Session) -> Diagnosis | None:
+        return None

@@ -1,1 +1,0 @@
-"""Parts whose kernels run on a GPU: who starts their runners, how they are timed, what they call of others' work."""
