@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
 LAB, DOCTOR = "lab", "doctor"
+#: Flags that are printed below the verdicts.
+NOTED = ("torch_runner", "judged_class", "explanation_failed")
 EPILOG = """doctor says what this machine lacks, and tells your editor how your file is compiled.
 Studies, each with --help of its own:
 {studies}
@@ -237,7 +239,7 @@ def judge(given: argparse.Namespace) -> int:
         files |= pythontree.members(source)
         sources = github.sources(files, files, root)
         github.publish(assignment, result, scored, sources, watch.seconds)
-    noted = [flag.message for flag in result.flags if flag.code in ("torch_runner", "judged_class")]
+    noted = [flag.message for flag in result.flags if flag.code in NOTED]
     terminal.say("\n".join(f"Note: {message}" for message in noted))
     if ladder:
         terminal.say(

@@ -19,7 +19,7 @@ from grader.core.results import Diagnosis
 from grader.judge import faults
 from grader.judge.closer import checked, clues
 from grader.judge.closer.explaining import Closer
-from grader.judge.diagnosis import diagnose, facts
+from grader.judge.diagnosis import diagnose, facts, failures
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
 from grader.runner.calls import Call
@@ -331,3 +331,17 @@ def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytes
     monkeypatch.setattr(checked, "of_file", lambda source: SimpleNamespace(locks=True))
     bench: Any = SimpleNamespace(host=object(), options=SimpleNamespace(sanitize=False), source=Path("x.cpp"))
     assert checked.SecondBuild(bench, ExitStack()).checked is None
+
+
+def test_a_mistake_in_a_suspect_costs_its_sentence_alone() -> None:
+    def broken(scene: object) -> None:
+        raise ZeroDivisionError("of the lab's own")
+
+    failures.flags()
+    assert Suspect("scaled", "It is scaled.", broken, ("scaled",)).predicted(None) is None
+    assert failures.attempt(lambda: 1, 2) == 1
+    assert failures.attempt(lambda: broken(None), "", expected=(ArithmeticError,)) == ""
+    (flag,) = failures.flags()
+    line = broken.__code__.co_firstlineno + 1
+    assert flag.code == "explanation_failed" and f"tests/test_closer.py:{line}: ZeroDivision" in flag.message
+    assert not failures.flags(), "noted once"

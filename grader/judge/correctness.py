@@ -17,6 +17,7 @@ from grader.core.results import CaseResult, Diagnosis, ProfileRow, Verdict
 from grader.judge import binding, faults, inquiring, looks, same_work
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
+from grader.judge.diagnosis.failures import UNEXPLAINED, attempt
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
@@ -35,9 +36,6 @@ SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 """Seconds of their own work for which threads that share it are held up at random moments before their results count as
 right: a race may well pass in one short call. Cases that are called again for it, and calls at most; calls that a wrong
 result is compared with, to see whether it is always the same."""
-
-
-UNEXPLAINED = Diagnosis("wrong_values", "The result is wrong.")
 
 
 class Runners:
@@ -295,12 +293,13 @@ class Correctness:
         case = next((case for case in self.part.cases if case.name in names), None)
         if case is None or type(self.marker.oracle).inquiry is Oracle.inquiry:
             return told
-        try:
+
+        def inquire() -> str:
             with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                sentence = inquiring.sentence(self.marker, case, session, told)
-        except faults.Faulty:
-            # Whatever becomes of a further call, the verdict is settled.
-            sentence = ""
+                return inquiring.sentence(self.marker, case, session, told)
+
+        # Whatever becomes of a further call, the verdict is settled.
+        sentence = attempt(inquire, "", expected=(faults.Faulty,))
         return replace(told, message=f"{told.message} {sentence}") if sentence else told
 
     def explained(self) -> bool:

@@ -14,6 +14,7 @@ from grader.integrity import flags as integrity
 from grader.judge import binding, faults, grid
 from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench
+from grader.judge.diagnosis.failures import UNEXPLAINED, attempt
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
@@ -114,18 +115,21 @@ class Marker:
         if wrong and wrong[0] in inputs and np.array_equal(found[wrong[0]], inputs[wrong[0]]):
             diagnosis = diagnose.not_written(wrong[0])
         elif wrong and explain:
-            diagnosis = diagnose.diagnose(
-                self.oracle,
-                inputs,
-                shape,
-                expected[wrong[0]],
-                found[wrong[0]],
-                comparisons[wrong[0]],
-                again=[answers[wrong[0]] for answers in again],
-                part_id=part.id,
-                earlier=earlier or (),
-                name=wrong[0],
-                shared=shared,
+            diagnosis = attempt(
+                lambda: diagnose.diagnose(
+                    self.oracle,
+                    inputs,
+                    shape,
+                    expected[wrong[0]],
+                    found[wrong[0]],
+                    comparisons[wrong[0]],
+                    again=[answers[wrong[0]] for answers in again],
+                    part_id=part.id,
+                    earlier=earlier or (),
+                    name=wrong[0],
+                    shared=shared,
+                ),
+                UNEXPLAINED,
             )
             if isinstance(diagnosis, diagnose.Explained):
                 diagnosis = diagnosis.in_order(self._is_in_text)
@@ -149,6 +153,9 @@ class Marker:
     @functools.cached_property
     def body(self) -> Body | None:
         """The part's function in the student's text, None where it is not found there."""
+        return attempt(self._found_body, None)
+
+    def _found_body(self) -> Body | None:
         # Late: a right kernel is judged without it.
         from grader.backends.gpu import kernelmarks
         from grader.source import landmarks
@@ -191,7 +198,10 @@ class Marker:
             return (None,) * len(axes)
         sizes = binding.used_sizes(shape, self.part)
         defines = self.bench.options.defines
-        return grid.blocks(axes, self.oracle.cuts, sizes, self._source, self.part.function, defines)
+        return attempt(
+            lambda: grid.blocks(axes, self.oracle.cuts, sizes, self._source, self.part.function, defines),
+            (None,) * len(axes),
+        )
 
     @functools.cached_property
     def _source(self) -> str:

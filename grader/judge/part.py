@@ -21,6 +21,7 @@ from grader.judge import faults, looks, memory, same_work
 from grader.judge.again import BROKEN_OFF
 from grader.judge.bench import Bench
 from grader.judge.correctness import Correctness, Runners, retold
+from grader.judge.diagnosis import failures
 from grader.judge.events import Corrected, Timed
 from grader.judge.looks import Shown
 from grader.judge.timing import rounds as pairs
@@ -62,6 +63,7 @@ class PartJudge:
 
     def result(self) -> PartResult:
         part = self.part
+        self.flags += failures.flags()
         return PartResult(
             id=part.id,
             title=part.title,
@@ -96,6 +98,7 @@ class PartJudge:
         self.look_for_cheats()
         self.look_for_other_work()
         self.look_closer()
+        self.flags += failures.flags()
 
     def has_hidden_cases(self) -> bool:
         """Return True if hidden cases are still to be called."""
@@ -235,11 +238,11 @@ class PartJudge:
             second = SecondBuild(self.bench, stack) if options.second_look else None
             closer = explaining.Closer(self.results, second)
             if self.verdict in ("crash", "timeout"):
-                self.diagnosis = closer.crash(told)
+                self.diagnosis = failures.attempt(lambda: closer.crash(told), told)
             elif self.verdict == "wrong" and any(
                 case.diagnosis is told and not case.hidden for case in self.results.cases
             ):
-                self.diagnosis = closer.wrong(told)
+                self.diagnosis = failures.attempt(lambda: closer.wrong(told), told)
                 self.results.cases = retold(self.results.cases, told, self.diagnosis)
         # Runners that explain are no evidence: the look for cheats is made without them.
         del self.runners.sessions[judged:]

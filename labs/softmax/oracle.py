@@ -106,7 +106,7 @@ def lost_tail(seen: Deviation) -> Found | None:
     """A float sum in several lanes loses less than in one, and still too much: an error of a few budgets."""
     scene, cut = scene_of(seen)
     for suspect in suspects.LANES:
-        predicted = suspect.predict(scene)
+        predicted = suspect.predicted(scene)
         if predicted is not None and agreement(cut, predicted, cut.tolerance)[0]:
             return suspect.code, suspect.words
     return None

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from grader.assignment.records import Case
 from grader.backends.native import warnings
@@ -26,10 +28,13 @@ from grader.judge.correctness import Correctness, concluded
 from grader.judge.diagnosis import facts
 from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, unexplained
 from grader.judge.diagnosis.facts import Seen
+from grader.judge.diagnosis.failures import attempt
 from grader.judge.diagnosis.fitting import FEWEST_PARTIAL
 from grader.judge.diagnosis.relations import CLOSE, NOT_STORED
 from grader.judge.oracle import Dissected
 
+_T = TypeVar("_T")
+_U = TypeVar("_U")
 #: A tile's length that one input alone suggests.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: What is said of a signal in general, where a place is known.
@@ -44,6 +49,11 @@ PLAIN = frozenset(
 )
 
 
+def _sentence(explain: Callable[[], _T], otherwise: _U) -> _T | _U:
+    """Return `explain()`, or `otherwise` where the kernel breaks off or the explanation itself fails."""
+    return attempt(explain, otherwise, expected=(faults.Faulty,))
+
+
 class Closer:
     """A closer look at one part of which `results` were wrong or broke off. `second` is None in a class."""
 
@@ -54,10 +64,11 @@ class Closer:
 
     # ---- a call without an answer
 
-    def crash(self, told: Diagnosis) -> Diagnosis:
+    def crash(self, diagnosis: Diagnosis) -> Diagnosis:
         """With the place that a checked build sees, where the crash was on a public input, and with what answers before
         it show: a result in the wrong array is a wrong answer at one size and a crash at the next."""
-        placed, before = self._placed(told), "" if told.hidden else self._before(told)
+        placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
+        before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
         return replace(placed, message=f"{placed.message}\n{before}") if before else placed
 
     def _before(self, told: Diagnosis) -> str:
@@ -116,7 +127,7 @@ class Closer:
         if told.code in PLAIN:
             return told
         known = told.code not in unexplained(self.marker.oracle.axes) and not told.message.startswith(PARTLY)
-        if told.code == "race" and (races := self._races()):
+        if told.code == "race" and (races := _sentence(self._races, "")):
             numbers = NUMBERS.search(told.message)
             first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
             return replace(
@@ -130,28 +141,33 @@ class Closer:
                     ]
                 ),
             )
-        told = self._stored(told)
-        checked = self._checked(told, known)
-        prober, smallest = (None, None) if checked is not None and checked.sites.found else self._probed()
+        plain = told
+        told = _sentence(lambda: self._stored(plain), plain)
+        checked = _sentence(lambda: self._checked(told, known), None)
+        prober, smallest = (
+            (None, None)
+            if checked is not None and checked.sites.found
+            else _sentence(self._probed, (None, None))
+        )
         if checked is not None and checked.sites.found:
             return self._outside(told, checked)
         added: list[str] = []
         dissected: Dissected | None = None
         if not known or told.code in self.marker.oracle.sized_codes:
-            added.append(self._facts(prober))
+            added.append(_sentence(lambda: self._facts(prober), ""))
         if told.code == "unsteady":
-            added.append(self._left_behind())
+            added.append(_sentence(self._left_behind, ""))
         named = known or (told.code == "low_precision" and not told.message.startswith(CLOSE))
         if not named or told.code in self.marker.oracle.dissected_codes:
-            dissected = self._dissected(prober, smallest)
+            dissected = _sentence(lambda: self._dissected(prober), None)
             added.append(dissected.words if dissected else "")
         added.append(self._zeros(told, checked))
         lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
         message = LIKELY.sub("", told.message) if "tile of" in lead or "multiple of" in lead else told.message
         lines = [f"{lead} {message}".strip()]
         if not known or told.code == "unsteady":
-            lines += self._next(prober, smallest, checked, told)
-        lines += self._lines(told, dissected, known, checked)
+            lines += _sentence(lambda: self._next(prober, smallest, checked, told), [])
+        lines += _sentence(lambda: self._lines(told, dissected, known, checked), [])
         return replace(told, message="\n".join(line for line in lines if line))
 
     def _stored(self, told: Diagnosis) -> Diagnosis:
@@ -178,17 +194,14 @@ class Closer:
         case, anchors = probing.choose(self.marker), probing.anchors(self.marker)
         if case is None or not anchors or not self.marker.oracle.probes:
             return None, None
-        try:
-            with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                prober = Prober(self.marker, session, case)
-                for anchor in anchors:
-                    smallest = prober.smallest(anchor)
-                    if smallest is not None:
-                        prober.look(anchor)
-                        return prober, smallest
-                return prober, None
-        except faults.Faulty:
-            return None, None
+        with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
+            prober = Prober(self.marker, session, case)
+            for anchor in anchors:
+                smallest = prober.smallest(anchor)
+                if smallest is not None:
+                    prober.look(anchor)
+                    return prober, smallest
+            return prober, None
 
     def _facts(self, prober: Prober | None) -> str:
         """The strongest statement about all inputs: a place in the output, and which sizes are right."""
@@ -219,16 +232,13 @@ class Closer:
         condition = facts.condition(probes, names, oracle.tiles)
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
 
-    def _dissected(self, prober: Prober | None, smallest: dict[str, int] | None) -> Dissected | None:
+    def _dissected(self, prober: Prober | None) -> Dissected | None:
         anchors = probing.anchors(self.marker)
         if prober is None or not anchors:
             return None
-        try:
-            with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                asked = Prober(self.marker, session, prober.case)
-                return self.marker.oracle.dissect(asked.output, anchors[0])
-        except faults.Faulty:
-            return None
+        with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
+            asked = Prober(self.marker, session, prober.case)
+            return self.marker.oracle.dissect(asked.output, anchors[0])
 
     # ---- other builds
 
@@ -275,7 +285,8 @@ class Closer:
     ) -> list[str]:
         lines = []
         if prober is not None and smallest is not None:
-            lines.append(f"Smallest that fails: {self._command(smallest)}{self._numbers(prober, smallest)}")
+            numbers = _sentence(lambda: self._numbers(prober, smallest), "")
+            lines.append(f"Smallest that fails: {self._command(smallest)}{numbers}")
         if told.code == "low_precision":
             # Roundings are no accesses: what to look for is in the diagnosis.
             return lines
@@ -309,16 +320,13 @@ class Closer:
         shape, inputs = self.marker.inputs_of(case)
         expected = self.marker.expected(inputs, shape)
         right = []
-        try:
-            with self.results.runners.fresh(threads=shape["threads"]) as session:
-                for _ in range(2):
-                    call = session.call(binding.request(self.part, shape, inputs))
-                    found = answers(self.part, shape, inputs, call)[0] if call.status == "ok" else None
-                    right.append(
-                        found is not None and all(compare(expected[name], x).ok for name, x in found.items())
-                    )
-        except faults.Faulty:
-            return ""
+        with self.results.runners.fresh(threads=shape["threads"]) as session:
+            for _ in range(2):
+                call = session.call(binding.request(self.part, shape, inputs))
+                found = answers(self.part, shape, inputs, call)[0] if call.status == "ok" else None
+                right.append(
+                    found is not None and all(compare(expected[name], x).ok for name, x in found.items())
+                )
         if right != [True, False]:
             return ""
         return (
@@ -336,11 +344,8 @@ class Closer:
         (value,) = (each.value for each in expected.values())
         if value.size > MOST_NUMBERS:
             return ""
-        try:
-            with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                found = Prober(self.marker, session, prober.case).output(sizes, inputs)
-        except faults.Faulty:
-            return ""
+        with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
+            found = Prober(self.marker, session, prober.case).output(sizes, inputs)
         if found is None:
             return ""
         wanted, got = (" ".join(f"{x:.6g}" for x in each.reshape(-1)) for each in (value, found))

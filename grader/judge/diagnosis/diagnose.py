@@ -17,6 +17,7 @@ from grader.core.precision import FLOATING, unwritten, widened
 from grader.core.results import Diagnosis
 from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
+from grader.judge.diagnosis.failures import attempt
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
 from grader.judge.diagnosis.relations import first_found
 from grader.judge.diagnosis.suspect import Suspect
@@ -67,7 +68,7 @@ def diagnose(
     the same inputs; `shared` says whether several threads worked on them, without which there is
     no race. `name` is that of one output among several.
     """
-    own = oracle.diagnose(inputs, shape, expected, actual, comparison)
+    own = attempt(lambda: oracle.diagnose(inputs, shape, expected, actual, comparison), None)
     if own is not None:
         return own
     value = expected.value
@@ -122,7 +123,7 @@ def _explained(
     oracle: Oracle, seen: Deviation, place: Place, earlier: Sequence[Diagnosis]
 ) -> Explained | None:
     """Findings of the suspects for an output."""
-    suspects = oracle.suspects(seen, _most_common(earlier))
+    suspects = attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
     if not suspects:
         return None
     told = _report(suspects[0].code, suspects[0].words, place, seen)
@@ -137,7 +138,7 @@ def _unsteady(
         # What lies beside a tensor changes from call to call: who reads it has no race.
         outside = [
             suspect
-            for suspect in oracle.suspects(seen, _most_common(earlier))
+            for suspect in attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
             if suspect.code in oracle.outside_codes
         ]
         if outside:
