@@ -93,11 +93,17 @@ def test_the_sizes_that_are_right_are_named() -> None:
     [
         ({"used": lambda keys: slice(0, keys // 2 * 2)}, "leaves out key 6 of 7"),
         ({"used": lambda keys: slice(2, None)}, "leaves out each of the keys 0 to 1 of 7"),
-        ({"last": 0.0}, "key 6 of 7 has no weight (with N=7)"),
-        ({"last": 2.0}, "key 6 of 7 has too much weight (with N=7)"),
-        ({"last": 0.5}, "key 6 of 7 has another weight (with N=7)"),
+        ({"last": 0.0}, "key 6 of 7 has no weight (with N=7"),
+        ({"last": 2.0}, "key 6 of 7 has too much weight (with N=7"),
+        ({"last": 0.5}, "key 6 of 7 has another weight (with N=7"),
         ({"start": 3.5}, "scores and exp() are right, the row's sum is not"),
         ({"start": -4e5}, "scores and exp() are right, the row's sum is not"),
+        ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
+        ({"score": lambda s: np.where(s < -0.5, -np.inf, s)}, "have no weight, and those from"),
+        (
+            {"score": lambda s: s + np.where(np.arange(s.shape[-1]) < 4, 1.5, 0)},
+            "between blocks they are not",
+        ),
         # Columns that were never stored are no matter of weights.
         *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
     ],
@@ -108,7 +114,8 @@ def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], tol
 
     def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
         used = mistake.get("used", lambda keys: slice(None))(sizes["N"])
-        weights = np.exp(inputs["Q"] @ inputs["K"].mT)[..., used]
+        scores = mistake.get("score", lambda scores: scores)(inputs["Q"] @ inputs["K"].mT)
+        weights = np.exp(scores)[..., used]
         weights /= mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
         weights[..., -1] *= mistake.get("last", 1.0)
         made = weights @ inputs["V"][:, :, used]
@@ -116,7 +123,7 @@ def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], tol
         output[..., stored] = made[..., stored]
         return output
 
-    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8})
+    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8, "Br": 3, "Bc": 2})
     assert (found is None) if told is None else (found is not None and told in found.words)
 
 
@@ -228,6 +235,39 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     assert codes and all(shown(STALE, "part1", CLUES[code])[:2] == first for code in codes)
     assert numbers(body(INDICES).indices(8)) == [7, 6]
     assert numbers(body(INDICES.replace("row * N", "i * N")).indices(8)) == [7, 3]
+
+
+LEFT_OVER = """\
+void kernel(float *Q, float *K, float *V, float *S, int Bc, int N, int d) {
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++) {
+            float score = twoDimRead(S, i, j, N);
+            for (int k = 0; k < d; k++) score += Q[i * d + k] * K[j * d + k];
+            twoDimWrite(S, i, j, N, score);
+        }
+    for (int j0 = 0; j0 < N; j0 += Bc)
+        for (int j = 0; j < std::min(Bc, N - j0); j++) V[j] = 0;
+    for (int j = 0; j < Bc; j++) V[j] += S[j];
+    for (int k = 0; k < d; k++) V[k] += S[k];
+}
+"""
+
+
+def test_the_line_where_a_sum_begins_is_found() -> None:
+    assert numbers(body(LEFT_OVER).begun(["Q"])) == [4]
+    begun_at_zero = LEFT_OVER.replace("twoDimRead(S, i, j, N);", "0;")
+    assert numbers(body(begun_at_zero).begun(["Q"])) == [4]
+    to_element = begun_at_zero.replace("twoDimWrite(S, i, j, N, score);", "S[i * N + j] += score;")
+    assert numbers(body(to_element).begun(["Q"])) == [6]
+    to_read = begun_at_zero.replace("N, score", "N, twoDimRead(S, i, j, N) + score")
+    assert numbers(body(to_read).begun(["Q"])) == [6]
+
+
+def test_the_loop_that_runs_to_a_size_is_found() -> None:
+    found = body(LEFT_OVER)
+    assert numbers(found.until("Bc")) == [10], "a bound that is cut off at the end is right"
+    assert numbers(found.until("d")) == [5, 11] and not found.until("d", mixed=True)
+    assert shown(LEFT_OVER, "part4", ["?until:d", "?steps"]) == [(n, "this loop runs to d") for n in (5, 11)]
 
 
 def test_an_exception_without_a_message_is_reported_as_one() -> None:

@@ -46,6 +46,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     ),
     "fills": ("set to zero", lambda body: body.find(r"\bfill(?:_|_n)?\s*\(|\bmemset\s*\(|\.\s*assign\s*\(")),
     "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
+    "skips": ("this skips the rest of a loop", lambda body: body.find(r"\b(?:continue|break)\s*;")),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
 #: Clues of the codes that the engine itself has.
@@ -56,11 +57,11 @@ USUAL: dict[str, tuple[str, ...]] = {
     "wrong_layout": ("store",),
     "shifted": ("store", "loops"),
     "constant_factor": ("divide", "store"),
-    "low_precision": ("casts",),
-    "not_finite": ("bare", "fresh", "divide"),
+    "low_precision": ("casts", "skips"),
+    "not_finite": ("bare", "fresh", "divide", "skips"),
     "unsteady": ("static", "bare", "fresh"),
     "race": ("parallel",),
-    "wrong_values": ("loops", "store"),
+    "wrong_values": ("skips", "loops", "store"),
 }
 #: Of codes that are the name of an axis and one of these.
 OF_PLACES: dict[str, tuple[str, ...]] = {
@@ -84,10 +85,12 @@ class Shown:
 
 def lines(body: Body, part: Part, clues: Sequence[str]) -> list[Shown]:
     """The lines that the clues find in a function, those of the first clue first. A clue that finds more than a few
-    lines tells none of them apart, and shows none."""
+    lines tells none of them apart, and shows none. One that begins with "?" counts if those before it find none."""
     found: dict[int, Shown] = {}
     for clue in clues:
-        words, places = _found(body, part, clue)
+        if found and clue.startswith("?"):
+            continue
+        words, places = _found(body, part, clue.removeprefix("?"))
         if len(places) <= MOST_PLACES:
             for place in places:
                 found.setdefault(place.line, Shown(place, words))
@@ -112,6 +115,11 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
     if kind == "text":
         used = body.uses(what)
         return ("", used) if used else ("made here, and not used below", body.find(what))
+    if kind == "begun":
+        return "where this sum begins", body.begun(_given(body, part, what))
+    if kind in ("until", "mixed"):
+        (own, *_) = [*_given(body, part, what), what]
+        return f"this loop runs to {own}", body.until(own, mixed=kind == "mixed")
     if kind == "into":
         return f"what {what} is summed up in", body.summed_from(_given(body, part, what))
     return "", []

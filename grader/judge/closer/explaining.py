@@ -39,6 +39,9 @@ _U = TypeVar("_U")
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: What is said of a signal in general, where a place is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
+#: Sizes that a fact (`facts.condition`) names: a tile that another size is to be a multiple of, two that are compared.
+MULTIPLE = re.compile(r"right where \w+ is a multiple of ([A-Za-z]\w*)")
+RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
 RACE = "`{}` tells all of them."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
@@ -152,9 +155,11 @@ class Closer:
         if checked is not None and checked.sites.found:
             return self._outside(told, checked)
         added: list[str] = []
+        facts_found = ""
         dissected: Dissected | None = None
         if not known or told.code in self.marker.oracle.sized_codes:
-            added.append(_sentence(lambda: self._facts(prober), ""))
+            facts_found = _sentence(lambda: self._facts(prober), "")
+            added.append(facts_found)
         if told.code == "unsteady":
             added.append(_sentence(self._left_behind, ""))
         named = known or (told.code == "low_precision" and not told.message.startswith(CLOSE))
@@ -167,7 +172,8 @@ class Closer:
         lines = [f"{lead} {message}".strip()]
         if not known or told.code == "unsteady":
             lines += _sentence(lambda: self._next(prober, smallest, checked, told), [])
-        lines += _sentence(lambda: self._lines(told, dissected, known, checked), [])
+        bounds = self._bounds(facts_found)
+        lines += _sentence(lambda: self._lines(told, dissected, known, checked, bounds), [])
         return replace(told, message="\n".join(line for line in lines if line))
 
     def _stored(self, told: Diagnosis) -> Diagnosis:
@@ -256,8 +262,19 @@ class Closer:
         if told.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sites.words(checked.sites.found, self.bench.source.name)
-        lines = [lead, *self._with_indices(places), numbers[0] if numbers else ""]
-        return replace(told, message="\n".join(lines).strip())
+        lines = [lead, *self._with_indices(places), *self._returned(places), numbers[0] if numbers else ""]
+        return replace(told, message="\n".join(line for line in lines if line).strip())
+
+    def _returned(self, places: str) -> list[str]:
+        """The line that returns a tensor of memory which is freed on return."""
+        found = self.body.find(r"\bfrom_blob\b") if self.body is not None and "freed" in places else []
+        name = self.bench.source.name
+        return [
+            f"  {name}:{place.line}: {place.text}   (from_blob copies nothing: the array is freed "
+            "when the function returns; add .clone())"
+            for place in found
+            if ".clone" not in place.text
+        ]
 
     def _with_indices(self, places: str) -> list[str]:
         """Places that were seen, and lines of the function that the first one's indices come from."""
@@ -352,12 +369,25 @@ class Closer:
         # What changes from call to call may be right this time.
         return f" (expected {wanted}, got {got})" if wanted != got else ""
 
+    def _bounds(self, facts_found: str) -> list[str]:
+        """Clues to the loops whose ends the sizes of a fact suggest."""
+        if several := MULTIPLE.search(facts_found):
+            return [f"until:{several[1]}"]
+        if relation := RELATED.search(facts_found):
+            return [*(f"mixed:{name}" for name in relation.groups()), f"?until:{relation[2]}"]
+        return []
+
     def _lines(
-        self, told: Diagnosis, dissected: Dissected | None, known: bool, checked: Checked | None
+        self,
+        told: Diagnosis,
+        dissected: Dissected | None,
+        known: bool,
+        checked: Checked | None,
+        bounds: list[str],
     ) -> list[str]:
         if self.body is None:
             return []
-        oracle, wanted = self.marker.oracle, list(dissected.clues if dissected else ())
+        oracle, wanted = self.marker.oracle, [*bounds, *(dissected.clues if dissected else ())]
         if checked is not None and checked.is_right:
             wanted += ["static", "bare", "fresh"]
         wanted += (
