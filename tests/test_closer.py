@@ -385,3 +385,21 @@ def test_a_mistake_in_a_suspect_costs_its_sentence_alone() -> None:
     line = broken.__code__.co_firstlineno + 1
     assert flag.code == "explanation_failed" and f"tests/test_closer.py:{line}: ZeroDivision" in flag.message
     assert not failures.flags(), "noted once"
+
+
+def test_divisions_of_whole_numbers_are_found() -> None:
+    rows = "x[0] = 2 / n;\nx[1] = 2.0f / n + 1 / r;\nx[2] = 1 / (int)r;"
+    found = body(f"void kernel(float *x, int n, float r) {{\n{rows}\n}}\n").whole_divisions()
+    assert [(place.line, division) for place, division in found] == [(2, "2 / n"), (4, "1 / (int)r")]
+
+
+def test_zeros_on_most_inputs_are_what_is_wrong() -> None:
+    zeros, other = Diagnosis("not_written", "Zeros."), Diagnosis("not_normalised", "Too large.")
+    assert diagnose.most_telling([other, zeros, zeros]) is zeros
+    assert diagnose.most_telling([other, zeros]) is other
+
+
+def test_loops_of_two_counters_with_one_end_are_found() -> None:
+    text = "void kernel(int OH, int OW) {\nfor (int h = 0; h < OH; h++)\nfor (int w = 0; w < OH; w++)\nf(w);\n}\n"
+    assert numbers(body(text).same_ends()) == [2, 3]
+    assert not body(text.replace("w < OH", "w < OW")).same_ends()

@@ -36,6 +36,9 @@ _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:[-
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
 #: A sum, its index where it is an element, and what is added to it.
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\])?\s*\+=(.*)")
+_INT = re.compile(r"\b(?:int|long|short|size_t|unsigned|u?int\d+_t)\s*&?\s*(\w+)")
+#: A literal without a point over a name, which may have a cast.
+_LITERAL_OVER = re.compile(r"(?<![\w.])\d+\s*/\s*(?:(\(\s*int\s*\))\s*)?([A-Za-z_]\w*)\b(?!\s*[.(\[])")
 _CLIPPED = re.compile(r"\bmin\b|\?")
 #: An initialiser that takes over memory: a tensor's values, a pointer, a reference; not a number out of it.
 _TAKEN_OVER = re.compile(
@@ -143,14 +146,37 @@ class Body:
             return sorted([*read, *map(self._place, kept)], key=lambda place: place.line)
         return begins
 
-    def until(self, name: str, *, mixed: bool = False) -> list[Place]:
-        """Loops that end at this size, those alone whose counter ends elsewhere in another loop, if there are any.
-        `mixed`: no others."""
+    def whole_divisions(self) -> list[tuple[Place, str]]:
+        """Lines that divide a whole number by another, as `1 / N` does, and the division."""
+        header = "\n".join(self.code[self.first - 1 : self.last])
+        ints = set(_INT.findall(header))
+        return [
+            (self._place(n), found[0])
+            for n in self._lines()
+            for found in _LITERAL_OVER.finditer(self.code[n - 1])
+            if found[1] or found[2] in ints
+        ]
+
+    def same_ends(self) -> list[Place]:
+        """Loops of two counters that end at one and the same size."""
+        counters = dict[str, set[str]]()
+        for _, counter, end in self._ends():
+            counters.setdefault(end, set()).add(counter)
+        return [self._place(n) for n, _, end in self._ends() if len(counters[end]) > 1]
+
+    def _ends(self) -> list[tuple[int, str, str]]:
+        """For each loop its line, its counter and where that ends."""
         ends = list[tuple[int, str, str]]()
         for n in self._lines():
             for control in self._controls(n):
                 if found := re.search(r";\s*(\w+)[^;<>]*<=?([^;]*);", control):
-                    ends.append((n, found[1], found[2]))
+                    ends.append((n, found[1], found[2].strip()))
+        return ends
+
+    def until(self, name: str, *, mixed: bool = False) -> list[Place]:
+        """Loops that end at this size, those alone whose counter ends elsewhere in another loop, if there are any.
+        `mixed`: no others."""
+        ends = self._ends()
         wanted = re.compile(rf"\b{re.escape(name)}\b")
         hits = [end for end in ends if wanted.search(end[2]) and not _CLIPPED.search(end[2])]
         elsewhere = {counter for _, counter, end in ends if not wanted.search(end)}

@@ -22,6 +22,7 @@ _SUMS = r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+="
 #: What is looked for by a word of its own: words for the student, and how it is found.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with bounds of its own", Body.loops),
+    "same_ends": ("another counter ends there, too", Body.same_ends),
     "steps": ("a loop in steps", Body.steps),
     "sums": ("a sum", lambda body: body.find(_SUMS)),
     "divisor": ("a sum", lambda body: body.divisors() or body.find(_SUMS)),
@@ -65,7 +66,7 @@ USUAL: dict[str, tuple[str, ...]] = {
 }
 #: Of codes that are the name of an axis and one of these.
 OF_PLACES: dict[str, tuple[str, ...]] = {
-    "_range": ("loops", "guards", "store"),
+    "_range": ("loops", "same_ends", "guards", "store"),
     "periodic_": ("loops", "steps"),
 }
 

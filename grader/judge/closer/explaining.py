@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from grader.judge.closer.probing import Prober
 from grader.judge.comparison import compare
 from grader.judge.correctness import Correctness, concluded
 from grader.judge.diagnosis import facts
+from grader.judge.diagnosis.deviation import usual_axes
 from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, unexplained
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.failures import attempt
@@ -42,6 +43,8 @@ HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 #: Sizes that a fact (`facts.condition`) names: a tile that another size is to be a multiple of, two that are compared.
 MULTIPLE = re.compile(r"right where \w+ is a multiple of ([A-Za-z]\w*)")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
+OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
+OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` tells all of them."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
@@ -88,12 +91,12 @@ class Closer:
         name = next(case.name for case in wrong if case.diagnosis is found)
         return f"Before that it was wrong on '{name}'. {found.message}"
 
-    def _placed(self, told: Diagnosis) -> Diagnosis:
-        if told.hidden or self.results.broken is None or self.second is None:
-            return told
+    def _placed(self, diagnosis: Diagnosis) -> Diagnosis:
+        if diagnosis.hidden or self.results.broken is None or self.second is None:
+            return diagnosis
         case, call = self.results.broken
         if call.status != "timeout" and call.signal_name not in faults.SANITIZED:
-            return told
+            return diagnosis
         found, kept = self.second.look(self.part, [case]), ""
         if found is not None and not found.sites.found and call.status != "timeout":
             found = self.second.look_in_turn(
@@ -101,14 +104,13 @@ class Closer:
             )
             kept = self._kept(case, found)
         if found is None or not found.sites.found:
-            return told
-        lead = HINT.sub(r"\1:", told.message.replace(faults.ADVICE, "").rstrip())
-        return replace(
-            told,
-            message="\n".join(
-                [lead, *self._with_indices(sites.words(found.sites.found, self.bench.source.name)), kept]
-            ).strip(),
-        )
+            return diagnosis
+        lead = HINT.sub(r"\1:", diagnosis.message.replace(faults.ADVICE, "").rstrip())
+        lines = [lead, *self._with_indices(sites.words(found.sites.found, self.bench.source.name)), kept]
+        if call.status == "timeout":
+            # What is proved comes first: a damaged heap may make a call wait for ever.
+            lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
+        return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
         """Of a crash that takes earlier calls: what may stay behind from them."""
@@ -176,19 +178,25 @@ class Closer:
         lines += _sentence(lambda: self._lines(told, dissected, known, checked, bounds), [])
         return replace(told, message="\n".join(line for line in lines if line))
 
-    def _stored(self, told: Diagnosis) -> Diagnosis:
+    def _stored(self, diagnosis: Diagnosis) -> Diagnosis:
         """Of an output of zeros: whether its function does store something."""
-        if told.code != "not_written" or self.body is None:
-            return told
+        if diagnosis.code != "not_written" or self.body is None:
+            return diagnosis
         shown = clues.lines(self.body, self.part, ["store"])
         if not shown:
-            return told
-        output = self.marker.oracle.output
+            return diagnosis
+        unsaid = re.search(NOT_STORED.format(r"([^.]+)"), diagnosis.message)
+        output = unsaid[1] if unsaid else ""
         words = (
             f"line {shown[0].place.line} stores into {output}, but what is stored is 0, or it is never reached, or "
             f"{output} is not what is returned"
         )
-        return replace(told, message=told.message.replace(NOT_STORED.format(output), words))
+        for place, division in self.body.whole_divisions()[:1]:
+            words = (
+                f"line {place.line} has an integer division, {division}, which is 0 for every larger divisor. Write "
+                f"{division.replace('/', '.0f /', 1).replace(' .', '.')} for a float"
+            )
+        return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
     def _public(self) -> list[Case]:
         """The public cases, the smallest first."""
@@ -214,7 +222,7 @@ class Closer:
         oracle, marker = self.marker.oracle, self.marker
         seen = [
             Seen(
-                marker.sizes(shape),
+                {**marker.sizes(shape), **self._lengths(shape)},
                 marker.wrong[case.name],
                 case.weight == 0 or probing.is_trivial(oracle, shape),
                 marker.wrong_output.get(case.name, ""),
@@ -224,7 +232,7 @@ class Closer:
             for shape in [{**marker.shape, **case.shape}]
         ]
         probes = list(prober.seen.values()) if prober is not None else []
-        names = list(marker.sizes(marker.shape))
+        names = [*marker.sizes(marker.shape), *self._lengths(marker.shape)]
         every = [*seen, *probes]
         place = facts.place(every, oracle.axes, oracle.tiles)
         condition = facts.condition(every, names, oracle.tiles)
@@ -237,6 +245,17 @@ class Closer:
         # Of special inputs some are right by chance.
         condition = facts.condition(probes, names, oracle.tiles)
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
+
+    def _lengths(self, shape: Mapping[str, int]) -> dict[str, int]:
+        """Lengths of the returned output's axes that no size of the assignment gives, by their names in words."""
+        oracle, dims = self.marker.oracle, self.part.output_dims
+        axes = oracle.axes if len(oracle.axes) == len(dims) else usual_axes(len(dims))
+        lengths = binding.output_shape(self.part, shape)
+        return {
+            f"the output's {axis.plural}": length
+            for axis, dim, length in zip(axes, dims, lengths, strict=True)
+            if not str(dim).isidentifier()
+        }
 
     def _dissected(self, prober: Prober | None) -> Dissected | None:
         anchors = probing.anchors(self.marker)
@@ -255,15 +274,15 @@ class Closer:
         wrong = [case for case in self._public() if self.marker.wrong.get(case.name) is not None]
         return self.second.look(self.part, wrong[:MOST_CHECKED])
 
-    def _outside(self, told: Diagnosis, checked: Checked) -> Diagnosis:
+    def _outside(self, diagnosis: Diagnosis, checked: Checked) -> Diagnosis:
         """An access outside of an array comes before all that the output would tell."""
-        numbers = NUMBERS.search(told.message)
-        lead = "Something outside of an array is read or written:"
-        if told.code in ("unsteady", "race"):
+        numbers = NUMBERS.search(diagnosis.message)
+        lead = OUTSIDE
+        if diagnosis.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sites.words(checked.sites.found, self.bench.source.name)
         lines = [lead, *self._with_indices(places), *self._returned(places), numbers[0] if numbers else ""]
-        return replace(told, message="\n".join(line for line in lines if line).strip())
+        return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
 
     def _returned(self, places: str) -> list[str]:
         """The line that returns a tensor of memory which is freed on return."""
@@ -284,6 +303,8 @@ class Closer:
         if body is None or not inside:
             return [places]
         made = [place for place in body.indices(inside[0]) if place.line not in named][: clues.MOST_PLACES]
+        if any("omp_get_thread_num" in place.text for place in made):
+            made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
         told = [f"  {self.bench.source.name}:{place.line}: {place.text}" for place in made]
         return [places, "The indices there come from:", *told] if told else [places]
 
@@ -373,6 +394,8 @@ class Closer:
         """Clues to the loops whose ends the sizes of a fact suggest."""
         if several := MULTIPLE.search(facts_found):
             return [f"until:{several[1]}"]
+        if OF_OUTPUT.search(facts_found):
+            return ["same_ends"]
         if relation := RELATED.search(facts_found):
             return [*(f"mixed:{name}" for name in relation.groups()), f"?until:{relation[2]}"]
         return []

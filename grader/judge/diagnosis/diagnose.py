@@ -19,7 +19,7 @@ from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
 from grader.judge.diagnosis.failures import attempt
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
-from grader.judge.diagnosis.relations import first_found
+from grader.judge.diagnosis.relations import NOT_STORED, first_found
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.oracle import Oracle
 
@@ -261,8 +261,10 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
     """Of the diagnoses of several wrong cases, the one to show first. On small or special inputs several
     bugs look
     alike, so: an explained one before a mere place, then the code found most often, then the largest case."""
-    # Zeros on a small case are a remainder that was dropped, unless every case is zeros.
-    diagnoses = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"] or diagnoses
+    # Zeros on a small case are a remainder that was dropped, unless most cases are zeros.
+    zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
+    others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
+    diagnoses = zeros if len(zeros) > len(others) else others
     counts: dict[str, int] = {}
     for diagnosis in diagnoses:
         counts[diagnosis.code] = counts.get(diagnosis.code, 0) + 1
@@ -309,8 +311,7 @@ def wrong_type(
 def not_written(name: str) -> Diagnosis:
     return Diagnosis(
         "not_written",
-        f"{name} still holds what it held before the call: the part is not written yet, or its result is stored "
-        "elsewhere.",
+        f"{name} still holds what it held before the call: {NOT_STORED.format(name)}.",
     )
 
 
