@@ -17,11 +17,12 @@ from grader.backends.native import sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis
 from grader.judge import faults
-from grader.judge.closer import checked, clues
+from grader.judge.closer import checked, clues, samples
 from grader.judge.closer.explaining import Closer
 from grader.judge.diagnosis import diagnose, facts, failures
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
+from grader.judge.part import PartJudge
 from grader.runner.calls import Call
 from grader.source import landmarks
 from grader.source.landmarks import Body, Place
@@ -403,3 +404,31 @@ def test_loops_of_two_counters_with_one_end_are_found() -> None:
     text = "void kernel(int OH, int OW) {\nfor (int h = 0; h < OH; h++)\nfor (int w = 0; w < OH; w++)\nf(w);\n}\n"
     assert numbers(body(text).same_ends()) == [2, 3]
     assert not body(text.replace("w < OH", "w < OW")).same_ends()
+
+
+def test_a_line_is_shown_with_the_loops_around_it() -> None:
+    found = body(LEFT_OVER)
+    assert numbers(found.enclosing(6)) == [2, 3]
+    assert numbers(found.enclosing(5)) == [2, 3, 5]
+    assert numbers(found.enclosing(9)) == [8, 9]
+
+
+def test_a_call_that_did_not_end_is_placed_by_its_innermost_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = samples.Samples(Path("program"))
+    stopped.addresses = [[1, 2, 3], [3, 2], [1]]
+    # 1 is in a library, 2 in an accessor above the function.
+    monkeypatch.setattr(
+        stopped, "_named", lambda addresses: [{1: [], 2: [1], 3: [6, 5]}[a] for a in addresses]
+    )
+    assert stopped.lines(body(LEFT_OVER)) == {6: 2}
+
+
+def test_an_accessor_that_fails_its_test_is_named_by_the_parts_that_call_it() -> None:
+    caller = landmarks.function("void kernel(float *Q) {\n  fourDimRead(Q, 1);\n}\n", "kernel")
+    helpers = {"4Dread": True, "4Dwrite": True}
+    bench = SimpleNamespace(helpers=helpers, assignment=ASSIGNMENT)
+    judge = cast(PartJudge, SimpleNamespace(bench=bench, marker=SimpleNamespace(body=caller)))
+    found = PartJudge.failing_helper(judge)
+    assert found is not None and found.function == "fourDimRead"
+    helpers["4Dread"] = False
+    assert PartJudge.failing_helper(judge) is None, "it does not call fourDimWrite"

@@ -85,6 +85,8 @@ class Bench:
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
     """Right public outputs by part and case, of parts that are compared (`grader.judge.same_work`)."""
 
+    helpers: dict[str, bool] = field(default_factory=dict)
+    """Parts that others call (`Part.table`), by id: True if one fails its own test."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Time that the calls of each part have used, by its id."""
 

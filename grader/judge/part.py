@@ -227,25 +227,54 @@ class PartJudge:
 
     def look_closer(self) -> None:
         """Say more of what is wrong, for its student. Verdict, points and codes stay."""
-        told, options = self.diagnosis, self.bench.options
-        if told is None or self.part.is_torch or options.sanitize or self.results.judged_through:
+        diagnosis, options = self.diagnosis, self.bench.options
+        if diagnosis is None or self.part.is_torch or options.sanitize or self.results.judged_through:
             return
         from grader.judge.closer import explaining
         from grader.judge.closer.checked import SecondBuild
 
         judged = len(self.runners.sessions)
+        if self.part.table:
+            self.bench.helpers[self.part.id] = self.verdict in ("wrong", *BROKEN_OFF)
+        elif not diagnosis.hidden and (helper := failures.attempt(self.failing_helper, None)) is not None:
+            first = f"Your {helper.function} fails its own test (python gpt149.py {helper.command}): fix it first."
+            # Of a crash the reason is known with this.
+            rest = (
+                diagnosis.message if self.verdict == "wrong" else f"{diagnosis.message.partition(': ')[0]}."
+            )
+            self.diagnosis = replace(diagnosis, message=f"{first} {rest}")
+            self.results.cases = retold(self.results.cases, diagnosis, self.diagnosis)
+            return
         with ExitStack() as stack:
             second = SecondBuild(self.bench, stack) if options.second_look else None
             closer = explaining.Closer(self.results, second)
             if self.verdict in ("crash", "timeout"):
-                self.diagnosis = failures.attempt(lambda: closer.crash(told), told)
+                self.diagnosis = failures.attempt(lambda: closer.crash(diagnosis), diagnosis)
             elif self.verdict == "wrong" and any(
-                case.diagnosis is told and not case.hidden for case in self.results.cases
+                case.diagnosis is diagnosis and not case.hidden for case in self.results.cases
             ):
-                self.diagnosis = failures.attempt(lambda: closer.wrong(told), told)
-                self.results.cases = retold(self.results.cases, told, self.diagnosis)
+                self.diagnosis = failures.attempt(lambda: closer.wrong(diagnosis), diagnosis)
+                self.results.cases = retold(self.results.cases, diagnosis, self.diagnosis)
         # Runners that explain are no evidence: the look for cheats is made without them.
         del self.runners.sessions[judged:]
+
+    def failing_helper(self) -> Part | None:
+        """The first function with a test of its own that this part calls and that fails it; None without one."""
+        body, known = self.marker.body, self.bench.helpers
+        for part in self.bench.assignment.parts:
+            if not part.table or body is None or not body.find(rf"\b{part.function}\s*\("):
+                continue
+            if part.id not in known:
+                alone = replace(part, stands_in=None)
+                results = Correctness(self.bench, alone, Runners(self.bench, alone), look=False)
+                try:
+                    results.check()
+                    known[part.id] = results.verdict == "wrong"
+                except faults.Faulty as fault:
+                    known[part.id] = fault.verdict in BROKEN_OFF
+            if known[part.id]:
+                return part
+        return None
 
     # ---- integrity
 

@@ -146,6 +146,24 @@ class Body:
             return sorted([*read, *map(self._place, kept)], key=lambda place: place.line)
         return begins
 
+    def enclosing(self, line: int) -> list[Place]:
+        """Loops that a line is in, the outermost first, its own included."""
+        groups, pending, depth = list[list[int]](), list[int](), 0
+        for n in range(self._lines().start, line + 1):
+            for token in re.findall(r"\b(?:for|while|do)\b|[(){};]", self.code[n - 1]):
+                if token in ("for", "while", "do"):
+                    pending.append(n)
+                elif token in "()":
+                    depth += 1 if token == "(" else -1
+                elif token == "{":
+                    groups.append(pending)
+                    pending = []
+                elif n < line and (token == "}" or depth == 0):
+                    pending = []
+                    if token == "}" and groups:
+                        groups.pop()
+        return [self._place(n) for n in dict.fromkeys([n for group in groups for n in group] + pending)]
+
     def whole_divisions(self) -> list[tuple[Place, str]]:
         """Lines that divide a whole number by another, as `1 / N` does, and the division."""
         header = "\n".join(self.code[self.first - 1 : self.last])

@@ -19,6 +19,7 @@ from grader.core.errors import KitError
 from grader.judge import binding, faults
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
+from grader.judge.closer.samples import Samples
 from grader.judge.comparison import compare
 from grader.judge.making import make
 from grader.judge.marking import Marker
@@ -36,6 +37,8 @@ class Checked:
     sites: Sites
     tried: list[str] = field(default_factory=list)
     is_right: list[str] = field(default_factory=list)
+    stopped: Samples | None = None
+    """Samples of a call that did not end."""
 
 
 class SecondBuild:
@@ -101,11 +104,14 @@ class SecondBuild:
     def _call(self, marker: Marker, case: Case, found: Checked) -> None:
         shape, inputs = marker.inputs_of(case)
         where = f"'{case.name}', {faults.in_words(marker.sizes(shape))}"
+        samples = Samples(marker.bench.program) if marker.bench.program is not None else None
         with marker.bench.student(marker.part, threads=shape["threads"], freeze=False) as session:
+            session.before_timeout = samples.take if samples is not None else None
             call = session.call(binding.request(marker.part, shape, inputs), timeout_s=CALL_S)
             session.close()
             found.sites.look(session, where)
         if call.status == "timeout":
+            found.stopped = samples
             return
         found.tried.append(case.name)
         output = answers(marker.part, shape, inputs, call)[0] if call.status == "ok" else None

@@ -16,13 +16,15 @@ from typing import TypeVar
 from grader.assignment.records import Case
 from grader.backends.native import warnings
 from grader.core.commandline import size_options
+from grader.core.harmless import harmless
 from grader.core.places import PUBLIC_CONFIG
 from grader.core.results import Diagnosis
 from grader.judge import binding, faults, looks, sites
 from grader.judge.answers import answers
-from grader.judge.closer import clues, probing
+from grader.judge.closer import clues, probing, samples
 from grader.judge.closer.checked import Checked, SecondBuild
 from grader.judge.closer.probing import Prober
+from grader.judge.closer.samples import Samples
 from grader.judge.comparison import compare
 from grader.judge.correctness import Correctness, concluded
 from grader.judge.diagnosis import facts
@@ -44,6 +46,8 @@ HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 MULTIPLE = re.compile(r"right where \w+ is a multiple of ([A-Za-z]\w*)")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
 OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
+EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
+MOST_STOPPED = 2
 OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` tells all of them."
 MOST_CHECKED = 4
@@ -92,6 +96,8 @@ class Closer:
         return f"Before that it was wrong on '{name}'. {found.message}"
 
     def _placed(self, diagnosis: Diagnosis) -> Diagnosis:
+        if diagnosis.code == "exit":
+            return self._with_lines(diagnosis, EXITS, "It is called in")
         if diagnosis.hidden or self.results.broken is None or self.second is None:
             return diagnosis
         case, call = self.results.broken
@@ -104,13 +110,34 @@ class Closer:
             )
             kept = self._kept(case, found)
         if found is None or not found.sites.found:
-            return diagnosis
+            return self._stopped(diagnosis, found.stopped) if found and found.stopped else diagnosis
         lead = HINT.sub(r"\1:", diagnosis.message.replace(faults.ADVICE, "").rstrip())
         lines = [lead, *self._with_indices(sites.words(found.sites.found, self.bench.source.name)), kept]
         if call.status == "timeout":
             # What is proved comes first: a damaged heap may make a call wait for ever.
             lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
+
+    def _with_lines(self, diagnosis: Diagnosis, pattern: str, words: str) -> Diagnosis:
+        """With the lines of the whole file in which a pattern occurs, if these are few."""
+        rows, code = (self.body.rows, self.body.code) if self.body is not None else ((), ())
+        found = [n for n, row in enumerate(code) if re.search(pattern, row)]
+        if not 0 < len(found) <= clues.MOST_PLACES:
+            return diagnosis
+        shown = [f"  {self.bench.source.name}:{n + 1}: {harmless(rows[n].strip())[:160]}" for n in found]
+        return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
+
+    def _stopped(self, diagnosis: Diagnosis, stopped: Samples) -> Diagnosis:
+        """With the lines that a call was in which did not end, and the loops around the most frequent one."""
+        lines = stopped.lines(self.body) if self.body is not None else None
+        if not lines or self.body is None:
+            return diagnosis
+        name = self.bench.source.name
+        often = lines.most_common(MOST_STOPPED)
+        where = ", ".join(f"{name}:{line}" for line, _ in often)
+        shown = [f"  {name}:{each.line}: {each.text}" for each in self.body.enclosing(often[0][0])]
+        words = f"When it was stopped it was in {where} ({samples.TIMES} looks). The loops around it:"
+        return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
         """Of a crash that takes earlier calls: what may stay behind from them."""
