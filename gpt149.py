@@ -171,7 +171,7 @@ def judge(given: argparse.Namespace) -> int:
     from grader.report.terminal import Terminal
 
     ladder = assignment.lab.ladder()
-    terminal = Terminal(ladder=ladder)
+    terminal = Terminal(ladder=ladder, is_checked=given.sanitize)
     has_torch = torch_version() != ABSENT
     if not has_torch:
         terminal.say(
@@ -228,7 +228,7 @@ def judge(given: argparse.Namespace) -> int:
     with muted:
         result = evaluate(assignment, source, parts, options, listener)
         scored = score.score(assignment, result)
-        if len(result.parts) > 1:
+        if len(result.parts) > 1 and not given.sanitize:
             terminal.scoreboard(result, scored)
     if given.github:
         root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")

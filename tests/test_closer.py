@@ -432,3 +432,11 @@ def test_an_accessor_that_fails_its_test_is_named_by_the_parts_that_call_it() ->
     assert found is not None and found.function == "fourDimRead"
     helpers["4Dread"] = False
     assert PartJudge.failing_helper(judge) is None, "it does not call fourDimWrite"
+
+
+def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:
+    said = (
+        'one\ngpt149: fopen "/proc/cpuinfo" failed\ntwo\ngpt149: open "x" failed\ngpt149: open "x" failed\n'
+    )
+    assert faults.refused_files(said) == (("fopen", "/proc/cpuinfo"), ("open", "x"))
+    assert faults.own_output(said) == "one\ntwo"

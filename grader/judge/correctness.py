@@ -74,6 +74,10 @@ class Correctness:
         self.diagnosis: Diagnosis | None = None
         self.judged_through = ""
         self.printed = ""
+        self.shares_work = True
+        """False if one thread alone worked on the public cases."""
+        self.refused_files: tuple[tuple[str, str], ...] = ()
+        """Calls and paths of files that could not be opened on public inputs."""
         self.shown: Shown | None = None
         self.sites = Sites(bench.source, bench.program)
         """Of a checked build: places that touched what is not theirs."""
@@ -142,8 +146,10 @@ class Correctness:
                 self.call_cases(session, public[usual])
                 self.shake(session, public.pop(usual))
             finally:
+                self.shares_work = session.shares_work
                 session.close()
-                self.printed = faults.without_heap_words(session.printed)
+                self.printed = faults.own_output(session.printed)
+                self.refused_files = faults.refused_files(session.printed)
         self.call_in_fresh_runners(public)
 
     def call_in_fresh_runners(self, by_threads: Mapping[int, list[Step]]) -> None:

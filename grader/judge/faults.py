@@ -141,6 +141,8 @@ DAMAGED_HEAP = re.compile(
     re.MULTILINE,
 )
 """Words of the C library when it finds its lists of free memory overwritten."""
+REFUSED_FILE = re.compile(r'^gpt149: (?P<call>open|fopen) "(?P<path>[^\n]{0,200})" failed\n?', re.MULTILINE)
+"""Words of the runner (inside/machine_files.h)."""
 STACK_SMASHED = re.compile(r"^\*\*\* stack smashing detected \*\*\*[^\n]*$", re.MULTILINE)
 UNCAUGHT = re.compile(
     r"^terminate called after throwing an instance of '(?P<type>[^'\n]{1,80})'", re.MULTILINE
@@ -180,9 +182,14 @@ def in_words(sizes: Mapping[str, int]) -> str:
     return " ".join(f"{name}={size}" for name, size in sizes.items() if name != "threads")
 
 
-def without_heap_words(printed: str) -> str:
-    """Return a kernel's output without the C library's words at its end."""
-    return DAMAGED_HEAP.sub("", printed).strip("\n")
+def own_output(printed: str) -> str:
+    """Return a kernel's output without the C library's words at its end and the runner's about files."""
+    return DAMAGED_HEAP.sub("", REFUSED_FILE.sub("", printed)).strip("\n")
+
+
+def refused_files(printed: str) -> tuple[tuple[str, str], ...]:
+    """Return the files that a kernel could not open: the call's name and the path."""
+    return tuple(dict.fromkeys((found["call"], found["path"]) for found in REFUSED_FILE.finditer(printed)))
 
 
 def _why_aborted(printed: str) -> str:

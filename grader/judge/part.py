@@ -9,11 +9,13 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 
 from grader.assignment.records import Part
+from grader.assignment.rubric import ONE_THREAD
 from grader.core import machine
 from grader.core.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.integrity import flags as integrity
@@ -98,6 +100,7 @@ class PartJudge:
         self.look_for_cheats()
         self.look_for_other_work()
         self.look_closer()
+        self.name_files()
         self.flags += failures.flags()
 
     def has_hidden_cases(self) -> bool:
@@ -135,6 +138,7 @@ class PartJudge:
         self.tell_correctness()
         if options.sanitize:
             return
+        self.add_flags(self.thread_flags())
         self.measure_time()
         shown = self.results.shown
         if shown is None:
@@ -258,6 +262,26 @@ class PartJudge:
         # Runners that explain are no evidence: the look for cheats is made without them.
         del self.runners.sessions[judged:]
 
+    def name_files(self) -> None:
+        """Name the files that a wrong or crashing kernel could not open, with the lines that ask for them."""
+        refused, now = self.results.refused_files, self.diagnosis
+        if now is None or now.hidden or not refused or self.verdict not in ("wrong", *BROKEN_OFF):
+            return
+        body, name = self.marker.body, self.bench.source.name
+        rows, code = (body.rows, body.code) if body is not None else ((), ())
+        lines = []
+        for call, path in refused[:3]:
+            at = [n for n, row in enumerate(rows) if path and path in row]
+            at += [n for n, row in enumerate(code) if re.search(r"\b(?:f?re|f)?open\b|\bifstream\b", row)]
+            place = f"{name}:{at[0] + 1}: " if at else ""
+            lines.append(
+                f'{place}{call}("{path}") failed: kernels cannot open files, except those about caches in '
+                "/sys/devices/system/cpu/cpu0/cache"
+            )
+        message = "\n".join([now.message.replace(faults.ADVICE, "").rstrip(), *lines])
+        self.diagnosis = replace(now, message=message)
+        self.results.cases = retold(self.results.cases, now, self.diagnosis)
+
     def failing_helper(self) -> Part | None:
         """The first function with a test of its own that this part calls and that fails it; None without one."""
         body, known = self.marker.body, self.bench.helpers
@@ -327,6 +351,12 @@ class PartJudge:
         if self.is_trusted():
             return ()
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
+
+    def thread_flags(self) -> Iterable[Flag]:
+        """A flag for a right kernel on one thread, where the assignment asks for all of them."""
+        rule, is_alone = self.part.time, not self.results.shares_work and self.shape["threads"] > 1
+        if self.verdict == "pass" and is_alone and rule is not None and rule.parallel != "free":
+            yield Flag(ONE_THREAD, "it runs on one thread; the assignment asks for OpenMP", "review")
 
     def time_flags(self) -> Iterable[Flag]:
         if self.time is None or self.part.time is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from grader import score
 from grader.assignment.records import Part
+from grader.assignment.rubric import ONE_THREAD
 from grader.core import harmless
 from grader.core.results import CaseResult, Memory, PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import (
@@ -53,8 +54,12 @@ OPEN = "open"
 class Terminal:
     """A listener of `grader.judge.evaluate` that prints events as they arrive."""
 
-    def __init__(self, stream: TextIO | None = None, ladder: Ladder | None = None) -> None:
-        """Create the listener. `ladder` is the lab's, which describes a kernel's place among others."""
+    def __init__(
+        self, stream: TextIO | None = None, ladder: Ladder | None = None, *, is_checked: bool = False
+    ) -> None:
+        """Create the listener. `ladder` is the lab's, which describes a kernel's place among others. `is_checked`: the
+        run has sanitizers and gives no points."""
+        self.is_checked = is_checked
         self.stream = harmless.guarded(stream or sys.stdout)
         self.colourful = self.stream.isatty()
         self.ladder = ladder
@@ -75,7 +80,8 @@ class Terminal:
             self.say(profiled_lines(event))
         elif isinstance(event, PartDone):
             points, _ = score.part_points(
-                event.part, event.result.verdict, event.result.cases, event.result.time
+                *(event.part, event.result.verdict, event.result.cases, event.result.time),
+                event.result.flags,
             )
             self.verdict(event.result, points)
 
@@ -97,6 +103,9 @@ class Terminal:
         worth = (
             f"  {points_text(result, points)} of {result.max_points:g} points" if result.max_points else ""
         )
+        if self.is_checked:
+            # Another build, with more memory and time: what it finds right earns nothing by itself.
+            worth = "  (a checked run gives no points)"
         head = f"{result.id}: {result.title} "
         self.say(f"\n{head}{'.' * max(2, 64 - len(head))}", end=" ")
         self.paint(VERDICT_WORDS[result.verdict], colour)
@@ -134,6 +143,9 @@ class Terminal:
         lines: list[str] = []
         if result.time:
             lines += field("time", time_text(result.time))
+        for flag in result.flags:
+            if flag.code == ONE_THREAD:
+                lines += field("threads", flag.message)
         if result.frontier and self.ladder:
             lines += field("frontier", self.ladder.line(result.frontier))
         if result.memory:
