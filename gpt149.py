@@ -178,7 +178,7 @@ def judge(given: argparse.Namespace) -> int:
             "This Python has no torch: results and times are judged, and there is no profiler table.\n"
         )
 
-    def watch_races(part: Part) -> str:
+    def watch_races(part: Part) -> str | None:
         from grader.study import race
 
         return race.words_of(assignment, part, source, macros(given.defines))

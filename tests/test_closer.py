@@ -440,3 +440,25 @@ def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:
     )
     assert faults.refused_files(said) == (("fopen", "/proc/cpuinfo"), ("open", "x"))
     assert faults.own_output(said) == "one\ntwo"
+
+
+@pytest.mark.parametrize(
+    ("pragma", "found", "codes"),
+    [
+        ("#pragma omp parallel for", "width: two threads write it\n  Declare it", ["data_race"]),
+        ("#pragma omp parallel for", "", ["no_data_race"]),
+        ("#pragma omp parallel for", None, []),
+        ("#pragma omp simd", "width: two threads write it", []),
+    ],
+)
+def test_a_right_kernel_with_threads_is_watched_for_races(
+    pragma: str, found: str | None, codes: list[str]
+) -> None:
+    options = SimpleNamespace(watch_races=lambda part: found, timing=True)
+    kernel = landmarks.function(f"void kernel(int N) {{\n{pragma}\nf(N);\n}}\n", "kernel")
+    judge = SimpleNamespace(
+        bench=SimpleNamespace(options=options), marker=SimpleNamespace(body=kernel), part=None
+    )
+    judge.verdict, judge.is_trusted, judge.flags = "pass", lambda: False, []
+    PartJudge.look_for_races(cast(PartJudge, judge))
+    assert [flag.code for flag in judge.flags] == codes

@@ -55,8 +55,8 @@ class Options:
     second_look: bool = False
     """True if other builds of a file that is wrong or crashes may be made to find the line: in a student's own run, in
     which nothing is confined."""
-    watch_races: Callable[[Part], str] | None = None
-    """Result of a watched run of a part whose results differ from call to call: variable and lines, or ""."""
+    watch_races: Callable[[Part], str | None] | None = None
+    """Result of a watched run of a part: variables and lines, "" if it saw no race, None if it cannot be watched."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ from grader.judge.looks import Shown
 from grader.judge.timing import rounds as pairs
 from grader.runner.calls import Call
 
+#: In the text of a function that has several threads.
+THREADS = r"#\s*pragma\s+omp\s+(?!simd)|std::thread|\bparallel_for\b"
+
 
 class PartJudge:
     """One part of one submission while it is being judged: its results, then its time, then its memory and flags."""
@@ -99,6 +102,7 @@ class PartJudge:
             self.flag_library_work()  # Else once for all cases, after the hidden ones.
         self.look_for_cheats()
         self.look_for_other_work()
+        self.look_for_races()
         self.look_closer()
         self.name_files()
         self.flags += failures.flags()
@@ -336,6 +340,20 @@ class PartJudge:
             )
             device = self.part.device
             self.add_flags(same_work.memory_flags(self.part, self.held, others if device is None else None))
+
+    def look_for_races(self) -> None:
+        """Watch a right kernel with threads for data races that did not show. Only in a student's own, timed run."""
+        watch, body = self.bench.options.watch_races, self.marker.body
+        if watch is None or not self.bench.options.timing or self.verdict not in ("pass", "slow"):
+            return
+        if self.is_trusted() or body is None or not body.find(THREADS):
+            return
+        found = failures.attempt(lambda: watch(self.part), None)
+        if found:
+            lines = " | ".join(line.strip() for line in found.split("\n"))
+            self.flags.append(Flag("data_race", f"right here, but threads race: {lines}", "review"))
+        elif found is not None:
+            self.flags.append(Flag("no_data_race", "no data race in a watched call on 4 threads"))
 
     def look_at_runners(self) -> None:
         """Return the flags of a part's processes on a device: work while they stood still, and children."""

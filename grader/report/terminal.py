@@ -51,6 +51,10 @@ MAP_WORDS = (
 OPEN = "open"
 
 
+#: Flags that are printed with a part.
+OF_THREADS = (ONE_THREAD, "data_race", "no_data_race")
+
+
 class Terminal:
     """A listener of `grader.judge.evaluate` that prints events as they arrive."""
 
@@ -144,7 +148,7 @@ class Terminal:
         if result.time:
             lines += field("time", time_text(result.time))
         for flag in result.flags:
-            if flag.code == ONE_THREAD:
+            if flag.code in OF_THREADS:
                 lines += field("threads", flag.message)
         if result.frontier and self.ladder:
             lines += field("frontier", self.ladder.line(result.frontier))
