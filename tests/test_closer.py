@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import pytest
 from building import cpu_growth
-from conftest import ASSIGNMENT, refused, write
+from conftest import ASSIGNMENT, ROOT, refused, write
 
+from grader.assignment import loading
 from grader.backends.native import sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis
@@ -462,3 +463,11 @@ def test_a_right_kernel_with_threads_is_watched_for_races(
     judge.verdict, judge.is_trusted, judge.flags = "pass", lambda: False, []
     PartJudge.look_for_races(cast(PartJudge, judge))
     assert [flag.code for flag in judge.flags] == codes
+
+
+def test_lines_that_store_into_right_outputs_are_left_out() -> None:
+    part = loading.load(ROOT / "labs/operators/assignment.yaml").part("linear_backward")
+    text = "void kernel(T dY, T X, T W, T dX, T dW, T db, int N, int I, int O) {\n"
+    text += "\n".join(f"{name}[0] = 1;" for name in ("dX", "dW", "db")) + "\n}\n"
+    assert len(clues.lines(body(text), part, ["store"])) == 3
+    assert [each.place.line for each in clues.lines(body(text), part, ["store"], ["dX", "dW"])] == [4]

@@ -41,6 +41,9 @@ class Marker:
         """By the input's name: a bool array of the output's shape, or None where the answer was right."""
         self.wrong_output: dict[str, str] = {}
         """By the input's name: which output `wrong` is about."""
+        self.seen_outputs: set[str] = set()
+        self.wrong_outputs: set[str] = set()
+        """Names of the outputs so far, and of those that were wrong on any input."""
 
     @functools.cached_property
     def oracle(self) -> Oracle:
@@ -107,6 +110,8 @@ class Marker:
         expected = self.expected(inputs, shape)
         comparisons = {answer: compare(expected[answer], actual) for answer, actual in found.items()}
         wrong = [answer for answer, comparison in comparisons.items() if not comparison.ok]
+        self.seen_outputs |= set(found)
+        self.wrong_outputs |= set(wrong)
         if wrong:
             self._tell_deviation(
                 name, shape, expected[wrong[0]], found[wrong[0]], comparisons[wrong[0]].wrong

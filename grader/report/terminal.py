@@ -68,6 +68,9 @@ class Terminal:
         self.colourful = self.stream.isatty()
         self.ladder = ladder
         self.build_fault_shown = ""
+        self.faults_shown: dict[tuple[str, str, str], str] = {}
+        """Parts whose fault was printed, by function, verdict and code."""
+        self.function = ""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, BuildStarted):
@@ -75,6 +78,7 @@ class Terminal:
         elif isinstance(event, Built):
             self.say(build_line(event))
         elif isinstance(event, PartStarted):
+            self.function = event.part.function
             self.say(f"\nRunning {name_of(event.part)} Test: {event.part.title}")
         elif isinstance(event, Corrected):
             self.say(correctness_line(event))
@@ -137,6 +141,11 @@ class Terminal:
 
     def _results(self, result: PartResult) -> list[str]:
         text = results_text(result)
+        if result.diagnosis is not None and self.function and result.verdict in ("wrong", "crash", "timeout"):
+            # A part with all threads has the function of the one before.
+            fault = (self.function, result.verdict, result.diagnosis.code)
+            if (earlier := self.faults_shown.setdefault(fault, result.id)) != result.id:
+                return field("results", f"as {earlier}, the same function with the same fault: see above")
         if result.verdict not in ("compile_error", "unjudged"):
             return field("results", text)
         # Parts in another file, or that another machine could judge, have another message.

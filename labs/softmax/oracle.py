@@ -117,6 +117,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "sum_misses_columns": ("loops", "steps", "sums"),
     "maximum_misses_columns": ("loops", "steps"),
     "not_normalised": ("divisor", "divide", "sums"),
+    "not_rescaled": ("call:exp", "sums"),
     "row_range": ("loops",),
     "column_range": ("loops",),
 }
@@ -185,6 +186,7 @@ class Merge(Oracle):
     explains_not_finite = True
     relations = ()
     weak_relations = (partly_not_written, imprecise)
+    clues: ClassVar = {"maximum_of_one_side": ("stored", "store")}
     mistakes = suspects.MERGE
 
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:

@@ -6,7 +6,7 @@ says (`grader.judge.oracle.Oracle.clues`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
@@ -84,21 +84,22 @@ class Shown:
     words: str
 
 
-def lines(body: Body, part: Part, clues: Sequence[str]) -> list[Shown]:
+def lines(body: Body, part: Part, clues: Sequence[str], right: Collection[str] = ()) -> list[Shown]:
     """The lines that the clues find in a function, those of the first clue first. A clue that finds more than a few
-    lines tells none of them apart, and shows none. One that begins with "?" counts if those before it find none."""
+    lines tells none of them apart, and shows none. One that begins with "?" counts if those before it find none.
+    Lines that store into the `right` outputs, by name, are left out."""
     found: dict[int, Shown] = {}
     for clue in clues:
         if found and clue.startswith("?"):
             continue
-        words, places = _found(body, part, clue.removeprefix("?"))
+        words, places = _found(body, part, clue.removeprefix("?"), right)
         if len(places) <= MOST_PLACES:
             for place in places:
                 found.setdefault(place.line, Shown(place, words))
     return list(found.values())[:MOST_LINES]
 
 
-def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
+def _found(body: Body, part: Part, clue: str, right: Collection[str]) -> tuple[str, list[Place]]:
     kind, _, what = clue.partition(":")
     if clue in KNOWN:
         words, find = KNOWN[clue]
@@ -108,9 +109,9 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
     if kind == "call":
         return f"{what}() is called", body.find(rf"\b\w*{what}\w*\s*\(")
     if kind == "store":
-        return "the result is written", body.stores(_outputs(body, part))
+        return "the result is written", body.stores(_outputs(body, part, right))
     if kind == "stored":
-        return "what the result is made of", body.stored(_outputs(body, part))
+        return "what the result is made of", body.stored(_outputs(body, part, right))
     if kind == "line":
         return "", body.find(what)
     if kind == "text":
@@ -126,8 +127,9 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
     return "", []
 
 
-def _outputs(body: Body, part: Part) -> Sequence[str]:
-    return [name for output in part.outputs for name in _given(body, part, output)] or body.returned
+def _outputs(body: Body, part: Part, right: Collection[str]) -> Sequence[str]:
+    wanted = [output for output in part.outputs if output not in right]
+    return [name for output in wanted for name in _given(body, part, output)] or body.returned
 
 
 def _given(body: Body, part: Part, name: str) -> list[str]:

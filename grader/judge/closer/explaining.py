@@ -196,6 +196,11 @@ class Closer:
             dissected = _sentence(lambda: self._dissected(prober), None)
             added.append(dissected.words if dissected else "")
         added.append(self._zeros(told, checked))
+        if right := self._right_outputs():
+            others = " and ".join(sorted(self.marker.wrong_outputs))
+            added.append(
+                f"of its outputs {' and '.join(right)} came out right on all inputs; look at {others}"
+            )
         lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
         message = LIKELY.sub("", told.message) if "tile of" in lead or "multiple of" in lead else told.message
         lines = [f"{lead} {message}".strip()]
@@ -209,7 +214,7 @@ class Closer:
         """Of an output of zeros: whether its function does store something."""
         if diagnosis.code != "not_written" or self.body is None:
             return diagnosis
-        shown = clues.lines(self.body, self.part, ["store"])
+        shown = clues.lines(self.body, self.part, ["store"], self._right_outputs())
         if not shown:
             return diagnosis
         unsaid = re.search(NOT_STORED.format(r"([^.]+)"), diagnosis.message)
@@ -224,6 +229,10 @@ class Closer:
                 f"{division.replace('/', '.0f /', 1).replace(' .', '.')} for a float"
             )
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
+
+    def _right_outputs(self) -> list[str]:
+        """Names of the outputs that were right on every input, of a part that has several."""
+        return sorted(self.marker.seen_outputs - self.marker.wrong_outputs)
 
     def _public(self) -> list[Case]:
         """The public cases, the smallest first."""
@@ -451,7 +460,7 @@ class Closer:
             else []
         )
         name = self.bench.source.name
-        shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)))
+        shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         if not shown and self.part.device is not None:
             return suspected
         return [*suspected, clues.in_words(shown, self.body, name)]
