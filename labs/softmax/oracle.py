@@ -186,7 +186,7 @@ class Merge(Oracle):
     explains_not_finite = True
     relations = ()
     weak_relations = (partly_not_written, imprecise)
-    clues: ClassVar = {"maximum_of_one_side": ("stored", "store")}
+    clues: ClassVar = {"maximum_of_one_side": ("input:m1", "input:m2")}
     mistakes = suspects.MERGE
 
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
