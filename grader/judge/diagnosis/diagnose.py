@@ -37,6 +37,8 @@ _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "ov
 PARTLY = "This explains only"
 #: Mistakes named in one message at most, and what stands between them.
 _MOST_NAMED = 3
+#: Times as many zeros as there are other wrong elements, from which the zeros are what is wrong.
+_FAR_SMALLER = 100
 #: What C++ calls the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
 OTHER_RESULT = "A second call with the same inputs gives another result."
@@ -261,10 +263,13 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
     """Of the diagnoses of several wrong cases, the one to show first. On small or special inputs several
     bugs look
     alike, so: an explained one before a mere place, then the code found most often, then the largest case."""
-    # Zeros on a small case are a remainder that was dropped, unless most cases are zeros.
+    # Zeros on a small case are a remainder that was dropped, unless all others are far smaller still.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
     others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
-    diagnoses = zeros if len(zeros) > len(others) else others
+    largest_zeros, largest = (
+        max((each.wrong_count or 0 for each in some), default=0) for some in (zeros, others)
+    )
+    diagnoses = zeros if not others or largest_zeros > _FAR_SMALLER * largest else others
     counts: dict[str, int] = {}
     for diagnosis in diagnoses:
         counts[diagnosis.code] = counts.get(diagnosis.code, 0) + 1
