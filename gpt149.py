@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 TIME_BUDGET_S = 15.0
 PROGRAM = STUDENT_COMMAND.removeprefix("python ")
 LAB, DOCTOR, INIT = "lab", "doctor", "init"
+#: Flags that are printed below the verdicts.
+NOTED = ("torch_runner", "judged_class", "explanation_failed")
 EPILOG = """init DIR writes a folder to work in: starter, assignment file, write-up.
 doctor says what this machine lacks, and tells your editor how your file is compiled.
 Studies, each with --help of its own:
@@ -185,14 +187,14 @@ def judge(given: argparse.Namespace) -> int:
     from grader.report.terminal import Terminal
 
     ladder = assignment.lab.ladder()
-    terminal = Terminal(ladder=ladder)
+    terminal = Terminal(ladder=ladder, is_checked=given.sanitize)
     has_torch = torch_version() != ABSENT
     if not has_torch:
         terminal.say(
             "This Python has no torch: results and times are judged, and there is no profiler table.\n"
         )
 
-    def watch_races(part: Part) -> str:
+    def watch_races(part: Part) -> str | None:
         from grader.study import race
 
         return race.words_of(assignment, part, source, macros(given.defines))
@@ -251,7 +253,7 @@ def judge(given: argparse.Namespace) -> int:
             else evaluate(assignment, source, parts, options, listener)
         )
         scored = score.score(assignment, result)
-        if len(result.parts) > 1:
+        if len(result.parts) > 1 and not given.sanitize:
             terminal.scoreboard(result, scored)
     if given.github:
         root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
@@ -268,7 +270,7 @@ def judge(given: argparse.Namespace) -> int:
             f"Note: there is no {assignment.source} in this folder, so the kit's own solution was judged. "
             f"`{STUDENT_COMMAND} init DIR{lab}` writes a starter."
         )
-    noted = [flag.message for flag in result.flags if flag.code in ("torch_runner", "judged_class")]
+    noted = [flag.message for flag in result.flags if flag.code in NOTED]
     terminal.say("\n".join(f"Note: {message}" for message in noted))
     if ladder:
         terminal.say(

@@ -23,10 +23,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from grader.assignment.records import Assignment, Part
-from grader.assignment.rubric import LateRule
+from grader.assignment.rubric import ONE_THREAD, LateRule
 from grader.core.results import (
     CaseResult,
     Diagnosis,
+    Flag,
     PartResult,
     Score,
     ScoreLine,
@@ -51,16 +52,32 @@ REASONS = {
 
 
 def part_points(
-    part: Part, verdict: Verdict, cases: Sequence[CaseResult] = (), timing: Timing | None = None
+    part: Part,
+    verdict: Verdict,
+    cases: Sequence[CaseResult] = (),
+    timing: Timing | None = None,
+    flags: Sequence[Flag] = (),
 ) -> tuple[float, str]:
     """Return a part's points, and the reason in one line."""
-    if verdict == "pass":
-        return part.points, "right on every input" + _ratio_text(part, timing)
-    if verdict == "slow":
-        return _slow_points(part, timing)
+    if verdict in ("pass", "slow"):
+        points, reason = part.points, "right on every input" + _ratio_text(part, timing)
+        if verdict == "slow":
+            points, reason = _slow_points(part, timing)
+        if not any(flag.code == ONE_THREAD and flag.level != "note" for flag in flags) or not is_required(
+            part
+        ):
+            return points, reason
+        slowest = part.time_bands[-1].share * part.points if part.time_bands else part.points_if_slow
+        points = min(points, _rounded(slowest))
+        return points, f"right, but it runs on one thread{_of(points, part)}"
     if verdict == "wrong":
         return _wrong_points(part, cases)
     return 0.0, REASONS[verdict]
+
+
+def is_required(part: Part) -> bool:
+    """Return True if the part has to run on several threads to earn all of its points."""
+    return part.time is not None and part.time.parallel == "required"
 
 
 def _ratio_text(part: Part, timing: Timing | None) -> str:
@@ -164,7 +181,7 @@ def score(
 def _part_line(part: Part, result: PartResult | None, given: float | None) -> ScoreLine:
     points, reason = 0.0, "not judged"
     if result is not None:
-        points, reason = part_points(part, result.verdict, result.cases, result.time)
+        points, reason = part_points(part, result.verdict, result.cases, result.time, result.flags)
     if result is not None and result.waits_for:
         reason = f"not judged: the machine has no {result.waits_for}, and the points are open"
     if given is not None:

@@ -11,18 +11,20 @@ from typing import Any, cast
 
 import pytest
 from building import cpu_growth
-from conftest import ASSIGNMENT, refused, write
+from conftest import ASSIGNMENT, ROOT, refused, write
 
+from grader.assignment import loading
 from grader.backends.faults import Broken
 from grader.backends.kinds import CPP, KERNELS
 from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis
-from grader.judge.closer import checked, clues
+from grader.judge.closer import checked, clues, samples
 from grader.judge.closer.explaining import Closer
-from grader.judge.diagnosis import diagnose, facts
+from grader.judge.diagnosis import diagnose, facts, failures
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
+from grader.judge.part import PartJudge
 from grader.runner.calls import Call
 from grader.source import landmarks
 from grader.source.landmarks import Body, Place
@@ -93,11 +95,17 @@ def test_the_sizes_that_are_right_are_named() -> None:
     [
         ({"used": lambda keys: slice(0, keys // 2 * 2)}, "leaves out key 6 of 7"),
         ({"used": lambda keys: slice(2, None)}, "leaves out each of the keys 0 to 1 of 7"),
-        ({"last": 0.0}, "key 6 of 7 has no weight (with N=7)"),
-        ({"last": 2.0}, "key 6 of 7 has too much weight (with N=7)"),
-        ({"last": 0.5}, "key 6 of 7 has another weight (with N=7)"),
+        ({"last": 0.0}, "key 6 of 7 has no weight (with N=7"),
+        ({"last": 2.0}, "key 6 of 7 has too much weight (with N=7"),
+        ({"last": 0.5}, "key 6 of 7 has another weight (with N=7"),
         ({"start": 3.5}, "scores and exp() are right, the row's sum is not"),
         ({"start": -4e5}, "scores and exp() are right, the row's sum is not"),
+        ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
+        ({"score": lambda s: np.where(s < -0.5, -np.inf, s)}, "have no weight, and those from"),
+        (
+            {"score": lambda s: s + np.where(np.arange(s.shape[-1]) < 4, 1.5, 0)},
+            "between blocks they are not",
+        ),
         # Columns that were never stored are no matter of weights.
         *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
     ],
@@ -108,7 +116,8 @@ def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], tol
 
     def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
         used = mistake.get("used", lambda keys: slice(None))(sizes["N"])
-        weights = np.exp(inputs["Q"] @ inputs["K"].mT)[..., used]
+        scores = mistake.get("score", lambda scores: scores)(inputs["Q"] @ inputs["K"].mT)
+        weights = np.exp(scores)[..., used]
         weights /= mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
         weights[..., -1] *= mistake.get("last", 1.0)
         made = weights @ inputs["V"][:, :, used]
@@ -116,7 +125,7 @@ def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], tol
         output[..., stored] = made[..., stored]
         return output
 
-    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8})
+    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8, "Br": 3, "Bc": 2})
     assert (found is None) if told is None else (found is not None and told in found.words)
 
 
@@ -230,6 +239,39 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     assert numbers(body(INDICES.replace("row * N", "i * N")).indices(8)) == [7, 3]
 
 
+LEFT_OVER = """\
+void kernel(float *Q, float *K, float *V, float *S, int Bc, int N, int d) {
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++) {
+            float score = twoDimRead(S, i, j, N);
+            for (int k = 0; k < d; k++) score += Q[i * d + k] * K[j * d + k];
+            twoDimWrite(S, i, j, N, score);
+        }
+    for (int j0 = 0; j0 < N; j0 += Bc)
+        for (int j = 0; j < std::min(Bc, N - j0); j++) V[j] = 0;
+    for (int j = 0; j < Bc; j++) V[j] += S[j];
+    for (int k = 0; k < d; k++) V[k] += S[k];
+}
+"""
+
+
+def test_the_line_where_a_sum_begins_is_found() -> None:
+    assert numbers(body(LEFT_OVER).begun(["Q"])) == [4]
+    begun_at_zero = LEFT_OVER.replace("twoDimRead(S, i, j, N);", "0;")
+    assert numbers(body(begun_at_zero).begun(["Q"])) == [4]
+    to_element = begun_at_zero.replace("twoDimWrite(S, i, j, N, score);", "S[i * N + j] += score;")
+    assert numbers(body(to_element).begun(["Q"])) == [6]
+    to_read = begun_at_zero.replace("N, score", "N, twoDimRead(S, i, j, N) + score")
+    assert numbers(body(to_read).begun(["Q"])) == [6]
+
+
+def test_the_loop_that_runs_to_a_size_is_found() -> None:
+    found = body(LEFT_OVER)
+    assert numbers(found.until("Bc")) == [10], "a bound that is cut off at the end is right"
+    assert numbers(found.until("d")) == [5, 11] and not found.until("d", mixed=True)
+    assert shown(LEFT_OVER, "part4", ["?until:d", "?steps"]) == [(n, "this loop runs to d") for n in (5, 11)]
+
+
 def test_an_exception_without_a_message_is_reported_as_one() -> None:
     part, unsaid = ASSIGNMENT.part("part1"), "one without a message"
     for said, words in (("", unsaid), (" \n", unsaid), ("N", "exception: N")):
@@ -333,3 +375,102 @@ def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytes
     options, backend = SimpleNamespace(sanitize=False), SimpleNamespace(kind=CPP)
     bench: Any = SimpleNamespace(of_file=lambda: backend, options=options, source=Path("x.cpp"))
     assert checked.SecondBuild(bench, ExitStack()).checked is None
+
+
+def test_a_mistake_in_a_suspect_costs_its_sentence_alone() -> None:
+    def broken(scene: object) -> None:
+        raise ZeroDivisionError("of the lab's own")
+
+    failures.flags()
+    assert Suspect("scaled", "It is scaled.", broken, ("scaled",)).predicted(None) is None
+    assert failures.attempt(lambda: 1, 2) == 1
+    assert failures.attempt(lambda: broken(None), "", expected=(ArithmeticError,)) == ""
+    (flag,) = failures.flags()
+    line = broken.__code__.co_firstlineno + 1
+    assert flag.code == "explanation_failed" and f"tests/test_closer.py:{line}: ZeroDivision" in flag.message
+    assert not failures.flags(), "noted once"
+
+
+def test_divisions_of_whole_numbers_are_found() -> None:
+    rows = "x[0] = 2 / n;\nx[1] = 2.0f / n + 1 / r;\nx[2] = 1 / (int)r;"
+    found = body(f"void kernel(float *x, int n, float r) {{\n{rows}\n}}\n").whole_divisions()
+    assert [(place.line, division) for place, division in found] == [(2, "2 / n"), (4, "1 / (int)r")]
+
+
+def test_zeros_on_all_but_a_trivial_input_are_what_is_wrong() -> None:
+    zeros = Diagnosis("not_written", "Zeros.", wrong_count=20_000)
+    for count, told in ((14, zeros), (900, None)):
+        other = Diagnosis("not_normalised", "Too large.", wrong_count=count)
+        assert diagnose.most_telling([other, zeros, zeros]) is (told or other)
+
+
+def test_loops_of_two_counters_with_one_end_are_found() -> None:
+    text = "void kernel(int OH, int OW) {\nfor (int h = 0; h < OH; h++)\nfor (int w = 0; w < OH; w++)\nf(w);\n}\n"
+    assert numbers(body(text).same_ends()) == [2, 3]
+    assert not body(text.replace("w < OH", "w < OW")).same_ends()
+
+
+def test_a_line_is_shown_with_the_loops_around_it() -> None:
+    found = body(LEFT_OVER)
+    assert numbers(found.enclosing(6)) == [2, 3]
+    assert numbers(found.enclosing(5)) == [2, 3, 5]
+    assert numbers(found.enclosing(9)) == [8, 9]
+
+
+def test_a_call_that_did_not_end_is_placed_by_its_innermost_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = samples.Samples(Path("program"))
+    stopped.addresses = [[1, 2, 3], [3, 2], [1]]
+    # 1 is in a library, 2 in an accessor above the function.
+    monkeypatch.setattr(
+        stopped, "_named", lambda addresses: [{1: [], 2: [1], 3: [6, 5]}[a] for a in addresses]
+    )
+    assert stopped.lines(body(LEFT_OVER)) == {6: 2}
+
+
+def test_an_accessor_that_fails_its_test_is_named_by_the_parts_that_call_it() -> None:
+    caller = landmarks.function("void kernel(float *Q) {\n  fourDimRead(Q, 1);\n}\n", "kernel")
+    helpers = {"4Dread": True, "4Dwrite": True}
+    bench = SimpleNamespace(helpers=helpers, assignment=ASSIGNMENT)
+    judge = cast(PartJudge, SimpleNamespace(bench=bench, marker=SimpleNamespace(body=caller)))
+    found = PartJudge.failing_helper(judge)
+    assert found is not None and found.function == "fourDimRead"
+    helpers["4Dread"] = False
+    assert PartJudge.failing_helper(judge) is None, "it does not call fourDimWrite"
+
+
+def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:
+    said = (
+        'one\ngpt149: fopen "/proc/cpuinfo" failed\ntwo\ngpt149: open "x" failed\ngpt149: open "x" failed\n'
+    )
+    assert crashes.refused_files(said) == (("fopen", "/proc/cpuinfo"), ("open", "x"))
+    assert crashes.own_output(said) == "one\ntwo"
+
+
+@pytest.mark.parametrize(
+    ("pragma", "found", "codes"),
+    [
+        ("#pragma omp parallel for", "width: two threads write it\n  Declare it", ["data_race"]),
+        ("#pragma omp parallel for", "", ["no_data_race"]),
+        ("#pragma omp parallel for", None, []),
+        ("#pragma omp simd", "width: two threads write it", []),
+    ],
+)
+def test_a_right_kernel_with_threads_is_watched_for_races(
+    pragma: str, found: str | None, codes: list[str]
+) -> None:
+    options = SimpleNamespace(watch_races=lambda part: found, timing=True)
+    kernel = landmarks.function(f"void kernel(int N) {{\n{pragma}\nf(N);\n}}\n", "kernel")
+    judge = SimpleNamespace(
+        bench=SimpleNamespace(options=options), marker=SimpleNamespace(body=kernel), part=None
+    )
+    judge.verdict, judge.is_trusted, judge.flags = "pass", lambda: False, []
+    PartJudge.look_for_races(cast(PartJudge, judge))
+    assert [flag.code for flag in judge.flags] == codes
+
+
+def test_lines_that_store_into_right_outputs_are_left_out() -> None:
+    part = loading.load(ROOT / "labs/operators/assignment.yaml").part("linear_backward")
+    text = "void kernel(T dY, T X, T W, T dX, T dW, T db, int N, int I, int O) {\n"
+    text += "\n".join(f"{name}[0] = 1;" for name in ("dX", "dW", "db")) + "\n}\n"
+    assert len(clues.lines(body(text), part, ["store"])) == 3
+    assert [each.place.line for each in clues.lines(body(text), part, ["store"], ["dX", "dW"])] == [4]

@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 from conftest import ROOT, python, refused
@@ -14,7 +15,7 @@ from hypothesis import given, strategies
 from grader.core import harmless, imports
 from grader.core.commandline import whole_number
 from grader.core.quantities import MIB, size_text, whole
-from grader.core.results import PartResult
+from grader.core.results import Diagnosis, PartResult
 from grader.report.progress import Progress
 from grader.report.terminal import Terminal
 from grader.study import laboratory
@@ -114,6 +115,22 @@ def test_verdicts_have_colours_on_a_terminal_and_nothing_else() -> None:
     assert text.count("\x1b[1;32mPASS\x1b[0m") == 1 and text.count("\x1b[1;31mWRONG RESULT\x1b[0m") == 1
     assert OURS.sub("", text) == file.getvalue() and not obeyed(file.getvalue())
     assert "WRONG RESULT  0 of 10 points\n" in file.getvalue()
+
+
+def test_the_fault_of_a_twin_part_is_printed_once() -> None:
+    fault = Diagnosis("wrong_values", "Expected 1, got 2.")
+    stream = io.StringIO()
+    shown = Terminal(stream)
+    for part_id, function, code in (
+        ("conv2d", "conv", fault.code),
+        ("conv2d_threads", "conv", fault.code),
+        ("other", "other", fault.code),
+        ("conv2d_race", "conv", "race"),
+    ):
+        shown.function = function
+        shown.verdict(PartResult(part_id, "A part", "crash", 1.0, diagnosis=replace(fault, code=code)), 0.0)
+    assert stream.getvalue().count(fault.message) == 3
+    assert "as conv2d, the same function with the same fault" in stream.getvalue()
 
 
 def test_the_live_table_shows_names_and_no_sequences_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from conftest import ROOT, refused
 from grader.assignment.loading import load
 from grader.assignment.records import Case, Part
 from grader.assignment.rubric import LateRule, TimeBand
-from grader.core.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Timing
+from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.score import late_days, lateness_s, part_points, score
 from grader.staff.classroom.manual import read_manual
 
@@ -298,3 +298,17 @@ def test_a_table_that_is_not_there_or_no_file_is_one_line(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "manual.csv")
     for name, why in (("manual.csv", "not a file"), ("gone.csv", r"cannot read .*No such file")):
         refused(why, read_manual, tmp_path / name)
+
+
+def test_one_thread_leaves_the_slowest_share_where_several_are_required() -> None:
+    flags = (Flag("one_thread", level="review"),)
+    part = PUBLIC.part("part3")
+    assert part_points(part, "pass", flags=flags) == (
+        10.0,
+        "right, but it runs on one thread: 10 of 25 points",
+    )
+    assert part_points(part, "slow", (), timing(1.5), flags)[0] == 10.0
+    assert part.time is not None
+    for parallel in ("review", "free"):
+        other = replace(part, time=replace(part.time, parallel=parallel))
+        assert part_points(other, "pass", flags=flags)[0] == 25.0

@@ -163,3 +163,19 @@ def test_a_second_file_is_compiled_and_linked(tmp_path: Path, monkeypatch: pytes
     build_program(write(tmp_path, f"{small}// {tmp_path}\n"), race.KIT)
     made = [("module.cpp" in command, "-c" in command) for command in commands]
     assert made == [(True, True), (False, False)]
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "says"),
+    [
+        ("sum += x[i];", "sum += x[i];", "reduction(+: sum)"),
+        ("sum = std::max(sum, x);", "sum = std::max(sum, x);", "reduction(max: sum)"),
+        ("sum += x[i];", "y[i] /= sum;", "private(...))."),
+        ("sum[o] += x[i];", "sum[o] += x[i];", "the same element of sum"),
+    ],
+)
+def test_a_reduction_is_advised_only_where_one_makes_it_right(line: str, other: str, says: str) -> None:
+    now, before = (racereport.Access(True, (racereport.Frame(1, text, "f"),)) for text in (line, other))
+    (*_, advice) = racereport.words(racereport.Race("sum", "memory", now, before), "module.cpp")
+    assert advice.endswith(says) or says in advice
+    assert ("reduction" in advice) == ("reduction" in says)

@@ -8,10 +8,12 @@ from typing import Any, Literal, get_args
 
 from grader.assignment import rubric
 from grader.assignment.records import AutogradForm, Backend, DeviceCall, Output, Part
-from grader.assignment.rubric import TimeRule
+from grader.assignment.rubric import Parallel, TimeRule
 from grader.assignment.yamlnode import Keys, Node
 
-TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded"))
+TIME_KEYS = Keys(
+    "time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded", "parallel")
+)
 INPUT_KEYS = Keys("an input", ("dims",), ("dtype", "timed"))
 AUTOGRAD_KEYS = Keys("autograd", ("arguments",), ("gradient", "language", "class"))
 INPUT_DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
@@ -180,9 +182,16 @@ def check_differs_from(part: Part, parts: Mapping[str, Part], node: Node) -> Non
 def time(node: Node) -> TimeRule:
     keys = node.mapping(TIME_KEYS)
     all_threads = keys["threads"].tag == "str" and keys["threads"].choice("threads", ("all",)) == "all"
+    threads = None if all_threads else keys["threads"].whole("threads (a number or all)", 1, 4096)
+    parallel: Parallel = "review" if all_threads else "free"
+    if "parallel" in keys:
+        parallel = keys["parallel"].choice("parallel", get_args(Parallel))  # type: ignore[assignment]
+        if parallel != "free" and not all_threads:
+            raise keys["parallel"].fail("'parallel' is for a part with 'threads: all'")
     return TimeRule(
+        parallel=parallel,
         clock=keys["clock"].choice("clock", ("cpu", "wall")),  # type: ignore[arg-type]
-        threads=None if all_threads else keys["threads"].whole("threads (a number or all)", 1, 4096),
+        threads=threads,
         cores=keys["cores"].whole("cores", 1, 4096) if "cores" in keys else None,
         allowance_ratio=keys["allowance_ratio"].number("allowance_ratio", 1.0, 1000.0)
         if "allowance_ratio" in keys

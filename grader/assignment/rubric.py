@@ -20,6 +20,11 @@ LATE_KEYS = Keys("late", ("per_day",), ("due", "grace_minutes", "cap_days", "aft
 PER_DAY_KEYS = Keys("per_day", (), ("share", "points"))
 
 
+Parallel = Literal["required", "review", "free"]
+ONE_THREAD = "one_thread"
+"""Flag of a right kernel that runs on one thread where the assignment asks for all."""
+
+
 @dataclass(frozen=True)
 class TimeRule:
     clock: Literal["cpu", "wall"]
@@ -30,6 +35,8 @@ class TimeRule:
     allowance_ratio: float = 1.10
     allowance_ms: float = 15.0
     graded: bool = True
+    parallel: Parallel = "free"
+    """Price of running on one thread: the share of the slowest band ("required"), a flag, or nothing."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import platform
 from collections.abc import Sequence
@@ -21,6 +23,24 @@ def describe() -> dict[str, object]:
     if hasattr(os, "getloadavg"):
         facts["load_average"] = [round(load, 2) for load in os.getloadavg()]
     return facts
+
+
+#: Files of /sys/devices/system/cpu/cpu0/cache/indexN that kernels may read.
+_CACHE_FILES = (
+    *("level", "type", "size", "coherency_line_size", "ways_of_associativity", "number_of_sets"),
+    *("physical_line_partition", "shared_cpu_list", "shared_cpu_map", "id"),
+)
+
+
+@functools.cache
+def cache_files() -> str:
+    """Return the contents of the files about the caches of core 0, a line "index0/size=32K" for each; "" if none."""
+    lines = []
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        for name in _CACHE_FILES:
+            with contextlib.suppress(OSError):
+                lines.append(f"{folder.name}/{name}={(folder / name).read_text()[:200].strip()}\n")
+    return "".join(lines)
 
 
 def usable_cpus() -> list[int]:

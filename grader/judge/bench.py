@@ -52,8 +52,8 @@ class Options:
     second_look: bool = False
     """True if other builds of a file that is wrong or crashes may be made to find the line: in a student's own run, in
     which nothing is confined."""
-    watch_races: Callable[[Part], str] | None = None
-    """Result of a watched run of a part whose results differ from call to call: variable and lines, or ""."""
+    watch_races: Callable[[Part], str | None] | None = None
+    """Result of a watched run of a part: variables and lines, "" if it saw no race, None if it cannot be watched."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ class Bench:
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
     """Right public outputs by part and case, of parts that are compared (`grader.judge.same_work`)."""
 
+    helpers: dict[str, bool] = field(default_factory=dict)
+    """Parts that others call (`Part.table`), by id: True if one fails its own test."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Time that the calls of each part have used, by its id."""
 

@@ -20,6 +20,7 @@ from grader.core.results import CaseResult, Diagnosis
 from grader.judge import looks, same_work
 from grader.judge.bench import Bench
 from grader.judge.case_run import CaseRun
+from grader.judge.diagnosis.failures import UNEXPLAINED, attempt
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
@@ -44,8 +45,6 @@ MOST_INQUIRED = 16
 NEEDS_NO_INQUIRY = frozenset(
     {"not_written", "race", "unsteady", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}
 )
-
-UNEXPLAINED = Diagnosis("wrong_values", "The result is wrong.")
 
 
 class Runners:
@@ -84,6 +83,10 @@ class Correctness:
         """Reason that the part is wrong; None while all is right."""
         self.judged_through = ""
         self.printed = ""
+        self.shares_work = True
+        """False if one thread alone worked on the public cases."""
+        self.refused_files: tuple[tuple[str, str], ...] = ()
+        """Calls and paths of files that could not be opened on public inputs."""
         self.shown: Shown | None = None
         self.sites = Sites(bench.source, bench.build.program)
         """Of a checked build: places that touched what is not theirs."""
@@ -142,8 +145,10 @@ class Correctness:
                 self.call_cases(session, public[usual])
                 self.shake(session, public.pop(usual))
             finally:
+                self.shares_work = session.shares_work
                 session.close()
-                self.printed = crashes.without_heap_words(session.printed)
+                self.printed = crashes.own_output(session.printed)
+                self.refused_files = crashes.refused_files(session.printed)
         self.call_in_fresh_runners(public)
 
     def call_in_fresh_runners(self, by_threads: Mapping[int, list[Step]]) -> None:
@@ -262,12 +267,13 @@ class Correctness:
         case = next((case for case in self.part.cases if case.name in names), None)
         if case is None or type(self.marker.oracle).inquiry is Oracle.inquiry:
             return told
-        try:
+
+        def inquire() -> str:
             with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                sentence = inquired(self.marker, case, session, told)
-        except faults.Faulty:
-            # Whatever becomes of a further call, the verdict is settled.
-            sentence = ""
+                return inquired(self.marker, case, session, told)
+
+        # Whatever becomes of a further call, the verdict is settled.
+        sentence = attempt(inquire, "", expected=(faults.Faulty,))
         return replace(told, message=f"{told.message} {sentence}") if sentence else told
 
     def explained(self) -> bool:

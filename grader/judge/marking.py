@@ -19,6 +19,7 @@ from grader.integrity import flags as integrity
 from grader.judge import grid
 from grader.judge.bench import Bench
 from grader.judge.case_run import CaseRun, expectations, expected_of, question
+from grader.judge.diagnosis.failures import UNEXPLAINED, attempt
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
@@ -46,6 +47,9 @@ class Marker:
         """By the input's name: which output `wrong` is about."""
         self.functions: Mapping[str, str] | None = None
         """Functions that the student's file offers; None until it was loaded."""
+        self.seen_outputs: set[str] = set()
+        self.wrong_outputs: set[str] = set()
+        """Names of the outputs so far, and of those that were wrong on any input."""
 
     @functools.cached_property
     def oracle(self) -> Oracle:
@@ -146,6 +150,8 @@ class Marker:
         if run.outputs is None or refused is not None:
             # An input that was overwritten is named before a wrong output, which it may well explain.
             return CaseResult(run.case, sizes, False, None, refused)
+        self.seen_outputs |= set(run.outputs)
+        self.wrong_outputs |= {name for name, compared in run.comparisons.items() if not compared.ok}
         self._tell_deviation(run)
         if self.wrong.get(run.case) is None:
             self.wrong[run.case] = None if wrong is None else run.comparisons[wrong].wrong
@@ -181,22 +187,26 @@ class Marker:
         from grader.judge.diagnosis import diagnose
 
         assert run.outputs is not None
-        if name in run.inputs and np.array_equal(run.outputs[name], run.inputs[name]):
+        outputs = run.outputs
+        if name in run.inputs and np.array_equal(outputs[name], run.inputs[name]):
             return diagnose.not_written(name)
         if not explain:
             return None
-        diagnosis: Diagnosis | None = diagnose.diagnose(
-            self.oracle,
-            run.inputs,
-            run.shape,
-            run.expected[name],
-            run.outputs[name],
-            run.comparisons[name],
-            again=[outputs[name] for outputs in again],
-            part_id=self.part.id,
-            earlier=earlier or (),
-            name=name,
-            shared=shared,
+        diagnosis: Diagnosis | None = attempt(
+            lambda: diagnose.diagnose(
+                self.oracle,
+                run.inputs,
+                run.shape,
+                run.expected[name],
+                outputs[name],
+                run.comparisons[name],
+                again=[each[name] for each in again],
+                part_id=self.part.id,
+                earlier=earlier or (),
+                name=name,
+                shared=shared,
+            ),
+            UNEXPLAINED,
         )
         if isinstance(diagnosis, diagnose.Explained):
             diagnosis = diagnosis.in_order(self._is_in_text)
@@ -212,7 +222,7 @@ class Marker:
     @functools.cached_property
     def body(self) -> Body | None:
         """The part's function in the student's text, None where it is not found there."""
-        return self.backend.function_in(self.part, self._source)
+        return attempt(lambda: self.backend.function_in(self.part, self._source), None)
 
     def _tell_deviation(self, run: CaseRun) -> None:
         """Show listeners a call's first wrong output, if there is one."""
@@ -242,7 +252,10 @@ class Marker:
             return (None,) * len(axes)
         sizes = binding.used_sizes(shape, self.part)
         defines = self.bench.options.defines
-        return grid.blocks(axes, self.oracle.cuts, sizes, self._source, self.part.function, defines)
+        return attempt(
+            lambda: grid.blocks(axes, self.oracle.cuts, sizes, self._source, self.part.function, defines),
+            (None,) * len(axes),
+        )
 
     @functools.cached_property
     def _source(self) -> str:

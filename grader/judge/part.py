@@ -9,12 +9,16 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 
 from grader.assignment.records import Part
+from grader.assignment.rubric import ONE_THREAD
 from grader.backends import faults
+from grader.backends.native import crashes
 from grader.core import machine
 from grader.core.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.integrity import flags as integrity
@@ -22,12 +26,15 @@ from grader.judge import looks, memory, same_work
 from grader.judge.again import BROKEN_OFF
 from grader.judge.bench import Bench
 from grader.judge.correctness import Correctness, Runners
+from grader.judge.diagnosis import failures
 from grader.judge.events import Corrected, Timed
 from grader.judge.looks import Shown
 from grader.judge.timing import rounds
 from grader.runner.calls import Call
 
 Refinement = Callable[[Diagnosis], Diagnosis]
+#: In the text of a function that has several threads.
+THREADS = r"#\s*pragma\s+omp\s+(?!simd)|std::thread|\bparallel_for\b"
 
 
 class PartJudge:
@@ -59,7 +66,8 @@ class PartJudge:
         for step in steps:
             if (told := self.diagnosis) is None:
                 return
-            self.conclude(self.verdict, step(told), self.waits_for)
+            refined = failures.attempt(functools.partial(step, told), told)
+            self.conclude(self.verdict, refined, self.waits_for)
             self.results.cases = [
                 replace(case, diagnosis=self.diagnosis) if case.diagnosis is told else case
                 for case in self.results.cases
@@ -78,6 +86,7 @@ class PartJudge:
 
     def result(self) -> PartResult:
         part = self.part
+        self.flags += failures.flags()
         return PartResult(
             id=part.id,
             title=part.title,
@@ -111,7 +120,10 @@ class PartJudge:
             self.flag_library_work()  # Else once for all cases, after the hidden ones.
         self.look_for_cheats()
         self.look_for_other_work()
+        self.look_for_races()
         self.look_closer()
+        self.name_files()
+        self.flags += failures.flags()
 
     def has_hidden_cases(self) -> bool:
         """Return True if hidden cases are still to be called."""
@@ -146,6 +158,7 @@ class PartJudge:
         self.tell_correctness()
         if options.sanitize:
             return
+        self.add_flags(self.thread_flags())
         self.measure_time()
         shown = self.results.shown
         if shown is None:
@@ -232,24 +245,71 @@ class PartJudge:
 
     def look_closer(self) -> None:
         """Say more of what is wrong, for its student. Verdict, points and codes stay."""
-        told, options = self.diagnosis, self.bench.options
-        if told is None or self.is_trusted() or self.results.judged_through:
+        diagnosis, options = self.diagnosis, self.bench.options
+        if diagnosis is None or self.is_trusted() or self.results.judged_through:
             return
         from grader.judge.closer import explaining
         from grader.judge.closer.checked import SecondBuild
 
         judged = len(self.runners.sessions)
+        if self.part.table:
+            self.bench.helpers[self.part.id] = self.verdict in ("wrong", *BROKEN_OFF)
+        elif not diagnosis.hidden and (helper := failures.attempt(self.failing_helper, None)) is not None:
+            first = f"Your {helper.function} fails its own test (python gpt149.py {helper.command}): fix it first."
+            # Of a crash the reason is known with this.
+            rest = (
+                diagnosis.message if self.verdict == "wrong" else f"{diagnosis.message.partition(': ')[0]}."
+            )
+            self.refine(lambda told: replace(told, message=f"{first} {rest}"))
+            return
         with ExitStack() as stack:
             second = SecondBuild(self.bench, stack) if options.second_look else None
             closer = explaining.Closer(self.results, second)
             if self.verdict in ("crash", "timeout"):
                 self.refine(closer.crash)
             elif self.verdict == "wrong" and any(
-                case.diagnosis is told and not case.hidden for case in self.results.cases
+                case.diagnosis is diagnosis and not case.hidden for case in self.results.cases
             ):
                 self.refine(closer.wrong)
         # Runners that explain are no evidence: the look for cheats is made without them.
         del self.runners.sessions[judged:]
+
+    def name_files(self) -> None:
+        """Name the files that a wrong or crashing kernel could not open, with the lines that ask for them."""
+        refused, now = self.results.refused_files, self.diagnosis
+        if now is None or now.hidden or not refused or self.verdict not in ("wrong", *BROKEN_OFF):
+            return
+        body, name = self.marker.body, self.bench.source.name
+        rows, code = (body.rows, body.code) if body is not None else ((), ())
+        lines = []
+        for call, path in refused[:3]:
+            at = [n for n, row in enumerate(rows) if path and path in row]
+            at += [n for n, row in enumerate(code) if re.search(r"\b(?:f?re|f)?open\b|\bifstream\b", row)]
+            place = f"{name}:{at[0] + 1}: " if at else ""
+            lines.append(
+                f'{place}{call}("{path}") failed: kernels cannot open files, except those about caches in '
+                "/sys/devices/system/cpu/cpu0/cache"
+            )
+        message = "\n".join([now.message.replace(crashes.ADVICE, "").rstrip(), *lines])
+        self.refine(lambda told: replace(told, message=message))
+
+    def failing_helper(self) -> Part | None:
+        """The first function with a test of its own that this part calls and that fails it; None without one."""
+        body, known = self.marker.body, self.bench.helpers
+        for part in self.bench.assignment.parts:
+            if not part.table or body is None or not body.find(rf"\b{part.function}\s*\("):
+                continue
+            if part.id not in known:
+                alone = replace(part, stands_in=None)
+                results = Correctness(self.bench, alone, Runners(self.bench, alone), look=False)
+                try:
+                    results.check()
+                    known[part.id] = results.diagnosis is not None
+                except faults.Faulty as fault:
+                    known[part.id] = fault.verdict in BROKEN_OFF
+            if known[part.id]:
+                return part
+        return None
 
     # ---- integrity
 
@@ -283,11 +343,31 @@ class PartJudge:
             comparable = others if self.backend.kind.shows_memory else None
             self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
+    def look_for_races(self) -> None:
+        """Watch a right kernel with threads for data races that did not show. Only in a student's own, timed run."""
+        watch, body = self.bench.options.watch_races, self.marker.body
+        if watch is None or not self.bench.options.timing or self.verdict not in ("pass", "slow"):
+            return
+        if self.is_trusted() or body is None or not body.find(THREADS):
+            return
+        found = failures.attempt(lambda: watch(self.part), None)
+        if found:
+            lines = " | ".join(line.strip() for line in found.split("\n"))
+            self.flags.append(Flag("data_race", f"right here, but threads race: {lines}", "review"))
+        elif found is not None:
+            self.flags.append(Flag("no_data_race", "no data race in a watched call on 4 threads"))
+
     def proofs_in_object(self) -> Iterable[Flag]:
         """Return the flags that the object alone proves. It is read while the first cases are called."""
         if self.is_trusted():
             return ()
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
+
+    def thread_flags(self) -> Iterable[Flag]:
+        """A flag for a right kernel on one thread, where the assignment asks for all of them."""
+        rule, is_alone = self.part.time, not self.results.shares_work and self.shape["threads"] > 1
+        if self.verdict == "pass" and is_alone and rule is not None and rule.parallel != "free":
+            yield Flag(ONE_THREAD, "it runs on one thread; the assignment asks for OpenMP", "review")
 
     def time_flags(self) -> Iterable[Flag]:
         if self.time is None or self.part.time is None or not self.backend.kind.on_cores:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from grader import score
 from grader.assignment.records import Part
+from grader.assignment.rubric import ONE_THREAD
 from grader.core import harmless
 from grader.core.results import CaseResult, Memory, PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import (
@@ -51,15 +52,26 @@ MAP_WORDS = (
 OPEN = "open"
 
 
+#: Flags that are printed with a part.
+OF_THREADS = (ONE_THREAD, "data_race", "no_data_race")
+
+
 class Terminal:
     """A listener of `grader.judge.evaluate` that prints events as they arrive."""
 
-    def __init__(self, stream: TextIO | None = None, ladder: Ladder | None = None) -> None:
-        """Create the listener. `ladder` is the lab's, which describes a kernel's place among others."""
+    def __init__(
+        self, stream: TextIO | None = None, ladder: Ladder | None = None, *, is_checked: bool = False
+    ) -> None:
+        """Create the listener. `ladder` is the lab's, which describes a kernel's place among others. `is_checked`: the
+        run has sanitizers and gives no points."""
+        self.is_checked = is_checked
         self.stream = harmless.guarded(stream or sys.stdout)
         self.colourful = self.stream.isatty()
         self.ladder = ladder
         self.build_fault_shown = ""
+        self.faults_shown: dict[tuple[str, str, str], str] = {}
+        """Parts whose fault was printed, by function, verdict and code."""
+        self.function = ""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, BuildStarted):
@@ -67,6 +79,7 @@ class Terminal:
         elif isinstance(event, Built):
             self.say(build_line(event))
         elif isinstance(event, PartStarted):
+            self.function = event.part.function
             self.say(f"\nRunning {name_of(event.part)} Test: {event.part.title}")
         elif isinstance(event, Corrected):
             self.say(correctness_line(event))
@@ -76,7 +89,8 @@ class Terminal:
             self.say(profiled_lines(event))
         elif isinstance(event, PartDone):
             points, _ = score.part_points(
-                event.part, event.result.verdict, event.result.cases, event.result.time
+                *(event.part, event.result.verdict, event.result.cases, event.result.time),
+                event.result.flags,
             )
             self.verdict(event.result, points)
 
@@ -98,6 +112,9 @@ class Terminal:
         worth = (
             f"  {points_text(result, points)} of {result.max_points:g} points" if result.max_points else ""
         )
+        if self.is_checked:
+            # Another build, with more memory and time: what it finds right earns nothing by itself.
+            worth = "  (a checked run gives no points)"
         head = f"{result.id}: {result.title} "
         self.say(f"\n{head}{'.' * max(2, 64 - len(head))}", end=" ")
         self.paint(VERDICT_WORDS[result.verdict], colour)
@@ -125,6 +142,11 @@ class Terminal:
 
     def _results(self, result: PartResult) -> list[str]:
         text = results_text(result)
+        if result.diagnosis is not None and self.function and result.verdict in ("wrong", "crash", "timeout"):
+            # A part with all threads has the function of the one before.
+            fault = (self.function, result.verdict, result.diagnosis.code)
+            if (earlier := self.faults_shown.setdefault(fault, result.id)) != result.id:
+                return field("results", f"as {earlier}, the same function with the same fault: see above")
         if result.verdict not in ("compile_error", "unjudged"):
             return field("results", text)
         # Parts in another file, or that another machine could judge, have another message.
@@ -135,6 +157,9 @@ class Terminal:
         lines: list[str] = []
         if result.time:
             lines += field("time", time_text(result.time))
+        for flag in result.flags:
+            if flag.code in OF_THREADS:
+                lines += field("threads", flag.message)
         if result.frontier and self.ladder:
             lines += field("frontier", self.ladder.line(result.frontier))
         if result.memory:

@@ -75,6 +75,8 @@ class Session:
         """Limit of CPU seconds of a call, where the wall limit only ends what waits."""
         self.budget: Budget | None = None
         """Limit of the calls of several runners together."""
+        self.before_timeout: Callable[[int], None] | None = None
+        """Called with the process of a call that did not end, before it is ended."""
         self._watch, self._freezes = watch, freeze
         self._kept_header: dict[str, Any] | None = None
         self._scratch_seen_s = 0.0
@@ -387,6 +389,8 @@ class Session:
             self._drain_until_closed(time.monotonic() + 0.2)
             if not end.nonsense and not end.excess:
                 _wait_for_exit(self._pid)
+        elif self.before_timeout is not None:
+            self.before_timeout(self._pid)
         ended = self._reap(self._pid)
         if end.timed_out:
             return Call("timeout", wall_s=self.call_timeout_s, cpu_s=self.call_cpu_s)

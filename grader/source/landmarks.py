@@ -31,6 +31,12 @@ _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+))")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
+#: A sum, its index where it is an element, and what is added to it.
+_ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\])?\s*\+=(.*)")
+_INT = re.compile(r"\b(?:int|long|short|size_t|unsigned|u?int\d+_t)\s*&?\s*(\w+)")
+#: A literal without a point over a name, which may have a cast.
+_LITERAL_OVER = re.compile(r"(?<![\w.])\d+\s*/\s*(?:(\(\s*int\s*\))\s*)?([A-Za-z_]\w*)\b(?!\s*[.(\[])")
+_CLIPPED = re.compile(r"\bmin\b|\?")
 #: An initialiser that takes over memory: a tensor's values, a pointer, a reference; not a number out of it.
 _TAKEN_OVER = re.compile(
     r"(?:[\w:]*[Ff]ormat\w*\s*\(|&\s*)?([A-Za-z_]\w*)\b(?:\s*\.\s*data\w*\b|\s*\+|\s*\)?\s*$|(\s*\[))"
@@ -114,6 +120,83 @@ class Body:
         known, _ = self.made_of(names)
         added = (re.search(r"([A-Za-z_]\w*)\s*\+=(.*)", self.code[n - 1]) for n in self._lines())
         return self.values(sum_[1] for sum_ in added if sum_ and known & set(re.findall(r"\w+", sum_[2])))
+
+    def begun(self, names: Iterable[str]) -> list[Place]:
+        """Lines where a sum that one of these is added to begins with what an array holds, or is added to an element.
+        Where no sum does, all lines where one begins."""
+        known, _ = self.made_of(names)
+        sums, kept = set[str](), set[int]()
+        for n in self._lines():
+            if (added := _ADDED.search(self.code[n - 1])) and known & set(re.findall(r"\w+", added[3])):
+                sums.add(added[1])
+                kept |= {n} if added[2] else set()
+        for n in self._lines():
+            row, added = self.code[n - 1], _ADDED.search(self.code[n - 1])
+            words = re.findall(r"\w+", row)
+            to_element = added is not None and added[2] and sums & set(re.findall(r"\w+", added[3]))
+            handed = (words.count(name) > 1 for name in _HANDED_TO_WRITER.findall(row))
+            if to_element or (sums & set(words) and any(handed)):
+                kept.add(n)
+        begins = [place for place in self.values(sums) if "+=" not in self.code[place.line - 1]]
+        read = [place for place in begins if re.search(r"=.*[\[(]", self.code[place.line - 1])]
+        if kept or read:
+            return sorted([*read, *map(self._place, kept)], key=lambda place: place.line)
+        return begins
+
+    def enclosing(self, line: int) -> list[Place]:
+        """Loops that a line is in, the outermost first, its own included."""
+        groups, pending, depth = list[list[int]](), list[int](), 0
+        for n in range(self._lines().start, line + 1):
+            for token in re.findall(r"\b(?:for|while|do)\b|[(){};]", self.code[n - 1]):
+                if token in ("for", "while", "do"):
+                    pending.append(n)
+                elif token in "()":
+                    depth += 1 if token == "(" else -1
+                elif token == "{":
+                    groups.append(pending)
+                    pending = []
+                elif n < line and (token == "}" or depth == 0):
+                    pending = []
+                    if token == "}" and groups:
+                        groups.pop()
+        return [self._place(n) for n in dict.fromkeys([n for group in groups for n in group] + pending)]
+
+    def whole_divisions(self) -> list[tuple[Place, str]]:
+        """Lines that divide a whole number by another, as `1 / N` does, and the division."""
+        header = "\n".join(self.code[self.first - 1 : self.last])
+        ints = set(_INT.findall(header))
+        return [
+            (self._place(n), found[0])
+            for n in self._lines()
+            for found in _LITERAL_OVER.finditer(self.code[n - 1])
+            if found[1] or found[2] in ints
+        ]
+
+    def same_ends(self) -> list[Place]:
+        """Loops of two counters that end at one and the same size."""
+        counters = dict[str, set[str]]()
+        for _, counter, end in self._ends():
+            counters.setdefault(end, set()).add(counter)
+        return [self._place(n) for n, _, end in self._ends() if len(counters[end]) > 1]
+
+    def _ends(self) -> list[tuple[int, str, str]]:
+        """For each loop its line, its counter and where that ends."""
+        ends = list[tuple[int, str, str]]()
+        for n in self._lines():
+            for control in self._controls(n):
+                if found := re.search(r";\s*(\w+)[^;<>]*<=?([^;]*);", control):
+                    ends.append((n, found[1], found[2].strip()))
+        return ends
+
+    def until(self, name: str, *, mixed: bool = False) -> list[Place]:
+        """Loops that end at this size, those alone whose counter ends elsewhere in another loop, if there are any.
+        `mixed`: no others."""
+        ends = self._ends()
+        wanted = re.compile(rf"\b{re.escape(name)}\b")
+        hits = [end for end in ends if wanted.search(end[2]) and not _CLIPPED.search(end[2])]
+        elsewhere = {counter for _, counter, end in ends if not wanted.search(end)}
+        few = [end for end in hits if end[1] in elsewhere]
+        return [self._place(n) for n in dict.fromkeys(n for n, _, _ in (few if few or mixed else hits))]
 
     def indices(self, line: int) -> list[Place]:
         """Lines before this one that its indices come from: loops with bounds of their own, then whole numbers that

@@ -247,12 +247,14 @@ def measure(
     )
 
 
-def words_of(assignment: Assignment, part: Part, source: Path, defines: Mapping[str, str]) -> str:
-    """Return the races of a watched call with their lines, for a verdict; "" if it saw none or cannot be made."""
+def words_of(assignment: Assignment, part: Part, source: Path, defines: Mapping[str, str]) -> str | None:
+    """Return the races of a watched call with their lines, for a verdict; "" if it saw none, None without a call."""
     try:
         found = watch(assignment, part, source, watched_sizes(assignment, part), defines=defines)
     except (Unsuitable, KitError):
-        return ""
+        return None
+    if found.trouble:
+        return None
     shown = found.races[:MOST_TOLD]
     return "\n".join(line for race in shown for line in racereport.words(race, source.name))
 

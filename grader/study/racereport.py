@@ -34,6 +34,12 @@ WRITTEN = re.compile(
     r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[[^\]]*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*(?P<prefixed>[A-Za-z_]\w*)"
 )
+#: Statements that a reduction may stand for: one that reads the variable elsewhere, or sets it anew, cannot have one.
+REDUCTIONS = {
+    "+": r"\b{0}\s*\+=",
+    "max": r"\b{0}\s*=\s*[\w:]*max\w*\s*\(",
+    "min": r"\b{0}\s*=\s*[\w:]*min\w*\s*\(",
+}
 DECLARED = re.compile(r"(?:[\w>]\s+|[\w>]\s*[*&]+\s*)\Z")
 NO_TYPES = re.compile(r"\b(?:else|do|return)\s+\Z")
 MADE = re.compile(
@@ -204,10 +210,18 @@ def _advice(race: Race) -> str:
         )
     if race.is_static:
         return "It is static, so all threads and all calls share this one: declare it without 'static'."
-    return (
-        "Declare it inside the parallel region (or name it in private(...)); a sum over threads needs "
-        "reduction(+: ...)."
-    )
+    rows = [access.told.text for access in (race.before, race.now) if access.told is not None]
+    name = re.escape(race.variable)
+    if name and all(re.search(rf"\b{name}\s*\[", row) for row in rows):
+        return (
+            f"Threads write the same element of {race.variable}: share out the loop that its index comes from, or give "
+            "each thread an array of its own and add these up."
+        )
+    alone = "Declare it inside the parallel region (or name it in private(...))"
+    for operation, pattern in REDUCTIONS.items():
+        if name and all(re.search(pattern.format(name), row) for row in rows):
+            return f"{alone}; if it is one result of all threads: reduction({operation}: {race.variable})."
+    return f"{alone}."
 
 
 @dataclass(frozen=True)

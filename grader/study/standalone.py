@@ -36,7 +36,7 @@ from grader.backends.native.toolchain import (
     openmp_flags,
     toolchain,
 )
-from grader.core import objectcache, plainfile
+from grader.core import machine, objectcache, plainfile
 from grader.core.errors import KitError, UsageError
 from grader.core.harmless import one_line
 from grader.runner.calls import Call, Request, offered, understood
@@ -216,6 +216,7 @@ def ran(
                 "LC_ALL": "C",
                 "TMPDIR": str(folder),
                 "OMP_NUM_THREADS": str(threads),
+                "GPT149_CACHE_FILES": machine.cache_files(),
                 **(environment or {}),
             },
         )

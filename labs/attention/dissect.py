@@ -16,6 +16,8 @@ from grader.judge.oracle import Ask, Dissected
 #: Keys of the calls, in two columns less than there are: no two sizes are alike.
 KEYS, MOST_KEYS = 7, 45
 CLOSE = 2e-4
+#: Largest difference of two equal scores that are read from weights.
+SAME = 2e-3
 #: Factors of a row below this are nothing that it was divided by.
 TINY = 1e-12
 #: What a factor may be called: powers of a size.
@@ -59,6 +61,8 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     exact = np.exp(scores)
     sums = exact.sum(3, keepdims=True)
     right = exact / sums
+    if (by_value := _by_value(scores, weights, right)) is not None:
+        return by_value
     if not np.isfinite(weights).all():
         return None
     if (abs(weights - right) < CLOSE).all():
@@ -100,6 +104,8 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
         return None
     made, wanted = (each - each.mean(1, keepdims=True) for each in (np.log(weights), scores))
     normalised = bool((abs(weights.sum(1) - 1) < CLOSE).all())
+    if (between := _between_blocks(np.log(weights) - scores, sizes)) is not None:
+        return replace(between, words=between.words + left)
     told = _scores(made, wanted, sizes)
     if told is None and normalised:
         words = (
@@ -113,6 +119,48 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     )
     return Dissected(
         f"{told.words}; {sum_words}{left}", told.clues if normalised else (*told.clues, "divide")
+    )
+
+
+def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
+    """A finding if the keys with the lowest scores alone are wrong: a condition on the value skips them."""
+    finite = np.isfinite(weights).all(3)
+    scores, weights, right = (each[finite] for each in (scores, weights, right))
+    if not len(weights):
+        return None
+    best = right.argmax(1)[:, None]
+    ratio = weights / right
+    of_best = np.take_along_axis(ratio, best, 1)
+    kept = abs(ratio - of_best) < CLOSE * abs(of_best)
+    if kept.all() or (~kept).sum() < 2 or not (abs(of_best) > TINY).all():
+        return None
+    if not (abs(ratio - of_best) > 0.2 * abs(of_best))[~kept].all():
+        return None
+    for measure, what in ((scores, "score"), (right, "weight")):
+        low, high = measure[~kept].max(), measure[kept].min()
+        if low < high:
+            amount = "no weight" if not weights[~kept].any() else "another weight"
+            return Dissected(
+                f"Keys whose {what} is {low:.3g} or less have {amount}, and those from {high:.3g} on are right among "
+                "themselves: look for a condition (if, continue, break) that skips keys by their value",
+                ("skips", "guards", "call:exp"),
+            )
+    return None
+
+
+def _between_blocks(off: Array, sizes: Mapping[str, int]) -> Dissected | None:
+    """A finding if logarithms of weights are `off` (rows, keys) by one number in each block of Bc keys."""
+    block, keys = sizes.get("Bc", 0), off.shape[1]
+    if not 1 < block < keys:
+        return None
+    first = off[:, np.arange(keys) // block * block]
+    if abs(off - first).max() > SAME or abs(off - off[:, :1]).max() < 10 * SAME:
+        return None
+    return Dissected(
+        f"Within a block of Bc = {block} keys the weights are in the right proportions, between blocks they are not: "
+        "look at how O and L carry on from block to block. If a maximum is subtracted, both have to be multiplied by "
+        "exp(old maximum - new maximum)",
+        ("call:max", "text:\\b[Ll]i\\b", "text:\\bL\\b"),
     )
 
 
@@ -151,7 +199,15 @@ def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected |
             f"The scores are {_factor(slope, sizes)} times Q K^T", ("call:sqrt", "call:exp", "input:K")
         )
     steps = made - made[:, :1]
-    if abs(steps - np.round(steps)).max() < 2e-3:
+    of = "tile" if "Bc" in sizes else "row"
+    for first, which in ((0, ""), (1, " but the first")):
+        if abs(made[:, first:] - made[:, first : first + 1]).max() < SAME:
+            return Dissected(
+                f"All keys of a {of}{which} have the same weight: does exp() get the score of its own key, or always "
+                "one and the same",
+                ("call:exp", "divide"),
+            )
+    if abs(steps - np.round(steps)).max() < SAME:
         return Dissected(
             "All scores are whole numbers: an int holds them somewhere",
             ("casts", "text:\\bint\\s+\\w+\\s*=\\s*0\\s*;", "input:K"),

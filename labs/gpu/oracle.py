@@ -403,7 +403,7 @@ def _reading(suspect: Suspect, scene: Heads, output: str):  # type: ignore[no-un
     """A prediction of one output; some suspects predict some outputs only."""
 
     def predict(_: object) -> Array | None:
-        found = suspect.predict(scene)
+        found = suspect.predicted(scene)
         return None if found is None else found.get(output)
 
     return predict

@@ -106,7 +106,7 @@ def lost_tail(seen: Deviation) -> Found | None:
     """A float sum in several lanes loses less than in one, and still too much: an error of a few budgets."""
     scene, cut = scene_of(seen)
     for suspect in suspects.LANES:
-        predicted = suspect.predict(scene)
+        predicted = suspect.predicted(scene)
         if predicted is not None and agreement(cut, predicted, cut.tolerance)[0]:
             return suspect.code, suspect.words
     return None
@@ -117,6 +117,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "sum_misses_columns": ("loops", "steps", "sums"),
     "maximum_misses_columns": ("loops", "steps"),
     "not_normalised": ("divisor", "divide", "sums"),
+    "not_rescaled": ("call:exp", "sums"),
     "row_range": ("loops",),
     "column_range": ("loops",),
 }
@@ -185,6 +186,7 @@ class Merge(Oracle):
     explains_not_finite = True
     relations = ()
     weak_relations = (partly_not_written, imprecise)
+    clues: ClassVar = {"maximum_of_one_side": ("input:m1", "input:m2")}
     mistakes = suspects.MERGE
 
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:

@@ -121,7 +121,7 @@ def fitting(
     for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
         if full and likely.isdisjoint(suspect.names) and not likely.isdisjoint(full[0].names):
             break
-        predicted = suspect.predict(scene)
+        predicted = suspect.predicted(scene)
         if isinstance(predicted, Mapping):
             spoilt = right and any(
                 name in predicted and not _same(predicted[name], right[name]) for name in right

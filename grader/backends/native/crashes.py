@@ -25,6 +25,8 @@ SIGNAL_HINTS = {
 }
 
 
+REFUSED_FILE = re.compile(r'^gpt149: (?P<call>open|fopen) "(?P<path>[^\n]{0,200})" failed\n?', re.MULTILINE)
+"""Words of the runner (inside/machine_files.h)."""
 DAMAGED_HEAP = re.compile(
     r"^(?:munmap_chunk\(\)|free\(\)|malloc\(\)|realloc\(\)|malloc_consolidate\(\)|corrupted (?:size|double-linked)|"
     r"double free or corruption|unaligned |sysmalloc|malloc: |Fatal glibc error: malloc)[^\n]{0,200}$",
@@ -112,9 +114,14 @@ def call_fault(broken: Broken) -> Faulty:
     return CallWords().fault(broken)
 
 
-def without_heap_words(printed: str) -> str:
+def own_output(printed: str) -> str:
     """Return a kernel's output without the C library's words at its end."""
-    return DAMAGED_HEAP.sub("", printed).strip("\n")
+    return DAMAGED_HEAP.sub("", REFUSED_FILE.sub("", printed)).strip("\n")
+
+
+def refused_files(printed: str) -> tuple[tuple[str, str], ...]:
+    """Return the files that a kernel could not open: the call's name and the path."""
+    return tuple(dict.fromkeys((found["call"], found["path"]) for found in REFUSED_FILE.finditer(printed)))
 
 
 def _why_aborted(printed: str) -> str:

@@ -68,6 +68,22 @@ SANITIZED = "sanitized"
 SANITIZED_LINK = ("-fsanitize=address,undefined",)
 #: Flags of the linker: the stack is never executable, even where an object asks for that.
 PLAIN_STACK = ("-Wl,-z,noexecstack",)
+#: Calls of the C library that go through inside/machine_files.h.
+FILE_CALLS = tuple(
+    f"-Wl,--wrap={name}"
+    for name in (
+        "open",
+        "open64",
+        "openat",
+        "openat64",
+        "fopen",
+        "fopen64",
+        "fileno",
+        "fclose",
+        "read",
+        "close",
+    )
+)
 KIT_TIMEOUT_S = 120.0
 #: Flags of everything that is linked into a program, besides those that decide what code is made
 #: (`native.standin`).
@@ -153,7 +169,7 @@ def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def main_flags(tools: Toolchain) -> tuple[str, ...]:
     """Of the linker: a main in the student's file is none that anybody calls (inside/runner.cpp)."""
-    return () if tools.system == "Darwin" else ("-Wl,--wrap=main", *PLAIN_STACK)
+    return () if tools.system == "Darwin" else ("-Wl,--wrap=main", *PLAIN_STACK, *FILE_CALLS)
 
 
 def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) -> list[str]:
@@ -182,7 +198,7 @@ class NativeRecipe(Source):
 def _kits_text() -> list[bytes]:
     return [
         *contents_of(SHIM, standin.PLAIN, INSIDE),
-        repr((standin.RULES, LINKAGES, PLAIN_STACK, NO_COMPILER_AT_LINK, clock_flags())).encode(),
+        repr((standin.RULES, LINKAGES, PLAIN_STACK, FILE_CALLS, NO_COMPILER_AT_LINK, clock_flags())).encode(),
     ]
 
 

@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.backends.native import nativebuild, sanitize
+from grader.core import machine
 from grader.core.errors import KitError
 from grader.core.harmless import one_line
 from grader.runner.calls import Call
@@ -251,6 +252,7 @@ class NativeHost:
             f"signals={signal_limit(self.sandbox.own_uid)}",
             *(f"environment={name}={value}" for name, value in environment.items()),
             f"environment=OMP_NUM_THREADS={threads}",
+            f"environment=GPT149_CACHE_FILES={machine.cache_files()}",
             *self._roots(),
         ]
         if cpus:

@@ -19,6 +19,7 @@ from grader.backends.native.nativehost import NativeHost
 from grader.backends.selection import make
 from grader.core.errors import KitError
 from grader.judge.bench import Bench
+from grader.judge.closer.samples import Samples
 from grader.judge.marking import Marker
 from grader.judge.sites import Sites
 from grader.sandbox import of_file
@@ -34,6 +35,8 @@ class Checked:
     sites: Sites
     tried: list[str] = field(default_factory=list)
     is_right: list[str] = field(default_factory=list)
+    stopped: Samples | None = None
+    """Samples of a call that did not end."""
 
 
 class SecondBuild:
@@ -99,11 +102,14 @@ class SecondBuild:
     def _call(self, marker: Marker, case: Case, found: Checked) -> None:
         shape = {**marker.shape, **case.shape}
         where = f"'{case.name}', {faults.in_words(marker.sizes(shape))}"
+        samples = Samples(program) if (program := marker.bench.build.program) is not None else None
         with marker.bench.student(marker.part, threads=shape["threads"], freeze=False) as session:
+            session.before_timeout = samples.take if samples is not None else None
             run = marker.call_case(session, case, timeout_s=CALL_S)
             session.close()
             found.sites.look(session, where)
         if run.call.status == "timeout":
+            found.stopped = samples
             return
         found.tried.append(case.name)
         if run.is_right:

@@ -6,7 +6,7 @@ says (`grader.judge.oracle.Oracle.clues`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
@@ -22,6 +22,7 @@ _SUMS = r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+="
 #: What is looked for by a word of its own: words for the student, and how it is found.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with bounds of its own", Body.loops),
+    "same_ends": ("another counter ends there, too", Body.same_ends),
     "steps": ("a loop in steps", Body.steps),
     "sums": ("a sum", lambda body: body.find(_SUMS)),
     "divisor": ("a sum", lambda body: body.divisors() or body.find(_SUMS)),
@@ -46,6 +47,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     ),
     "fills": ("set to zero", lambda body: body.find(r"\bfill(?:_|_n)?\s*\(|\bmemset\s*\(|\.\s*assign\s*\(")),
     "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
+    "skips": ("this skips the rest of a loop", lambda body: body.find(r"\b(?:continue|break)\s*;")),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
 #: Clues of the codes that the engine itself has.
@@ -56,15 +58,15 @@ USUAL: dict[str, tuple[str, ...]] = {
     "wrong_layout": ("store",),
     "shifted": ("store", "loops"),
     "constant_factor": ("divide", "store"),
-    "low_precision": ("casts",),
-    "not_finite": ("bare", "fresh", "divide"),
+    "low_precision": ("casts", "skips"),
+    "not_finite": ("bare", "fresh", "divide", "skips"),
     "unsteady": ("static", "bare", "fresh"),
     "race": ("parallel",),
-    "wrong_values": ("loops", "store"),
+    "wrong_values": ("skips", "loops", "store"),
 }
 #: Of codes that are the name of an axis and one of these.
 OF_PLACES: dict[str, tuple[str, ...]] = {
-    "_range": ("loops", "guards", "store"),
+    "_range": ("loops", "same_ends", "guards", "store"),
     "periodic_": ("loops", "steps"),
 }
 
@@ -82,19 +84,22 @@ class Shown:
     words: str
 
 
-def lines(body: Body, part: Part, clues: Sequence[str]) -> list[Shown]:
+def lines(body: Body, part: Part, clues: Sequence[str], right: Collection[str] = ()) -> list[Shown]:
     """The lines that the clues find in a function, those of the first clue first. A clue that finds more than a few
-    lines tells none of them apart, and shows none."""
+    lines tells none of them apart, and shows none. One that begins with "?" counts if those before it find none.
+    Lines that store into the `right` outputs, by name, are left out."""
     found: dict[int, Shown] = {}
     for clue in clues:
-        words, places = _found(body, part, clue)
+        if found and clue.startswith("?"):
+            continue
+        words, places = _found(body, part, clue.removeprefix("?"), right)
         if len(places) <= MOST_PLACES:
             for place in places:
                 found.setdefault(place.line, Shown(place, words))
     return list(found.values())[:MOST_LINES]
 
 
-def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
+def _found(body: Body, part: Part, clue: str, right: Collection[str]) -> tuple[str, list[Place]]:
     kind, _, what = clue.partition(":")
     if clue in KNOWN:
         words, find = KNOWN[clue]
@@ -104,21 +109,27 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
     if kind == "call":
         return f"{what}() is called", body.find(rf"\b\w*{what}\w*\s*\(")
     if kind == "store":
-        return "the result is written", body.stores(_outputs(body, part))
+        return "the result is written", body.stores(_outputs(body, part, right))
     if kind == "stored":
-        return "what the result is made of", body.stored(_outputs(body, part))
+        return "what the result is made of", body.stored(_outputs(body, part, right))
     if kind == "line":
         return "", body.find(what)
     if kind == "text":
         used = body.uses(what)
         return ("", used) if used else ("made here, and not used below", body.find(what))
+    if kind == "begun":
+        return "where this sum begins", body.begun(_given(body, part, what))
+    if kind in ("until", "mixed"):
+        (own, *_) = [*_given(body, part, what), what]
+        return f"this loop runs to {own}", body.until(own, mixed=kind == "mixed")
     if kind == "into":
         return f"what {what} is summed up in", body.summed_from(_given(body, part, what))
     return "", []
 
 
-def _outputs(body: Body, part: Part) -> Sequence[str]:
-    return [name for output in part.outputs for name in _given(body, part, output)] or body.returned
+def _outputs(body: Body, part: Part, right: Collection[str]) -> Sequence[str]:
+    wanted = [output for output in part.outputs if output not in right]
+    return [name for output in wanted for name in _given(body, part, output)] or body.returned
 
 
 def _given(body: Body, part: Part, name: str) -> list[str]:

@@ -9,30 +9,45 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from grader.assignment.records import Case
-from grader.backends import faults
+from grader.backends import binding, faults
 from grader.backends.native import crashes, warnings
 from grader.core.commandline import size_options
+from grader.core.harmless import harmless
 from grader.core.places import PUBLIC_CONFIG
 from grader.core.results import Diagnosis
 from grader.judge import looks, sites
-from grader.judge.closer import clues, probing
+from grader.judge.closer import clues, probing, samples
 from grader.judge.closer.checked import Checked, SecondBuild
 from grader.judge.closer.probing import Prober
+from grader.judge.closer.samples import Samples
 from grader.judge.correctness import Correctness, concluded
 from grader.judge.diagnosis import facts
+from grader.judge.diagnosis.deviation import usual_axes
 from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, unexplained
 from grader.judge.diagnosis.facts import Seen
+from grader.judge.diagnosis.failures import attempt
 from grader.judge.diagnosis.fitting import FEWEST_PARTIAL
 from grader.judge.diagnosis.relations import CLOSE, NOT_STORED
 from grader.judge.oracle import Dissected
 
+_T = TypeVar("_T")
+_U = TypeVar("_U")
 #: A tile's length that one input alone suggests.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: What is said of a signal in general, where a place is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
+#: Sizes that a fact (`facts.condition`) names: a tile that another size is to be a multiple of, two that are compared.
+MULTIPLE = re.compile(r"right where \w+ is a multiple of ([A-Za-z]\w*)")
+RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
+OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
+EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
+MOST_STOPPED = 2
+OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` tells all of them."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
@@ -41,6 +56,11 @@ NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 PLAIN = frozenset(
     {"wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten", "exception", "protocol", "exit"}
 )
+
+
+def _sentence(explain: Callable[[], _T], otherwise: _U) -> _T | _U:
+    """Return `explain()`, or `otherwise` where the kernel breaks off or the explanation itself fails."""
+    return attempt(explain, otherwise, expected=(faults.Faulty,))
 
 
 class Closer:
@@ -53,10 +73,11 @@ class Closer:
 
     # ---- a call without an answer
 
-    def crash(self, told: Diagnosis) -> Diagnosis:
+    def crash(self, diagnosis: Diagnosis) -> Diagnosis:
         """With the place that a checked build sees, where the crash was on a public input, and with what answers before
         it show: a result in the wrong array is a wrong answer at one size and a crash at the next."""
-        placed, before = self._placed(told), "" if told.hidden else self._before(told)
+        placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
+        before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
         return replace(placed, message=f"{placed.message}\n{before}") if before else placed
 
     def _before(self, told: Diagnosis) -> str:
@@ -73,12 +94,14 @@ class Closer:
         name = next(case.name for case in wrong if case.diagnosis is found)
         return f"Before that it was wrong on '{name}'. {found.message}"
 
-    def _placed(self, told: Diagnosis) -> Diagnosis:
-        if told.hidden or self.results.broken is None or self.second is None:
-            return told
+    def _placed(self, diagnosis: Diagnosis) -> Diagnosis:
+        if diagnosis.code == "exit":
+            return self._with_lines(diagnosis, EXITS, "It is called in")
+        if diagnosis.hidden or self.results.broken is None or self.second is None:
+            return diagnosis
         case, call = self.results.broken
         if call.status != "timeout" and call.signal_name not in crashes.SANITIZED:
-            return told
+            return diagnosis
         found, kept = self.second.look(self.part, [case]), ""
         if found is not None and not found.sites.found and call.status != "timeout":
             found = self.second.look_in_turn(
@@ -86,14 +109,34 @@ class Closer:
             )
             kept = self._kept(case, found)
         if found is None or not found.sites.found:
-            return told
-        lead = HINT.sub(r"\1:", told.message.replace(crashes.ADVICE, "").rstrip())
-        return replace(
-            told,
-            message="\n".join(
-                [lead, *self._with_indices(sites.words(found.sites.found, self.bench.source.name)), kept]
-            ).strip(),
-        )
+            return self._stopped(diagnosis, found.stopped) if found and found.stopped else diagnosis
+        lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
+        lines = [lead, *self._with_indices(sites.words(found.sites.found, self.bench.source.name)), kept]
+        if call.status == "timeout":
+            # What is proved comes first: a damaged heap may make a call wait for ever.
+            lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
+        return replace(diagnosis, message="\n".join(line for line in lines if line))
+
+    def _with_lines(self, diagnosis: Diagnosis, pattern: str, words: str) -> Diagnosis:
+        """With the lines of the whole file in which a pattern occurs, if these are few."""
+        rows, code = (self.body.rows, self.body.code) if self.body is not None else ((), ())
+        found = [n for n, row in enumerate(code) if re.search(pattern, row)]
+        if not 0 < len(found) <= clues.MOST_PLACES:
+            return diagnosis
+        shown = [f"  {self.bench.source.name}:{n + 1}: {harmless(rows[n].strip())[:160]}" for n in found]
+        return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
+
+    def _stopped(self, diagnosis: Diagnosis, stopped: Samples) -> Diagnosis:
+        """With the lines that a call was in which did not end, and the loops around the most frequent one."""
+        lines = stopped.lines(self.body) if self.body is not None else None
+        if not lines or self.body is None:
+            return diagnosis
+        name = self.bench.source.name
+        often = lines.most_common(MOST_STOPPED)
+        where = ", ".join(f"{name}:{line}" for line, _ in often)
+        shown = [f"  {name}:{each.line}: {each.text}" for each in self.body.enclosing(often[0][0])]
+        words = f"When it was stopped it was in {where} ({samples.TIMES} looks). The loops around it:"
+        return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
         """Of a crash that takes earlier calls: what may stay behind from them."""
@@ -115,7 +158,7 @@ class Closer:
         if told.code in PLAIN:
             return told
         known = told.code not in unexplained(self.marker.oracle.axes) and not told.message.startswith(PARTLY)
-        if told.code == "race" and (races := self._races()):
+        if told.code == "race" and (races := _sentence(self._races, "")):
             numbers = NUMBERS.search(told.message)
             first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
             return replace(
@@ -129,43 +172,66 @@ class Closer:
                     ]
                 ),
             )
-        told = self._stored(told)
-        checked = self._checked(told, known)
-        prober, smallest = (None, None) if checked is not None and checked.sites.found else self._probed()
+        plain = told
+        told = _sentence(lambda: self._stored(plain), plain)
+        checked = _sentence(lambda: self._checked(told, known), None)
+        prober, smallest = (
+            (None, None)
+            if checked is not None and checked.sites.found
+            else _sentence(self._probed, (None, None))
+        )
         if checked is not None and checked.sites.found:
             return self._outside(told, checked)
         added: list[str] = []
+        facts_found = ""
         dissected: Dissected | None = None
         if not known or told.code in self.marker.oracle.sized_codes:
-            added.append(self._facts(prober))
+            facts_found = _sentence(lambda: self._facts(prober), "")
+            added.append(facts_found)
         if told.code == "unsteady":
-            added.append(self._left_behind())
+            added.append(_sentence(self._left_behind, ""))
         named = known or (told.code == "low_precision" and not told.message.startswith(CLOSE))
         if not named or told.code in self.marker.oracle.dissected_codes:
-            dissected = self._dissected(prober, smallest)
+            dissected = _sentence(lambda: self._dissected(prober), None)
             added.append(dissected.words if dissected else "")
         added.append(self._zeros(told, checked))
+        if right := self._right_outputs():
+            others = " and ".join(sorted(self.marker.wrong_outputs))
+            added.append(
+                f"of its outputs {' and '.join(right)} came out right on all inputs; look at {others}"
+            )
         lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
         message = LIKELY.sub("", told.message) if "tile of" in lead or "multiple of" in lead else told.message
         lines = [f"{lead} {message}".strip()]
         if not known or told.code == "unsteady":
-            lines += self._next(prober, smallest, checked, told)
-        lines += self._lines(told, dissected, known, checked)
+            lines += _sentence(lambda: self._next(prober, smallest, checked, told), [])
+        bounds = self._bounds(facts_found)
+        lines += _sentence(lambda: self._lines(told, dissected, known, checked, bounds), [])
         return replace(told, message="\n".join(line for line in lines if line))
 
-    def _stored(self, told: Diagnosis) -> Diagnosis:
+    def _stored(self, diagnosis: Diagnosis) -> Diagnosis:
         """Of an output of zeros: whether its function does store something."""
-        if told.code != "not_written" or self.body is None:
-            return told
-        shown = clues.lines(self.body, self.part, ["store"])
+        if diagnosis.code != "not_written" or self.body is None:
+            return diagnosis
+        shown = clues.lines(self.body, self.part, ["store"], self._right_outputs())
         if not shown:
-            return told
-        output = self.marker.oracle.output
+            return diagnosis
+        unsaid = re.search(NOT_STORED.format(r"([^.]+)"), diagnosis.message)
+        output = unsaid[1] if unsaid else ""
         words = (
             f"line {shown[0].place.line} stores into {output}, but what is stored is 0, or it is never reached, or "
             f"{output} is not what is returned"
         )
-        return replace(told, message=told.message.replace(NOT_STORED.format(output), words))
+        for place, division in self.body.whole_divisions()[:1]:
+            words = (
+                f"line {place.line} has an integer division, {division}, which is 0 for every larger divisor. Write "
+                f"{division.replace('/', '.0f /', 1).replace(' .', '.')} for a float"
+            )
+        return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
+
+    def _right_outputs(self) -> list[str]:
+        """Names of the outputs that were right on every input, of a part that has several."""
+        return sorted(self.marker.seen_outputs - self.marker.wrong_outputs)
 
     def _public(self) -> list[Case]:
         """The public cases, the smallest first."""
@@ -177,24 +243,21 @@ class Closer:
         case, anchors = probing.choose(self.marker), probing.anchors(self.marker)
         if case is None or not anchors or not self.marker.oracle.probes:
             return None, None
-        try:
-            with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                prober = Prober(self.marker, session, case)
-                for anchor in anchors:
-                    smallest = prober.smallest(anchor)
-                    if smallest is not None:
-                        prober.look(anchor)
-                        return prober, smallest
-                return prober, None
-        except faults.Faulty:
-            return None, None
+        with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
+            prober = Prober(self.marker, session, case)
+            for anchor in anchors:
+                smallest = prober.smallest(anchor)
+                if smallest is not None:
+                    prober.look(anchor)
+                    return prober, smallest
+            return prober, None
 
     def _facts(self, prober: Prober | None) -> str:
         """The strongest statement about all inputs: a place in the output, and which sizes are right."""
         oracle, marker = self.marker.oracle, self.marker
         seen = [
             Seen(
-                marker.sizes(shape),
+                {**marker.sizes(shape), **self._lengths(shape)},
                 marker.wrong[case.name],
                 case.weight == 0 or probing.is_trivial(oracle, shape),
                 marker.wrong_output.get(case.name, ""),
@@ -204,7 +267,7 @@ class Closer:
             for shape in [{**marker.shape, **case.shape}]
         ]
         probes = list(prober.seen.values()) if prober is not None else []
-        names = list(marker.sizes(marker.shape))
+        names = [*marker.sizes(marker.shape), *self._lengths(marker.shape)]
         every = [*seen, *probes]
         place = facts.place(every, oracle.axes, oracle.tiles)
         condition = facts.condition(every, names, oracle.tiles)
@@ -218,16 +281,24 @@ class Closer:
         condition = facts.condition(probes, names, oracle.tiles)
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
 
-    def _dissected(self, prober: Prober | None, smallest: dict[str, int] | None) -> Dissected | None:
+    def _lengths(self, shape: Mapping[str, int]) -> dict[str, int]:
+        """Lengths of the returned output's axes that no size of the assignment gives, by their names in words."""
+        oracle, dims = self.marker.oracle, self.part.output_dims
+        axes = oracle.axes if len(oracle.axes) == len(dims) else usual_axes(len(dims))
+        lengths = binding.output_shape(self.part, shape)
+        return {
+            f"the output's {axis.plural}": length
+            for axis, dim, length in zip(axes, dims, lengths, strict=True)
+            if not str(dim).isidentifier()
+        }
+
+    def _dissected(self, prober: Prober | None) -> Dissected | None:
         anchors = probing.anchors(self.marker)
         if prober is None or not anchors:
             return None
-        try:
-            with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                asked = Prober(self.marker, session, prober.case)
-                return self.marker.oracle.dissect(asked.output, anchors[0])
-        except faults.Faulty:
-            return None
+        with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
+            asked = Prober(self.marker, session, prober.case)
+            return self.marker.oracle.dissect(asked.output, anchors[0])
 
     # ---- other builds
 
@@ -238,15 +309,26 @@ class Closer:
         wrong = [case for case in self._public() if self.marker.wrong.get(case.name) is not None]
         return self.second.look(self.part, wrong[:MOST_CHECKED])
 
-    def _outside(self, told: Diagnosis, checked: Checked) -> Diagnosis:
+    def _outside(self, diagnosis: Diagnosis, checked: Checked) -> Diagnosis:
         """An access outside of an array comes before all that the output would tell."""
-        numbers = NUMBERS.search(told.message)
-        lead = "Something outside of an array is read or written:"
-        if told.code in ("unsteady", "race"):
+        numbers = NUMBERS.search(diagnosis.message)
+        lead = OUTSIDE
+        if diagnosis.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sites.words(checked.sites.found, self.bench.source.name)
-        lines = [lead, *self._with_indices(places), numbers[0] if numbers else ""]
-        return replace(told, message="\n".join(lines).strip())
+        lines = [lead, *self._with_indices(places), *self._returned(places), numbers[0] if numbers else ""]
+        return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
+
+    def _returned(self, places: str) -> list[str]:
+        """The line that returns a tensor of memory which is freed on return."""
+        found = self.body.find(r"\bfrom_blob\b") if self.body is not None and "freed" in places else []
+        name = self.bench.source.name
+        return [
+            f"  {name}:{place.line}: {place.text}   (from_blob copies nothing: the array is freed "
+            "when the function returns; add .clone())"
+            for place in found
+            if ".clone" not in place.text
+        ]
 
     def _with_indices(self, places: str) -> list[str]:
         """Places that were seen, and lines of the function that the first one's indices come from."""
@@ -256,6 +338,8 @@ class Closer:
         if body is None or not inside:
             return [places]
         made = [place for place in body.indices(inside[0]) if place.line not in named][: clues.MOST_PLACES]
+        if any("omp_get_thread_num" in place.text for place in made):
+            made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
         told = [f"  {self.bench.source.name}:{place.line}: {place.text}" for place in made]
         return [places, "The indices there come from:", *told] if told else [places]
 
@@ -274,7 +358,8 @@ class Closer:
     ) -> list[str]:
         lines = []
         if prober is not None and smallest is not None:
-            lines.append(f"Smallest that fails: {self._command(smallest)}{self._numbers(prober, smallest)}")
+            numbers = _sentence(lambda: self._numbers(prober, smallest), "")
+            lines.append(f"Smallest that fails: {self._command(smallest)}{numbers}")
         if told.code == "low_precision":
             # Roundings are no accesses: what to look for is in the diagnosis.
             return lines
@@ -298,7 +383,7 @@ class Closer:
 
     def _races(self) -> str:
         watch = self.bench.options.watch_races
-        return watch(self.part) if watch is not None else ""
+        return (watch(self.part) or "") if watch is not None else ""
 
     def _left_behind(self) -> str:
         """Return True if it is right on the first call of a process and wrong on the next."""
@@ -328,23 +413,35 @@ class Closer:
         (value,) = (each.value for each in expected.values())
         if value.size > MOST_NUMBERS:
             return ""
-        try:
-            with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                found = Prober(self.marker, session, prober.case).output(sizes, inputs)
-        except faults.Faulty:
-            return ""
+        with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
+            found = Prober(self.marker, session, prober.case).output(sizes, inputs)
         if found is None:
             return ""
         wanted, got = (" ".join(f"{x:.6g}" for x in each.reshape(-1)) for each in (value, found))
         # What changes from call to call may be right this time.
         return f" (expected {wanted}, got {got})" if wanted != got else ""
 
+    def _bounds(self, facts_found: str) -> list[str]:
+        """Clues to the loops whose ends the sizes of a fact suggest."""
+        if several := MULTIPLE.search(facts_found):
+            return [f"until:{several[1]}"]
+        if OF_OUTPUT.search(facts_found):
+            return ["same_ends"]
+        if relation := RELATED.search(facts_found):
+            return [*(f"mixed:{name}" for name in relation.groups()), f"?until:{relation[2]}"]
+        return []
+
     def _lines(
-        self, told: Diagnosis, dissected: Dissected | None, known: bool, checked: Checked | None
+        self,
+        told: Diagnosis,
+        dissected: Dissected | None,
+        known: bool,
+        checked: Checked | None,
+        bounds: list[str],
     ) -> list[str]:
         if self.body is None:
             return []
-        oracle, wanted = self.marker.oracle, list(dissected.clues if dissected else ())
+        oracle, wanted = self.marker.oracle, [*bounds, *(dissected.clues if dissected else ())]
         if checked is not None and checked.is_right:
             wanted += ["static", "bare", "fresh"]
         wanted += (
@@ -358,7 +455,7 @@ class Closer:
             else []
         )
         name = self.bench.source.name
-        shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)))
+        shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         if not shown and not self.marker.backend.kind.holds_its_work:
             return suspected
         return [*suspected, clues.in_words(shown, self.body, name)]

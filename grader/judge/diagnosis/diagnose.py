@@ -17,8 +17,9 @@ from grader.core.precision import FLOATING, unwritten, widened
 from grader.core.results import Diagnosis
 from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
+from grader.judge.diagnosis.failures import attempt
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
-from grader.judge.diagnosis.relations import first_found
+from grader.judge.diagnosis.relations import NOT_STORED, first_found
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.oracle import Oracle
 
@@ -36,6 +37,8 @@ _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "ov
 PARTLY = "This explains only"
 #: Mistakes named in one message at most, and what stands between them.
 _MOST_NAMED = 3
+#: Times as many zeros as there are other wrong elements, from which the zeros are what is wrong.
+_FAR_SMALLER = 100
 #: What C++ calls the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
 OTHER_RESULT = "A second call with the same inputs gives another result."
@@ -67,7 +70,7 @@ def diagnose(
     the same inputs; `shared` says whether several threads worked on them, without which there is
     no race. `name` is that of one output among several.
     """
-    own = oracle.diagnose(inputs, shape, expected, actual, comparison)
+    own = attempt(lambda: oracle.diagnose(inputs, shape, expected, actual, comparison), None)
     if own is not None:
         return own
     value = expected.value
@@ -122,7 +125,7 @@ def _explained(
     oracle: Oracle, seen: Deviation, place: Place, earlier: Sequence[Diagnosis]
 ) -> Explained | None:
     """Findings of the suspects for an output."""
-    suspects = oracle.suspects(seen, _most_common(earlier))
+    suspects = attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
     if not suspects:
         return None
     told = _report(suspects[0].code, suspects[0].words, place, seen)
@@ -137,7 +140,7 @@ def _unsteady(
         # What lies beside a tensor changes from call to call: who reads it has no race.
         outside = [
             suspect
-            for suspect in oracle.suspects(seen, _most_common(earlier))
+            for suspect in attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
             if suspect.code in oracle.outside_codes
         ]
         if outside:
@@ -260,8 +263,13 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
     """Of the diagnoses of several wrong cases, the one to show first. On small or special inputs several
     bugs look
     alike, so: an explained one before a mere place, then the code found most often, then the largest case."""
-    # Zeros on a small case are a remainder that was dropped, unless every case is zeros.
-    diagnoses = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"] or diagnoses
+    # Zeros on a small case are a remainder that was dropped, unless all others are far smaller still.
+    zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
+    others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
+    largest_zeros, largest = (
+        max((each.wrong_count or 0 for each in some), default=0) for some in (zeros, others)
+    )
+    diagnoses = zeros if not others or largest_zeros > _FAR_SMALLER * largest else others
     counts: dict[str, int] = {}
     for diagnosis in diagnoses:
         counts[diagnosis.code] = counts.get(diagnosis.code, 0) + 1
@@ -308,8 +316,7 @@ def wrong_type(
 def not_written(name: str) -> Diagnosis:
     return Diagnosis(
         "not_written",
-        f"{name} still holds what it held before the call: the part is not written yet, or its result is stored "
-        "elsewhere.",
+        f"{name} still holds what it held before the call: {NOT_STORED.format(name)}.",
     )
 
 

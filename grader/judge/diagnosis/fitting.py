@@ -36,7 +36,7 @@ def fitting(suspects: Iterable[Suspect], seen: Deviation, likely: frozenset[str]
     for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
         if full and likely.isdisjoint(suspect.names) and not likely.isdisjoint(full[0].names):
             break
-        predicted = suspect.predict(situation)
+        predicted = suspect.predicted(situation)
         if predicted is None:
             continue
         explains_wrong, explains_right = agreement(seen, np.broadcast_to(predicted, seen.expected.shape))

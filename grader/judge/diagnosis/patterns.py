@@ -92,9 +92,10 @@ class _Describing:
                 return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")
             return Place(code, f"only the {name}s from {first} to the end ({last}) are wrong")
         if count == 1:
-            return Place(
-                code, f"only {name} {first} is wrong" + (": look at the loop's start" if first == 0 else "")
-            )
+            hint = ": look at the loop's start" if first == 0 else ""
+            if hint and 0 < axis == len(self.axes) - 1:
+                hint += ", and whether the row before is written past its end"
+            return Place(code, f"only {name} {first} is wrong{hint}")
         if contiguous:
             share = self.share_of_thread(axis, first, count, size)
             return Place(code, f"only the {name}s {first} to {last} are wrong{share}")

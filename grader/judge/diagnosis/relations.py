@@ -6,9 +6,11 @@ They need no inputs, only the two outputs, so they come before the suspects, whi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from grader.core.arrays import Array, np
 from grader.judge.diagnosis.deviation import Deviation
+from grader.judge.diagnosis.failures import attempt
 
 #: How words begin of an output that is imprecise for no known reason.
 CLOSE = "The values are close"
@@ -27,7 +29,7 @@ ROUNDING = 0.02
 def first_found(relations: tuple[Relation, ...], seen: Deviation) -> Found | None:
     """Return the sentence of the first relation that explains the output."""
     for relation in relations:
-        found = relation(seen)
+        found = attempt(partial(relation, seen), None)
         if found is not None:
             return found
     return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grader.core.arrays import Array
+from grader.judge.diagnosis.failures import attempt
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,10 @@ class Suspect:
     seen_in: str = ""
     """Regular expression for the text of a function that can have this mistake. Where it does not,
     other mistakes that explain the same are told first; "" says nothing."""
+
+    def predicted(self, scene: Any) -> Any:
+        """Return the prediction, or None. A mistake in `predict` itself gives None, too."""
+        return attempt(lambda: self.predict(scene), None)
 
 
 Predictor = Callable[[Any], "Array | None"]

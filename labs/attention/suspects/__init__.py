@@ -123,10 +123,10 @@ def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[lis
     full: list[Suspect] = []
     partial: list[Suspect] = []
     for suspect in suspects:
-        predicted = suspect.predict(probe.scene)
+        predicted = suspect.predicted(probe.scene)
         if predicted is None or not probe.agrees(predicted)[0]:
             continue
-        predicted = suspect.predict(whole.scene)
+        predicted = suspect.predicted(whole.scene)
         if predicted is None:
             continue
         explains_wrong, explains_right = whole.agrees(predicted)

@@ -266,6 +266,24 @@ def _keys_of_tile() -> Iterator[Suspect]:
             (f"{names} at the place in the tile",),
         )
 
+    for used, meant, words in (
+        ("k", "v", "K is used in the place of V"),
+        ("v", "k", "V is used in the place of K"),
+    ):
+        yield Suspect(
+            "later_operand",
+            f"From the second block of keys on {words}; in the first block it is right.",
+            lambda s, used=used, meant=meant: _from_second_block(s, used, meant),
+            (f"{used} for {meant} from the second block on",),
+        )
+
+
+def _from_second_block(s: Scene, used: str, meant: str) -> Array:
+    """The attention where one of K and V is taken for the other in all blocks of keys but the first."""
+    later = (np.arange(s.keys) >= s.shape["Bc"])[:, None]
+    other = np.where(later, getattr(s, used), getattr(s, meant))
+    return s.attend(s.scores, other) if meant == "v" else s.attend(s.q[:, s.rows] @ other.mT)
+
 
 def _first_keys(s: Scene, of_k: bool, of_v: bool) -> Array:
     """The attention where each block of keys takes K or V of the first one."""

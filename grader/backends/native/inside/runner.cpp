@@ -20,6 +20,7 @@
 #include "plain/plain_aligned.h"
 #include "delays.h"
 #include "json.h"
+#include "machine_files.h"
 #include "pipes.h"
 #include "program.h"
 

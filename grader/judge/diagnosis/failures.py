@@ -1,0 +1,51 @@
+"""Exceptions in code that explains a wrong result: each costs its own sentence, never a verdict.
+
+The author of a lab writes its suspects, facts and clues. A mistake in them is reported to the author with its file and
+line, and judging goes on.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TypeVar
+
+from grader.core.results import Diagnosis, Flag
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+UNEXPLAINED = Diagnosis("wrong_values", "The result is wrong.")
+_LIBRARIES = ("site-packages", "dist-packages", "lib/python")
+_failed: ContextVar[tuple[str, ...]] = ContextVar("_failed", default=())
+
+
+def attempt(
+    explain: Callable[[], _T], otherwise: _U, *, expected: tuple[type[Exception], ...] = ()
+) -> _T | _U:
+    """Return `explain()`, or `otherwise` if it raises. What it raises is noted, unless it is of an `expected` type."""
+    try:
+        return explain()
+    except expected:
+        return otherwise
+    except Exception as error:  # Any mistake of a lab's author.
+        _failed.set((*_failed.get(), f"{_place(error)}: {type(error).__name__}: {error}"[:300]))
+        return otherwise
+
+
+def flags() -> list[Flag]:
+    """Return a flag for each failure noted since the last call."""
+    found = dict.fromkeys(_failed.get())
+    _failed.set(())
+    return [
+        Flag("explanation_failed", f"a sentence of the explanation is missing, the verdict stands: {each}")
+        for each in found
+    ]
+
+
+def _place(error: Exception) -> str:
+    """Return "labs/attention/oracle.py:31", the innermost line that is not a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not any(part in frame.filename for part in _LIBRARIES)] or frames
+    return f"{'/'.join(Path(own[-1].filename).parts[-3:])}:{own[-1].lineno}"
