@@ -150,7 +150,7 @@ FAULTS = (
           'dict(os.environ)\n        mark = ""',
           "test_build test_build_cache", "CPATH changes objects that the cache takes for equal"),
     Fault("unread_lists_of_a_build", "grader/backends/native/stages.py",
-          "        if not os.path.realpath(os.path.join(folder, name)).startswith(known):\n", "        if not known:\n",
+          "        if not below:\n", "        if not known:\n",
           "test_threats", "a text may bring any file of the machine into its object"),
     # points without work
     Fault("same_work_unflagged", "grader/judge/part.py",

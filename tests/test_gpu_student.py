@@ -13,7 +13,7 @@ from without_card import ASSIGNMENT, LAB, TRITON, cardless, interpreted, judged,
 from grader.assignment.mutations import Mutation
 from grader.backends.faults import Broken
 from grader.backends.gpu import crashes, kernelmarks
-from grader.backends.native.crashes import without_heap_words
+from grader.backends.native.crashes import own_output
 from grader.runner.calls import Call
 from labs.gpu import known
 
@@ -251,7 +251,7 @@ def test_a_store_without_a_mask_that_damages_the_heap_is_told_as_one(said: str) 
     call = Call(status="crash", signal_name="SIGABRT")
     message = crashes.call_fault(Broken(part, call, "random", printed=said)).diagnosis.message
     assert "outside of a tensor" in message and "masks" in message
-    assert without_heap_words(said) == ""
+    assert own_output(said) == ""
 
 
 MARKED = """

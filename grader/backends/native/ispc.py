@@ -129,7 +129,7 @@ def is_empty(text: bytes) -> bool:
 
 #: What compilers and linkers say of a name that is declared or defined nowhere.
 LACKS_A_NAME = re.compile(
-    r"not declared|undeclared|undefined reference|undefined symbol|not a member|no member"
+    r"not declared|undeclared|undefined (?:reference|symbol|function)|not a member|no member"
 )
 
 

@@ -398,8 +398,8 @@ def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO =
         for part in result.parts:
             terminal.verdict(part, earned.get(part.id, 0.0))
         terminal.scoreboard(result, scored)
-    terminal.say(score_text(scored))
     terminal.say(conditions_text(result))
+    terminal.say(score_text(scored))
     if assignment.late is not None:
         days = by_hand.days.get(submission_id, Days())
         terminal.say(lateness_text(assignment, entry, scored) + (f"; {days.text()}" if days else ""))

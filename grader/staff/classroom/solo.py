@@ -74,8 +74,8 @@ def run(
         _publish(assignment, bounded(result, only.id), scored, only, sources)
     else:
         terminal.scoreboard(result, scored)
-        terminal.say(score_text(scored))
         terminal.say(conditions_text(result))
+        terminal.say(score_text(scored))
     return exit_code(result.parts)
 
 
