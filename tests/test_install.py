@@ -6,8 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-import sysconfig
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -132,7 +131,9 @@ def installed(built: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Pa
     ]
     subprocess.run([*pip, *into], cwd=folder, check=True, timeout=300)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    (packages / "zz_packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    found = filter(None, map(find_spec, ("numpy", "pygments", "rich", "tiktoken", "torch", "yaml")))
+    folders = {Path(each.origin).parents[1] for each in found if each.origin}
+    (packages / "zz_packages.pth").write_text("".join(f"{folder}\n" for folder in sorted(folders)))
     shutil.rmtree(source)
     return folder
 

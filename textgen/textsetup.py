@@ -121,6 +121,7 @@ class TextSetup:
     def kernel(self, bench: Bench, part: Part) -> StudentKernel:
         """A runner with the part's function in it. Raises Faulty when it cannot be called, UsageError for sizes."""
         from grader.backends import binding, faults
+        from grader.backends.kinds import kind_of
         from textgen.kernel import StudentKernel
 
         config = self.loaded.model.config
@@ -136,7 +137,8 @@ class TextSetup:
         binding.refuse_oversize(part, bench.shape, part.inputs, self.course.limits.memory_gib)
         # No time is judged here, and stopping the runner after each call takes as long as a small call.
         session = bench.student(part, threads=bench.shape["threads"], freeze=False)
-        unfit = binding.mismatch(part, session.functions, part.inputs)
+        is_students = kind_of(part).is_students
+        unfit = binding.mismatch(part, session.functions, part.inputs) if is_students else None
         if unfit is not None:
             raise faults.Faulty("missing", unfit)
         shape = {name: bench.shape[name] for name in self.course.defaults}
