@@ -394,6 +394,8 @@ def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
             loaded = kernelfiles.CudaLibrary(path)
         elif language == "replay":
             loaded = torchwork.player_class(replay)(path, device or "cuda")
+            if memory is not None:
+                memory.from_arguments = True
         else:
             loaded = kernelfiles.PythonFile(path)
     except (OSError, AttributeError):
