@@ -415,10 +415,11 @@ HONEST = {
         " + tl.arange(0, B)\n    tl.store(d + at, halved(tl.load(s + at, mask=at < n)) * 2, mask=at < n)\n"
         "§t = torch.empty(c.shape)\nproduct(a, b, t)\ntwice[(triton.cdiv(c.numel(), 32),)](t, c, c.numel())"
     ),
-    "functions of libdevice, and hints": matmul(
-        "from triton.language.extra import libdevice\n"
-        + KERNEL.format("same", "s, d, n")
+    "functions of libdevice, hints and enumerations": matmul(
+        "from triton.language.extra import libdevice\nNAN = tl.PropagateNan.ALL\n"
+        + KERNEL.format("same", "s, d, n").replace("constexpr)", "constexpr, *, D: tl.constexpr = 0)")
         + "    at = tl.max_contiguous(tl.multiple_of(at, 16), 16)\n    x = tl.load(s + at, mask=at < n)\n"
+        "    x = tl.maximum(x, x, propagate_nan=NAN)\n"
         f"    tl.store(d + at, libdevice.tanh(x) * 0.0 + x, mask=at < n)\n§t = torch.empty(c.shape)\n"
         f"product(a, b, t)\nsame{GRID}(t, c, c.numel(), B=64)"
     ),
@@ -696,7 +697,10 @@ def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(tmp_pat
 
 KERNEL_TEXTS = {
     "": "x = tl.load(p + tl.arange(0, 4))\ntl.store(p, tl.sum(x.to(tl.float32)) * math.pi + D)\n"
-    "f'{D} {p.dtype}'\nisinstance(x, tl.tensor)\n[tl.cdiv(k, 2) for k in (1, 2)]",
+    "f'{D} {p.dtype}'\nisinstance(x, tl.tensor)\n[tl.cdiv(k, 2) for k in (1, 2)]\n"
+    "tl.maximum(x, Nan.NONE, propagate_nan=tl.PropagateNan.ALL)",
+    ".mro": "tl.PropagateNan.mro()",
+    "the class Nan as a value": "n = (Nan,)",
     ".handle": "x = tl.load(p)\ny = x.handle",
     ".__globals__": "p.__globals__",
     "np:": "tl.store(p, np)",
@@ -730,7 +734,8 @@ def test_a_kernel_is_played_in_tritons_language_alone(said: str) -> None:
     triton = importlib.import_module("triton")
     body = "".join(f"    {line}\n" for line in KERNEL_TEXTS[said].splitlines())
     node = ast.parse(ast.unparse(ast.parse(f"def k(p):\n{body}"))).body[0]
-    space = {"triton": triton, "tl": triton.language, "math": math, "D": 4}
+    tl = triton.language
+    space = {"triton": triton, "tl": tl, "math": math, "D": 4, "Nan": tl.PropagateNan}
     if not said:
         replay.check(node, space, replay.methods())
         return
