@@ -55,6 +55,12 @@ HIDDEN = frozenset(("handle", "data", "base", "fn", "run"))
 OF_FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
 #: Classes of the language that kernels call; others only stand in `isinstance`.
 CLASSES = frozenset(("constexpr", "range", "static_range", "tuple", "dtype", "pointer_type", "block_type"))
+_TEXTS = """
+activation approximate driver equation indexing interpolation mode norm ord p pad_mode padding padding_side reduce
+rounding_mode side UPLO
+"""
+TEXTS = frozenset(_TEXTS.split())
+"""Arguments of torch's operators that may be texts. Any other text might name a file."""
 SEMANTIC = "interpreter_semantic"
 """Called by the interpreter's rewriting. No kernel has this name."""
 ATTRIBUTE = "attribute of"
@@ -119,15 +125,20 @@ class Player:
         """Call one of torch's operators. Returns its schema, its arguments by name, and the tensors it returned."""
         import torch
 
-        function = getattr(getattr(torch.ops.aten, name), overload or "default")
+        function = operator_named(name, overload)
         names = [argument.name for argument in function._schema.arguments]
         values, keywords = [*map(self.value, given)], {key: self.value(each) for key, each in named.items()}
+        arguments = {**dict(zip(names, values, strict=False)), **keywords}
+        self.prepare(arguments)
         results = tensors_in(function(*values, **keywords))
         for place, number in made:
             self.storages[number] = storage = results[place].untyped_storage()
             if name.startswith(("empty", "new_empty")):
                 torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage).fill_(POISON)
-        return function._schema, {**dict(zip(names, values, strict=False)), **keywords}, results
+        return function._schema, arguments, results
+
+    def prepare(self, arguments: dict[str, Any]) -> None:
+        """Look at the arguments of an operator before it is called."""
 
     def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
         kernel = self.kernel(number)
@@ -255,6 +266,18 @@ class Player:
                 if first <= line <= node.lineno:
                     return node
         raise Unplayable(f"launches a kernel {name} that is not in the file's text")
+
+
+def operator_named(name: str, overload: str) -> Any:
+    """Return one of torch's operators on tensors. Raises Unplayable for one of its scripts or with a free text: its
+    schema says nothing of files that it reads or writes."""
+    import torch
+
+    function = getattr(getattr(torch.ops.aten, name), overload or "default")
+    free = {each.name for each in function._schema.arguments if "str" in str(each.type)} - TEXTS
+    if free or not torch._C._dispatch_has_kernel(function.name()):
+        raise Unplayable(f"calls torch's {name}, which does more than compute on tensors")
+    return function
 
 
 @contextlib.contextmanager
