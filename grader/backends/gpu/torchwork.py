@@ -179,7 +179,8 @@ def digest(tensor: Any) -> bytes:
     storage = tensor.untyped_storage()
     is_wide = tensor.numel() * tensor.element_size() > storage.nbytes()
     row = flat(storage, "uint8") if is_wide else tensor.contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.blake2b(row.cpu().numpy(), digest_size=16).digest()
+    # NumPy would keep the tensor's own storage from being resized.
+    return hashlib.blake2b(row.clone().cpu().numpy(), digest_size=16).digest()
 
 
 def area(tensor: Any) -> int:
