@@ -210,6 +210,7 @@ def test_faults_of_a_python_file_are_told_in_its_own_terms(tmp_path: Path) -> No
         'int("cuda")',
         'torch._assert(False, "Torch not compiled with CUDA enabled")',
         'globals()["__name__"] = "torch.cuda"\n    raise RuntimeError("CUDA error: no device")',
+        "exec(\"def own(): raise RuntimeError('CUDA error')\", vars(torch.cuda))\n    torch.cuda.own()",
     ],
 )
 def test_a_lack_of_a_card_is_torchs_to_tell(statement: str, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from without_card import ASSIGNMENT, cardless, interpreted, judged
 from grader.assignment.records import Assignment
 from grader.backends.gpu import readpython, replay, torchwork, tracing
 from grader.core import filebundle
+from grader.judge.ondevice import host
 
 HEAD = """
 import ctypes, gc, sys, threading
@@ -124,6 +125,26 @@ NO_KERNEL = {
     + "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
     "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§r = torch.from_numpy(work(a, b))\n"
     f"pointed{GRID}(torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
+    # Ways around what follows from what.
+    "a file that is mapped twice": "def fresh(t, name):\n    n = t.numel()\n"
+    "    torch.from_file(name, shared=True, size=n).view(t.shape).copy_(t)\n"
+    "    return torch.from_file(name, shared=True, size=n).view(t.shape)\n"
+    "§copy(fresh(a, 'a') @ fresh(b, 'b'), c)",
+    "a pointer that a batch norm moves": "@triton.jit\ndef address(x, d):\n"
+    "    at = x.to(tl.int64, bitcast=True)\n    tl.store(d, (at >> 24).to(tl.float64))\n"
+    "    tl.store(d + 1, (at & 0xFFFFFF).to(tl.float64))\n"
+    + KERNEL.format("fetch", "p, d, n")
+    + "    at_ = (tl.load(p).to(tl.int64) << 24) + tl.load(p + 1).to(tl.int64)\n"
+    "    s = at_.to(tl.pointer_type(tl.float32), bitcast=True)\n"
+    "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n"
+    "def fresh(t):\n    t, p, m = t.contiguous(), torch.empty(1, 2).double(), torch.zeros(2).double()\n"
+    "    address[(1,)](t, p)\n"
+    "    torch.native_batch_norm(p, None, None, m, torch.ones(2).double(), True, 1.0, 1e-5)\n"
+    "    o = torch.empty(t.shape)\n    fetch[(triton.cdiv(o.numel(), 64),)](m, o, o.numel(), B=64)\n    return o\n"
+    "§copy(fresh(a) @ fresh(b), c)",
+    "a forged tensor that is larger than the memory": "import json\nfrom triton.runtime import interpreter\n"
+    "§product(a, b, c)\nstep = ['operator', 'empty', 'memory_format', [[3 << 30]], {}, []]\n"
+    "interpreter._interpreter.trace.steps.append(json.dumps(step))",
     # Operators that do not make what they give.
     "a tensor of another size, then a copy": "r = torch.from_numpy(work(a, b).ravel())\n"
     "copy(r.resize_(0).resize_(c.numel()), c)",
@@ -415,10 +436,11 @@ HONEST = {
         " + tl.arange(0, B)\n    tl.store(d + at, halved(tl.load(s + at, mask=at < n)) * 2, mask=at < n)\n"
         "§t = torch.empty(c.shape)\nproduct(a, b, t)\ntwice[(triton.cdiv(c.numel(), 32),)](t, c, c.numel())"
     ),
-    "functions of libdevice, and hints": matmul(
-        "from triton.language.extra import libdevice\n"
-        + KERNEL.format("same", "s, d, n")
+    "functions of libdevice, hints and enumerations": matmul(
+        "from triton.language.extra import libdevice\nNAN = tl.PropagateNan.ALL\n"
+        + KERNEL.format("same", "s, d, n").replace("constexpr)", "constexpr, *, D: tl.constexpr = 0)")
         + "    at = tl.max_contiguous(tl.multiple_of(at, 16), 16)\n    x = tl.load(s + at, mask=at < n)\n"
+        "    x = tl.maximum(x, x, propagate_nan=NAN)\n"
         f"    tl.store(d + at, libdevice.tanh(x) * 0.0 + x, mask=at < n)\n§t = torch.empty(c.shape)\n"
         f"product(a, b, t)\nsame{GRID}(t, c, c.numel(), B=64)"
     ),
@@ -696,7 +718,10 @@ def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(tmp_pat
 
 KERNEL_TEXTS = {
     "": "x = tl.load(p + tl.arange(0, 4))\ntl.store(p, tl.sum(x.to(tl.float32)) * math.pi + D)\n"
-    "f'{D} {p.dtype}'\nisinstance(x, tl.tensor)\n[tl.cdiv(k, 2) for k in (1, 2)]",
+    "f'{D} {p.dtype}'\nisinstance(x, tl.tensor)\n[tl.cdiv(k, 2) for k in (1, 2)]\n"
+    "tl.maximum(x, Nan.NONE, propagate_nan=tl.PropagateNan.ALL)",
+    ".mro": "tl.PropagateNan.mro()",
+    "the class Nan as a value": "n = (Nan,)",
     ".handle": "x = tl.load(p)\ny = x.handle",
     ".__globals__": "p.__globals__",
     "np:": "tl.store(p, np)",
@@ -730,7 +755,8 @@ def test_a_kernel_is_played_in_tritons_language_alone(said: str) -> None:
     triton = importlib.import_module("triton")
     body = "".join(f"    {line}\n" for line in KERNEL_TEXTS[said].splitlines())
     node = ast.parse(ast.unparse(ast.parse(f"def k(p):\n{body}"))).body[0]
-    space = {"triton": triton, "tl": triton.language, "math": math, "D": 4}
+    tl = triton.language
+    space = {"triton": triton, "tl": tl, "math": math, "D": 4, "Nan": tl.PropagateNan}
     if not said:
         replay.check(node, space, replay.methods())
         return
@@ -767,6 +793,8 @@ FORGED = {
     "torch.mm": [["operator", "neg", "", [{"torch": "mm"}], {}, []]],
     "core.wraps": [["operator", "neg", "", [{"from": ["triton.language.core", "wraps"]}], {}, []]],
     "a field gi_frame": [["operator", "neg", "", [{"fields": ["gi_frame"], "tuple": [1]}], {}, []]],
+    "torch's from_file": [["operator", "from_file", "", ["n", True, 4], {}, []]],
+    "torch's save": [["operator", "save", "", [1, "n"], {}, []]],
     "tensor as a constant": [["launch", 2, [1], {"x": [{"tensor": [0, "float32", [4], [1], 0]}]}, {}]],
 }
 
@@ -787,14 +815,20 @@ def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: py
             player.play(text, [])
 
 
-#: Numbers that an operator on the call's x (4 rows of 8 numbers) works on; none where it is free.
+#: Numbers that the last operator on the call's x (4 rows of 8 numbers) works on; none where all are free.
 WORK = {
     "x.view(8, 4).mT.ravel()": None,
     "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)": None,
     "torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()": None,
     "torch.nn.functional.pad(x, (0, 3)).flip(0)": None,
     "torch.arange(64).sqrt().cumsum(0) @ torch.full((64,), 2.0)": None,
+    "torch.zeros_like(x).exp()": None,
+    "x[0].clone().copy_(x[1]).resize_(99)": None,
     "x + 1": 32,
+    "torch._foreach_mul([*x], [*x])": 32,
+    "torch._foreach_mul([x[0]], [x[1]])": 8,
+    # What an operator changes although its schema does not say so.
+    "(m := torch.zeros(8), torch.native_batch_norm(x, None, None, m, m + 1, True, 1.0, 1e-5), m + 1)": 8,
     "x.double() * 2": 64,
     "x.to(torch.complex64) * x.to(torch.complex64)": 128,
     "x[:, :1] + torch.zeros(8)": 32,
@@ -818,12 +852,40 @@ def test_the_work_of_an_operator(
 ) -> None:
     monkeypatch.setattr(replay, "filebundle", filebundle)
     trace, x = tracing.Trace(), torch.zeros(4, 8)
+    before = torch.full((4, 8), 1 + torch.finfo(torch.float32).eps)
     with trace.follow([x]), torch.inference_mode(inference):
         eval(expression, {"torch": torch, "x": x})
     player = torchwork.player_class(replay)(str(write(tmp_path, "", "kernels.py")), "cpu")
-    player.play(trace.packed(), [x])
+    for given in (before, x):
+        player.play(trace.packed(), [given])
     worked = [count for name, count in player.seen.items() if name.startswith("numbers ")]
     assert worked[-1:] == [WORK[expression]] * (WORK[expression] is not None)
+
+
+def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call's own list of operators is the student's to change."""
+    monkeypatch.setattr(replay, "filebundle", filebundle)
+    trace, x = tracing.Trace(), torch.ones(1, 1, 4, 8)
+    with trace.follow([]):
+        torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    player = torchwork.player_class(replay)(str(write(tmp_path, "", "kernels.py")), "cpu")
+    for _ in range(2):
+        player.play(trace.packed(), [])
+    assert [name for name in player.seen if "attention" in name and name.startswith("op ")]
+    assert not [name for name in player.seen if name.startswith("numbers ")]
+
+
+@interpreted
+@cardless
+@pytest.mark.parametrize(("limit", "code"), [("PLAYER_CPU", "no_kernel"), ("PLAYER_WALL", "replay_open")])
+def test_a_replay_is_ended_by_its_own_work_or_left_open(
+    limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work of its own is flagged; a wait for a busy machine is not."""
+    monkeypatch.setattr(host, limit, 1e-9)
+    part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
+    level = "note" if limit == "PLAYER_WALL" else "review"
+    assert [(flag.code, flag.level) for flag in part.flags] == [(code, level)]
 
 
 def test_a_lost_trace_leaves_the_call_in_peace() -> None:

@@ -56,6 +56,8 @@ class Call:
     message: str = ""
     is_missing: bool = False
     """With "exception": True if the function says that it is not written yet."""
+    has_waited: bool = False
+    """With "timeout": True if it had CPU time left."""
     signal_name: str = ""
     exit_code: int | None = None
     changed_inputs: tuple[int, ...] = ()

@@ -19,9 +19,11 @@ HEADER_LIMIT_BYTES = 1 << 20
 class RunnerDied(Exception):
     """The runner closed its pipe, ran out of time or filled the disk; only `grader.runner.session` sees this."""
 
-    def __init__(self, timed_out: bool = False, nonsense: str = "", excess: str = "") -> None:
+    def __init__(
+        self, timed_out: bool = False, nonsense: str = "", excess: str = "", waited: bool = False
+    ) -> None:
         super().__init__(nonsense or excess)
-        self.timed_out, self.nonsense, self.excess = timed_out, nonsense, excess
+        self.timed_out, self.nonsense, self.excess, self.waited = timed_out, nonsense, excess, waited
 
 
 class Incoming:

@@ -296,8 +296,8 @@ class Session:
                 selector.register(self._output_fd, selectors.EVENT_READ)
             while not incoming.complete:
                 remaining_s = deadline - time.monotonic()
-                if remaining_s <= 0 or self._has_spent(cpu_started):
-                    raise RunnerDied(timed_out=True)
+                if (has_spent := self._has_spent(cpu_started)) or remaining_s <= 0:
+                    raise RunnerDied(timed_out=True, waited=not has_spent)
                 events = selector.select(min(remaining_s, SCRATCH_LOOK_S))
                 if not events:
                     self._refuse_excess()
@@ -393,7 +393,7 @@ class Session:
             self.before_timeout(self._pid)
         ended = self._reap(self._pid)
         if end.timed_out:
-            return Call("timeout", wall_s=self.call_timeout_s, cpu_s=self.call_cpu_s)
+            return Call("timeout", wall_s=self.call_timeout_s, cpu_s=self.call_cpu_s, has_waited=end.waited)
         if end.nonsense:
             return Call("protocol", message=end.nonsense)
         if end.excess:

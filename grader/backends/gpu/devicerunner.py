@@ -55,6 +55,7 @@ def prepare() -> None:
     """In the process that runners are forked from: what Triton asks other programs, which it remembers. A runner may
     start none. Launches of kernels are followed from then on."""
     global trace, blind
+    kernelfiles.remember_code()
     trace = tracing.Trace()
     kept.extend(tracing.watch_attention(trace))
     # Its compilers are programs, which a runner may not start, and take longer than a call may.
@@ -107,6 +108,7 @@ def prepare_interpreter() -> None:
     """In the process that runners are forked from, where there is no card: what a file finds on one, and a guard
     between kernels and memory."""
     global memory, trace, blind
+    kernelfiles.remember_code()
     cardlike.prepare()
     memory, trace = tensormemory.guard(kernelfiles.OWN), tracing.Trace()
     kept.extend(tracing.watch_attention(trace))
@@ -392,6 +394,8 @@ def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
             loaded = kernelfiles.CudaLibrary(path)
         elif language == "replay":
             loaded = torchwork.player_class(replay)(path, device or "cuda")
+            if memory is not None:
+                memory.from_arguments = True
         else:
             loaded = kernelfiles.PythonFile(path)
     except (OSError, AttributeError):

@@ -14,7 +14,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,7 +30,7 @@ from grader.backends.records import Build
 from grader.core.errors import KitError
 from grader.runner.calls import Request
 from grader.runner.session import Session
-from grader.sandbox import Limits, Sandbox
+from grader.sandbox import GIB, Limits, Sandbox
 
 if TYPE_CHECKING:
     from grader.backends.gpu.card.arena import Card
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 #: seconds in each runner, and files that a runner may not be able to read.
 MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
+PLAYER_CPU, PLAYER_WALL = 4, 32
+"""CPU and wall seconds of a replayed call in the interpreter, as multiples of `call_s`: twice and four times what the
+call itself had there. A replay waits for no one, so a machine that is busy ends none that is honest."""
+PLAYER_BYTES = 2 << 30
+"""Memory of a player beyond the student's: it keeps all tensors of a call."""
 #: A context of CUDA's holds many descriptors open.
 OPEN_FILES = 1024
 PROBE = "def probe(x, y):\n    y.copy_(x)\n"
@@ -196,20 +201,25 @@ class DeviceHost:
         )
 
     @contextlib.contextmanager
-    def player(self, part: Part, *, call_timeout_s: float) -> Iterator[Session]:
-        """A runner that plays traces with the part's kernels. On a card it compiles them from their text: what the
-        student's own process has compiled is not believed."""
+    def player(self, part: Part, *, call_s: float) -> Iterator[Session]:
+        """A runner that plays traces with the part's kernels; the limits are those of the student's calls. On a card it
+        compiles them from their text: what the student's own process has compiled is not believed."""
         path, found = self.build_of(part).object_path, self.place
         assert path is not None
-        how: dict[str, Any] = {"threads": 1, "limits": _limits(found, None), "freeze": False}
+        limits = _limits(found, int(self.assignment.limits.memory_gib * GIB) + PLAYER_BYTES)
+        how: dict[str, Any] = {"threads": 1, "limits": limits, "freeze": False}
         if found.interprets:
-            with found.zygote.spawn("replay-cpu", path, call_timeout_s=call_timeout_s, **how) as session:
+            # A trace may not write files.
+            how |= {"limits": replace(limits, file_bytes=0), "call_timeout_s": PLAYER_WALL * call_s}
+            with found.zygote.spawn("replay-cpu", path, **how) as session:
+                session.call_cpu_s = PLAYER_CPU * call_s
                 yield session
             return
         cache = found.zygote.caches.new()
         try:
-            how |= {"builds": True, "cache": cache, "call_timeout_s": COMPILE_TIMEOUT_S}
+            how |= {"builds": True, "cache": cache, "call_timeout_s": 2 * COMPILE_TIMEOUT_S}
             with found.zygote.spawn("replay", path, **how) as session:
+                session.call_cpu_s = COMPILE_TIMEOUT_S
                 yield session
         finally:
             found.zygote.caches.drop(cache)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dis
+import gc
 import importlib.machinery
 import importlib.util
 import inspect
@@ -35,6 +36,8 @@ filebundle: Any = None
 ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
 #: Modules that raise such exceptions in words of their own, and how such of torch's code in C++ begin.
 OF_CARD = ("torch.cuda", "triton.runtime.driver", "triton.backends")
+known_codes: dict[int, types.CodeType] = {}
+"""Code of torch's and Triton's own functions by identity, as it was before any file of a student's was imported."""
 FROM_C = re.compile(
     r"CUDA |Found no NVIDIA|No CUDA GPUs|PyTorch was compiled without CUDA|The NVIDIA driver"
     r"|Cannot (access accelerator|get CUDA)"
@@ -457,6 +460,24 @@ def described(error: BaseException, *, has_card: bool = True) -> str:
         return "it raised an exception that fails when it is asked for its text"
 
 
+def remember_code() -> None:
+    """Note the code of all functions of modules whose errors may mean a missing GPU."""
+    pending: list[Any] = [
+        each.__code__
+        for each in gc.get_objects()
+        if isinstance(each, types.FunctionType)
+        and str(each.__globals__.get("__name__")).startswith((*OF_CARD, "triton."))
+    ]
+    while pending:
+        code = pending.pop()
+        known_codes[id(code)] = code
+        pending += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+
+
+def _is_known(frame: types.FrameType) -> bool:
+    return known_codes.get(id(frame.f_code)) is frame.f_code
+
+
 def _is_of_card(error: BaseException) -> bool:
     """Return True if code of torch's or Triton's that works for a card raised this exception, and not the file."""
     trace, link = [], error.__traceback__
@@ -469,8 +490,8 @@ def _is_of_card(error: BaseException) -> bool:
     own = [k for k, frame in enumerate(frames) if frame.f_globals.get("__name__") in OWN]
     for frame in frames[own[-1] + 1 if own else 0 :]:
         name = str(frame.f_globals.get("__name__"))
-        # A file can call itself anything, but not be the module of that name.
-        if name.startswith(OF_CARD) and getattr(sys.modules.get(name), "__dict__", None) is frame.f_globals:
+        # A file can call itself anything, and put functions into that module.
+        if name.startswith(OF_CARD) and _is_known(frame):
             return True
     # An exception that torch raises in C has no frame of its own.
     last = trace[-1]
@@ -483,10 +504,9 @@ def _is_unsupported(error: BaseException) -> bool:
     link = error.__traceback__
     while link is not None and link.tb_next is not None:
         link = link.tb_next
-    space = {} if link is None else link.tb_frame.f_globals
-    name = str(space.get("__name__"))
-    if getattr(sys.modules.get(name), "__dict__", None) is not space or not name.startswith("triton."):
+    if link is None or not _is_known(link.tb_frame):
         return False
+    name = str(link.tb_frame.f_globals.get("__name__"))
     if isinstance(error, NotImplementedError):
         return name == INTERPRETER
     # A function of the language asks the interpreter for an instruction that it lacks.

@@ -18,6 +18,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ from grader.core.results import Flag, ProfileRow
 from grader.integrity import symbols
 from grader.integrity.inspection import listed
 from grader.runner.calls import Call, Request
+from grader.runner.session import Session
 
 #: What makes, moves, describes and compares tensors, besides what `symbols.is_plain_operator` knows. In a replay those
 #: of them that compute count (`gpu.torchwork`).
@@ -77,8 +79,10 @@ LEAST_SHARE = 0.25
 """Of an output's numbers: if torch computes fewer, the output cannot be torch's."""
 MOST_WITHOUT = 0.5
 """Of an output's numbers in all calls: how many may come out right without the kernels that compute."""
-PATIENCE = 4
-"""Factor on a call's time limit in a replay without kernels: it makes each launch twice."""
+PATIENCE = 2
+"""Factor on a replay's time limit without kernels: it makes each launch twice."""
+PLAYS = 2
+"""Plays of a trace. An operator is free in the last one if all that it is given is as in the one before."""
 OTHER_SEED = 0x9E3779B9
 """Leads from a case's seed to that of the inputs that its trace is played on."""
 
@@ -88,16 +92,24 @@ class Replay:
     """Result of playing one call's trace on other inputs."""
 
     case: str
+    shape: dict[str, int]
+    inputs: Mapping[str, Any]
     request: Request
     rows: tuple[ProfileRow, ...]
     outputs: dict[str, Any]
     """Outputs by name, in their own types."""
-    avoided: int
-    """Numbers in the part's `avoids_tensor`."""
+    avoided: tuple[int, int]
+    """Numbers in the part's `avoids_tensor`, for one of the batch and for all."""
 
     def given(self) -> int:
         """Return how many numbers the call's inputs and outputs hold."""
         return sum(each.size for each in self.request.inputs)
+
+    def holds_avoided(self) -> bool:
+        """Return True if torch makes more than half of the tensor to do without: as two axes, or by its numbers."""
+        rows = {row.name: row.calls for row in self.rows}
+        sizes = (rows.get("largest", 0), rows.get("most", 0))
+        return any(2 * size > avoided for size, avoided in zip(sizes, self.avoided, strict=True))
 
     def numbers(self, allowed: Collection[str]) -> dict[str, int]:
         """Return on how many numbers each operator worked that is not allowed."""
@@ -125,17 +137,20 @@ def flags(
     named = _in_source(built, part.function, allowed, with_calls=not allows_all)
     if named and host.card is not None:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
-    rows, said = [row for _, rows, _ in right.values() for row in rows], ""
+    rows = [row for _, rows, _ in right.values() for row in rows]
     played: list[Replay] = []
+    of_replay: list[Flag] = []
     if play and not host.place.zygote.blind:
-        played, said = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
+        played, of_replay = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         rows += [row for each in played for row in each.rows]
     if allows_all:
+        # Names in replays count: those of the calls themselves are the student's to change.
         ran = [name for name in _of("op ", rows) if ATTENTION.search(name)]
     else:
         replayed = {each.case for each in played}
         unplayed = [each for name, (_, each, _) in right.items() if name not in replayed]
-        ran = _ran(checks, host, unplayed, played, allowed)
+        ran, open_ = _ran(checks, host, unplayed, played, allowed)
+        of_replay += open_
     if ran:
         found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
@@ -148,9 +163,7 @@ def flags(
     if part.avoids_tensor and _holds_avoided(played):
         message = f"PyTorch makes tensors of {' x '.join(part.avoids_tensor)} numbers during its calls, and no tiles"
         found.append(Flag("tensor_not_avoided", message, "review"))
-    if said:
-        found.append(Flag("unseen_work" if in_torch(part) else "no_kernel", said, "review"))
-    return tuple(found)
+    return (*found, *of_replay)
 
 
 def _ran(
@@ -159,19 +172,31 @@ def _ran(
     unplayed: Sequence[Sequence[ProfileRow]],
     played: Sequence[Replay],
     allowed: Collection[str],
-) -> list[str]:
-    """Name what torch computed in calls: of those without a replay, operators alone are known."""
+) -> tuple[list[str], list[Flag]]:
+    """Name what torch computed in calls: of those without a replay, operators alone are known. A replay that the
+    machine ends gives a note."""
     device = properties(checks.part)
     names = [name for each in unplayed for name in _of("op ", each)]
     ran = [name for name in names if name not in allowed and not _is_plain(name)]
     ran += [name for each in played for name in _computing(each, allowed)]
     every = [row for each in (*unplayed, *(one.rows for one in played)) for row in each]
-    often = _of("op ", [row for row in every if row.calls >= MOST_ARITHMETIC])
-    ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC and name not in allowed]
-    if not in_torch(checks.part) and not _ARITHMETIC & set(device.library_operators):
-        ran += [much for each in played for much in _much(each, device.library_operators)][:1]
-        ran += _without_kernels(checks, host, played) if not ran else []
-    return [*dict.fromkeys(ran)]
+    ran += _often(every, allowed)
+    if not _counts_numbers(checks.part):
+        return [*dict.fromkeys(ran)], []
+    ran += [much for each in played for much in _much(each, device.library_operators)][:1]
+    if ran:
+        return [*dict.fromkeys(ran)], []
+    return _without_kernels(checks, host, played)
+
+
+def _often(rows: Iterable[ProfileRow], allowed: Collection[str]) -> list[str]:
+    often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
+    return [f"{name} (many times)" for name in often if name in _ARITHMETIC and name not in allowed]
+
+
+def _counts_numbers(part: Part) -> bool:
+    """Return True for a part with limits on the numbers that torch computes."""
+    return not in_torch(part) and not _ARITHMETIC & set(properties(part).library_operators)
 
 
 def in_torch(part: Part) -> bool:
@@ -182,48 +207,105 @@ def in_torch(part: Part) -> bool:
 
 def play_again(
     checks: Checks, host: DeviceHost, calls: Sequence[tuple[Case, str]]
-) -> tuple[list[Replay], str]:
+) -> tuple[list[Replay], list[Flag]]:
     """Play the traces of right calls on other inputs of the same sizes.
 
-    Returns the replays, and why one of them is not the work of the file, "" where all are.
+    Returns the replays, and a flag if one of them is not the work of the file, or the machine ended it.
     """
     part = checks.part
     played: list[Replay] = []
-    with host.player(part, call_timeout_s=checks.call_timeout_s(checks.shape)) as session:
+    with _player(checks, host) as session:
         for case, trace in calls:
-            other = replace(case, seed=_other_seed(part, case))
-            shape, inputs = checks.inputs_of(other)
-            if all(bool((each == inputs[name]).all()) for name, each in checks.inputs_of(case)[1].items()):
-                continue  # The distribution draws nothing.
-            request = devicecall.request(part, shape, inputs)
-            request = replace(request, echo=True, more={**request.more, "trace": trace, "ablate": False})
-            call = session.call(request)
-            avoided = math.prod(evaluate_int(dim, shape) for dim in part.avoids_tensor)
-            played.append(Replay(case.name, request, call.profile, _written(part, inputs, call), avoided))
-            if call.status != "ok":
-                why = call.message or call.signal_name or call.status
-                if NO_ROOM.search(why):
-                    raise KitError(
-                        f"the card has no memory left for a replay ({why}); grade fewer at a time (--jobs)"
-                    )
-                what = "operators" if in_torch(part) else "kernels"
-                return played, f"its {what} could not be called apart from the file: {why}"
-            launches = any(row.name.startswith("launch ") for row in call.profile)
-            if launches and in_torch(part):
-                return played, "a kernel was launched, where PyTorch alone is asked for"
-            if part.outputs and not launches and not in_torch(part):
-                if all(
-                    math.prod(evaluate_int(dim, shape) for dim in output.dims) <= 1
-                    for output in part.outputs.values()
-                ):
-                    continue  # The softmax of one number is 1, and needs no kernel.
-                return played, "no kernel of the file was launched"
-            if not checks.holds(case.name, shape, inputs, call):
-                return played, (
-                    "the operators and kernels that its call went through give a wrong result on other inputs: "
-                    "numbers came in another way"
-                )
-    return played, ""
+            replay, call = _played(checks, session, case, trace)
+            if replay is None:
+                continue
+            if open_ := left_open(call):
+                return played, [open_]
+            played.append(replay)
+            if said := fault(checks, host, replay, call):
+                return played, [Flag("unseen_work" if in_torch(part) else "no_kernel", said, "review")]
+    return played, []
+
+
+def _player(checks: Checks, host: DeviceHost, patience: int = 1) -> AbstractContextManager[Session]:
+    return host.player(checks.part, call_s=patience * checks.call_timeout_s(checks.shape))
+
+
+def _played(checks: Checks, session: Session, case: Case, trace: str) -> tuple[Replay | None, Call]:
+    """Play a trace on other inputs. In this play all that torch does counts; where that is more than it may do, play
+    the trace again on a third set of inputs. Returns None where the distribution draws nothing."""
+    part = checks.part
+    first, replay, call = checks.inputs_of(case)[1], None, Call("ok")
+    for turn in range(PLAYS):
+        shape, inputs = checks.inputs_of(replace(case, seed=_other_seed(part, case, turn)))
+        if all(bool((each == inputs[name]).all()) for name, each in first.items()):
+            break
+        request = devicecall.request(part, shape, inputs)
+        request = replace(request, echo=True, more={**request.more, "trace": trace, "ablate": False})
+        call = session.call(request)
+        outputs = _written(part, inputs, call)
+        replay = Replay(case.name, shape, inputs, request, call.profile, outputs, _avoided(part, shape))
+        if call.status != "ok" or not _is_suspect(part, replay):
+            break
+    return replay, call
+
+
+def _is_suspect(part: Part, replay: Replay) -> bool:
+    """Return True if torch does more in a replay than any call may."""
+    device = properties(part)
+    if device.library_operators == ANY:
+        return bool(part.avoids_tensor) and replay.holds_avoided()
+    allowed = PLAIN | set(device.library_operators)
+    much = _counts_numbers(part) and _much(replay, device.library_operators)
+    return bool(_computing(replay, allowed) or _often(replay.rows, allowed) or much)
+
+
+def left_open(call: Call) -> Flag | None:
+    """Return a note if the machine, and not its work, ended a replay: it waited, or the system took its memory."""
+    if not call.has_waited and call.signal_name != "SIGKILL":
+        return None
+    why = f"it waited for most of {call.wall_s:.0f} s" if call.has_waited else "the system ended it"
+    return Flag(
+        "replay_open",
+        f"a call could not be made apart from the file, since the machine was too busy ({why}): its work is not "
+        "checked. Grade it again, fewer at a time (--jobs)",
+    )
+
+
+def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
+    """Return why a replay is not the work of the file, "" where it is. Raises KitError for what the card lacks."""
+    part = checks.part
+    if call.status == "timeout":
+        return f"its trace takes more than {call.cpu_s or call.wall_s:.0f} s of processor time, and its call did not"
+    if call.status != "ok":
+        why = call.message or call.signal_name or call.status
+        if NO_ROOM.search(why) and host.card is not None:
+            raise KitError(
+                f"the card has no memory left for a replay ({why}); grade fewer at a time (--jobs)"
+            )
+        what = "operators" if in_torch(part) else "kernels"
+        return f"its {what} could not be called apart from the file: {why}"
+    launches = any(row.name.startswith("launch ") for row in call.profile)
+    if launches and in_torch(part):
+        return "a kernel was launched, where PyTorch alone is asked for"
+    if part.outputs and not launches and not in_torch(part):
+        dims = (output.dims for output in part.outputs.values())
+        if all(math.prod(evaluate_int(dim, replay.shape) for dim in each) <= 1 for each in dims):
+            return ""  # The softmax of one number is 1, and needs no kernel.
+        return "no kernel of the file was launched"
+    if not checks.holds(replay.case, replay.shape, replay.inputs, call):
+        return (
+            "the operators and kernels that its call went through give a wrong result on other inputs: "
+            "numbers came in another way"
+        )
+    return ""
+
+
+def _avoided(part: Part, shape: Mapping[str, int]) -> tuple[int, int]:
+    """Return the numbers of the part's `avoids_tensor`, and as many for each matrix of its outputs."""
+    one = math.prod(evaluate_int(dim, shape) for dim in part.avoids_tensor)
+    outputs = [[evaluate_int(dim, shape) for dim in binding.dims_of(part, name)] for name in part.outputs]
+    return one, one * max((math.prod(dims[:-2]) for dims in outputs), default=1)
 
 
 def _written(part: Part, inputs: Mapping[str, Any], call: Call) -> dict[str, Any]:
@@ -232,31 +314,36 @@ def _written(part: Part, inputs: Mapping[str, Any], call: Call) -> dict[str, Any
     return {name: echoes[name] for name in part.outputs if name in echoes}
 
 
-def _without_kernels(checks: Checks, host: DeviceHost, played: Sequence[Replay]) -> list[str]:
+def _without_kernels(
+    checks: Checks, host: DeviceHost, played: Sequence[Replay]
+) -> tuple[list[str], list[Flag]]:
     """Name an output that torch computed and kernels only moved: it comes out right where each number that a kernel
     computes is lost. Calls in which torch works on few numbers are not played again."""
     part = checks.part
     work = [sum(each.numbers(properties(part).library_operators).values()) for each in played]
     least = [min((out.size for out in each.outputs.values()), default=0) * LEAST_SHARE for each in played]
     if not any(done > max(LEAST_GIVEN, few) for done, few in zip(work, least, strict=True)):
-        return []
+        return [], []
     right, every = Counter[str](), Counter[str]()
-    with host.player(part, call_timeout_s=PATIENCE * checks.call_timeout_s(checks.shape)) as session:
+    with _player(checks, host, PATIENCE) as session:
         for each, done, few in zip(played, work, least, strict=True):
             every.update({name: int(_counts(out).sum()) for name, out in each.outputs.items()})
             if done <= max(LEAST_GIVEN, few):
                 continue
             call = session.call(replace(each.request, more={**each.request.more, "ablate": True}))
+            if open_ := left_open(call):
+                return [], [open_]
             if call.status != "ok":
-                return ["an output, whose trace cannot be played without what kernels compute"]
+                return ["an output, whose trace cannot be played without what kernels compute"], []
             for name, found in _written(part, part.inputs, call).items():
                 out = each.outputs[name]
                 right[name] += int((_counts(out) & (out == found)).sum())
-    return [
+    found = [
         f"{name}, which comes out the same without what kernels compute"
         for name in every
         if right[name] > MOST_WITHOUT * every[name]
     ]
+    return found, []
 
 
 def _counts(output: Any) -> Any:
@@ -269,14 +356,12 @@ def _holds_avoided(played: Sequence[Replay]) -> bool:
 
     A tile of a fixed size is as large on small inputs, but not on larger ones.
     """
-    largest = [next((row.calls for row in each.rows if row.name == "largest"), 0) for each in played]
-    avoided = [each.avoided for each in played]
-    return len({*avoided}) > 1 and all(2 * a > b for a, b in zip(largest, avoided, strict=True))
+    return len({each.avoided for each in played}) > 1 and all(each.holds_avoided() for each in played)
 
 
-def _other_seed(part: Part, case: Case) -> int:
+def _other_seed(part: Part, case: Case, turn: int) -> int:
     """A seed that follows from those of the hidden cases, which a student cannot know."""
-    known = repr([each.seed for each in part.cases] + [case.name]).encode()
+    known = repr([each.seed for each in part.cases] + [case.name] + [turn] * turn).encode()
     return (case.seed + OTHER_SEED + zlib.crc32(known)) % (1 << 31)
 
 

@@ -55,6 +55,12 @@ HIDDEN = frozenset(("handle", "data", "base", "fn", "run"))
 OF_FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
 #: Classes of the language that kernels call; others only stand in `isinstance`.
 CLASSES = frozenset(("constexpr", "range", "static_range", "tuple", "dtype", "pointer_type", "block_type"))
+_TEXTS = """
+activation approximate driver equation indexing interpolation mode norm ord p pad_mode padding padding_side reduce
+rounding_mode side UPLO
+"""
+TEXTS = frozenset(_TEXTS.split())
+"""Arguments of torch's operators that may be texts. Any other text might name a file."""
 SEMANTIC = "interpreter_semantic"
 """Called by the interpreter's rewriting. No kernel has this name."""
 ATTRIBUTE = "attribute of"
@@ -119,15 +125,20 @@ class Player:
         """Call one of torch's operators. Returns its schema, its arguments by name, and the tensors it returned."""
         import torch
 
-        function = getattr(getattr(torch.ops.aten, name), overload or "default")
+        function = operator_named(name, overload)
         names = [argument.name for argument in function._schema.arguments]
         values, keywords = [*map(self.value, given)], {key: self.value(each) for key, each in named.items()}
+        arguments = {**dict(zip(names, values, strict=False)), **keywords}
+        self.prepare(arguments)
         results = tensors_in(function(*values, **keywords))
         for place, number in made:
             self.storages[number] = storage = results[place].untyped_storage()
             if name.startswith(("empty", "new_empty")):
                 torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage).fill_(POISON)
-        return function._schema, {**dict(zip(names, values, strict=False)), **keywords}, results
+        return function._schema, arguments, results
+
+    def prepare(self, arguments: dict[str, Any]) -> None:
+        """Look at the arguments of an operator before it is called."""
 
     def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
         kernel = self.kernel(number)
@@ -257,6 +268,18 @@ class Player:
         raise Unplayable(f"launches a kernel {name} that is not in the file's text")
 
 
+def operator_named(name: str, overload: str) -> Any:
+    """Return one of torch's operators on tensors. Raises Unplayable for one of its scripts or with a free text: its
+    schema says nothing of files that it reads or writes."""
+    import torch
+
+    function = getattr(getattr(torch.ops.aten, name), overload or "default")
+    free = {each.name for each in function._schema.arguments if "str" in str(each.type)} - TEXTS
+    if free or not torch._C._dispatch_has_kernel(function.name()):
+        raise Unplayable(f"calls torch's {name}, which does more than compute on tensors")
+    return function
+
+
 @contextlib.contextmanager
 def watched() -> Iterator[set[str]]:
     """Give the names of torch's operators that are called meanwhile."""
@@ -365,7 +388,8 @@ def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> 
             found = None if each.id in own else space.get(each.id)
             if isinstance(found, types.ModuleType) and id(each) not in parts:
                 raise Unplayable(f"{place} the module {each.id} as a value")
-            if isinstance(found, type) and id(each) not in kinds and found.__name__ not in CLASSES:
+            is_named = id(each) in (parts if enumerated(found) else kinds)
+            if isinstance(found, type) and not is_named and found.__name__ not in CLASSES:
                 raise Unplayable(f"{place} the class {each.id} as a value")
         if isinstance(each, (ast.Attribute, ast.Subscript)) and not isinstance(each.ctx, ast.Load):
             raise Unplayable(f"{place} an assignment into a value")
@@ -431,6 +455,8 @@ def resolve(
         base = space.get(node.value.id)
     elif isinstance(node.value, ast.Attribute):
         base = next(iter(resolve(node.value, own, space, place)), None)
+    if node.attr in enumerated(base):
+        return [enumerated(base)[node.attr]]
     if not isinstance(base, types.ModuleType):
         return []
     if node.attr.startswith("_") or not hasattr(base, node.attr):
@@ -449,6 +475,8 @@ def is_language(found: Any, module: str, name: str, *, asks: bool = False) -> bo
     core: Any = importlib.import_module(f"{LANGUAGE}.core")
     if module == "triton":
         return name in OF_TRITON
+    if enumerated(found):
+        return True
     if type(found) in (bool, int, float, str) or isinstance(found, (core.dtype, core.constexpr)):
         return True
     function = getattr(found, "fn", found)
@@ -460,6 +488,12 @@ def is_language(found: Any, module: str, name: str, *, asks: bool = False) -> bo
     return is_known and isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
 
 
+def enumerated(found: Any) -> Mapping[str, Any]:
+    """Return the members of an enumeration of Triton's, by name; none for anything else."""
+    is_tritons = isinstance(found, type) and found.__module__.startswith((LANGUAGE, "triton._C."))
+    return dict(getattr(found, "__members__", {})) if is_tritons else {}
+
+
 def from_module(name: str) -> Any:
     """A module that kernels may name. Raises Unplayable for any other."""
     if name not in ("triton", "math") and name != LANGUAGE and not name.startswith(f"{LANGUAGE}."):
@@ -467,8 +501,10 @@ def from_module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def from_triton(module: str, name: str) -> Any:
+def from_triton(module: str, name: str, member: str = "") -> Any:
     found = public(from_module(module), name)
+    if member in enumerated(found):
+        return enumerated(found)[member]
     # Kernels have a class as a value in `isinstance` alone, which `check` sees to.
     if isinstance(found, types.ModuleType) or not is_language(found, module, name, asks=True):
         raise Unplayable(f"uses {module}.{name}")
@@ -506,6 +542,9 @@ def bare(node: ast.FunctionDef, constants: Collection[str]) -> ast.FunctionDef:
     copied.decorator_list, copied.returns = [], None
     given = copied.args
     given.defaults, given.kw_defaults = [], [None] * len(given.kwonlyargs)
+    if given.vararg is None:
+        # The interpreter drops those that are given by name alone.
+        given.args, given.kwonlyargs, given.kw_defaults = [*given.args, *given.kwonlyargs], [], []
     for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
         if each is not None:
             each.annotation = ast.Constant("constexpr") if each.arg in constants else None

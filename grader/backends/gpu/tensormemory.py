@@ -10,7 +10,7 @@ before memory is reached they are turned into the real ones.
                             wrong every time, and what does not is as right as on a card
 
 An address that came in no argument (but out of a tensor of pointers) is a real one, and has to lie in a tensor that is
-alive.
+alive. Where a trace is played again it leads nowhere, as does a pointer that an earlier launch has stored.
 
 Imports nothing of the kit, as all that stands beside a stranger's code. NumPy is there where the interpreter is.
 """
@@ -58,6 +58,8 @@ class Memory:
         self.launches, self.depth = 0, 0
         self.trace: Any = None
         """Records launches: a `gpu.tracing.Trace`."""
+        self.from_arguments = False
+        """True if a kernel may reach what its own launch was given, and nothing else."""
         self.alive: tuple[list[int], list[int]] | None = None
         """Begin and end of the storages of all living tensors, once a launch has asked."""
         self.lines: set[int] = set()
@@ -120,7 +122,7 @@ class Memory:
 
     def living(self) -> tuple[list[int], list[int]]:
         if self.alive is None:
-            self.alive = storages()
+            self.alive = ([], []) if self.from_arguments else storages()
         return self.alive
 
     def distance(self, low: int, high: int, size: int) -> int | None:

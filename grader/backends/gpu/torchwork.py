@@ -1,8 +1,10 @@
 """Measures what torch computes while a trace is played, and which outputs come out without kernels that compute.
 
-Theory of operation. An operator is free if its result is a view of its input, or if none of its tensors depends on the
-call's. So is one of `MOVES` that keeps the type's values. Any other operator costs as many numbers as its largest
-tensor has, inputs included: a reduction reads more than it writes, and so does a choice by a mask.
+Theory of operation. A trace is played on two sets of inputs, one after the other. An operator is free if all of its
+arguments hold the same bytes in both plays: they say nothing of the second inputs. So is one
+whose result is a view of its input, and one of `MOVES` that keeps the type's values. Any other operator costs as many
+numbers as its largest argument has, a list of tensors as many as all of them, results included: a reduction reads more
+than it writes, and so does a choice by a mask. The first play has none to compare with, so all operators cost there.
 
 A replay without the kernels that compute makes each launch twice, the second time with other numbers: each number of
 its floating tensors is replaced by `other_numbers` of it. Where the kernel moved a number, the second result is the
@@ -15,8 +17,9 @@ Imports nothing of the kit, as all files beside untrusted code.
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _MOVES = """
@@ -35,6 +38,8 @@ INDEXED = frozenset(
 TABLE = 4
 """Factor on numbers that are looked up in a table of constants: such a table may hold any function."""
 UNITS = 1 << 16
+ATTENTION = "attention"
+"""In the names of torch's own operators for attention."""
 
 
 def player_class(replay: Any) -> Any:
@@ -42,53 +47,72 @@ def player_class(replay: Any) -> Any:
 
     class Player(replay.Player):  # type: ignore[misc]
         """Counts "op NAME" and "numbers NAME" of operators that compute on numbers of the call. "largest" is the area
-        of the largest tensor that they write."""
+        of the largest tensor that they write, "most" the numbers in the one of most numbers."""
+
+        packed = ""
+        digests: tuple[list[bytes], ...] = ()
 
         def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
-            """Play a trace; with `ablate`, put NaN in place of each number that a kernel computes."""
-            self.dependent = {tensor.untyped_storage()._cdata for tensor in tensors}
-            self.ablate = ablate
-            self.areas: dict[int, int] = {}
-            """Of each storage, the area of the tensor that it was made as."""
-            self.largest = 0
-            super().play(packed, tensors)
-            self.seen["largest"] = self.largest
+            """Play a trace; with `ablate`, put NaN in place of each number that a kernel computes.
 
-        def depends(self, tensors: Iterable[Any]) -> bool:
-            """Return True if one of the tensors may hold numbers that follow from the call's."""
-            return any(storage_of(each) in self.dependent for each in tensors)
+            Numbers of the call are those that differ from the last play of the same trace.
+            """
+            import torch
+
+            torch.manual_seed(0)
+            self.ablate = ablate
+            self.earlier = self.digests if packed == self.packed else ()
+            self.packed, self.digests, self.now = packed, (), list[list[bytes]]()
+            self.made_as: dict[int, tuple[int, int]] = {}
+            """Of each storage, area and numbers of the tensor that it was made as."""
+            self.largest = self.most = 0
+            super().play(packed, tensors)
+            self.digests = tuple(self.now)
+            self.seen |= {"largest": self.largest, "most": self.most}
+
+        def prepare(self, arguments: dict[str, Any]) -> None:
+            if not self.ablate:
+                self.now.append([digest(each) for each in tensors_in([*arguments.values()])])
 
         def operator(self, name: str, *step: Any) -> None:
             schema, arguments, results = super().operator(name, *step)
-            for each in results:
-                self.areas.setdefault(storage_of(each), area(each))
-            tensors = replay.tensors_in([*arguments.values()])
-            if not self.depends(tensors):
+            if self.ablate:
                 return
+            if ATTENTION in name:
+                # It is the library's on any numbers.
+                self.seen[f"op {name}"] += 1
+            for each in results:
+                self.made_as.setdefault(storage_of(each), (area(each), each.numel()))
+            given = self.now[-1]
+            is_first = len(self.earlier) < len(self.now)
+            earlier = [] if is_first else self.earlier[len(self.now) - 1]
+            if not given or given == earlier:
+                return
+            tensors = tensors_in([*arguments.values()])
+            free = is_free(name, schema, tensors, results, lambda: given == [*map(digest, tensors)])
             if not name.startswith(("new_", "empty")) and not name.endswith("_like"):
                 # The others are as large as an argument whose numbers they do not read.
                 changed = [
                     each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write
                 ]
-                written = replay.tensors_in([*results, *(arguments.get(each) for each in changed)])
-                areas = [self.areas.get(storage_of(each), 0) for each in written]
-                self.largest = max([self.largest, *map(area, results), *areas])
-            is_table = name in INDEXED and not schema.is_mutable and not self.depends(tensors[:1])
-            self.dependent.update(storage_of(each) for each in (*results, *(tensors * schema.is_mutable)))
-            if is_free(name, schema, tensors, results):
+                written = tensors_in([arguments.get(each) for each in changed])
+                held = [self.made_as.get(storage_of(each), (0, 0)) for each in (*results, *written)]
+                self.largest = max([self.largest, *map(area, results), *(wide for wide, _ in held)])
+                # Inputs beside each other are larger than a tile.
+                held = [] if free and not changed else held
+                self.most = max([self.most, *(count for _, count in held)])
+            if free:
                 return
+            is_table = name in INDEXED and not schema.is_mutable and (is_first or given[:1] == earlier[:1])
             sums = arguments.get("accumulate") or arguments.get("reduce")
             counted = f"accumulating {name}" if sums else name
-            self.seen[f"op {counted}"] += 1
-            self.seen[f"numbers {counted}"] += numbers(name, schema, tensors, results) * TABLE**is_table
+            self.seen[f"op {counted}"] += ATTENTION not in name
+            self.seen[f"numbers {counted}"] += numbers(name, schema, arguments, results) * TABLE**is_table
 
         def launch(self, number: int, grid: list[int], given: dict[str, Any], *options: Any) -> None:
             run = functools.partial(super().launch, number, grid, given, *options)
-            views = {place: flat(self.storages[place], kind) for place, kind in tensors_of(given)}
-            if self.depends(views.values()):
-                self.dependent.update(map(storage_of, views.values()))
             if self.ablate:
-                ablated(run, [*views.values()])
+                ablated(run, [flat(self.storages[place], kind) for place, kind in tensors_of(given)])
             else:
                 run()
 
@@ -98,12 +122,17 @@ def player_class(replay: Any) -> Any:
 # ---- operators
 
 
-def is_free(name: str, schema: Any, tensors: list[Any], results: list[Any]) -> bool:
-    """Return True if an operator only moves numbers, or shows them another way."""
+def is_free(
+    name: str, schema: Any, tensors: list[Any], results: list[Any], is_unchanged: Callable[[], bool]
+) -> bool:
+    """Return True if an operator only moves numbers, or shows them another way.
+
+    `is_unchanged` looks whether it left its arguments as they were: a schema may not say that it changes them.
+    """
     held = set(map(storage_of, tensors))
-    if not schema.is_mutable and all(storage_of(each) in held for each in results):
-        return True
     shows = not schema.is_mutable and all(each.alias_info is not None for each in schema.returns)
+    if not schema.is_mutable and all(storage_of(each) in held for each in results):
+        return name in MOVES or is_unchanged()
     if name not in MOVES and not shows:
         return False
     source = tensors[1] if schema.is_mutable and len(tensors) > 1 else tensors[0]
@@ -119,13 +148,39 @@ def keeps_values(source: Any, target: Any) -> bool:
     return not source.is_floating_point and str(target) != "torch.bool" and target.itemsize >= source.itemsize
 
 
-def numbers(name: str, schema: Any, tensors: list[Any], results: list[Any]) -> int:
-    """Return how many numbers of 32 bits an operator works on at most. Complex ones count double for their products."""
-    held = [*tensors, *results]
-    if name in INDEXED and not any(str(each.dtype) in ("torch.bool", "torch.uint8") for each in tensors[1:]):
-        held = tensors[1:] if schema.is_mutable else [*tensors[1:], *results]
-    width = [max(1, each.element_size() // 4) * (2 if each.is_complex() else 1) for each in held]
-    return max((each.numel() * wide for each, wide in zip(held, width, strict=True)), default=0)
+def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any]) -> int:
+    """Return how many numbers of 32 bits an operator works on at most. Complex ones count double for their products,
+    the tensors of a list together."""
+    groups = [tensors_in(each) for each in arguments.values()]
+    groups += [results] if len(schema.returns) == 1 else [[each] for each in results]
+    held = [each for group in groups for each in group]
+    indices = held[1 : len(held) - len(results)]
+    if name in INDEXED and not any(str(each.dtype) in ("torch.bool", "torch.uint8") for each in indices):
+        groups = [[each] for each in (indices if schema.is_mutable else [*indices, *results])]
+    return max((sum(map(width, group)) for group in groups), default=0)
+
+
+def width(tensor: Any) -> int:
+    """Return how many numbers of 32 bits a tensor holds."""
+    each = max(1, tensor.element_size() // 4) * (2 if tensor.is_complex() else 1)
+    return int(tensor.numel() * each)
+
+
+def tensors_in(value: Any) -> list[Any]:
+    if hasattr(value, "untyped_storage"):
+        return [value]
+    return [each for one in value for each in tensors_in(one)] if isinstance(value, (list, tuple)) else []
+
+
+def digest(tensor: Any) -> bytes:
+    """Return a digest of a tensor's bytes; of all of its storage where that is less."""
+    import torch
+
+    storage = tensor.untyped_storage()
+    is_wide = tensor.numel() * tensor.element_size() > storage.nbytes()
+    row = flat(storage, "uint8") if is_wide else tensor.contiguous().reshape(-1).view(torch.uint8)
+    # NumPy would keep the tensor's own storage from being resized.
+    return hashlib.blake2b(row.clone().cpu().numpy(), digest_size=16).digest()
 
 
 def area(tensor: Any) -> int:

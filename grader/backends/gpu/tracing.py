@@ -143,6 +143,10 @@ class Trace:
         if hasattr(value, "block_shape") and hasattr(value, "base"):
             fields = (value.base, [*value.shape], [*value.strides], [*value.block_shape])
             return {"descriptor": [*map(inner, fields)], "padding": getattr(value, "padding", "zero")}
+        if hasattr(type(value), "__members__"):
+            for name, found in vars(sys.modules[LANGUAGE]).items():
+                if found is type(value):
+                    return {"from": [LANGUAGE, name, value.name]}
         if type(value).__name__ == "TensorWrapper":
             return {"wrapper": [inner(value.base), inner(value.dtype)]}
         return self.callable(value, DEEPEST)
