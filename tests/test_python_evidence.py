@@ -23,9 +23,8 @@ from conftest import some, write
 from without_card import ASSIGNMENT, cardless, interpreted, judged
 
 from grader.assignment.records import Assignment
-from grader.backends.gpu import readpython, replay, torchwork, tracing
+from grader.backends.gpu import host, readpython, replay, torchwork, tracing
 from grader.core import filebundle
-from grader.judge.ondevice import host
 
 HEAD = """
 import ctypes, gc, sys, threading
