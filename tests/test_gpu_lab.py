@@ -142,7 +142,9 @@ def test_tf32_is_within_the_budget_and_coarser_arithmetic_is_not() -> None:
     assert not fits({"O": expected["O"]}, {"O": acc / np.float16(2000)})["O"]
 
 
-def gradients_of(inputs: Mapping[str, Array], shape: Mapping[str, int], o: Array, lse: Array) -> dict[str, Array]:
+def gradients_of(
+    inputs: Mapping[str, Array], shape: Mapping[str, int], o: Array, lse: Array
+) -> dict[str, Array]:
     """dQ, dK and dV in float32, from the O and L given."""
     q, k, v, upstream = (inputs[name] for name in ("q", "k", "v", "dO"))
     scale = np.float32(shape["d"] ** -0.5)

@@ -21,6 +21,7 @@ from grader.judge import again, same_work
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.judge.memory import Held
+from grader.source import landmarks
 from labs.attention.threats import same_work as part4
 from labs.attention.threats.same_work import CALL, NAIVE
 
@@ -111,6 +112,25 @@ def test_one_loop_as_two_parts(name: str, judge: Judge) -> None:
 )
 def test_an_honest_flash_kernel_has_no_flag(style: Style, judge: Judge) -> None:
     assert [part.flags for part in judge(styled(style)).parts] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (part4.on_one_line(whole(part4.flash(part4.TILES, "myFlashAttention"))), 5),
+        (flash(f"return tiled({'Q + ' * 200} Sij, L, Bc);"), 3),
+        (part4.on_one_line(whole(flash(f"{'float unused = 0; ' * 40} {CALL}"))), 0),
+    ],
+    ids=["on one line", "in one long statement", "one line that uses none"],
+)
+def test_arguments_are_found_in_any_layout(text: str, count: int) -> None:
+    part = ASSIGNMENT.part("part4")
+    body, own = (
+        landmarks.function(text, "myFlashAttention"),
+        same_work.own_arguments(part, ASSIGNMENT.part("part1")),
+    )
+    assert body is not None
+    assert len(same_work.used_arguments(body, part, own) or ()) == count
 
 
 def test_one_tile_of_all_keys_says_nothing(judge: Judge) -> None:

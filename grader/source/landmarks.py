@@ -60,12 +60,14 @@ class Body:
     parameters: tuple[str, ...]
     rows: tuple[str, ...]
     code: tuple[str, ...]
+    text: str = ""
+    """What stands between its brackets, as in `code`, with all of each line."""
 
     def by_statements(self) -> Body:
-        """The same with one statement on each line, however it was laid out; its places are of no use to people."""
-        first, *others = self.code[self.opened - 1 : self.last]
-        text = "\n".join([first.partition("{")[2], *others])
-        code = ("{", *re.sub(r"[;{}]", "\\g<0>\n", text).split("\n"))
+        """Return the same with one statement on each line, however it was laid out; its places are of no use to
+        people. A statement longer than a line may be goes on in the next one."""
+        text = re.sub(r"[;{}]", "\\g<0>\n", self.text)
+        code = ("{", *re.sub(rf"[^\n]{{{LONGEST_LINE - 100}}}\w{{0,100}}", "\\g<0>\n", text).split("\n"))
         return Body(self.name, 1, 1, len(code), self.parameters, code, code)
 
     def find(self, pattern: str) -> list[Place]:
@@ -259,6 +261,7 @@ def function(source: str, name: str) -> Body | None:
             parameters,
             tuple(row[:LONGEST_LINE] for row in rows),
             tuple(row[:LONGEST_LINE] for row in lines),
+            code[opened.end() : end],
         )
     return None
 
