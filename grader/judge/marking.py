@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from grader.judge.bench import Bench
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
-from grader.source.cpptext import without_comments
+from grader.source import callgraph
 
 if TYPE_CHECKING:
     from grader.core.arrays import Array
@@ -79,10 +78,14 @@ class Marker:
         expected = self.expected(inputs, shape)
         return found is not None and all(compare(expected[name], found[name]).ok for name in found)
 
-    def is_named(self) -> bool:
-        """Return True if the source has the function's name beyond comments and literals."""
-        code = without_comments(self._source)
-        return re.search(rf"\b{re.escape(self.part.function)}\b", code) is not None
+    def is_used(self) -> bool:
+        """Return True if the source defines the function, and the part that stands in for it reaches it by name.
+
+        A part that the reader of functions does not find may well use it.
+        """
+        graph, user = callgraph.of_source(self.source), self.bench.assignment.part(self.part.stands_in or "")
+        reached = graph.reached(user.function) or graph.known
+        return self.part.function in reached
 
     def mark(
         self,
@@ -166,14 +169,14 @@ class Marker:
 
         name = self.part.function or ""
         if self.bench.source.suffix != ".py":
-            return landmarks.function(self._source, name)
+            return landmarks.function(self.source, name)
         form = self.part.device.autograd if self.part.device is not None else None
-        found = kernelmarks.function(self._source, name)
+        found = kernelmarks.function(self.source, name)
         if found is not None or form is None:
             return found
         launches = form.language == "triton" if form.language else None
         return kernelmarks.method(
-            self._source, "backward" if form.gradient else "forward", form.name, launches
+            self.source, "backward" if form.gradient else "forward", form.name, launches
         )
 
     def _tell_deviation(
@@ -202,10 +205,11 @@ class Marker:
             return (None,) * len(axes)
         sizes = binding.used_sizes(shape, self.part)
         defines = self.bench.options.defines
-        return grid.blocks(axes, self.oracle.cuts, sizes, self._source, self.part.function, defines)
+        return grid.blocks(axes, self.oracle.cuts, sizes, self.source, self.part.function, defines)
 
     @functools.cached_property
-    def _source(self) -> str:
+    def source(self) -> str:
+        """The student's text, empty where it cannot be read."""
         try:
             return self.bench.source.read_text(errors="replace")
         except OSError:

@@ -61,11 +61,12 @@ class Body:
     rows: tuple[str, ...]
     code: tuple[str, ...]
     text: str = ""
-    """What stands between its brackets, as in `code`, with all of each line."""
+    """The body without comments and literals, with all of each line."""
 
     def by_statements(self) -> Body:
-        """Return the same with one statement on each line, however it was laid out; its places are of no use to
-        people. A statement longer than a line may be goes on in the next one."""
+        """Return the same with one statement on each line, however it was laid out. Its places are of no use to people.
+
+        A long statement goes on in the next line."""
         text = re.sub(r"[;{}]", "\\g<0>\n", self.text)
         code = ("{", *re.sub(rf"[^\n]{{{LONGEST_LINE - 100}}}\w{{0,100}}", "\\g<0>\n", text).split("\n"))
         return Body(self.name, 1, 1, len(code), self.parameters, code, code)
