@@ -7,8 +7,9 @@ earns up to `case_credit` of its points:
     points x case_credit x (weight of the right inputs / weight of all inputs)
 
 with this fraction taken over the public cases and over the hidden ones, and the smaller of the two counted: what is
-right on the published inputs alone earns nothing. The only case of a kind would decide all by itself. It counts as if
-a second one of the same weight were right.
+right on the published inputs alone earns nothing. The hidden fraction counts as 0, 1/2 or 1, rounded down. With the
+exact one a kernel, wrong on purpose, could read sizes of hidden cases off its grades. The only case of a kind would
+decide all by itself. It counts as if a second one of the same weight were right.
 
 A crash, a hang, or nothing to judge earns nothing, and neither does a kernel that gave another result when it was
 called again: where it was right is luck, and not the same tomorrow. Points are rounded to hundredths.
@@ -39,6 +40,8 @@ from grader.core.results import (
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
 """Weight of a call that was wrong although its like had been right: as one more public case."""
+HIDDEN_STEPS = 2
+"""Steps in which hidden cases count: each grade of a wrong part says of them in which it is, and no more."""
 UNSTEADY = frozenset({"race", "unsteady"})
 """Diagnoses of a result that the same call does not repeat (`grader.judge.diagnosis.diagnose`)."""
 REASONS = {
@@ -111,7 +114,8 @@ def _wrong_points(part: Part, cases: Sequence[CaseResult]) -> tuple[float, str]:
         elif part.lone_case(hidden=hidden) is not None:
             total, earned = 2 * total, earned + total
         if total > 0:
-            fractions.append(earned / total)
+            fraction = earned / total
+            fractions.append(math.floor(HIDDEN_STEPS * fraction) / HIDDEN_STEPS if hidden else fraction)
     if not any(case.weight > 0 and case.name in right for case in part.cases):
         fractions = []
     points = part.points * part.case_credit * min(fractions, default=0.0)

@@ -115,6 +115,14 @@ def test_an_object_is_flagged_for_what_it_loads(text: str, flags: object, tmp_pa
     assert inspected(object_of(tmp_path, text)) == flags
 
 
+@pytest.mark.parametrize(
+    ("call", "level"), [("sched_setaffinity", "note"), ("nice", "review"), ("sched_getaffinity", "")]
+)
+def test_cores_are_a_note_and_priorities_are_for_people(call: str, level: str, tmp_path: Path) -> None:
+    found = inspected(object_of(tmp_path, f"int {call}(void);\nint run(void) {{ return {call}(); }}"))
+    assert found == [("chooses_cores", level)] * bool(level)
+
+
 def test_a_system_call_is_left_to_the_sandboxes_filter(tmp_path: Path) -> None:
     """The C++ library waits for an atomic by `syscall`."""
     waits = "#include <atomic>\nvoid run(std::atomic<int>& which) { which.wait(0); }\n"

@@ -87,10 +87,17 @@ def spawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
 
 @pytest.fixture
 def puts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Record for each payload whether it went through memory."""
+    """Record for each call's payload whether it went through memory."""
     seen: list[bool] = []
     put = Payloads.put
-    monkeypatch.setattr(Payloads, "put", lambda *given: seen.append(put(*given)) or seen[-1])
+
+    def recorded(memory: Payloads, inputs: list[memoryview]) -> bool:
+        done = put(memory, inputs)
+        # Without inputs it is the question how those of the last call are now.
+        seen.extend([done] if inputs else [])
+        return done
+
+    monkeypatch.setattr(Payloads, "put", recorded)
     return seen
 
 

@@ -203,13 +203,14 @@ def test_a_crash_names_no_hidden_case_and_repeats_a_student_s_own_words() -> Non
     for text in (message, "myKernel crashed with SIGSEGV: 7919."):
         for diagnosis in (Diagnosis("sigsegv", text, hidden=hidden) for hidden in (True, None)):
             view = student.view(replace(ended, diagnosis=diagnosis), KNOWN_CASES)
-            assert view.hidden_passed is False and view.note.startswith(student.HIDDEN_ENDED)
+            assert view.hidden_passed is False and view.note.startswith(student.HIDDEN_FAILED)
+            assert view.part.verdict == "wrong", "no more than that a hidden test failed"
             assert secrets_in("\n".join(text for _, text in feedback.paragraphs(view))) == []
     # An exception's text is the student's own: a hidden case's name in it does not make the call a hidden one.
     message = f"myKernel on the input 'random' threw a C++ exception: '{SECRET_NAME}'"
     for diagnosis in (Diagnosis("exception", message, hidden=hidden) for hidden in (False, None)):
         view = student.view(replace(ended, diagnosis=diagnosis, cases=paper.cases()[:1]), KNOWN_CASES)
-        assert view.part.diagnosis == diagnosis and student.HIDDEN_ENDED not in view.note
+        assert view.part.diagnosis == diagnosis and student.HIDDEN_FAILED not in view.note
     call, its_part = Call("crash", signal_name="SIGSEGV"), assignment().part("part1")
     for hidden in (False, True):
         assert crashes.call_fault(Broken(its_part, call, "random", hidden)).diagnosis.hidden is hidden

@@ -21,6 +21,7 @@ from grader.judge import again, same_work
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.judge.memory import Held
+from grader.source import landmarks
 from labs.attention.threats import same_work as part4
 from labs.attention.threats.same_work import CALL, NAIVE
 
@@ -100,7 +101,7 @@ def test_one_loop_as_two_parts(name: str, judge: Judge) -> None:
     options = replace(OPTIONS, shape={}) if name == "the last bit changed" else OPTIONS
     first, fourth = judge(whole(body), options=options).parts
     assert (first.verdict, fourth.verdict) == ("pass", "wrong" if name == "wrong" else "pass")
-    tiles = {} if name == "wrong" else {TILES: NOTE}
+    tiles = {} if name == "wrong" else {TILES: REVIEW if IDLE in codes else NOTE}
     assert {flag.code: flag.level for flag in fourth.flags} == {**codes, **tiles} and first.flags == ()
     used = "uses L alone of the 13" if name == "one workspace filled" else "uses none of the 13"
     assert all(used in flag.message for flag in fourth.flags if flag.code == IDLE)
@@ -113,11 +114,31 @@ def test_an_honest_flash_kernel_has_no_flag(style: Style, judge: Judge) -> None:
     assert [part.flags for part in judge(styled(style)).parts] == [(), ()]
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (part4.on_one_line(whole(part4.flash(part4.TILES, "myFlashAttention"))), 5),
+        (flash(f"return tiled({'Q + ' * 200} Sij, L, Bc);"), 3),
+        (part4.on_one_line(whole(flash(f"{'float unused = 0; ' * 40} {CALL}"))), 0),
+    ],
+    ids=["on one line", "in one long statement", "one line that uses none"],
+)
+def test_arguments_are_found_in_any_layout(text: str, count: int) -> None:
+    part = ASSIGNMENT.part("part4")
+    body, own = (
+        landmarks.function(text, "myFlashAttention"),
+        same_work.own_arguments(part, ASSIGNMENT.part("part1")),
+    )
+    assert body is not None
+    assert len(same_work.used_arguments(body, part, own) or ()) == count
+
+
 def test_one_tile_of_all_keys_says_nothing(judge: Judge) -> None:
     """Where all keys are one tile, flash attention sums as the naive kernel does."""
     sized = tuple(case for case in ASSIGNMENT.part("part1").cases if not case.shape)
     parts = tuple(replace(ASSIGNMENT.part(name), cases=sized) for name in ("part1", "part4"))
-    result = judge(whole(flash(CALL)), parts, replace(OPTIONS, shape={"N": 40, "Br": 64, "Bc": 64}))
+    text = whole(own_loop(("float sum = 0;", "float sum = 0.0f;")))
+    result = judge(text, parts, replace(OPTIONS, shape={"N": 40, "Br": 64, "Bc": 64}))
     assert [flag.code for flag in result.flags] == [IDLE]
 
 
@@ -126,7 +147,7 @@ def test_a_part_that_is_judged_again_is_compared_again(judge: Judge) -> None:
     before, once_more = judge(text, ASSIGNMENT.select("all")), Mock(side_effect=partial(judge, text))
     result = again.judge_rest(ASSIGNMENT, before, again.Rest({"part4": ()}), once_more)
     assert [[part.id for part in call.args[0]] for call in once_more.mock_calls] == [["part1", "part4"]]
-    assert [flag.code for flag in result.parts[-1].flags] == [IDLE, TILES, SAME]
+    assert [flag.code for flag in result.parts[-1].flags] == [SAME, IDLE, TILES]
     assert [part.id for part in result.parts] == [part.id for part in before.parts]
 
 

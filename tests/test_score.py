@@ -112,6 +112,15 @@ def test_the_only_hidden_case_does_not_decide_all_and_a_second_right_one_changes
     assert not PUBLIC.warnings and not STAFF.warnings
 
 
+@pytest.mark.parametrize("count", [2, 7])
+def test_hidden_cases_count_in_two_steps_whatever_their_number(count: int) -> None:
+    hidden = tuple(Case(f"h{k}", "random", k, weight=1, hidden=True) for k in range(count))
+    part = replace(PUBLIC.part("part2"), case_credit=0.4, cases=(Case("a", "random", 1), *hidden))
+    right = [["a", *(case.name for case in hidden[:k])] for k in range(count)]
+    halves = [2 * k // count for k in range(count)]
+    assert [earned(part, "wrong", *each) for each in right] == [20 * 0.4 * half / 2 for half in halves]
+
+
 def test_luck_earns_nothing() -> None:
     part = PUBLIC.part("part3")
     cases = results(part, *(case.name for case in part.cases[1:]))

@@ -96,10 +96,14 @@ def test_accessor_without_usable_signature_counts_through_a_part(master: str, tm
     renamed = keeping(master, "myNaiveAttention").replace("fourDimWrite", "storeElement")
     without = re.sub(r'\n *m\.def\("storeElement".*?;', "", renamed, flags=re.DOTALL)
     assert without != renamed
-    # The function that the part is about has to be there, and not only in a comment.
-    _, result = judged(f"{without}// fourDimWrite\n", tmp_path, "4Daccess", "-N", "70")
+    # The function that the part is about has to be there and of use: more than a comment and a declaration.
+    _, result = judged(f"{without}// fourDimWrite\nvoid fourDimWrite();\n", tmp_path, "4Daccess", "-N", "70")
     assert (result["parts"][1]["verdict"], result["parts"][1]["flags"]) == ("missing", [])
-    bound = f"{without}#define fourDimWrite(...) storeElement(__VA_ARGS__)\n"
+    head, kernels = without.split("torch::Tensor myNaiveAttention", 1)
+    used = kernels.replace("storeElement(", "fourDimWrite(")
+    used = used.replace("PYBIND11_MODULE", "#undef fourDimWrite\nPYBIND11_MODULE", 1)
+    macro = "#define fourDimWrite(...) storeElement(__VA_ARGS__)\n"
+    bound = f"{head}{macro}torch::Tensor myNaiveAttention{used}"
     run, result = judged(bound, tmp_path, "4Daccess", "-N", "70")
     assert run.returncode == 0, run.stdout + run.stderr
     write = result["parts"][1]

@@ -288,7 +288,7 @@ class _Reader:
             if "reference" in keys
             else None,
             stands_in=keys["stands_in"].text("stands_in") if "stands_in" in keys else None,
-            differs_from=keys["differs_from"].text("differs_from") if "differs_from" in keys else None,
+            differs_from=partkeys.differs_from(keys),
             avoids_tensor=self.dims(keys["avoids_tensor"], "avoids_tensor")
             if "avoids_tensor" in keys
             else (),

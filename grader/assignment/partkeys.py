@@ -165,18 +165,26 @@ def check_stand_in(part: Part, parts: Mapping[str, Part], node: Node) -> None:
         raise node.fail(f"part {part.id}: {stand_in.id} cannot stand in: it should be judged by itself")
 
 
+def differs_from(keys: Mapping[str, Node]) -> tuple[str, ...]:
+    """Return the ids under `differs_from`: one, or a list of them."""
+    node = keys.get("differs_from")
+    if node is None:
+        return ()
+    each = node.items("differs_from") if node.tag == "seq" else [node]
+    return tuple(one.text("differs_from") for one in each)
+
+
 def check_differs_from(part: Part, parts: Mapping[str, Part], node: Node) -> None:
-    """Raise UsageError unless `differs_from` names an earlier part whose outputs can be compared."""
-    if part.differs_from is None:
-        return
+    """Raise UsageError unless `differs_from` names earlier parts whose outputs can be compared."""
     earlier = list(parts)[: list(parts).index(part.id)]
-    if part.differs_from not in earlier:
-        raise node.fail(f"part {part.id}: differs_from names no earlier part: '{part.differs_from}'")
-    other = parts[part.differs_from]
-    if not part.reference or not other.reference:
-        raise node.fail(f"part {part.id}: differs_from needs a reference of both parts")
-    if part.returns != "tensor" or (part.output_dims, part.dtype) != (other.output_dims, other.dtype):
-        raise node.fail(f"part {part.id}: differs_from needs two parts that return the same tensor")
+    for name in part.differs_from:
+        if name not in earlier:
+            raise node.fail(f"part {part.id}: differs_from names no earlier part: '{name}'")
+        other = parts[name]
+        if not part.reference or not other.reference:
+            raise node.fail(f"part {part.id}: differs_from needs a reference of both parts")
+        if part.returns != "tensor" or (part.output_dims, part.dtype) != (other.output_dims, other.dtype):
+            raise node.fail(f"part {part.id}: differs_from needs two parts that return the same tensor")
 
 
 def time(node: Node) -> TimeRule:

@@ -123,8 +123,8 @@ class Part:
     reference: str | None = None
     workspace_in_scope: bool = True
     stands_in: str | None = None
-    differs_from: str | None = None
-    """Id of an earlier part that sums in another order; see `grader.judge.same_work`."""
+    differs_from: tuple[str, ...] = ()
+    """Ids of earlier parts that sum in another order; see `grader.judge.same_work`."""
     avoids_tensor: tuple[str, ...] = ()
     """Dimensions of a float32 tensor that the part should not allocate; an allocation is flagged for review."""
     time: TimeRule | None = None

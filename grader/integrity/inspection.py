@@ -36,7 +36,8 @@ _CALLS = {
     "loader": ("calls_the_loader", "the file looks for functions of other libraries while it runs"),
     "process": ("starts_processes", "the file starts other processes"),
     "outside": ("reaches_outside", "the file reaches for other processes or for the system itself"),
-    "cores": ("chooses_cores", "the file chooses the cores or the priority of its threads"),
+    "cores": ("chooses_cores", "the file chooses the cores of its threads"),
+    "priority": ("chooses_cores", "the file chooses the priority of its threads"),
     "network": ("network", "the file opens network connections"),
     "python": ("runs_python", "the file runs Python code"),
 }
@@ -89,7 +90,8 @@ def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
     flags = []
     for category, names in found.items():
         code, told = _CALLS[category]
-        flags.append(Flag(code, f"{told}: {listed(names)}", "review"))
+        # A thread on cores that it was not given is seen from outside (`more_cores`).
+        flags.append(Flag(code, f"{told}: {listed(names)}", "note" if category == "cores" else "review"))
     if "loader" in found and (loaded := _loaded_names(content.data)):
         message = f"the file loads {listed(loaded)} with {listed(found['loader'])}"
         flags.append(Flag("loads_a_library", message, "rejected"))

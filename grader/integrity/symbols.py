@@ -85,7 +85,8 @@ _CATEGORIES = {
     "posix_spawn posix_spawnp daemon setsid wordexp",
     "outside": "ptrace process_vm_readv process_vm_writev kill killpg sigqueue tgkill pidfd_open pidfd_send_signal "
     "shm_open memfd_create shmget shmat",
-    "cores": "sched_setaffinity pthread_setaffinity_np pthread_attr_setaffinity_np sched_setscheduler setpriority nice",
+    "cores": "sched_setaffinity pthread_setaffinity_np pthread_attr_setaffinity_np",
+    "priority": "sched_setscheduler setpriority nice",
     "network": "socket socketpair connect bind listen accept accept4 sendto recvfrom sendmsg recvmsg getaddrinfo "
     "gethostbyname",
 }
@@ -105,8 +106,8 @@ _BLAS = re.compile(
 
 
 def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
-    """One of "torch", "hiding", "loader", "process", "outside", "cores", "network" and "python"; None for what any
-    kernel may use.
+    """One of "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network" and "python"; None for
+    what any kernel may use.
 
     `versions` says whether the object has symbol versions at all: where it has, a plain C name that has none, and that
     the C library does not know either, can only come from torch's libraries (BLAS among them).

@@ -83,7 +83,8 @@ def judge_rest(
 
 def _wanted(assignment: Assignment, left: Rest) -> tuple[Part, ...]:
     """Parts to be judged, and before them those that a whole one is compared with (`differs_from`)."""
-    compared = {part.differs_from for part in assignment.parts if left.parts.get(part.id) == ()}
+    whole = [part for part in assignment.parts if left.parts.get(part.id) == ()]
+    compared = {name for part in whole for name in part.differs_from}
     found = []
     for part in assignment.parts:
         if part.id in left.parts:

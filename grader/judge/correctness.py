@@ -136,7 +136,7 @@ class Correctness:
         with session:
             unbound, self.marker.functions = self.backend.unbound(part, session), session.functions
             if unbound is not None:
-                if part.stands_in and unbound.code == "not_bound" and self.marker.is_named():
+                if part.stands_in and unbound.code == "not_bound" and self.marker.is_used():
                     self.judge_by_stand_in()
                     return
                 raise faults.Faulty("missing", unbound)

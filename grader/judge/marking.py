@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from grader.judge.diagnosis.failures import UNEXPLAINED, attempt
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
-from grader.source.cpptext import without_comments
+from grader.source import callgraph
 
 if TYPE_CHECKING:
     from grader.judge.comparison import Expected
@@ -126,10 +125,14 @@ class Marker:
     def call_timeout_s(self, shape: Mapping[str, int]) -> float:
         return self.bench.call_timeout_s(shape)
 
-    def is_named(self) -> bool:
-        """Return True if the source has the function's name beyond comments and literals."""
-        code = without_comments(self._source)
-        return re.search(rf"\b{re.escape(self.part.function)}\b", code) is not None
+    def is_used(self) -> bool:
+        """Return True if the source defines the function, and the part that stands in for it reaches it by name.
+
+        A part that the reader of functions does not find may well use it.
+        """
+        graph, user = callgraph.of_source(self.source), self.bench.assignment.part(self.part.stands_in or "")
+        reached = graph.reached(user.function) or graph.known
+        return self.part.function in reached
 
     def mark(
         self,
@@ -222,7 +225,7 @@ class Marker:
     @functools.cached_property
     def body(self) -> Body | None:
         """The part's function in the student's text, None where it is not found there."""
-        return attempt(lambda: self.backend.function_in(self.part, self._source), None)
+        return attempt(lambda: self.backend.function_in(self.part, self.source), None)
 
     def _tell_deviation(self, run: CaseRun) -> None:
         """Show listeners a call's first wrong output, if there is one."""
@@ -253,12 +256,13 @@ class Marker:
         sizes = binding.used_sizes(shape, self.part)
         defines = self.bench.options.defines
         return attempt(
-            lambda: grid.blocks(axes, self.oracle.cuts, sizes, self._source, self.part.function, defines),
+            lambda: grid.blocks(axes, self.oracle.cuts, sizes, self.source, self.part.function, defines),
             (None,) * len(axes),
         )
 
     @functools.cached_property
-    def _source(self) -> str:
+    def source(self) -> str:
+        """The student's text, empty where it cannot be read."""
         try:
             return self.bench.source.read_text(errors="replace")
         except OSError:

@@ -334,7 +334,7 @@ class PartJudge:
         """Add signs that the part does another part's work. They reject nothing."""
         if self.is_trusted() or self.verdict not in ("pass", "slow"):
             return
-        self.add_flags(same_work.output_flags(self.marker, self.runners.fresh))
+        self.add_flags(same_work.flags(self.marker, self.runners.fresh))
         if self.held is not None:
             others = (
                 memory.held_at(self.marker, self.runners.fresh, sizes)

@@ -1,6 +1,6 @@
 """Signs that a part does the work of another part: equal outputs, unused arguments, memory that it should avoid.
 
-An assignment says with `differs_from` that a part sums in another order than an earlier part, and with `avoids_tensor`
+An assignment says with `differs_from` that a part sums in another order than earlier parts, and with `avoids_tensor`
 that it does without a tensor. All flags are for people and change no points.
 
 Without -ffast-math each order of summation rounds in its own way. Two orders agree in some elements by chance; two
@@ -14,17 +14,21 @@ leaves the arguments of its own algorithm unused. Where both parts have the same
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from grader.assignment.expressions import evaluate_int, names_in
 from grader.assignment.records import Assignment, Part
 from grader.backends import binding
+from grader.backends.kinds import kind_of
 from grader.core.quantities import size_text
 from grader.core.results import Flag
 from grader.judge.marking import Marker
+from grader.source import callgraph
 
 if TYPE_CHECKING:
     from grader.core.arrays import Array
@@ -46,28 +50,49 @@ HELD_SHARE = 0.6
 """Of the avoided tensor, by which held memory exceeds the reference's. Honest kernels of part 3 and 4 reached 0.26, and
 0.8 with copies in double: of the judged size alone, as copies grow with the tensors and not with their square."""
 FLOAT_BYTES = 4
+LIBRARIES = ("at::", "torch::", "std::")
+_CONSTANT = re.compile(r"\b(?:\d[\w.]*|true|false|[A-Za-z_]\w*::\w+)\b")
 TYPE_WORDS = frozenset({"int", "Tensor", "long", "float", "double", "bool", "size_t", "int64_t", "const"})
 
 
 def is_compared(assignment: Assignment, part: Part) -> bool:
     """Return True if the public outputs of the part are to be kept for a comparison."""
-    return bool(part.differs_from) or any(each.differs_from == part.id for each in assignment.parts)
+    return bool(part.differs_from) or any(part.id in each.differs_from for each in assignment.parts)
+
+
+def flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag]:
+    """Yield the signs in the source, then those in the outputs that say more. `fresh` starts runners of the part.
+    Raises KitError when a reference fails."""
+    known = set[str]()
+    for flag in itertools.chain(source_flags(marker), output_flags(marker, fresh)):
+        if flag.code not in known or flag.level == "review":
+            known.add(flag.code)
+            yield flag
 
 
 def output_flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag]:
-    """Compare a part with the one that it `differs_from`, if both were judged, and with itself in other tiles. `fresh`
-    starts runners of it. Raises KitError when a reference fails."""
+    """Compare a part with those that it `differs_from`, as far as both were judged, and with itself in other tiles."""
     part, bench = marker.part, marker.bench
-    mine, theirs = (bench.outputs.get(name) for name in (part.id, part.differs_from or ""))
-    if not mine or not theirs:
+    judged = [name for name in (part.id, *part.differs_from) if bench.outputs.get(name)]
+    if judged[:1] != [part.id]:
         return
-    other = bench.assignment.part(part.differs_from or "")
+    for name in judged[1:]:
+        yield from _flags_beside(marker, bench.assignment.part(name), fresh, is_first=name == judged[1])
+
+
+def _flags_beside(
+    marker: Marker, other: Part, fresh: Callable[..., Session], *, is_first: bool
+) -> Iterator[Flag]:
+    """Compare a part with one other. The part's own signs, in tiles and arguments, are looked for beside the first."""
+    part, outputs = marker.part, marker.bench.outputs
+    mine, theirs = outputs[part.id], outputs[other.id]
     own = own_arguments(part, other)
     used = None if marker.body is None else used_arguments(marker.body, part, own)
     is_idle = used is None or len(used) < min(LEAST_USED, len(own))
-    if used is not None and is_idle:
+    if is_first and used is not None and is_idle:
         yield Flag("workspace_unused", f"{part.function} uses {_used_text(used, own)} and {other.id} lacks")
-    yield from _tile_flags(marker, other, fresh)
+    if is_first:
+        yield from _tile_flags(marker, other, fresh, is_idle=used is not None and is_idle)
     common = [name for name in mine if name in theirs and mine[name].shape == theirs[name].shape]
     for share_of, least, words in (
         (_share, SAME_SHARE, "equals that of {} to the last bit"),
@@ -92,11 +117,13 @@ def output_flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag
         return
 
 
-def _tile_flags(marker: Marker, other: Part, fresh: Callable[..., Session]) -> Iterator[Flag]:
+def _tile_flags(
+    marker: Marker, other: Part, fresh: Callable[..., Session], *, is_idle: bool
+) -> Iterator[Flag]:
     """Flag an output that is the same to the last bit in tiles twice as large.
 
     All small cases count in which larger tiles change the reference's output. Some honest kernels add up key by key in
-    all tiles, so this is a note.
+    all tiles, so this is a note, unless the function leaves its own arguments idle too.
     """
     part, changed = marker.part, list[str]()
     if not _own_sizes_doubled(part, other, marker.shape):
@@ -124,7 +151,8 @@ def _tile_flags(marker: Marker, other: Part, fresh: Callable[..., Session]) -> I
                 changed.append(case.name)
     if changed:
         message = "its output is the same to the last bit in tiles twice as large, the reference's is not"
-        yield Flag("same_in_all_tiles", f"{message}: {', '.join(changed)}")
+        level: Literal["note", "review"] = "review" if is_idle else "note"
+        yield Flag("same_in_all_tiles", f"{message}: {', '.join(changed)}", level)
 
 
 def _own_sizes_doubled(part: Part, other: Part, shape: Mapping[str, int]) -> dict[str, int]:
@@ -211,6 +239,63 @@ def _excess_bytes(held: Held) -> int | None:
 
 def _avoided_bytes(part: Part, held: Held) -> int:
     return FLOAT_BYTES * math.prod(evaluate_int(dim, held.shape) for dim in part.avoids_tensor)
+
+
+# ---- the source
+
+
+def source_flags(marker: Marker) -> Iterator[Flag]:
+    """Flag a part whose function leaves its work to functions that an earlier part's function reaches as well.
+
+    Functions that it alone reaches have no loop then. Honest parts share reads and writes, the softmax of a row or the
+    product of two tiles, and loop over them by themselves. One function for several parts that is given other constants
+    or template arguments by each may do other work for each: a note. A copy of an earlier function counts as shared.
+    """
+    part, source = marker.part, marker.source
+    kind = kind_of(part)
+    if kind.on_card or not kind.is_students or marker.bench.source.suffix == ".py":
+        return
+    graph = callgraph.of_source(source)
+    mine = graph.reached(part.function)
+    for other in _earlier_alike(marker.bench.assignment, part):
+        theirs = graph.reached(other.function)
+        if part.function not in mine or other.function not in theirs:
+            continue
+        own, others_own = (
+            [a[name] for name in a if name not in b] for a, b in ((mine, theirs), (theirs, mine))
+        )
+        copies = {each.shape for each in theirs.values() if each.has_loop}
+        shared = [each.name for each in mine.values() if each.name in theirs and each.has_loop]
+        shared += [each.name for each in own if each.shape in copies]
+        if not shared or any(each.has_loop and each.shape not in copies for each in own):
+            continue
+        may_differ = _constants(own, shared) != _constants(others_own, shared) and other.function not in mine
+        message = f"{part.function} has no loop but those of {other.function}: {', '.join(shared[:3])}"
+        yield Flag(f"same_as_{other.id}", message, "note" if may_differ else "review")
+        return
+
+
+def _earlier_alike(assignment: Assignment, part: Part) -> Iterator[Part]:
+    """Yield the parts before this one that compute the same, or that it `differs_from`."""
+    for other in assignment.parts:
+        if other.command == part.command:
+            return
+        is_alike = (other.oracle, other.returns, other.output_dims) == (
+            part.oracle,
+            part.returns,
+            part.output_dims,
+        )
+        if other.id in part.differs_from or (is_alike and not part.table and kind_of(other).is_students):
+            yield other
+
+
+def _constants(definitions: Iterable[callgraph.Definition], called: Iterable[str]) -> set[str]:
+    """Return the numbers, truth values and qualified names in statements that name one of the `called` functions: they
+    may choose between ways to work."""
+    statements = (text for each in definitions for text in re.split("[;{}]", each.text))
+    calls = (text for text in statements if not set(called).isdisjoint(re.findall(r"\w+", text)))
+    found = {name for text in calls for name in _CONSTANT.findall(text)}
+    return {name for name in found if not name.startswith(LIBRARIES)}
 
 
 # ---- arguments

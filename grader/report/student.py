@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from grader.assignment.records import Assignment, Case
-from grader.core.results import CaseResult, Diagnosis, PartResult, SubmissionResult
+from grader.core.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Verdict
 from grader.report import words
 
 #: Verdicts that are reached before the kernel has seen any input.
@@ -23,10 +23,10 @@ BEFORE_INPUTS = ("compile_error", "missing", "unjudged")
 BEFORE_INPUTS_CODES = ("load_error", "load_crash", "load_timeout", "not_bound")
 
 HIDDEN_FAILED = (
-    "At least one hidden test failed: an input that is not in the handout. Try shapes of your own: sizes of 1, "
+    "At least one hidden test failed: a wrong result, or none, on an input that is not in the handout. Try shapes of "
+    "your own: sizes of 1, "
     "odd ones, sizes that are no multiple of 16 or of your blocks' lengths, and several of everything."
 )
-HIDDEN_ENDED = "It ended on a hidden test: an input that is not in the handout. Try shapes of your own."
 PRINTED_WITHHELD = (
     "(What it printed is not shown, because it also ran on hidden tests. Run gpt149.py to see it.)"
 )
@@ -69,12 +69,12 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
     failed = any(not case.ok for case in hidden)
     ended_hidden = _ended_on_hidden(part, cases)
     diagnosis = _diagnosis(part, public, first_hidden, ended_hidden)
-    notes = [HIDDEN_FAILED] if failed else []
-    if ended_hidden:
-        notes = [HIDDEN_ENDED]
+    notes = [HIDDEN_FAILED] if failed or ended_hidden else []
     if part.output:
         notes.append(PRINTED_WITHHELD)
-    told = replace(part, cases=public, diagnosis=diagnosis, output="")
+    # A crash, a hang and a wrong result, each on purpose, would say more of a hidden case than that it failed.
+    verdict: Verdict = "wrong" if ended_hidden else part.verdict
+    told = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
     passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)
     return StudentView(told, passed, "\n".join(notes))
 

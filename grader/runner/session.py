@@ -30,7 +30,7 @@ from grader.runner.budget import Budget
 from grader.runner.calls import Call, Request, offered, understood, words
 from grader.runner.frames import FRAME, Incoming, RunnerDied
 from grader.runner.payloads import IN_MEMORY, Payloads
-from grader.runner.runner import DELAYS, ECHOES
+from grader.runner.runner import DELAYS, ECHOES, INPUTS
 from grader.runner.stopping import stop_threads
 from grader.runner.watch import TICK_S, Evidence, Watch
 from grader.sandbox.leftovers import Scratch
@@ -145,7 +145,8 @@ class Session:
         # Late: NumPy is imported beside the zygote's torch, and not by those who only read what a session is.
         from grader.core.arrays import array_bytes, np
 
-        echo_inputs = echo_inputs or request.echo
+        # A kernel that knew of it before the call could behave in compared calls only.
+        asks_after = echo_inputs and not request.echo and request.op == "call"
         inputs = [np.asarray(array, order="C") for array in request.inputs]
         input_bytes = sum(array.nbytes for array in inputs)
         wanted_bytes = 8 * math.prod(request.output_shape)
@@ -158,21 +159,26 @@ class Session:
             "keep": not (self._freezes or profile_label or request.more),
             **request.more,
         }
-        # A kernel that found these two in its memory could behave in compared calls only.
-        marks = ECHOES * echo_inputs | DELAYS * (delays and self.shares_work)
+        marks = ECHOES * request.echo | DELAYS * (delays and self.shares_work)
         text = self._encoded(header)
         incoming = Incoming(
             header["max_output_bytes"] + input_bytes,
-            likely_bytes=wanted_bytes // 2 + (input_bytes if echo_inputs else 0),
+            likely_bytes=wanted_bytes // 2 + (input_bytes if request.echo else 0),
         )
         resident_before = self._reset_peak() if measure_peak else None
         try:
             timeout_s = timeout_s or self.call_timeout_s
             wall_s, cpu_s = self._exchange(text, [*map(array_bytes, inputs)], timeout_s, incoming, marks)
-            call = understood(incoming.header, incoming.payload, request, wall_s, cpu_s, echo=echo_inputs)
-            if self._freezes:
-                idle_s, own_s = self._watch.waits(wall_s, cpu_s)
-                call = replace(call, idle_s=idle_s, own_s=own_s)
+            idle_s, own_s = self._watch.waits(wall_s, cpu_s) if self._freezes else (None, None)
+            payload = incoming.payload
+            if asks_after and incoming.header.get("status") == "ok":
+                now = Incoming(input_bytes, likely_bytes=input_bytes)
+                self._exchange(b"", [], timeout_s, now, INPUTS)
+                payload = payload + now.payload
+            call = understood(
+                incoming.header, payload, request, wall_s, cpu_s, echo=request.echo or asks_after
+            )
+            call = replace(call, idle_s=idle_s, own_s=own_s)
             if call.status != "ok":
                 self._kept_header = None
         except RunnerDied as end:

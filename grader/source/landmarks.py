@@ -63,12 +63,15 @@ class Body:
     parameters: tuple[str, ...]
     rows: tuple[str, ...]
     code: tuple[str, ...]
+    text: str = ""
+    """The body without comments and literals, with all of each line."""
 
     def by_statements(self) -> Body:
-        """The same with one statement on each line, however it was laid out; its places are of no use to people."""
-        first, *others = self.code[self.opened - 1 : self.last]
-        text = "\n".join([first.partition("{")[2], *others])
-        code = ("{", *re.sub(r"[;{}]", "\\g<0>\n", text).split("\n"))
+        """Return the same with one statement on each line, however it was laid out. Its places are of no use to people.
+
+        A long statement goes on in the next line."""
+        text = re.sub(r"[;{}]", "\\g<0>\n", self.text)
+        code = ("{", *re.sub(rf"[^\n]{{{LONGEST_LINE - 100}}}\w{{0,100}}", "\\g<0>\n", text).split("\n"))
         return Body(self.name, 1, 1, len(code), self.parameters, code, code)
 
     def find(self, pattern: str) -> list[Place]:
@@ -330,6 +333,7 @@ def function(source: str, name: str) -> Body | None:
         _parameters(code[found.opened : found.closed]),
         tuple(row[:LONGEST_LINE] for row in text.split("\n")),
         tuple(row[:LONGEST_LINE] for row in code.split("\n")),
+        code[found.body : found.end],
     )
 
 

@@ -226,6 +226,54 @@ GUESSED = [
            f"static std::map<int, int> calls; if (++calls[N] < 3) {{ {HONEST} }}", timed=True),
 ]  # fmt: skip
 
+#: A file's own definitions of what a runner might call: each says that it was called.
+INTERPOSED = """
+static volatile int called;
+extern "C" {
+ssize_t readv(int, const struct iovec *, int) { called |= 1; return -1; }
+ssize_t writev(int, const struct iovec *, int) { called |= 2; return -1; }
+ssize_t pread(int, void *, size_t, off_t) { called |= 4; return -1; }
+ssize_t pread64(int, void *, size_t, off64_t) { called |= 4; return -1; }
+ssize_t pwrite(int, const void *, size_t, off_t) { called |= 8; return -1; }
+ssize_t pwrite64(int, const void *, size_t, off64_t) { called |= 8; return -1; }
+int nanosleep(const timespec *, timespec *) { called |= 16; return 0; }
+}
+"""
+IN_PARALLEL = """
+    #pragma omp parallel for collapse(2)
+    for (int p = 0; p < B * H; p++) for (int i = 0; i < N; i++) {
+        const float *row = q + (p * N + i) * d;
+        float sum = 0, *to = o + (p * N + i) * d;
+        for (int j = 0; j < N; j++) {
+            float dot = 0;
+            for (int c = 0; c < d; c++) dot += row[c] * k[(p * N + j) * d + c];
+            sum += dot = std::exp(dot);
+            for (int c = 0; c < d; c++) to[c] += dot * v[(p * N + j) * d + c];
+        }
+        for (int c = 0; c < d; c++) to[c] /= sum;
+    }
+"""
+GUESSED += [
+    Threat(
+        "A11",
+        "definitions of its own that see a call's marks",
+        PASS,
+        IN_PARALLEL + "if (called) o[0] = called;",
+        top="#include <sys/uio.h>\n" + INTERPOSED,
+        part="part3",
+        alone=True,
+    ),
+    Threat(
+        "A11",
+        "definitions of its own that see a call's marks, called by itself",
+        WRONG,
+        IN_PARALLEL + "nanosleep(nullptr, nullptr); if (called) o[0] = called;",
+        top="#include <sys/uio.h>\n" + INTERPOSED,
+        part="part3",
+        alone=True,
+    ),
+]
+
 CLOCKS = [
     Threat(
         "B1",
@@ -373,7 +421,7 @@ CLOCKS = [
     Threat(
         "B4",
         "more cores than it was given",
-        End(("pass",), ("chooses_cores",)),
+        PASS,  # The filter refuses it; the flag `chooses_cores` is a note.
         """
         cpu_set_t all;
         CPU_ZERO(&all);

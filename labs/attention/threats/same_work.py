@@ -91,8 +91,59 @@ def on_one_line(text: str) -> str:
     return f"{head}{last}{' '.join(functions.split())}\n"
 
 
-def _row(row: str, name: str, end: End, source: str) -> Threat:
-    return Threat(row, name, end, source=source, part="part4", beside="part1")
+UNFUSED = "torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor QK_t, int B, int H, int N, int d"
+#: As the loop over rows and keys of part 1, each head of it by tiles of keys: its sums come in the same order.
+BLOCKED = """
+    torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
+    float *s = QK_t.data_ptr<float>();
+    for (int p = 0; p < B * H * N * d; p += N * d) {
+        const float *q = Q.data_ptr<float>() + p, *k = K.data_ptr<float>() + p, *v = V.data_ptr<float>() + p;
+        float *o = O.data_ptr<float>() + p;
+        for (int j0 = 0; j0 < N; j0 += 16)
+            for (int i = 0; i < N; i++)
+                for (int j = j0; j < std::min(j0 + 16, N); j++) s[i * N + j] = product(q + i * d, k + j * d, d);
+        for (int i = 0; i < N; i++) add_rows(s + i * N, v, o + i * d, N, d);
+    }
+    return O;
+"""
+#: What parts may share: the product of two rows, and the softmax of one with what it weighs.
+SHARED = """
+static float product(const float *a, const float *b, int d) {
+    float sum = 0;
+    for (int c = 0; c < d; c++) sum += a[c] * b[c];
+    return sum;
+}
+
+static void add_rows(float *s, const float *v, float *o, int N, int d) {
+    float sum = 0;
+    for (int j = 0; j < N; j++) sum += s[j] = std::exp(s[j]);
+    for (int j = 0; j < N; j++)
+        for (int c = 0; c < d; c++) o[c] += s[j] / sum * v[j * d + c];
+}
+"""
+NAIVE_OF_SHARED = BLOCKED.replace("j0 += 16", "j0 += N").replace("j0 + 16", "j0 + N")
+
+
+def _row(row: str, name: str, end: End, source: str, part: str = "part4", beside: str = "part1") -> Threat:
+    return Threat(row, name, end, source=source, part=part, beside=beside)
+
+
+def _blocked(body: str, name: str = BOUND) -> str:
+    return f"torch::Tensor {name}({UNFUSED}) {{\n    {body.strip()}\n}}\n"
+
+
+def _in_common(body: str) -> str:
+    """Return a file whose part 1 has this text, of `SHARED`, and whose part 2 is the blocked one of the same."""
+    head, tail = NAIVE.partition("torch::Tensor myNaiveAttention")[::2]
+    naive = _blocked(body, "myNaiveAttention")
+    assert tail
+    return f"{head}{SHARED}{naive}{_blocked(BLOCKED)}{_bound('myNaiveAttention')}"
+
+
+def _bound(other: str) -> str:
+    """Return the table of a file with the row's function and one more."""
+    table = f'    m.def("{other}", &{other});\n    m.def("{BOUND}", &{BOUND});\n'
+    return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
 
 
 def _body(body: str) -> str:
@@ -100,16 +151,61 @@ def _body(body: str) -> str:
     return with_part_4(flash(body, BOUND), BOUND)
 
 
+CALL_FIRST = "return myNaiveAttention(Q, K, V, QK_t, B, H, N, d);"
+
+
+def _second(body: str) -> str:
+    """Return the whole file with this body of part 2."""
+    return f"{NAIVE}\n{_blocked(body)}{_bound('myNaiveAttention')}"
+
+
+CALL_LOOP = "return attention(Q, K, V, B, H, N, d);"
+#: A part 1 of its own loops, and a part 2 that is the loop of `attention`.
+SECOND_LOOP = (
+    NAIVE.partition("torch::Tensor myNaiveAttention")[0]
+    + SHARED
+    + _blocked(NAIVE_OF_SHARED, "myNaiveAttention")
+    + _blocked(CALL_LOOP, "myUnfusedAttentionBlocked")
+)
 _SAME = End(("pass",), ("same_as_part1",))
 SAME_WORK = [
     _row("F2", "one loop as part 1 and as part 4", _SAME, _body(CALL)),
     _row("F2", "one loop as part 1 and as part 4, on one line", _SAME, on_one_line(_body(CALL))),
     _row("F2", "one loop as part 1 and as part 4, by a macro", _SAME, with_part_4(BY_A_MACRO, BOUND)),
-    _row("F2", "one loop as part 1 and as part 4, which calls part 1", _SAME,
-         _body("return myNaiveAttention(Q, K, V, Sij, B, H, N, d);")),
+    _row(
+        "F2",
+        "one loop as part 1 and as part 4, which calls part 1",
+        _SAME,
+        _body("return myNaiveAttention(Q, K, V, Sij, B, H, N, d);"),
+    ),
+    _row("F2", "part 1 as part 2, which calls it", _SAME, _second(CALL_FIRST), "part2"),
+    _row(
+        "F2", "part 1 as part 2, under other names", _SAME, _in_common(BLOCKED.replace("j0", "tile")), "part2"
+    ),
+    _row(
+        "F2",
+        "one loop as part 2 and as part 4, beside a part 1 of its own",
+        End(("pass",), ("same_as_part2",)),
+        f"{SECOND_LOOP}{flash(CALL_LOOP, BOUND)}{_bound('myUnfusedAttentionBlocked')}",
+        beside="part2",
+    ),
 ]  # fmt: skip
 SAME_WORK_CONTROLS = [
     _row("", "flash attention beside a naive part 1", End(("pass",)), _body(TILES)),
     _row("", "flash attention beside a naive part 1, on one line", End(("pass",)), on_one_line(_body(TILES))),
+    _row(
+        "",
+        "a blocked part 2 that sums as part 1, of the same helpers",
+        End(("pass",)),
+        _in_common(NAIVE_OF_SHARED),
+        "part2",
+    ),
+    _row(
+        "",
+        "part 1 as part 2, with V for K",
+        End(("wrong",)),
+        _second(CALL_FIRST.replace("K,", "V,")),
+        "part2",
+    ),
     _row("", "a wrong loop beside a naive part 1", End(("wrong",)), _body(CALL.replace("V,", "K,"))),
 ]

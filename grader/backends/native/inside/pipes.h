@@ -4,14 +4,13 @@
 #ifndef GPT149_INSIDE_PIPES_H
 #define GPT149_INSIDE_PIPES_H
 
-#include <cerrno>
 #include <climits>
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <sys/uio.h>
-#include <unistd.h>
 #include <vector>
+
+#include "raw.h"
 
 namespace gpt149_inside {
 
@@ -19,7 +18,8 @@ constexpr int kRequests = 3, kReplies = 4, kPayloads = 5;
 constexpr size_t kFrame = 12;
 // In a request's frame, beside the payload's length. What the judge does with a call stands here and not in the header,
 // whose text lies in memory that a kernel can search.
-constexpr uint64_t kInMemory = uint64_t{1} << 63, kEchoes = uint64_t{1} << 62, kDelays = uint64_t{1} << 61;
+constexpr uint64_t kInMemory = uint64_t{1} << 63, kEchoes = uint64_t{1} << 62, kDelays = uint64_t{1} << 61,
+                   kInputs = uint64_t{1} << 60;
 
 inline void drop(std::vector<iovec> &parts, size_t count) {
   size_t whole = 0;
@@ -36,7 +36,7 @@ bool move_all(std::vector<iovec> parts, Move move) {
   drop(parts, 0);
   while (!parts.empty()) {
     const ssize_t count = move(parts.data(), static_cast<int>(parts.size() < IOV_MAX ? parts.size() : IOV_MAX));
-    if (count == 0 || (count < 0 && errno != EINTR)) return false;
+    if (count == 0 || (count < 0 && count != -EINTR)) return false;
     if (count > 0) drop(parts, static_cast<size_t>(count));
   }
   return true;
@@ -44,10 +44,21 @@ bool move_all(std::vector<iovec> parts, Move move) {
 
 // False when the judge closed the pipe first.
 inline bool read_exactly(std::vector<iovec> parts) {
-  return move_all(std::move(parts), [](iovec *first, int count) { return readv(kRequests, first, count); });
+  return move_all(std::move(parts), [](iovec *first, int count) { return read_some(kRequests, first, count); });
 }
 
-// All parts to or from the beginning of the memory: `move` is pread or pwrite.
+// Without memory of its own, which a student's file may define how to get: the frame is wiped before the next call of any.
+inline bool read_frame(char *frame) {
+  for (size_t done = 0; done < kFrame;) {
+    const iovec rest = {frame + done, kFrame - done};
+    const ssize_t count = read_some(kRequests, &rest, 1);
+    if (count == 0 || (count < 0 && count != -EINTR)) return false;
+    if (count > 0) done += static_cast<size_t>(count);
+  }
+  return true;
+}
+
+// All parts to or from the beginning of the memory: `move` is read_at or write_at.
 template <class Move>
 bool move_in_memory(const std::vector<iovec> &parts, Move move) {
   off_t at = 0;
@@ -55,7 +66,7 @@ bool move_in_memory(const std::vector<iovec> &parts, Move move) {
     auto *data = static_cast<char *>(part.iov_base);
     for (size_t done = 0; done < part.iov_len;) {
       const ssize_t count = move(kPayloads, data + done, part.iov_len - done, at);
-      if (count == 0 || (count < 0 && errno != EINTR)) return false;
+      if (count == 0 || (count < 0 && count != -EINTR)) return false;
       if (count < 0) continue;
       done += static_cast<size_t>(count);
       at += count;
@@ -65,7 +76,7 @@ bool move_in_memory(const std::vector<iovec> &parts, Move move) {
 }
 
 inline bool read_payload(const std::vector<iovec> &parts, bool in_memory) {
-  return in_memory ? move_in_memory(parts, pread) : read_exactly(parts);
+  return in_memory ? move_in_memory(parts, read_at) : read_exactly(parts);
 }
 
 // At once where the pipe has room: the reader wakes up for each write.
@@ -78,8 +89,8 @@ inline void reply(const std::string &header, const std::vector<iovec> &payload, 
   std::memcpy(frame + 4, &bytes, 8);
   std::vector<iovec> parts = {{frame, kFrame}, {const_cast<char *>(header.data()), header.size()}};
   if (!in_memory) parts.insert(parts.end(), payload.begin(), payload.end());
-  else if (!move_in_memory(payload, pwrite)) _exit(0);
-  if (!move_all(std::move(parts), [](iovec *first, int count) { return writev(kReplies, first, count); })) _exit(0);
+  else if (!move_in_memory(payload, write_at)) _exit(0);
+  if (!move_all(std::move(parts), [](iovec *first, int count) { return write_some(kReplies, first, count); })) _exit(0);
 }
 
 }  // namespace gpt149_inside

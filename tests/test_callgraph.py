@@ -1,0 +1,114 @@
+"""Functions that a file defines, and which of them a part reaches: read as text, without a compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from building import cpu_growth
+from conftest import ASSIGNMENT, COURSE
+from honest.styles import STYLES, Style, published, source
+
+from grader.assignment import loading
+from grader.judge import same_work
+from grader.judge.bench import Bench
+from grader.judge.marking import Marker
+from grader.source.callgraph import CallGraph
+
+LOOP = "for (int i = 0; i < n; i++) work(i);"
+PART_1, PART_2 = "void myNaiveAttention()", "void myUnfusedAttentionBlocked()"
+
+
+@pytest.mark.parametrize(
+    ("text", "reached"),
+    [
+        (f"void g() {{ {LOOP} }} void f() {{ g(); }}", {"f", "g"}),
+        (f"void g(); // g\nvoid f() {{ const char *s = \"g()\"; }} void g() {{ {LOOP} }}", {"f"}),
+        (f"#define G(n) {LOOP}\nvoid f() {{ G(3) }}", {"f", "G"}),
+        (f"struct G {{ void h() {{ {LOOP} }} }}; void f() {{ G().h(); }}", {"f", "G"}),
+        (f"static auto g = [](int n) {{ {LOOP} }}; void f() {{ g(3); }}", {"f", "g"}),
+        (f"auto g(int n) noexcept -> int {{ {LOOP} }} void f() {{ auto h = g; }}", {"f", "g"}),
+        (f"void f() {{ auto row = [&] {{ {LOOP} }}; row(); }} void h() {{ auto row = 1; }}", {"f"}),
+        (f"void g(int) {{ {LOOP} }} void g(float) {{ {LOOP} }} void f() {{ g(1); }}", {"f"}),
+        ("void g(int) { } void g(float) { } void f() { g(1); }", {"f", "g"}),
+        ("void f();", set()),
+    ],
+)  # fmt: skip
+def test_what_a_function_reaches(text: str, reached: set[str]) -> None:
+    assert CallGraph(text).reached("f").keys() == reached
+
+
+@pytest.mark.parametrize(
+    "text", ["((((", "a = [b]", "f(", "struct A {", "int f() { f(); for }\n", "#define A f(g)\n"]
+)
+def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
+    growth = cpu_growth(lambda times: CallGraph(text * 8000 * times).reached("f"), 1, 8, repeat=3)
+    assert growth < 32, "8 times as much text; were it not linear, 64 times as long"
+
+
+def marker(part: str, text: str) -> Marker:
+    bench = SimpleNamespace(
+        source=Path("module.cpp"), assignment=ASSIGNMENT, shape={}, backend=lambda _: None
+    )
+    made = Marker(cast(Bench, bench), ASSIGNMENT.part(part))
+    made.__dict__["source"] = text
+    return made
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "level"),
+    [
+        (LOOP, "myNaiveAttention();", "review"),
+        ("shared(1);", "shared(1);", "review"),
+        ("shared(1);", "shared(2);", "note"),
+        ("shared<Naive::tile>(1);", "shared<Blocked::tile>(1);", "note"),
+        (LOOP, LOOP.replace("i", "row"), "review"),
+        (LOOP, f"{LOOP} shared(1);", ""),
+        ("shared(1);", "for (int t = 0; t < 4; t++) shared(t);", ""),
+        (LOOP, "other(1);", ""),
+    ],
+)  # fmt: skip
+def test_a_part_without_a_loop_of_its_own(first: str, second: str, level: str) -> None:
+    helpers = f"void shared(int n) {{ while (n) {LOOP} }}\nvoid other(int n) {{ do {LOOP} while (n); }}\n"
+    text = f"{helpers}{PART_1} {{ {first} }}\n{PART_2} {{ {second} }}\n"
+    found = [(flag.code, flag.level) for flag in same_work.source_flags(marker("part2", text))]
+    assert found == [("same_as_part1", level)] * bool(level)
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
+def test_honest_parts_have_loops_of_their_own(style: Style) -> None:
+    for part in ASSIGNMENT.parts:
+        assert not [*same_work.source_flags(marker(part.id, source(style)))], part.id
+
+
+@pytest.mark.parametrize(
+    ("text", "is_used"),
+    [
+        (f"void fourDimWrite();\n{PART_1} {{ {LOOP} }}", False),
+        (f"void fourDimWrite() {{ }}\n{PART_1} {{ {LOOP} }}", False),
+        (f"void fourDimWrite();\n{PART_1} {{ fourDimWrite(); }}", False),
+        (f"void fourDimWrite() {{ }}\nvoid store() {{ fourDimWrite(); }}\n{PART_1} {{ store(); }}", True),
+        (f"#define PART {PART_1}\nvoid fourDimWrite() {{ }}\nPART {{ fourDimWrite(); }}", True),
+        (published(), True),
+    ],
+    ids=[
+        "declared",
+        "not called",
+        "not defined",
+        "called by a helper",
+        "of a part that is not found",
+        "published",
+    ],
+)
+def test_an_accessor_counts_through_a_part_that_calls_it(text: str, is_used: bool) -> None:
+    assert marker("4Dwrite", text).is_used() is is_used
+
+
+def test_a_part_may_differ_from_several(tmp_path: Path) -> None:
+    path = tmp_path / "gpt149.yaml"
+    path.write_text(COURSE.read_text().replace("differs_from: part1", "differs_from: [part1, part3]"))
+    found = loading.load(path)
+    assert found.part("part4").differs_from == ("part1", "part3")
+    assert [same_work.is_compared(found, part) for part in found.parts[-4:]] == [True, False, True, True]
