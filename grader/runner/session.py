@@ -318,6 +318,8 @@ class Session:
         if self._finish is not None:
             self._finish()
         wall_s = time.perf_counter() - started
+        if self._has_spent(cpu_started):
+            raise RunnerDied(timed_out=True, waited=False)
         cpu_ended = cpu_clock_s(self._pid)
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         if self._freezes:
