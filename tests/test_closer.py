@@ -302,11 +302,14 @@ def test_what_the_text_speaks_against_is_told_last() -> None:
 
 
 def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> None:
-    advice = ["Next: --sanitize names accesses outside of an array."]
+    advice = ["Next: python gpt149.py part1 --sanitize names accesses outside of an array."]
     cases = [("wrong_values", None, advice), ("low_precision", None, []), ("wrong_values", object(), [])]
     for code, device, told in cases:
-        closer = cast(Closer, SimpleNamespace(second=None, part=SimpleNamespace(device=device)))
-        assert Closer._next(closer, None, None, None, Diagnosis(code, "The values are close.")) == told
+        part = SimpleNamespace(device=device)
+        closer = cast(
+            Closer, SimpleNamespace(second=None, part=part, _named=lambda: "python gpt149.py part1")
+        )
+        assert Closer._next(closer, None, None, None, Diagnosis(code, "The values are close."), False) == told
 
 
 def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from grader.judge import faults, looks, memory, same_work
 from grader.judge.again import BROKEN_OFF
 from grader.judge.bench import Bench
 from grader.judge.correctness import Correctness, Runners, retold
-from grader.judge.events import Corrected, Timed
+from grader.judge.events import Corrected, Settled, Timed
 from grader.judge.looks import Shown
 from grader.judge.timing import rounds as pairs
 from grader.runner.calls import Call
@@ -95,6 +95,7 @@ class PartJudge:
             self.flag_library_work()  # Else once for all cases, after the hidden ones.
         self.look_for_cheats()
         self.look_for_other_work()
+        self.look_with_torch()
         self.look_closer()
 
     def has_hidden_cases(self) -> bool:
@@ -137,11 +138,7 @@ class PartJudge:
         if shown is None:
             return
         self.held = memory.held(self.marker, shown)
-        if options.profile:
-            # Last: only the familiar table needs torch, and no finding is to wait for it.
-            self.look_with_torch(shown)
-        else:
-            self.memory = memory.peaks(self.marker, shown)
+        self.memory = memory.peaks(self.marker, shown)
 
     def judge_on_device(self) -> None:
         """Results, on the card or in Triton's interpreter; then the time, which only a card can tell."""
@@ -206,7 +203,22 @@ class PartJudge:
             self.flags += [Flag(code) for code in self.time.flags]
             self.verdict = "slow" if self.time.verdict == "slow" else self.verdict
 
-    def look_with_torch(self, shown: Shown) -> None:
+    def look_with_torch(self) -> None:
+        """Profile the part where that is asked for. Its result is reported before: only the table needs torch."""
+        bench, shown, options = self.bench, self.results.shown, self.bench.options
+        # In a class a wrong part may earn points, so its profile is evidence. Its student needs the cause alone.
+        wanted = ("pass", "slow") if options.second_look else ("pass", "slow", "wrong")
+        if not options.profile or shown is None or self.held is None or self.verdict not in wanted:
+            return
+        if not self.has_hidden_cases():
+            bench.tell(Settled(self.part, self.result()))
+        try:
+            self.profile(shown)
+        except faults.Faulty as fault:
+            self.settle(fault)
+        self.look_for_cheats()
+
+    def profile(self, shown: Shown) -> None:
         """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
         bench, threads = self.bench, self.shape["threads"]
         bench.zygote.start()  # It imports torch while the object is built.
@@ -214,7 +226,6 @@ class PartJudge:
             self.builds.append(bench.torch_build())
         if self.builds[-1].object_path is None:
             self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
-            self.memory = memory.peaks(self.marker, shown)
             return
         with self.runners.fresh(threads=threads, with_torch=True) as student:
             self.memory, self.profiled, unlike = memory.beside_reference(

@@ -1,8 +1,8 @@
 """A part's verdict is known: what else may be said of it, so that its student finds the line.
 
 Order of what is told of a wrong result: an access outside of an array, if a checked build sees one; what holds of all
-inputs; which step is wrong; the smallest sizes that fail; the lines to look at. Whatever fails on the way costs its own
-sentence, and nothing here changes a verdict, points, or a diagnosis' code.
+inputs; which step is wrong; the lines to look at; the smallest sizes that fail, as the next command. Whatever fails
+on the way costs its own sentence, and nothing here changes a verdict, points, or a diagnosis' code.
 """
 
 from __future__ import annotations
@@ -149,9 +149,8 @@ class Closer:
         lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
         message = LIKELY.sub("", told.message) if "tile of" in lead or "multiple of" in lead else told.message
         lines = [f"{lead} {message}".strip()]
-        if not known or told.code == "unsteady":
-            lines += self._next(prober, smallest, checked, told)
         lines += self._lines(told, dissected, known, checked)
+        lines += self._next(prober, smallest, checked, told, known)
         return replace(told, message="\n".join(line for line in lines if line))
 
     def _stored(self, told: Diagnosis) -> Diagnosis:
@@ -271,19 +270,24 @@ class Closer:
     # ---- what to do next, and where
 
     def _next(
-        self, prober: Prober | None, smallest: dict[str, int] | None, checked: Checked | None, told: Diagnosis
+        self,
+        prober: Prober | None,
+        smallest: dict[str, int] | None,
+        checked: Checked | None,
+        told: Diagnosis,
+        known: bool,
     ) -> list[str]:
-        lines = []
+        repeated = []
         if prober is not None and smallest is not None:
-            lines.append(f"Smallest that fails: {self._command(smallest)}{self._numbers(prober, smallest)}")
-        if told.code == "low_precision":
+            repeated = [f"Smallest that fails: {self._command(smallest)}{self._numbers(prober, smallest)}"]
+        if told.code == "low_precision" or (known and told.code != "unsteady"):
             # Roundings are no accesses: what to look for is in the diagnosis.
-            return lines
+            return repeated
         if checked is not None and checked.tried:
-            lines.append("No access outside of an array was seen on these inputs.")
-        elif self.part.device is None and (self.second is None or self.second.checked is None):
-            lines.append("Next: --sanitize names accesses outside of an array.")
-        return lines
+            return ["No access outside of an array was seen on these inputs.", *repeated]
+        if self.part.device is None and (self.second is None or self.second.checked is None):
+            repeated.append(f"Next: {self._named()} --sanitize names accesses outside of an array.")
+        return repeated
 
     def _command(self, sizes: dict[str, int]) -> str:
         assignment = self.bench.assignment
@@ -360,20 +364,16 @@ class Closer:
             or clues.usual(told.code)
             or (("store",) if known else clues.USUAL["wrong_values"])
         )
-        suspected = (
-            self._suspected()
-            if not known or told.code in oracle.dissected_codes or told.code == "unsteady"
-            else []
-        )
+        suspected = self._suspected(known and told.code not in {*oracle.dissected_codes, "unsteady"})
         name = self.bench.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)))
         if not shown and self.part.device is not None:
             return suspected
         return [*suspected, clues.in_words(shown, self.body, name)]
 
-    def _suspected(self) -> list[str]:
-        """The compiler's own warnings of the function."""
-        if self.second is None or self.second.checked is None or self.body is None:
+    def _suspected(self, known: bool) -> list[str]:
+        """The compiler's own warnings of the function; if its mistake is `known`, of variables without a value."""
+        if self.second is None or not self.second.is_allowed or self.body is None:
             return []
         found = warnings.warned(
             self.bench.source, self.bench.options.defines, self.body.first, self.body.last
@@ -383,4 +383,5 @@ class Closer:
             f"The compiler says: {self.bench.source.name}:{each.line}: {each.text}\n"
             f"  {rows[each.line - 1].strip()[:120]}"
             for each in found
+            if not known or "uninitialized" in each.flag
         ]
