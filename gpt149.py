@@ -231,7 +231,7 @@ def judge(given: argparse.Namespace) -> int:
                 given.classroom50, assignment, result, scored, os.environ, datetime.now(timezone.utc)
             )
         if pictures is not None:
-            page.write(given.html, assignment, result, scored, pictures, datetime.now())
+            page.write(given.html, assignment, result, scored, pictures, datetime.now(), source)
 
     if given.watch:
         from grader.study.watching import loop

@@ -27,7 +27,7 @@ from grader.core.results import CaseResult, Diagnosis, PartResult, ProfileRow
 from grader.judge import grid
 from grader.judge.diagnosis.deviation import usual_axes
 from grader.judge.events import Deviated, PartDone, PartStarted, Profiled, Settled
-from grader.report import charts, classbook, picture, profile
+from grader.report import charts, classbook, excerpt, picture, profile
 from grader.report import page as verdict_page
 from grader.report.charts import Dot
 from grader.report.html import Report
@@ -348,7 +348,10 @@ def page_on(tmp_path: Path, text: str) -> str:
     for one in (PartStarted(event.part, {}), event, replace(event, case="secret", hidden=True)):
         pictures(one)
     assert len(heard) == 3 and list(pictures.pictures["part4"]) == [text]
-    verdict_page.write(tmp_path / "a.html", assignment(), several, score(several), pictures, MADE_AT)
+    source = tmp_path / "kernel.cpp"
+    source.write_text(text)
+    several = replace(several, sha256=hashlib.sha256(source.read_bytes()).hexdigest())
+    verdict_page.write(tmp_path / "a.html", assignment(), several, score(several), pictures, MADE_AT, source)
     pictures(PartStarted(event.part, {}))
     assert pictures.of(found) is None, "the next run has pictures of its own"
     return (tmp_path / "a.html").read_text(encoding="utf-8")
@@ -370,6 +373,7 @@ def test_a_page_runs_nothing_and_asks_nobody(tmp_path: Path) -> None:
 
 def test_a_page_shows_where_and_how_long(tmp_path: Path) -> None:
     text = page_on(tmp_path, "ramp")
+    assert "<title>" in text and "kernel.cpp" in text
     assert "Where it is wrong" in text and text.count('class="e4"') >= 2 and "to 1000 x" in text
     calls = {"reference_wall_ms": (100.0, 110.0, 105.0, 95.0), "student_wall_ms": (100.0, 110.0, 105.0, 95.0)}
     timed = replace(part("part1", "naive", 10).time, clock="wall", rounds=2, **calls)
@@ -462,3 +466,19 @@ def test_the_profile_stands_below_the_verdict_of_a_right_part() -> None:
     assert stream.getvalue().rindex("REJECTED") > stream.getvalue().rindex("PASS"), (
         "the profile proved a cheat"
     )
+
+
+def test_code_of_named_lines_is_numbered_and_escaped() -> None:
+    source = "/* one\ntwo */\n" + "int x = 1;\n" * 20 + 'return "<b>&";\n'
+    drawn = excerpt.rows(
+        source, "a.cpp", "Lines: a.cpp:2: two, a.cpp:23: last, a.cpp:99: none, other/a.cpp:12: else"
+    )
+    read = ElementTree.fromstring(f"<pre>{drawn}</pre>")
+    numbers = [int(each.text or "") for each in read.iter("i")]
+    assert numbers == [1, 2, 3, 4, 21, 22, 23] and drawn.count("row named") == 2 and drawn.count("⋮") == 1
+    text = "".join(read.itertext())
+    assert '23return "<b>&";' in text and "2two */" in text
+    assert '<span class="kc">two */</span>' in drawn, "a comment goes on from the line before"
+    assert '<span class="kn">1</span>' in drawn and '<span class="kw">return</span>' in drawn
+    assert excerpt.rows(source, "a.cpp", "wrong") == excerpt.rows("", "a.cpp", "a.cpp:1: x") == ""
+    assert 'class="k' not in excerpt.rows("int x;\n" * 30_000, "a.cpp", "a.cpp:2"), "too long for a lexer"
