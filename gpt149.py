@@ -70,12 +70,14 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     parse.add_argument("--class", dest="of_class", metavar="NAME", help="the autograd.Function to judge")
     parse.add_argument("--no-time", action="store_true", help="results and memory only: an answer sooner")
     parse.add_argument(
-        "--no-table", action="store_true", help="without torch's table, the only thing that waits for torch"
+        "--table",
+        action=argparse.BooleanOptionalAction,
+        help="torch's table below a right part: the only thing that waits for torch (without --watch: yes)",
     )
     parse.add_argument(
         "--watch",
         action="store_true",
-        help="judge at each save, until Ctrl-C: in one warm process, without the table",
+        help="judge at each save, until Ctrl-C: in one warm process, without the table unless --table",
     )
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
     parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
@@ -184,10 +186,10 @@ def judge(given: argparse.Namespace) -> int:
     from grader.core.results import exit_code
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
-    from grader.report.terminal import Terminal
+    from grader.report.terminal import Terminal, graded_ids
 
     ladder = assignment.lab.ladder()
-    terminal = Terminal(ladder=ladder, is_checked=given.sanitize)
+    terminal = Terminal(ladder=ladder, graded=graded_ids(assignment), is_checked=given.sanitize)
     has_torch = torch_version() != ABSENT
     if not has_torch:
         terminal.say(
@@ -205,7 +207,7 @@ def judge(given: argparse.Namespace) -> int:
         seed,
         timing=not given.no_time,
         time_budget_s=TIME_BUDGET_S,
-        profile=has_torch and not given.no_table and not given.watch,
+        profile=has_torch and (not given.watch if given.table is None else given.table),
         sanitize=given.sanitize,
         second_look=True,
         watch_races=watch_races,
@@ -231,7 +233,7 @@ def judge(given: argparse.Namespace) -> int:
                 given.classroom50, assignment, result, scored, os.environ, datetime.now(timezone.utc)
             )
         if pictures is not None:
-            page.write(given.html, assignment, result, scored, pictures, datetime.now())
+            page.write(given.html, assignment, result, scored, pictures, datetime.now(), source)
 
     if given.watch:
         from grader.study.watching import loop

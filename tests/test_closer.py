@@ -345,12 +345,13 @@ def test_what_the_text_speaks_against_is_told_last() -> None:
 
 
 def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> None:
-    advice = ["Next: --sanitize names accesses outside of an array."]
+    advice = ["Next: python gpt149.py part1 --sanitize names accesses outside of an array."]
     cases = [("wrong_values", CPP, advice), ("low_precision", CPP, []), ("wrong_values", KERNELS, [])]
     for code, kind, told in cases:
         marker = SimpleNamespace(backend=SimpleNamespace(kind=kind))
-        closer = cast(Closer, SimpleNamespace(second=None, marker=marker))
-        assert Closer._next(closer, None, None, None, Diagnosis(code, "The values are close.")) == told
+        named = SimpleNamespace(second=None, marker=marker, _named=lambda: "python gpt149.py part1")
+        diagnosis = Diagnosis(code, "The values are close.")
+        assert Closer._next(cast(Closer, named), None, None, None, diagnosis, False) == told
 
 
 def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:

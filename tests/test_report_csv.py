@@ -243,7 +243,7 @@ def test_a_peak_of_nothing_and_a_cut_are_put_into_words() -> None:
     assert "true peak of the call: none above that of earlier calls (reference 4096)" in told
     assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]
     assert words.peak(0) == profile.NO_GROWTH and words.peak(2048) == "2.00 KB" and words.peak(None) == "–"
-    assert "0 B" not in terminal.score_row(replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096)), 0.0)
+    assert "0 B" not in terminal.score_row(replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096)), "0")
     assert len(words.line("x" * 10_000)) == 200 and words.line("x" * 10_000).endswith("…")
     assert words.block("a\n" * 10_000, 100).endswith("... (cut here)")
     assert words.block("\x1b[31m" * 100_000).endswith("... (cut here)")

@@ -23,18 +23,18 @@ import pytest
 from classrows import absurd_rows, assignment, hidden_failure, part, result, score, student, the_class
 from rich.console import Console
 
-from grader.core.results import CaseResult, Diagnosis, PartResult
+from grader.core.results import CaseResult, Diagnosis, PartResult, ProfileRow
 from grader.judge import grid
 from grader.judge.diagnosis.deviation import usual_axes
-from grader.judge.events import Deviated, PartStarted
-from grader.report import charts, classbook, picture
+from grader.judge.events import Deviated, PartDone, PartStarted, Profiled, Settled
+from grader.report import charts, classbook, excerpt, picture, profile
 from grader.report import page as verdict_page
 from grader.report.charts import Dot
 from grader.report.html import Report
 from grader.report.machines import MachineRow, compared
 from grader.report.progress import Progress
 from grader.report.row import Row
-from grader.report.terminal import Terminal
+from grader.report.terminal import SCREEN_LINES, WIDTH, Terminal
 from grader.source.cpptext import definition
 
 MADE_AT = datetime(2025, 11, 21, 14, 2)
@@ -348,7 +348,10 @@ def page_on(tmp_path: Path, text: str) -> str:
     for one in (PartStarted(event.part, {}), event, replace(event, case="secret", hidden=True)):
         pictures(one)
     assert len(heard) == 3 and list(pictures.pictures["part4"]) == [text]
-    verdict_page.write(tmp_path / "a.html", assignment(), several, score(several), pictures, MADE_AT)
+    source = tmp_path / "kernel.cpp"
+    source.write_text(text)
+    several = replace(several, sha256=hashlib.sha256(source.read_bytes()).hexdigest())
+    verdict_page.write(tmp_path / "a.html", assignment(), several, score(several), pictures, MADE_AT, source)
     pictures(PartStarted(event.part, {}))
     assert pictures.of(found) is None, "the next run has pictures of its own"
     return (tmp_path / "a.html").read_text(encoding="utf-8")
@@ -370,6 +373,7 @@ def test_a_page_runs_nothing_and_asks_nobody(tmp_path: Path) -> None:
 
 def test_a_page_shows_where_and_how_long(tmp_path: Path) -> None:
     text = page_on(tmp_path, "ramp")
+    assert "<title>" in text and "kernel.cpp" in text
     assert "Where it is wrong" in text and text.count('class="e4"') >= 2 and "to 1000 x" in text
     calls = {"reference_wall_ms": (100.0, 110.0, 105.0, 95.0), "student_wall_ms": (100.0, 110.0, 105.0, 95.0)}
     timed = replace(part("part1", "naive", 10).time, clock="wall", rounds=2, **calls)
@@ -401,3 +405,80 @@ def test_a_terminal_with_colours_shows_a_small_map() -> None:
     in_a_file = shown(wrong, 0, is_terminal=False)
     assert "where" not in in_a_file and "\x1b" not in in_a_file
     assert "where" not in shown(part("part1", "naive", 10), 10, is_terminal=True)
+
+
+def test_a_wrong_part_fits_a_screen() -> None:
+    message = (
+        "The row's sum is not right. " * 9
+        + "\nThe compiler says: a.cpp:4: 'x' may be used uninitialized\n  x++;"
+    )
+    message += "\nLines to look at in f:\n" + "".join(f"  a.cpp:{k}: x++;\n" for k in range(5))
+    diagnosis = Diagnosis("wrong", f"{message}Smallest that fails: python gpt149.py part1 -N 1")
+    names = ("published ramp", "random", "ragged", "one row", "smaller than a tile", "one-hot values", "flat")
+    cases = [CaseResult(name, {"N": 8}, False, 1.0, diagnosis, error_map=("9" * 8,) * 8) for name in names]
+    # The calls of all inputs print the same.
+    output = "".join(f"row {k}\n" for k in range(30)) * len(names)
+    found = replace(part("part1", "naive", 10, "wrong"), cases=tuple(cases), diagnosis=diagnosis)
+    found = replace(found, output=output)
+    text = re.sub(r"\x1b\[[\d;]*m", "", shown(found, 0, is_terminal=True))
+    lines = text.splitlines()
+    assert len(lines) + len(["Running", "Correctness:"]) <= SCREEN_LINES, text
+    assert max(map(len, lines)) <= WIDTH + len("  results  ") and text.count(" 9 " * 8) == 2, text
+    order = (
+        "row 0",
+        "a.cpp:4: warning: 'x' may",
+        "WRONG",
+        "sum is not right",
+        "Lines to look",
+        "Smallest",
+        "'flat'",
+    )
+    assert sorted(map(text.index, order)) == list(map(text.index, order)), text
+    assert text.count("row 0\n") == 1 and "The compiler says" not in text and "memory" not in text
+
+
+def test_points_that_depend_on_a_time_are_open_without_it() -> None:
+    found = replace(part("part1", "naive", 10), time=None)
+    for graded, points in ((("part1",), "open"), ((), "10")):
+        stream = io.StringIO()
+        screen = Terminal(stream, graded=graded)
+        screen.verdict(found, 10.0)
+        screen.scoreboard(result((found,)), score(result((found,))))
+        text = stream.getvalue()
+        assert f"PASS  {points} of 10 points" in text and f"{points} / 10" in text
+        assert ("not final" in text) == (points == "open")
+
+
+def test_the_profile_stands_below_the_verdict_of_a_right_part() -> None:
+    rows = tuple(ProfileRow("STUDENT - " + "X" * 50, 1e6, 9.9e8, 10**6, 1 << 29, 0) for _ in range(20))
+    table = profile.table(rows).splitlines()
+    assert max(map(len, table)) <= profile.WIDTH and len(table) == 15
+    found, stream = part("part1", "naive", 10), io.StringIO()
+    judged = assignment().part("part1")
+    screen = Terminal(stream)
+    screen(Settled(judged, found))
+    screen(Profiled(judged, "STUDENT", True, "equal", "", 0.1, rows))
+    screen(PartDone(judged, replace(found, memory=None)))
+    text = stream.getvalue()
+    assert text.count("PASS") == 1 and text.index("PASS") < text.index("-----RUNNING STUDENT")
+    screen(Settled(judged, found))
+    screen(PartDone(judged, replace(found, verdict="rejected")))
+    assert stream.getvalue().rindex("REJECTED") > stream.getvalue().rindex("PASS"), (
+        "the profile proved a cheat"
+    )
+
+
+def test_code_of_named_lines_is_numbered_and_escaped() -> None:
+    source = "/* one\ntwo */\n" + "int x = 1;\n" * 20 + 'return "<b>&";\n'
+    drawn = excerpt.rows(
+        source, "a.cpp", "Lines: a.cpp:2: two, a.cpp:23: last, a.cpp:99: none, other/a.cpp:12: else"
+    )
+    read = ElementTree.fromstring(f"<pre>{drawn}</pre>")
+    numbers = [int(each.text or "") for each in read.iter("i")]
+    assert numbers == [1, 2, 3, 4, 21, 22, 23] and drawn.count("row named") == 2 and drawn.count("⋮") == 1
+    text = "".join(read.itertext())
+    assert '23return "<b>&";' in text and "2two */" in text
+    assert '<span class="kc">two */</span>' in drawn, "a comment goes on from the line before"
+    assert '<span class="kn">1</span>' in drawn and '<span class="kw">return</span>' in drawn
+    assert excerpt.rows(source, "a.cpp", "wrong") == excerpt.rows("", "a.cpp", "a.cpp:1: x") == ""
+    assert 'class="k' not in excerpt.rows("int x;\n" * 30_000, "a.cpp", "a.cpp:2"), "too long for a lexer"

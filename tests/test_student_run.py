@@ -62,11 +62,11 @@ def test_familiar_lines_come_in_their_order(default_run: tuple[str, dict]) -> No
     right = r"manual attention == pytorch attention True"
     statistics = r"cpu time:  \d+\.\d{3}ms\s+mem usage:  557056 bytes"
     expected = [
+        r"part3: Fused Attention .* PASS  open of 25 points \(not timed\)",
         r"-----RUNNING REFERENCE IMPLEMENTATION-----", right, r"Manual Execution Time:  \d+\.\d{4}",
-        r"Name .*Self CPU %.*Self CPU .*CPU total %.*CPU total .*CPU time avg.*CPU Mem.*Self CPU Mem.*# of Calls",
+        r"Name .*Self CPU %.*Self CPU .*CPU total %.*CPU total .*CPU Mem.*# of Calls",
         r"model_inference", r"REFERENCE - FUSED ATTENTION statistics", statistics,
         r"-----RUNNING STUDENT IMPLEMENTATION-----", right, r"STUDENT - FUSED ATTENTION statistics", statistics,
-        r"part3: Fused Attention .* PASS  25 of 25 points",
     ]  # fmt: skip
     assert re.search(r"[\s\S]*?".join(expected), block), block
 
@@ -78,7 +78,7 @@ OTHERS = ("-N 333 -B 2 -H 3 -d 40 -br 48 -bc 64", "-N 1", "-N 50 -d 1 -H 1 --thr
 def test_master_passes_in_other_shapes(shape: str) -> None:
     run = student_run("all", *shape.split(), "--no-time", "--no-table")
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "93 / 93" in run.stdout
+    assert "38 / 93, not final" in run.stdout, "points that depend on a time are open"
 
 
 def test_timed_run_reports_ratio_and_rounds(tmp_path: Path) -> None:

@@ -115,7 +115,10 @@ def test_a_verdict_is_known_by_the_object_and_by_the_text() -> None:
     assert history.alike("int a;") is None, "only the last one is compared before it is compiled"
     before = history.good["part1"]
     history.add(history.judged[0], saved_at=NOON + timedelta(minutes=9))
-    assert history.lines[-1].startswith("12:09:00  PASS") and "as 12:00:00, equal object" in history.lines[-1]
+    assert (
+        history.lines[-1].startswith("12:09:00  #1  PASS")
+        and "back to #1 of 12:00:00, first look: equal object" in history.lines[-1]
+    )
     assert history.good["part1"] is before, "nothing was measured"
     for minute in range(100):
         history.add(judged(minute, "wrong", str(minute)))
@@ -398,10 +401,13 @@ def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_pat
     source, wrong = tmp_path / "module.cpp", right.replace(*DOUBLED, 1)
     source.write_text(right)
     with session(source, "-N", "16", "--no-time", "--no-table") as one:
-        one.judged("PASS 10 / 10  first look")
+        one.judged("PASS open / 10  first look")
         one.save(wrong, "WRONG RESULT 0 / 10")
         text = one.save(right, "equal object")
-        assert "byte for byte" in text and "Correctness" not in text and "PASS 10 / 10  as " in text
+        assert (
+            "byte for byte" in text and "Correctness" not in text and "PASS open / 10  back to #1 of " in text
+        )
+        assert "Back to #1 of " in text
         text = one.save(wrong, "equal object")
         assert "0.5 times" in " ".join(text.split()), "the diagnosis stands again"
         assert one.ended_by(signal.SIGTERM) == 1, "as the last verdict"

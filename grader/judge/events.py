@@ -87,6 +87,14 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """A right part's result, before its profiled calls: PartDone follows, and seldom has another verdict."""
+
+    part: Part
+    result: PartResult
+
+
+@dataclass(frozen=True)
 class Profiled:
     """One call under the profiler. `side` is REFERENCE or STUDENT; `ok` says whether its output was right, of which
     `claim` are the words, and `denial` those below it where it was not."""
@@ -100,8 +108,6 @@ class Profiled:
     rows: tuple[ProfileRow, ...]
     example: tuple[tuple[int, ...], float, float] | None = None
     """For an accessor: an index, the expected and the actual value."""
-    only: str = ""
-    """The case that this call is of, where the part is wrong on others: what is said here holds of it alone."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,7 @@ Event = (
     | Corrected
     | RoundTimed
     | Timed
+    | Settled
     | Profiled
     | HiddenStarted
     | PartDone

@@ -146,11 +146,9 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -
     if is_reference and not ok:
         raise KitError(f"the reference is wrong on {part.id} under the profiler; please report this")
     example = _example(run)
-    elsewhere = any(wrong is not None for wrong in marker.wrong.values())
-    only = mine.run.case if elsewhere and not is_reference else ""
     said = (marker.lab.claim, marker.lab.denial)
     seconds = run.call.profiled_wall_s or 0.0
-    marker.bench.tell(Profiled(part, side, ok, *said, seconds, run.call.profile, example, only))
+    marker.bench.tell(Profiled(part, side, ok, *said, seconds, run.call.profile, example))
     return run
 
 

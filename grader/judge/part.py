@@ -27,7 +27,7 @@ from grader.judge.again import BROKEN_OFF
 from grader.judge.bench import Bench
 from grader.judge.correctness import Correctness, Runners
 from grader.judge.diagnosis import failures
-from grader.judge.events import Corrected, Timed
+from grader.judge.events import Corrected, Settled, Timed
 from grader.judge.looks import Shown
 from grader.judge.timing import rounds
 from grader.runner.calls import Call
@@ -121,6 +121,7 @@ class PartJudge:
         self.look_for_cheats()
         self.look_for_other_work()
         self.look_for_races()
+        self.look_with_torch()
         self.look_closer()
         self.name_files()
         self.flags += failures.flags()
@@ -165,11 +166,7 @@ class PartJudge:
             self.take_device_memory()
             return
         self.held = memory.held(self.marker, shown)
-        if options.profile:
-            # Last: only the familiar table needs torch, and no finding is to wait for it.
-            self.look_with_torch(shown)
-        else:
-            self.memory = memory.peaks(self.marker, shown)
+        self.memory = memory.peaks(self.marker, shown)
 
     def flag_library_work(self) -> None:
         """Flag work of libraries in place of a kernel, by all right calls on a device so far."""
@@ -227,7 +224,22 @@ class PartJudge:
         self.memory = Memory(None, None, *peaks)
         self.held = memory.Held(self.shape, self.memory.peak_bytes, self.memory.reference_peak_bytes)
 
-    def look_with_torch(self, shown: Shown) -> None:
+    def look_with_torch(self) -> None:
+        """Profile the part where that is asked for. Its result is reported before: only the table needs torch."""
+        bench, shown, options = self.bench, self.results.shown, self.bench.options
+        # In a class a wrong part may earn points, so its profile is evidence. Its student needs the cause alone.
+        wanted = ("pass", "slow") if options.second_look else ("pass", "slow", "wrong")
+        if not options.profile or shown is None or self.held is None or self.verdict not in wanted:
+            return
+        if not self.has_hidden_cases():
+            bench.tell(Settled(self.part, self.result()))
+        try:
+            self.profile(shown)
+        except faults.Faulty as fault:
+            self.settle(fault)
+        self.look_for_cheats()
+
+    def profile(self, shown: Shown) -> None:
         """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
         bench, threads = self.bench, self.shape["threads"]
         bench.zygote.start()  # It imports torch while the object is built.
@@ -235,7 +247,6 @@ class PartJudge:
             self.builds.append(bench.torch_build())
         if self.builds[-1].object_path is None:
             self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
-            self.memory = memory.peaks(self.marker, shown)
             return
         with self.runners.fresh(threads=threads, with_torch=True) as student:
             self.memory, self.profiled, unlike = memory.beside_reference(

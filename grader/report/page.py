@@ -6,6 +6,7 @@ the kit's and names of the assignment's, escaped as well.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -17,9 +18,11 @@ from typing import Any
 
 from grader.assignment.records import Assignment
 from grader.core import wholefile
+from grader.core.errors import UsageError
+from grader.core.pythontree import whole
 from grader.core.results import PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import Deviated, Event, PartStarted
-from grader.report import charts, picture, words
+from grader.report import charts, excerpt, picture, words
 from grader.report.html import TEMPLATES, environment, missing_library, policy
 from grader.report.picture import Picture
 
@@ -62,19 +65,22 @@ def write(
     score: Score,
     pictures: Collector,
     made_at: datetime,
+    source: Path,
 ) -> None:
     """Write the page. Raises OSError."""
     from markupsafe import Markup
 
     ladder = assignment.lab.ladder()
     style = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
-    views = [_view(part, pictures.of(part), ladder) for part in result.parts]
+    code = _text(source, result.sha256)
+    views = [_view(part, pictures.of(part), ladder, code, source.name) for part in result.parts]
     text = (
         environment(ladder)
         .get_template("page.html")
         .render(
             assignment=assignment,
             result=result,
+            file_name=source.name,
             views=views,
             earned={line.id: line for line in score.lines},
             total=math.fsum(
@@ -91,7 +97,16 @@ def write(
     wholefile.write(path, [text])
 
 
-def _view(part: PartResult, seen: Picture | None, ladder: Any) -> dict[str, Any]:
+def _text(source: Path, sha256: str) -> str:
+    """Return the judged text; "" if the file has been saved again since, or removed."""
+    try:
+        text = source.read_bytes()
+        return text.decode(errors="replace") if hashlib.sha256(whole(source)).hexdigest() == sha256 else ""
+    except (OSError, UsageError):
+        return ""
+
+
+def _view(part: PartResult, seen: Picture | None, ladder: Any, code: str, name: str) -> dict[str, Any]:
     from markupsafe import Markup
 
     place = part.frontier
@@ -99,6 +114,7 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any) -> dict[str, Any]
     return {
         "part": part,
         "told": told(words.block(part.diagnosis.message, 4000, 60)) if part.diagnosis else [],
+        "code": Markup(excerpt.rows(code, name, part.diagnosis.message)) if part.diagnosis else "",
         "map": Markup(picture.svg(seen)) if seen else "",
         "caption": picture.caption(seen) if seen else [],
         "rounds": Markup(rounds(part.time)) if part.time else "",

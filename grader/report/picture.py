@@ -11,7 +11,7 @@ from grader.report import words
 
 MOST_CELLS = 64
 """Limit on the cells along either side of a picture."""
-WIDTH, HIGHEST, LOWEST = 360, 300, 26
+WIDTH, HIGHEST, LOWEST = 1100, 420, 26
 _LEFT, _TOP, _BELOW = 34, 18, 34
 MOST_LINES = 64
 #: Levels of a cell's colour: decades of its largest error beyond the allowed one.
@@ -111,8 +111,6 @@ def svg(picture: Picture) -> str:
     """
     wide = WIDTH - _LEFT - 6
     tall = max(LOWEST, min(HIGHEST, wide * picture.rows / picture.columns))
-    if picture.columns < picture.rows:
-        wide = max(wide * 0.45, min(wide, tall * picture.columns / picture.rows))
     label = words.line(f"Where the output is wrong on {picture.case}", 120)
     height = _n(tall + _TOP + _BELOW)
     parts = [

@@ -1,6 +1,7 @@
-"""The student's screen: the familiar lines in their familiar order, then a verdict block per part, then the scoreboard.
+"""The student's screen: a verdict block per part, then the familiar lines of a right part, then the scoreboard.
 
-People's scripts grep the familiar lines. `Correctness:` comes before them because it is known first.
+A block has its cause, place, lines and next command first, then time and memory. A wrong part fits a screen of
+SCREEN_LINES. People's scripts grep the familiar lines.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import math
 import re
 import sys
 import textwrap
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from grader import score
@@ -24,6 +26,7 @@ from grader.judge.events import (
     PartDone,
     PartStarted,
     Profiled,
+    Settled,
     Timed,
 )
 from grader.report import profile
@@ -31,8 +34,11 @@ from grader.report.machines import load_warning
 
 if TYPE_CHECKING:
     from grader.assignment.labs import Ladder
+    from grader.assignment.records import Assignment
 
 WIDTH = 100
+SCREEN_LINES = 25
+LEAST_PRINTED = 4
 
 VERDICT_WORDS = {
     "pass": "PASS",
@@ -45,9 +51,10 @@ VERDICT_WORDS = {
     "rejected": "REJECTED",
     "unjudged": "NOT JUDGED",
 }
-MAP_WORDS = (
-    "rows down, columns across, of the slice with the most wrong elements: 1 few wrong to 9 all, · right"
-)
+MAP_WORDS = "1 few wrong to 9 all, · right; rows down, columns across; worst slice"
+MAP_ROWS = 2
+"""Rows of a map without a right cell."""
+_WARNED = re.compile(r"The compiler says: (\S+?:\d+): (.*)\n.*\n?")
 #: Printed in place of points that are not decided yet.
 OPEN = "open"
 
@@ -60,11 +67,21 @@ class Terminal:
     """A listener of `grader.judge.evaluate` that prints events as they arrive."""
 
     def __init__(
-        self, stream: TextIO | None = None, ladder: Ladder | None = None, *, is_checked: bool = False
+        self,
+        stream: TextIO | None = None,
+        ladder: Ladder | None = None,
+        graded: Collection[str] = (),
+        *,
+        is_checked: bool = False,
     ) -> None:
-        """Create the listener. `ladder` is the lab's, which describes a kernel's place among others. `is_checked`: the
-        run has sanitizers and gives no points."""
-        self.is_checked = is_checked
+        """Create the listener.
+
+        `ladder` is the lab's, which describes a kernel's place among others. `graded` are the ids of parts that earn
+        nothing before their time is judged. `is_checked`: the run has sanitizers and gives no points.
+        """
+        self.is_checked, self.graded = is_checked, graded
+        self.settled: PartResult | None = None
+        """The part whose verdict was printed before its profile."""
         self.stream = harmless.guarded(stream or sys.stdout)
         self.colourful = self.stream.isatty()
         self.ladder = ladder
@@ -87,12 +104,14 @@ class Terminal:
             self.say(f"Time: {time_text(event.time).splitlines()[0]}")
         elif isinstance(event, Profiled):
             self.say(profiled_lines(event))
-        elif isinstance(event, PartDone):
-            points, _ = score.part_points(
-                *(event.part, event.result.verdict, event.result.cases, event.result.time),
-                event.result.flags,
-            )
-            self.verdict(event.result, points)
+        elif isinstance(event, (Settled, PartDone)):
+            result, settled = event.result, self.settled
+            self.settled = result if isinstance(event, Settled) else None
+            if settled is None or (settled.id, settled.verdict) != (result.id, result.verdict):
+                points, _ = score.part_points(
+                    event.part, result.verdict, result.cases, result.time, result.flags
+                )
+                self.verdict(result, points)
 
     def say(self, text: str, end: str = "\n") -> None:
         if text:
@@ -107,29 +126,55 @@ class Terminal:
             harmless.control(self.stream, "plain")
 
     def verdict(self, result: PartResult, points: float) -> None:
-        """Print a part's verdict with its points, and below it the findings."""
+        """Print a part's verdict with its points; above it warnings and its own output, below it the findings."""
+        warned, results = self._results(result)
+        map_rows = self._map(result)
+        findings = self._findings(result)
+        sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
+        printed: list[str] = []
+        if result.output and not sanitized:
+            # The lines above the block are those of the build and of the part's beginning.
+            taken = len(warned) + len(results) + len(map_rows) + len(findings) + 5
+            printed = field(
+                "printed", printed_text(result.output, max(LEAST_PRINTED, SCREEN_LINES - taken), once=True)
+            )
+        self.say("\n" + "".join(f"{line}\n" for line in (*printed, *warned)), end="")
         colour = {"pass": "good", "slow": "warn", "unjudged": "warn"}.get(result.verdict, "bad")
         worth = (
-            f"  {points_text(result, points)} of {result.max_points:g} points" if result.max_points else ""
+            f"  {self.points(result, points)} of {result.max_points:g} points" if result.max_points else ""
         )
         if self.is_checked:
             # Another build, with more memory and time: what it finds right earns nothing by itself.
             worth = "  (a checked run gives no points)"
+        elif is_untimed(result, self.graded):
+            worth = f"{worth} (not timed)"
         head = f"{result.id}: {result.title} "
-        self.say(f"\n{head}{'.' * max(2, 64 - len(head))}", end=" ")
+        self.say(f"{head}{'.' * max(2, 64 - len(head))}", end=" ")
         self.paint(VERDICT_WORDS[result.verdict], colour)
-        self.say("\n".join([worth, *self._results(result)]))
-        self._map(result)
-        self.say("\n".join(self._findings(result)))
+        self.say("\n".join([worth, *results]))
+        self._print_map(map_rows)
+        self.say("\n".join(findings))
 
-    def _map(self, result: PartResult) -> None:
-        """Print the map of wrong elements on a colour terminal: a cell for each eighth of its rows and columns."""
+    def points(self, result: PartResult, points: float) -> str:
+        return points_text(result, points, is_untimed=is_untimed(result, self.graded))
+
+    def _map(self, result: PartResult) -> list[str]:
+        """Return the rows of the map of wrong elements, for a colour terminal; below them their meaning."""
         told = [case for case in result.cases if case.error_map and not case.hidden]
         same = [case for case in told if case.diagnosis and case.diagnosis == result.diagnosis]
         if not self.colourful or not told:
-            return
+            return []
         case = (same or told)[0]
-        for k, row in enumerate(case.error_map):
+        rows = list(case.error_map)
+        if "0" not in "".join(rows):
+            step = -(-len(rows) // MAP_ROWS)
+            rows = [
+                "".join(map(max, zip(*rows[k : k + step], strict=False))) for k in range(0, len(rows), step)
+            ]
+        return [*rows, f"{MAP_WORDS} (on '{case.name}')"]
+
+    def _print_map(self, rows: Sequence[str]) -> None:
+        for k, row in enumerate(rows[:-1]):
             self.say(f"  {'where' if k == 0 else '':<9}", end="")
             for digit in row:
                 cell = f" {digit} " if digit != "0" else " · "
@@ -138,9 +183,10 @@ class Terminal:
                 )
                 self.paint(cell, colour)
             self.say(" ")
-        self.say("\n".join(field("", f"{MAP_WORDS} (on '{case.name}')")))
+        self.say("\n".join(field("", rows[-1]) if rows else []))
 
-    def _results(self, result: PartResult) -> list[str]:
+    def _results(self, result: PartResult) -> tuple[list[str], list[str]]:
+        """Return the compiler's warnings, and the results without them."""
         text = results_text(result)
         if result.diagnosis is not None and self.function and result.verdict in ("wrong", "crash", "timeout"):
             # A part with all threads has the function of the one before.
@@ -148,10 +194,14 @@ class Terminal:
             if (earlier := self.faults_shown.setdefault(fault, result.id)) != result.id:
                 return field("results", f"as {earlier}, the same function with the same fault: see above")
         if result.verdict not in ("compile_error", "unjudged"):
-            return field("results", text)
+            warned = [f"{where}: warning: {words}" for where, words in _WARNED.findall(text)]
+            lines = field("results", _WARNED.sub("", text).rstrip())
+            if result.verdict == "wrong":
+                lines += field("inputs", inputs_text(result))
+            return warned, lines
         # Parts in another file, or that another machine could judge, have another message.
         repeated, self.build_fault_shown = text == self.build_fault_shown, text
-        return field("results", "as above" if repeated else text)
+        return [], field("results", "as above" if repeated else text)
 
     def _findings(self, result: PartResult) -> list[str]:
         lines: list[str] = []
@@ -162,20 +212,18 @@ class Terminal:
                 lines += field("threads", flag.message)
         if result.frontier and self.ladder:
             lines += field("frontier", self.ladder.line(result.frontier))
-        if result.memory:
+        if result.memory and result.verdict != "wrong":
             lines += field("memory", memory_text(result.memory))
-        sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
-        if result.output and not sanitized:
-            lines += field("printed", printed_text(result.output))
         return lines
 
     def scoreboard(self, result: SubmissionResult, scored: Score) -> None:
         """Print all parts in one table, with their total."""
         rows = [("part", "verdict", "time / reference", "allowed", "peak memory", "points")]
         earned = {line.id: line.points for line in scored.lines}
-        rows += [score_row(part, earned.get(part.id, 0.0)) for part in result.parts]
-        total = math.fsum(earned.get(part.id, 0.0) for part in result.parts)
-        of_all = f"{total:g} / {result.max_points:g}" + (", not final" if scored.waiting else "")
+        points = [self.points(part, earned.get(part.id, 0.0)) for part in result.parts]
+        rows += [score_row(part, each) for part, each in zip(result.parts, points, strict=True)]
+        total = math.fsum(float(each) for each in points if each != OPEN)
+        of_all = f"{total:g} / {result.max_points:g}" + (", not final" if OPEN in points else "")
         rows.append(("total", "", "", "", "", of_all))
         widths = [max(len(row[k]) for row in rows) for k in range(6)]
         lines = [
@@ -229,8 +277,7 @@ def profiled_lines(event: Profiled) -> str:
             f"Result: {actual:g}",
         ]
     else:
-        of_one = f" ({event.only} only)" if event.only and event.ok else ""
-        lines.append(f"{event.claim} {event.ok}{of_one}")
+        lines.append(f"{event.claim} {event.ok}")
         if not event.ok:
             lines.append(event.denial)
     lines.append(f"Manual Execution Time:  {event.wall_s:.4f}\n")
@@ -248,7 +295,17 @@ def profiled_lines(event: Profiled) -> str:
 # ---- the scoreboard and the verdict block
 
 
-def score_row(part: PartResult, points: float) -> tuple[str, ...]:
+def graded_ids(assignment: Assignment) -> frozenset[str]:
+    """Return the ids of parts whose points depend on their time."""
+    return frozenset(part.id for part in assignment.parts if part.time and part.time.graded)
+
+
+def is_untimed(part: PartResult, graded: Collection[str]) -> bool:
+    """Return True if a right part's points are open because its time was not judged."""
+    return part.verdict == "pass" and part.time is None and part.id in graded
+
+
+def score_row(part: PartResult, points: str) -> tuple[str, ...]:
     peak_bytes = part.memory.peak_bytes if part.memory else None
     return (
         f"{part.id}  {part.title}",
@@ -256,12 +313,12 @@ def score_row(part: PartResult, points: float) -> tuple[str, ...]:
         f"{part.time.ratio:.2f}" if part.time else "",
         f"{part.time.allowance:.2f}" if part.time and "not_graded" not in part.time.flags else "",
         profile.size(peak_bytes) if peak_bytes else "",
-        f"{points_text(part, points)} / {part.max_points:g}",
+        f"{points} / {part.max_points:g}",
     )
 
 
-def points_text(part: PartResult, points: float) -> str:
-    return OPEN if part.verdict == "unjudged" else f"{points:g}"
+def points_text(part: PartResult, points: float, *, is_untimed: bool = False) -> str:
+    return OPEN if part.verdict == "unjudged" or is_untimed else f"{points:g}"
 
 
 def field(name: str, text: str) -> list[str]:
@@ -275,20 +332,20 @@ def field(name: str, text: str) -> list[str]:
 
 
 def results_text(result: PartResult) -> str:
-    wrong = [case for case in result.cases if not case.ok]
     total = len(result.cases)
     if result.verdict in ("pass", "slow"):
         worst = max((case.max_error or 0.0 for case in result.cases), default=0.0)
         through = f"; not bound, so judged through {result.judged_through}" if result.judged_through else ""
         return f"right on {total} of {total} inputs, largest error {worst:.1e}{through}"
-    if result.verdict != "wrong" or not wrong:
-        return result.diagnosis.message if result.diagnosis else ""
+    return result.diagnosis.message if result.diagnosis else ""
+
+
+def inputs_text(result: PartResult) -> str:
+    """Name the wrong inputs, and the one that the diagnosis comes from."""
+    wrong = [case for case in result.cases if not case.ok]
     names = ", ".join(f"'{case.name}'" for case in wrong)
-    lines = [f"wrong on {len(wrong)} of {total} inputs: {names}"]
-    if result.diagnosis:
-        lines.append(result.diagnosis.message)
-        lines += [case_line(case) for case in wrong if case.diagnosis == result.diagnosis][:1]
-    return "\n".join(lines)
+    source = [case_line(case) for case in wrong if case.diagnosis and case.diagnosis == result.diagnosis]
+    return " ".join([f"wrong on {len(wrong)} of {len(result.cases)} inputs: {names}", *source[:1]])
 
 
 def case_line(case: CaseResult) -> str:
@@ -332,7 +389,11 @@ def memory_text(memory: Memory) -> str:
     return "\n".join([*lines, f"true peak of the call: {pair(peak, memory.reference_peak_bytes or None)}"])
 
 
-def printed_text(output: str, lines: int = 40) -> str:
-    kept = output.splitlines()
+def printed_text(output: str, lines: int = 40, *, once: bool = False) -> str:
+    """Return the first lines of a part's output; each only `once`, as every input prints them again."""
+    every = output.splitlines()
+    kept = list(dict.fromkeys(every)) if once else every
     text = [line[: WIDTH - 4] for line in kept[:lines]]
-    return "\n".join(text + ([f"... {len(kept) - lines} more lines"] if len(kept) > lines else []))
+    if len(kept) > lines:
+        text.append(f"... {len(kept) - lines} more lines" + (" (--json FILE keeps all)" if once else ""))
+    return "\n".join(text)

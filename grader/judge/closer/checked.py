@@ -45,12 +45,18 @@ class SecondBuild:
     def __init__(self, bench: Bench, stack: ExitStack) -> None:
         self.bench, self.stack = bench, stack
 
+    @property
+    def is_allowed(self) -> bool:
+        """Return True if the file may be compiled in other ways: not in a confined run, nor if it needs torch."""
+        bench = self.bench
+        is_program = bench.of_file().kind.is_program
+        return is_program and not bench.options.sanitize and not of_file(bench.source).locks
+
     @cached_property
     def checked(self) -> Bench | None:
-        """A bench with the checked build; None where there is none: a confined run, no sanitizers, a file that needs
-        torch."""
+        """A bench with the checked build; None where there is none: not allowed, or no sanitizers."""
         bench = self.bench
-        if not bench.of_file().kind.is_program or bench.options.sanitize or of_file(bench.source).locks:
+        if not self.is_allowed:
             return None
         options = replace(bench.options, sanitize=True)
         try:

@@ -1,8 +1,8 @@
 """A part's verdict is known: what else may be said of it, so that its student finds the line.
 
 Order of what is told of a wrong result: an access outside of an array, if a checked build sees one; what holds of all
-inputs; which step is wrong; the smallest sizes that fail; the lines to look at. Whatever fails on the way costs its own
-sentence, and nothing here changes a verdict, points, or a diagnosis' code.
+inputs; which step is wrong; the lines to look at; the smallest sizes that fail, as the next command. Whatever fails
+on the way costs its own sentence, and nothing here changes a verdict, points, or a diagnosis' code.
 """
 
 from __future__ import annotations
@@ -203,10 +203,9 @@ class Closer:
         lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
         message = LIKELY.sub("", told.message) if "tile of" in lead or "multiple of" in lead else told.message
         lines = [f"{lead} {message}".strip()]
-        if not known or told.code == "unsteady":
-            lines += _sentence(lambda: self._next(prober, smallest, checked, told), [])
         bounds = self._bounds(facts_found)
         lines += _sentence(lambda: self._lines(told, dissected, known, checked, bounds), [])
+        lines += _sentence(lambda: self._next(prober, smallest, checked, told, known), [])
         return replace(told, message="\n".join(line for line in lines if line))
 
     def _stored(self, diagnosis: Diagnosis) -> Diagnosis:
@@ -354,20 +353,25 @@ class Closer:
     # ---- what to do next, and where
 
     def _next(
-        self, prober: Prober | None, smallest: dict[str, int] | None, checked: Checked | None, told: Diagnosis
+        self,
+        prober: Prober | None,
+        smallest: dict[str, int] | None,
+        checked: Checked | None,
+        told: Diagnosis,
+        known: bool,
     ) -> list[str]:
-        lines = []
+        repeated = []
         if prober is not None and smallest is not None:
             numbers = _sentence(lambda: self._numbers(prober, smallest), "")
-            lines.append(f"Smallest that fails: {self._command(smallest)}{numbers}")
-        if told.code == "low_precision":
+            repeated = [f"Smallest that fails: {self._command(smallest)}{numbers}"]
+        if told.code == "low_precision" or (known and told.code != "unsteady"):
             # Roundings are no accesses: what to look for is in the diagnosis.
-            return lines
+            return repeated
         if checked is not None and checked.tried:
-            lines.append("No access outside of an array was seen on these inputs.")
-        elif self.marker.backend.kind.sanitizes and (self.second is None or self.second.checked is None):
-            lines.append("Next: --sanitize names accesses outside of an array.")
-        return lines
+            return ["No access outside of an array was seen on these inputs.", *repeated]
+        if self.marker.backend.kind.sanitizes and (self.second is None or self.second.checked is None):
+            repeated.append(f"Next: {self._named()} --sanitize names accesses outside of an array.")
+        return repeated
 
     def _command(self, sizes: dict[str, int]) -> str:
         assignment = self.bench.assignment
@@ -449,20 +453,16 @@ class Closer:
             or clues.usual(told.code)
             or (("store",) if known else clues.USUAL["wrong_values"])
         )
-        suspected = (
-            self._suspected()
-            if not known or told.code in oracle.dissected_codes or told.code == "unsteady"
-            else []
-        )
+        suspected = self._suspected(known and told.code not in {*oracle.dissected_codes, "unsteady"})
         name = self.bench.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         if not shown and not self.marker.backend.kind.holds_its_work:
             return suspected
         return [*suspected, clues.in_words(shown, self.body, name)]
 
-    def _suspected(self) -> list[str]:
-        """The compiler's own warnings of the function."""
-        if self.second is None or self.second.checked is None or self.body is None:
+    def _suspected(self, known: bool) -> list[str]:
+        """The compiler's own warnings of the function; if its mistake is `known`, of variables without a value."""
+        if self.second is None or not self.second.is_allowed or self.body is None:
             return []
         found = warnings.warned(
             self.bench.source, self.bench.options.defines, self.body.first, self.body.last
@@ -472,4 +472,5 @@ class Closer:
             f"The compiler says: {self.bench.source.name}:{each.line}: {each.text}\n"
             f"  {rows[each.line - 1].strip()[:120]}"
             for each in found
+            if not known or "uninitialized" in each.flag
         ]

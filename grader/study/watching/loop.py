@@ -28,11 +28,11 @@ from grader.core import orphans
 from grader.core.commandline import EXIT_INTERRUPTED
 from grader.core.errors import EXIT_USAGE, KitError, UsageError
 from grader.core.harmless import one_line
-from grader.core.results import PartResult, Score, SubmissionResult, Timing, exit_code
+from grader.core.results import Score, SubmissionResult, Timing, exit_code
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
 from grader.judge.events import Built, Event, RoundTimed, Timed
-from grader.report.terminal import VERDICT_WORDS, Terminal, points_text
+from grader.report.terminal import VERDICT_WORDS, Terminal, graded_ids, is_untimed, points_text
 from grader.report.words import plural
 from grader.sandbox import of_file
 from grader.source.cpptext import blanked, definitions, without_layout
@@ -54,6 +54,7 @@ class Judged:
     """One source with its verdict, reached `at` that time.
 
     `object_sha256` names all objects compiled from it, "" without any. `others` are the other files that were compiled.
+    `graded` are the ids of parts whose points depend on their time. `History.add` numbers the versions.
     """
 
     at: datetime
@@ -62,10 +63,18 @@ class Judged:
     result: SubmissionResult
     score: Score
     others: tuple[bytes | None, ...] = ()
+    graded: frozenset[str] = frozenset()
+    number: int = 0
+    change: str = ""
+    """Difference of its source from the version before."""
 
     @property
     def clock(self) -> str:
         return f"{self.at:%H:%M:%S}"
+
+    @property
+    def name(self) -> str:
+        return f"#{self.number} of {self.clock}, {self.change}"
 
 
 @dataclass(frozen=True)
@@ -111,14 +120,22 @@ class History:
     def add(self, one: Judged, saved_at: datetime | None = None) -> None:
         """Add a verdict and its line. `saved_at` is set if the verdict is an earlier one, on an equal object."""
         self.verdicts += 1
-        words = [f"{saved_at or one.at:%H:%M:%S}  {summary(one)}"]
-        words += [f"as {one.clock}, equal object"] if saved_at else self._ratios(one)
-        self.lines.append("  ".join([*words, self.change(one.text, one.others)]))
+        change = self.change(one.text, one.others)
+        if saved_at is None:
+            one = replace(one, number=self.verdicts, change=change)
+            words = [*self._ratios(one), change]
+        else:
+            words = [f"{self.relation(one)} {one.name}: equal object", change]
+        self.lines.append("  ".join([f"{saved_at or one.at:%H:%M:%S}  #{one.number}", summary(one), *words]))
         self.judged.append(one)
         if saved_at is None:
             for part in one.result.parts:
                 if part.time is not None and part.time.fit and part.verdict in ("pass", "slow"):
                     self.good[part.id] = GoodTime(one.clock, part.time)
+
+    def relation(self, known: Judged) -> str:
+        """Say if an equal object is that of the last verdict or of an earlier version."""
+        return "still" if self.last is not None and self.last.number == known.number else "back to"
 
     def _ratios(self, one: Judged) -> list[str]:
         if len(one.result.parts) != 1 or (time := one.result.parts[0].time) is None:
@@ -131,19 +148,16 @@ class History:
 def summary(one: Judged) -> str:
     """Return the verdict of one part with its points, or the number of passed ones among several."""
     parts, points = one.result.parts, {line.id: line.points for line in one.score.lines}
+    is_open = {part.id: is_untimed(part, one.graded) for part in parts}
     if len(parts) == 1:
-        return f"{VERDICT_WORDS[parts[0].verdict]} {_points(parts[0], points)}".rstrip()
+        worth = points_text(parts[0], points.get(parts[0].id, 0.0), is_untimed=is_open[parts[0].id])
+        of_all = f"{worth} / {parts[0].max_points:g}" if parts[0].max_points else ""
+        return f"{VERDICT_WORDS[parts[0].verdict]} {of_all}".rstrip()
     passed = sum(part.verdict == "pass" for part in parts)
     wrong = ", ".join(part.id for part in parts if part.verdict != "pass")
-    total = sum(points.get(part.id, 0.0) for part in parts)
+    total = sum(points.get(part.id, 0.0) for part in parts if not is_open[part.id])
     told = f"{passed} of {len(parts)} pass, {total:g} / {one.result.max_points:g}"
     return f"{told} (not {wrong})" if wrong else told
-
-
-def _points(part: PartResult, points: dict[str, float]) -> str:
-    if not part.max_points:
-        return ""
-    return f"{points_text(part, points.get(part.id, 0.0))} / {part.max_points:g}"
 
 
 def beside_last_good(known: GoodTime | None, time: Timing) -> str:
@@ -207,8 +221,14 @@ def _functions(text: str, lines: Sequence[int]) -> list[str]:
 class Screen(Terminal):
     """The terminal of a single run, with the last good time beside each time."""
 
-    def __init__(self, history: History, stream: TextIO | None = None, ladder: Ladder | None = None) -> None:
-        super().__init__(stream, ladder)
+    def __init__(
+        self,
+        history: History,
+        stream: TextIO | None = None,
+        ladder: Ladder | None = None,
+        graded: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(stream, ladder, graded)
         self.history = history
 
     def __call__(self, event: Event) -> None:
@@ -294,7 +314,8 @@ class Loop:
     def __init__(self, task: WatchTask) -> None:
         self.task = task
         self.history = History()
-        self.screen = Screen(self.history, ladder=task.assignment.lab.ladder())
+        self.graded = graded_ids(task.assignment)
+        self.screen = Screen(self.history, ladder=task.assignment.lab.ladder(), graded=self.graded)
         self._events: queue.SimpleQueue[Content | None] = queue.SimpleQueue()
         """Contents as they are saved; None if the user asks for a fresh verdict."""
         self._judging: Content | None = None
@@ -385,7 +406,8 @@ class Loop:
         if not fresh and (alike := self.history.alike(content.text, content.files[1:])):
             verdict = summary(alike)
             self.screen.say(
-                f"Only comments or layout changed since {alike.clock}: {verdict}, if the object is the same:"
+                f"Only comments or layout changed since #{alike.number} of {alike.clock}: {verdict}, "
+                "if the object is the same:"
             )
         self._judging, self._object_sha256 = content, ""
         try:
@@ -420,6 +442,8 @@ class Loop:
                 # Events passed to `observe` belong to the last verdict.
                 if known is not None and (task.observe is None or known is self.history.last):
                     raise SameObject(known)
+                if known is not None:
+                    self.screen.say(f"Back to {known.name}: judged again for the pictures of its page.")
             if task.observe is not None:
                 task.observe(event)
 
@@ -442,13 +466,22 @@ class Loop:
         if len(result.parts) > 1:
             self.screen.scoreboard(result, scored)
         self._record(
-            Judged(datetime.now(), content.text, self._object_sha256, result, scored, content.files[1:])
+            Judged(
+                datetime.now(),
+                content.text,
+                self._object_sha256,
+                result,
+                scored,
+                content.files[1:],
+                self.graded,
+            )
         )
 
     def _same(self, content: Content, known: Judged) -> None:
         """Show the known verdict on an equal object again, with its old time."""
         self.screen.say(
-            f"The object is that of {known.clock}, byte for byte: so are its results. Its time is of then."
+            f"{self.history.relation(known).capitalize()} {known.name}: the object is equal byte for byte, "
+            "and so are its results. Its time is of then."
         )
         self.screen.again(known)
         sha256 = hashlib.sha256(content.source or b"").hexdigest()
