@@ -157,8 +157,8 @@ FAULTS = (
           "        self.look_for_other_work()\n", "",
           "test_same_work", "one loop bound as all parts gets no flag"),
     Fault("launches_unasked", "grader/backends/gpu/operators.py",
-          "            if not checks.holds(case.name, shape, inputs, call):\n",
-          "            if not part.device:\n",
+          "    if not checks.holds(replay.case, replay.shape, replay.inputs, call):\n",
+          "    if not part.device:\n",
           "test_python_evidence", "a file in which NumPy does the work gets no flag", needs="triton"),
     # submissions and results
     Fault("archive_leads_outside", "grader/submission/archive/records.py",

@@ -12,7 +12,7 @@ import classrows
 import pytest
 from classes import ledgers
 from classes.acting_class import Class, grader
-from conftest import refused
+from conftest import refused, write
 
 from grader import __main__ as command_line
 from grader.assignment.records import Assignment, Part
@@ -272,9 +272,10 @@ def test_the_page_for_a_student_hides_hidden_cases_and_an_error_is_shown_once(tm
     for text in (feedback.html(classrows.assignment(), row), feedback.feedback(classrows.assignment(), row)):
         assert text.count("was not declared") == 1 and text.count("as above") == len(classrows.PARTS) - 1
     classbook.write(tmp_path, classrows.assignment(), [row])
-    made_at = datetime(2026, 1, 1)
+    source = write(tmp_path, "int x;\n", "module.cpp")
+    scored, made_at = classrows.score(broken), datetime(2026, 1, 1)
     verdict.write(
-        tmp_path / "page.html", classrows.assignment(), broken, classrows.score(broken), Collector(), made_at
+        tmp_path / "page.html", classrows.assignment(), broken, scored, Collector(), made_at, source
     )
     for name in ("report.html", "page.html"):
         text = (tmp_path / name).read_text()

@@ -192,7 +192,7 @@ class Terminal:
             # A part with all threads has the function of the one before.
             fault = (self.function, result.verdict, result.diagnosis.code)
             if (earlier := self.faults_shown.setdefault(fault, result.id)) != result.id:
-                return field("results", f"as {earlier}, the same function with the same fault: see above")
+                return [], field("results", f"as {earlier}, the same function with the same fault: see above")
         if result.verdict not in ("compile_error", "unjudged"):
             warned = [f"{where}: warning: {words}" for where, words in _WARNED.findall(text)]
             lines = field("results", _WARNED.sub("", text).rstrip())
