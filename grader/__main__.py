@@ -16,9 +16,6 @@ from grader.core.commandline import Parser, add_lab, assignment_file, whole_numb
 from grader.core.errors import UsageError
 from grader.core.places import GRADER_COMMAND
 
-#: A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap.
-WORKER_BYTES = 2 << 30
-
 
 def has_room(module: str) -> bool:
     """Return True if this copy of the kit holds a room: a handout does without those of the staff.
@@ -87,7 +84,9 @@ def _class_commands(commands: Any) -> None:
     )
     run.add_argument("--only", metavar="ID", nargs="+", default=[], help="grade only these submissions")
     run.add_argument(
-        "--jobs", metavar="n", help="submissions at a time (default: as many as there are cores)"
+        "--jobs",
+        metavar="n",
+        help="submissions at a time (default: as many as there are cores, half as many on a GPU)",
     )
     run.add_argument(
         "--timings-alone",
@@ -269,7 +268,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
             submissions=given.submissions,
             out=given.out,
             config=given.config,
-            workers=default_workers() if given.jobs is None else whole_number(given.jobs, "--jobs", 1, 1024),
+            workers=None if given.jobs is None else whole_number(given.jobs, "--jobs", 1, 1024),
             resume=given.resume,
             again=given.again,
             regrade=given.regrade,
@@ -383,15 +382,6 @@ def seed(text: str | None) -> int | None:
     from grader.assignment.loading import LARGEST_SEED
 
     return None if text is None else whole_number(text, "--seed", 0, LARGEST_SEED)
-
-
-def default_workers() -> int:
-    """One for each core, as far as they fit into memory."""
-    from grader.core import machine
-
-    facts = machine.describe()
-    fitting = int(str(facts.get("memory_bytes", WORKER_BYTES << 10))) // WORKER_BYTES
-    return max(1, min(int(str(facts["cores"] or 1)), fitting))
 
 
 def main() -> NoReturn:

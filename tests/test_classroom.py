@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from classes.acting_class import HANG_S, SMALL, Class, gone, grader, processes_of, rows_of, wait_until
-from conftest import insert_at_start, keeping
+from conftest import ROOT, insert_at_start, keeping
 from handing_in import put, zipped
 from process_tree import alive, descendants
 
+from grader.assignment import loading
 from grader.assignment.records import RunLimits
-from grader.staff.classroom import ledger, running
+from grader.staff.classroom import ledger, planning, running
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
@@ -252,3 +253,16 @@ def test_help_and_mistakes() -> None:
         mistake = grader(*arguments.split())
         assert mistake.returncode == 2 and re.fullmatch("grader: .*\n", mistake.stderr), mistake
     assert not (SMALL.parent / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("lab", "has_card", "jobs"), [("gpu", True, 4), ("gpu", False, 8), ("softmax", True, 8)]
+)
+def test_a_class_on_a_card_has_half_as_many_jobs(
+    lab: str, has_card: bool, jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its tensors and its compilers in the memory of one GPU."""
+    facts = {"cores": 8, "memory_bytes": 64 << 30}
+    monkeypatch.setattr(planning.machine, "describe", lambda: facts)
+    monkeypatch.setattr(planning, "CARD", tmp_path if has_card else tmp_path / "none")
+    assert planning.workers(loading.load(ROOT / "labs" / lab / "assignment.yaml").parts) == jobs

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grader import score
-from grader.assignment.records import Assignment
+from grader.assignment.records import Assignment, Part
+from grader.backends.kinds import kind_of
+from grader.core import machine
 from grader.judge import again
 from grader.judge.again import Rest
 from grader.report import result_json
@@ -23,6 +25,9 @@ from grader.staff.classroom.grading import Planned, light
 from grader.staff.classroom.recorded import History, Record, Run
 from grader.submission import Submission
 
+WORKER_BYTES = 2 << 30
+"""A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap."""
+CARD = Path("/dev/nvidia0")
 ASSIGNMENT_CHANGED = "assignment changed"
 WORTH_CHANGED = "what verdicts are worth changed"
 
@@ -37,7 +42,7 @@ class RunOptions:
 
     submissions: Path
     out: Path
-    workers: int
+    workers: int | None
     config: Path | None = None
     resume: bool = False
     again: bool = False
@@ -64,6 +69,15 @@ class Plan:
 
     todo: list[Planned] = field(default_factory=list)
     scored: list[tuple[Record, str]] = field(default_factory=list)
+
+
+def workers(parts: Sequence[Part]) -> int:
+    """Return one for each core, as far as they fit into memory; half as many if they share the memory of a GPU."""
+    facts = machine.describe()
+    fitting = int(str(facts.get("memory_bytes", WORKER_BYTES << 10))) // WORKER_BYTES
+    cores = int(str(facts["cores"] or 1))
+    shares_card = CARD.exists() and any(kind_of(part).on_card for part in parts)
+    return max(1, min(cores // 2 if shares_card else cores, fitting))
 
 
 def plan(

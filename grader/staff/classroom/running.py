@@ -94,6 +94,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         refuse_places(wanted.out, ids)
         by_hand = byhand.read(wanted.out, wanted.manual, history, assignment, ids)
         assert wanted.config is not None
+        jobs = planning.workers(assignment.parts) if wanted.workers is None else wanted.workers
         start = Run(
             at=now(),
             config=str(wanted.config.resolve()),
@@ -103,7 +104,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
             seed=seed,
             timing=wanted.timing,
             sandbox=box.tier,
-            workers=wanted.workers,
+            workers=jobs,
             manual=by_hand.source,
             submitted=resuming.source_of_times(wanted, history),
             judging=prints.of_parts(assignment),
@@ -241,7 +242,7 @@ def executor_for(
     return LocalExecutor(
         settings,
         scratch,
-        workers=wanted.workers,
+        workers=start.workers,
         silence_s=silence_limits(assignment.limits),
         **({"command": command} if command else {}),
     )
