@@ -19,7 +19,7 @@ need more looks the interval's confidence is raised until it holds (`confidence_
 exact, not simulated (`false_fail_chance`), for any distribution of the noise. Noise that outlasts a round
 makes rounds dependent, which no formula covers: resampled from recordings of a crowded two-core machine, a
 student just at the allowance failed 0 to 7 % of the time and an identical kernel never
-(benchmarks/verdicts.py).
+(docs/measurements.md, `verdicts.py`).
 
 Early ends. A pass may come after three to seven rounds, when every one of them lies below the allowance (and below
 the ceiling, see "Clocks"), or after six or seven, when all but one do: an error there favours the student, so it
@@ -29,7 +29,7 @@ look takes four rounds or more, all of them beyond doubt: the lowest lies more t
 farther above it than the rounds lie apart; and the machine is fit. This margin is measured, not exact: on recordings
 of identical kernels beside busy neighbours, whose single rounds went from 0.41 to 2.90, it added no false "slow" to
 3,600 resampled verdicts of a student at the allowance, and a kernel that is twice too slow takes 4 to 8 rounds where
-it took 8 to 10 (benchmarks/verdicts.py). After a look
+it took 8 to 10 (docs/measurements.md, `verdicts.py`). After a look
 the measurement stops, undecided, when the next look would lie beyond the budget.
 
 Futility. A measurement that can no longer end as "slow" ends: the last look forgives five rounds below the allowance

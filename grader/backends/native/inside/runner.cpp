@@ -299,7 +299,7 @@ class Served {
     made->invocation = std::make_unique<Invocation>(request, made->inputs);
     made->most_bytes = static_cast<uint64_t>(request.find("max_output_bytes")->whole);
     Call &kept = *made;
-    // For who wants to know what all but the call costs (labs/attention/studies/cachegrind.py).
+    // For who wants to know what all but the call costs (labs/attention/studies/cache.py).
     if (request.is_true("without_the_call")) return reply(answered(kVoid, 0, {}), {}, in_memory_);
     if (request.is_true("keep")) keep_ = std::move(made);
     answer(kept);
