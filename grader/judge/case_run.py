@@ -43,7 +43,7 @@ class CaseRun:
     shape: Mapping[str, int]
     inputs: Mapping[str, Any]
     seen: Mapping[str, Any]
-    """Those of the inputs that the call depends on."""
+    """Return the inputs that the call depends on."""
     call: Call
     oracle: Oracle
 

@@ -15,7 +15,7 @@ COLUMNS = (
     "CPU Mem",
     "# of Calls",
 )
-"""Those of torch's own table that fit: the mean is the total over the calls, and few rows take memory themselves."""
+"""Columns of torch's own table that fit. The mean is the total over the calls, and few rows take memory themselves."""
 WIDTH = 100
 ROW_LIMIT = 10
 

@@ -42,7 +42,7 @@ ROUNDS = 5
 CHECKED_ROWS = 24
 PEAK_THOUSANDS = 4000
 SHORTEST_SHARE = 0.2
-"""What a kernel's own time must be of that of a call that does nothing: two near equals' difference says little."""
+"""Smallest time of a kernel, as a share of an empty call: a difference of near equals means little."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def measurable() -> bool:
 
 
 def kept(part: Part, shape: Mapping[str, int]) -> Yardsticks | None:
-    """What was measured for this part, shape and machine by this kit, or None. Never raises, measures nothing."""
+    """Return what this kit measured for this part, shape and machine, or None. Measures and raises nothing."""
     if not applies(part):
         return None
     try:

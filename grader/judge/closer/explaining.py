@@ -113,7 +113,7 @@ class Closer:
         lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
         lines = [lead, *self._with_indices(sites.words(found.sites.found, self.bench.source.name)), kept]
         if call.status == "timeout":
-            # What is proved comes first: a damaged heap may make a call wait for ever.
+            # A proved access comes first: a damaged heap may make a call wait for ever.
             lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 

@@ -105,7 +105,7 @@ def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:
 
 
 def compulsory_bytes(shape: Shape, line_bytes: int) -> int:
-    """What no kernel can do without: Q, K and V of a head read once, O written once."""
+    """Return the traffic of every kernel: Q, K and V of a head read once, O written once."""
     lines = -(-shape.N * shape.d * FLOAT_BYTES // line_bytes)
     return 4 * lines * line_bytes
 

@@ -4,7 +4,7 @@ When an output is wrong, the suspects are tried in the order of `all_suspects` (
 agrees with what the kernel returned explain it, and those that no other input refutes name the bug, together where
 they are several. To add one, write a row (or a function under `@suspect(code, words)`) in the module of this package
 that it is about, with its prediction, float64 (G, R, d), or None where it does not apply (no such block, say).
-Suspects that explain the same output (with a single key, most do) are told in their order: put the simpler bug first.
+Suspects that explain the same output (with a single key, most do) are named in order: put the simpler bug first.
 
 A `Scene` holds what they need. Its heads are a window of G (b, h) pairs in memory order, its rows a sample of R rows,
 so that all suspects together take well under a second at N = 1024.
@@ -44,7 +44,7 @@ _PROBE_ROWS, _SCENE_ROWS = 3, 40
 
 @dataclass(frozen=True)
 class Sight:
-    """What an output shows in the rows of a scene: the values, how far each may be off, which are wrong; (G, R, d)."""
+    """An output in the rows of a scene, (G, R, d): values, tolerances, and the wrong elements."""
 
     scene: Scene
     got: Array
@@ -61,7 +61,7 @@ class Sight:
 
     @cached_property
     def _nearer(self) -> Array:
-        """How near a prediction must be to be far nearer than the expected output, at the wrong elements."""
+        """Return how near a prediction must be at the wrong elements, to be far nearer than the expected output."""
         return 0.25 * abs(self._got_bad - self.scene.truth.reshape(-1)[self._bad_at])
 
     @cached_property
@@ -119,7 +119,7 @@ def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspe
 
 
 def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[list[Suspect], list[Suspect]]:
-    """Those that explain all, and those that explain what is wrong and not what is right."""
+    """Return suspects that explain all elements, and those that explain the wrong ones alone."""
     full: list[Suspect] = []
     partial: list[Suspect] = []
     for suspect in suspects:
