@@ -31,7 +31,18 @@ from grader.core.arrays import np
 from grader.core.errors import KitError
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
-from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
+from grader.sandbox import (
+    OPEN,
+    Limits,
+    Sandbox,
+    TimeLimit,
+    bubblewrap,
+    choose,
+    compiling,
+    run_limited,
+    tiers,
+    view,
+)
 
 DEEDS = ROOT / "tests" / "confinement" / "deeds.cpp"
 LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
@@ -237,6 +248,21 @@ def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
         assert run_limited(["sh", "-c", shell], cwd=tmp_path, timeout_s=60.0).returncode == 0
         assert select.select([reader], [], [], 30.0)[0], "the child lives on"
         assert reader.read(1) == b""
+
+
+def test_processor_time_ends_a_command_and_a_busy_machine_is_the_machines_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that sleeps stands for one that a busy machine never runs."""
+    endless, limit = "while :; do :; done", TimeLimit(0.3)
+    finished = run_limited(["sh", "-c", f"sh -c '{endless}'; exit 0"], cwd=tmp_path, timeout_s=limit)
+    assert finished.timed_out and limit.used_s >= 0.3
+    assert run_limited(["sleep", "9"], cwd=tmp_path, timeout_s=limit).timed_out, (
+        "the commands share one limit"
+    )
+    monkeypatch.setattr("grader.sandbox.command.LEAST_PATIENCE_S", 0.3)
+    with pytest.raises(KitError, match="too busy"):
+        run_limited(["sleep", "99"], cwd=tmp_path, timeout_s=0.1)
 
 
 class Compilers:

@@ -23,7 +23,7 @@ BuildStep = Literal["headers", "building", "inspection"]
 @dataclass(frozen=True)
 class BuildOptions:
     """`flags` come after the published ones and so override them; `defines` are macros, as `-D NAME=VALUE`. `cache` is
-    the user's own where it is None. `timeout_s` is wall-clock time for all compilers of the student's code together; an
+    the user's own where it is None. `timeout_s` is processor time for all compilers of the student's code together; an
     object of more than `object_bytes` is refused. In a `sandbox` compilers see a copy of the source, the headers and
     one folder for their output, nothing else; the kit's own headers are precompiled outside of it. `sanitize` builds
     with AddressSanitizer, UBSan and checked vectors in place of optimisation, and lets the object be SANITIZED_SIZE

@@ -24,7 +24,7 @@ from grader.integrity import assembly, elf, symbols
 from grader.sandbox import GIB, run_limited
 
 TIMEOUT_S = 20.0
-"""Wall-clock time for one object. An honest one takes 0.1 s, the worst that `elf` lets through about three."""
+"""Processor time for one object. An honest one takes 0.1 s, the worst that `elf` lets through about three."""
 MEMORY_BYTES = GIB
 OUTPUT_BYTES = 64 << 10
 

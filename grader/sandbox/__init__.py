@@ -30,7 +30,7 @@ file system along, and processes can only be left behind in tier D, where the zy
 `choose` tries each tier before it believes it: a process inside must fail to read a file outside and to open a socket.
 """
 
-from grader.sandbox.command import Finished, run_limited
+from grader.sandbox.command import Finished, TimeLimit, patience_s, run_limited
 from grader.sandbox.limits import GIB, Limits, process_limit, signal_limit
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox, Tier, choose, of_file
 
@@ -43,9 +43,11 @@ __all__ = [
     "Limits",
     "Sandbox",
     "Tier",
+    "TimeLimit",
     "choose",
     "describe",
     "of_file",
+    "patience_s",
     "process_limit",
     "run_limited",
     "signal_limit",

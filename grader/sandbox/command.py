@@ -17,15 +17,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from grader.core import procfs
 from grader.core.errors import KitError
 from grader.sandbox.limits import GIB, Limits, process_limit
 from grader.sandbox.lock import ENTERED, EXIT_FAILED
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox
 
+PATIENCE, LEAST_PATIENCE_S = 8, 60.0
+"""Wall-clock time that a command may take, in multiples of its processor time: a core that many programs share."""
+CHECK_S = 1.0
+
+
+def patience_s(cpu_s: float) -> float:
+    """Return the wall-clock time after which a command that has not used `cpu_s` is given up."""
+    return max(LEAST_PATIENCE_S, PATIENCE * cpu_s)
+
+
+class TimeLimit:
+    """Processor time that commands may take together, and the wall-clock time behind it."""
+
+    def __init__(self, cpu_s: float) -> None:
+        self.cpu_s = max(0.0, cpu_s)
+        self.used_s = 0.0
+        self.ends_s = time.monotonic() + patience_s(self.cpu_s)
+
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that ended. `returncode` is negative for a signal; `output` is stdout and stderr, cut at the bound."""
+    """A command that ended. `returncode` is negative for a signal; `output` is stdout and stderr, cut at the bound.
+    `timed_out` says that it took more than its processor time."""
 
     returncode: int
     output: bytes
@@ -38,7 +58,7 @@ def run_limited(
     command: Sequence[str],
     *,
     cwd: Path,
-    timeout_s: float,
+    timeout_s: float | TimeLimit,
     memory_bytes: int | None = 4 * GIB,
     output_bytes: int = 1 << 20,
     file_bytes: int = GIB,
@@ -51,9 +71,12 @@ def run_limited(
     """Run a command under limits and return its bounded output; nothing of its process group outlives the call.
 
     In a `sandbox` it may write to `cwd` alone and see `read` besides `system` (None: the system and Python); `uid` is
-    its user, where the sandbox gives it one. Raises FileNotFoundError when the program does not exist (without
-    a sandbox), KitError when the sandbox does not start.
+    its user, where the sandbox gives it one. `timeout_s` is processor time; several commands may share a TimeLimit.
+
+    Raises FileNotFoundError when the program does not exist (without a sandbox). Raises KitError when the sandbox does
+    not start, and when wall-clock time is over (`patience_s`) before the processor time: that is the machine's fault.
     """
+    limit_of_time = timeout_s if isinstance(timeout_s, TimeLimit) else TimeLimit(timeout_s)
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -66,7 +89,7 @@ def run_limited(
     line, entered = list(command), None
     if sandbox.locks:
         entered = _Entered()
-        limits = Limits(memory_bytes, file_bytes, cpu_s=int(timeout_s) + 60)
+        limits = Limits(memory_bytes, file_bytes, cpu_s=int(limit_of_time.cpu_s) + 60)
         line = _sandboxed(line, cwd, sandbox, limits, read, system, uid, entered.write_fd)
     started = time.monotonic()
     process = subprocess.Popen(
@@ -83,9 +106,9 @@ def run_limited(
     )
     assert process.stdout is not None
     try:
-        output, timed_out = _read_bounded(process.stdout.fileno(), output_bytes, started + timeout_s)
-        if not timed_out:
-            timed_out = not _wait_until(process.pid, started + timeout_s)
+        patience = _Patience(process.pid, limit_of_time)
+        output = _read_bounded(process.stdout.fileno(), output_bytes, patience)
+        _wait_for_end(process.pid, patience)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -98,13 +121,14 @@ def run_limited(
         raise KitError(
             f"tier {sandbox.tier} does not start: {said}{_closed(command[0]) if sandbox.own_uid else ''}"
         )
-    return Finished(
-        returncode=process.returncode,
-        output=output,
-        wall_s=time.monotonic() - started,
-        cpu_s=usage.ru_utime + usage.ru_stime,
-        timed_out=timed_out,
-    )
+    cpu_s, wall_s = usage.ru_utime + usage.ru_stime, time.monotonic() - started
+    limit_of_time.used_s += max(cpu_s, patience.cpu_s)
+    if patience.is_starved:
+        raise KitError(
+            f"{os.path.basename(command[0])} got {patience.cpu_s:.0f} s of processor time in {wall_s:.0f} s: the "
+            "machine is too busy. Try again later, or with fewer --jobs"
+        )
+    return Finished(process.returncode, output, wall_s, cpu_s, timed_out=patience.is_over)
 
 
 def _closed(program: str) -> str:
@@ -167,26 +191,60 @@ def _sandboxed(
     )
 
 
-def _read_bounded(fd: int, output_bytes: int, deadline: float) -> tuple[bytes, bool]:
-    """Read to the end of the pipe, keeping the first `output_bytes`; True when the deadline came first."""
+class _Patience:
+    """Time that is left to a running command and all that it started."""
+
+    def __init__(self, pid: int, limit: TimeLimit) -> None:
+        self.pid, self.limit = pid, limit
+        self.cpu_s = 0.0
+        self.is_over = self.is_starved = False
+        self._looks_s = time.monotonic() + limit.cpu_s - limit.used_s
+
+    def left_s(self) -> float:
+        """Return the seconds until the next look, 0.0 once the time is over."""
+        now_s = time.monotonic()
+        if now_s >= self._looks_s:
+            known_s = _cpu_s_of_tree(self.pid)
+            # Where the system does not show it, wall-clock time counts.
+            self.cpu_s = self.limit.cpu_s if known_s is None else known_s
+            left_s = self.limit.cpu_s - self.limit.used_s - self.cpu_s
+            self.is_over, self.is_starved = left_s <= 0, left_s > 0 and now_s >= self.limit.ends_s
+            self._looks_s = now_s + min(max(left_s, 0.02), CHECK_S)
+        return 0.0 if self.is_over or self.is_starved else max(0.001, self._looks_s - now_s)
+
+
+def _cpu_s_of_tree(pid: int) -> float | None:
+    """Return the processor time of a process, of its descendants and of those that ended; None where it is unknown."""
+    found = dict[int, tuple[int, float]]()
+    with contextlib.suppress(FileNotFoundError), os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError, IndexError, ValueError):
+                    words = procfs.text(f"/proc/{entry.name}/stat").rpartition(")")[2].split()
+                    found[int(entry.name)] = int(words[1]), float(sum(map(int, words[11:15])))
+    if pid not in found:
+        return None
+    family, size = {pid}, 0
+    while size != len(family):
+        size = len(family)
+        family |= {each for each, (parent, _) in found.items() if parent in family}
+    return sum(found[each][1] for each in family) / os.sysconf("SC_CLK_TCK")
+
+
+def _read_bounded(fd: int, output_bytes: int, patience: _Patience) -> bytes:
+    """Read to the end of the pipe or of the time, keeping the first `output_bytes`."""
     kept = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
-        while True:
-            remaining_s = deadline - time.monotonic()
-            if remaining_s <= 0 or not selector.select(remaining_s):
-                return bytes(kept), True
-            chunk = os.read(fd, 1 << 16)
-            if not chunk:
-                return bytes(kept), False
-            kept += chunk[: output_bytes - len(kept)]
+        while left_s := patience.left_s():
+            if selector.select(left_s):
+                if not (chunk := os.read(fd, 1 << 16)):
+                    break
+                kept += chunk[: output_bytes - len(kept)]
+    return bytes(kept)
 
 
-def _wait_until(pid: int, deadline: float) -> bool:
-    """Return True if the process ended before the deadline (it may close its output and live on). Leaves it
-    unreaped."""
-    while time.monotonic() < deadline:
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
-            return True
+def _wait_for_end(pid: int, patience: _Patience) -> None:
+    """Wait until the process or its time ends (it may close its output and live on). Leaves it unreaped."""
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and patience.left_s():
         time.sleep(0.002)
-    return False

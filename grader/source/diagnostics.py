@@ -136,8 +136,8 @@ def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float)
     output = finished.output.decode(errors="replace")
     if finished.timed_out:
         lines = [
-            f"the compiler was stopped after {timeout_s:g} s",
-            "hint: a template or a macro that expands without end, or a machine that is very busy",
+            f"the compiler was stopped after {timeout_s:g} s of processor time",
+            "hint: look for a template or a macro that expands without end",
         ]
     elif ran_out_of_memory(finished):
         lines = [

@@ -206,7 +206,7 @@ def cuda(source: Path, architecture: str = "", **options: object) -> Build:
             uid=room.uid,
         )
         if finished.timed_out:
-            message = f"nvcc was stopped after {wanted.timeout_s:.0f} s"
+            message = f"nvcc was stopped after {wanted.timeout_s:.0f} s of processor time"
         else:
             message = "" if finished.returncode == 0 else errors_of(finished.output, source.name)
         made = room.folder / LIBRARY

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ from grader.core import objectcache
 from grader.core.errors import KitError, UsageError
 from grader.core.harmless import one_line
 from grader.core.quantities import size_text
-from grader.sandbox import GIB, OPEN, Finished, compiling, run_limited
+from grader.sandbox import GIB, OPEN, Finished, TimeLimit, compiling, run_limited
 from grader.sandbox.view import programs_folders, system_paths
 from grader.source import diagnostics, placemark
 
@@ -90,7 +89,7 @@ class Compilers:
         self,
         command: Sequence[str],
         cwd: Path,
-        timeout_s: float,
+        timeout_s: float | TimeLimit,
         room: compiling.Room | None = None,
         stage: Stage | None = None,
     ) -> Finished:
@@ -105,7 +104,7 @@ class Compilers:
         finished = run_limited(
             command,
             cwd=cwd,
-            timeout_s=max(0.0, timeout_s),
+            timeout_s=timeout_s,
             memory_bytes=COMPILER_MEMORY_BYTES,
             output_bytes=COMPILER_OUTPUT_BYTES,
             env={**environment, "LC_ALL": "C", "TMPDIR": str(cwd)},
@@ -171,7 +170,7 @@ class Compilers:
         sources = {name: text.decode(errors="replace") for name, text in texts.items()}
         return diagnostics.explain(failure, sources, timeout_s=self.options.timeout_s)
 
-    def compile_ispc(self, room: compiling.Room, deadline: float) -> str:
+    def compile_ispc(self, room: compiling.Room, limit: TimeLimit) -> str:
         """Make the header and the object of module.ispc, if there is one that can be compiled; a message or ""."""
         handed_in = self.source.ispc_file
         if handed_in is not None and handed_in.is_empty:
@@ -179,8 +178,7 @@ class Compilers:
             return ""
         if handed_in is None or handed_in.compiler is None:
             return ""
-        timeout_s = deadline - time.monotonic()
-        finished = self.run_ispc(handed_in.compiler, handed_in.text, room, timeout_s)
+        finished = self.run_ispc(handed_in.compiler, handed_in.text, room, limit)
         if finished is not None and finished.returncode == 0 and not finished.timed_out:
             return ""
         if finished is None or (not finished.timed_out and not self.ispc_runs(handed_in.compiler)):
@@ -189,7 +187,7 @@ class Compilers:
         return self.explain(finished)
 
     def run_ispc(
-        self, compiler: ispc.Compiler, text: bytes, room: compiling.Room, timeout_s: float
+        self, compiler: ispc.Compiler, text: bytes, room: compiling.Room, timeout_s: float | TimeLimit
     ) -> Finished | None:
         """Have it compile this text in a room; None when the sandbox does not let it start."""
         room.put(ispc.SOURCE, text)
@@ -215,7 +213,7 @@ def run_limited_compiler(command: Sequence[str], place: Path, timeout_s: float) 
     return run_limited(
         command,
         cwd=place,
-        timeout_s=max(0.0, timeout_s),
+        timeout_s=timeout_s,
         memory_bytes=COMPILER_MEMORY_BYTES,
         output_bytes=COMPILER_OUTPUT_BYTES,
         env={**environment, "LC_ALL": "C", "TMPDIR": str(place)},

@@ -50,7 +50,7 @@ from grader.backends.native.toolchain import (
 from grader.backends.records import Build, BuildOptions
 from grader.core import objectcache
 from grader.core.errors import KitError
-from grader.sandbox import Finished, compiling
+from grader.sandbox import Finished, TimeLimit, compiling
 
 INSIDE = Path(__file__).resolve().parent / "inside"
 OBJECT, PROGRAM, RUNNER, LAUNCH, TRIAL = "module.o", "program", "runner.o", "launch", "trial"
@@ -379,18 +379,18 @@ class _Work(Compilers):
         flags = (*OWN_FLAGS, *self.source.flags)
         known, prepared = _made_ahead(flags, self.source.defines, self.cache)
         self.cpu_s += prepared.cpu_s
-        deadline = time.monotonic() + self.options.timeout_s
+        limit = TimeLimit(self.options.timeout_s)
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, prepared.folder) as room,
         ):
             room.put("module.cpp", self.source.text)
             room.put(RUNNER, known.runner.read_bytes())
-            if message := self.compile_ispc(room, deadline):
+            if message := self.compile_ispc(room, limit):
                 return self.may_lack_ispc(message), None
             self.options.tell("building")
             headers = (*known.views.headers, *KITS_HEADERS, room.header or prepared.folder)
-            for finished, listed in self.stages(known, prepared, room, deadline, self.source.text):
+            for finished, listed in self.stages(known, prepared, room, limit, self.source.text):
                 if finished.returncode != 0 or finished.timed_out:
                     self.options.tell("inspection")
                     text = self.source.text.decode(errors="replace")
@@ -419,13 +419,13 @@ class _Work(Compilers):
         ):
             room.put(stages.SOURCE, PROBE)
             room.put(RUNNER, known.runner.read_bytes())
-            for finished, _ in self.stages(known, prepared, room, time.monotonic() + KIT_TIMEOUT_S):
+            for finished, _ in self.stages(known, prepared, room, TimeLimit(KIT_TIMEOUT_S)):
                 yield finished
                 if finished.returncode != 0 or finished.timed_out:
                     return
 
     def stages(
-        self, known: Kit, prepared: Prepared, room: compiling.Room, deadline: float, text: bytes = b""
+        self, known: Kit, prepared: Prepared, room: compiling.Room, limit: TimeLimit, text: bytes = b""
     ) -> Iterator[tuple[Finished, str]]:
         """Run front end, assembler and linker, each in its view. Yield how each ended, and the list of what it read.
 
@@ -435,7 +435,7 @@ class _Work(Compilers):
         seen, views, compiler = replace(prepared, folder=room.header), known.views, self.source.tools.compiler
 
         def run(command: Sequence[str], stage: Stage) -> Finished:
-            return self.run(command, room.folder, deadline - time.monotonic(), room, stage)
+            return self.run(command, room.folder, limit, room, stage)
 
         for command in seen.commands(text):
             front_end = [*command, *self.source.defines, *stages.FRONT_END_FLAGS]

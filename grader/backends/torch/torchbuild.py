@@ -49,7 +49,7 @@ from grader.backends.native.toolchain import (
 )
 from grader.backends.records import Build, BuildOptions
 from grader.core import objectcache
-from grader.sandbox import Finished, compiling
+from grader.sandbox import Finished, TimeLimit, compiling
 from grader.sandbox.view import python_paths
 from grader.source import diagnostics
 
@@ -235,18 +235,18 @@ class _Work(Compilers):
     def compile_all(self) -> tuple[str, str]:
         """As `compile`, with what there is on this machine."""
         header = self.light_header()
-        deadline = time.monotonic() + self.options.timeout_s
+        limit = TimeLimit(self.options.timeout_s)
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, header) as room,
         ):
             # Nothing but the files that the assignment names lies in the compiler's directory.
             room.put("module.cpp", self.source.text)
-            message = self.compile_ispc(room, deadline)
+            message = self.compile_ispc(room, limit)
             if message:
                 return "light", message
             for rung in self.rungs(room.header):
-                failure = self.attempt(rung, room, deadline)
+                failure = self.attempt(rung, room, limit)
                 if failure is None or not self.may_be_mended(failure, rung):
                     break
             path = "light" if rung == "light" else "full"
@@ -272,7 +272,7 @@ class _Work(Compilers):
             compiling.room(self.options.sandbox, place, header) as room,
         ):
             room.put("module.cpp", PROBE)
-            failure = self.attempt_with(None, rung, room, time.monotonic() + HEADER_TIMEOUT_S)
+            failure = self.attempt_with(None, rung, room, TimeLimit(HEADER_TIMEOUT_S))
             if failure is not None:
                 yield failure
 
@@ -293,7 +293,7 @@ class _Work(Compilers):
         python = lightpath.needs_python(self.source.text.decode(errors="replace"))
         return [rung for rung in RUNGS if (rung != "light" or header) and (rung != "tensors" or not python)]
 
-    def attempt(self, rung: str, room: compiling.Room, deadline: float) -> Finished | None:
+    def attempt(self, rung: str, room: compiling.Room, limit: TimeLimit) -> Finished | None:
         """Compile and link on one of RUNGS; None for success.
 
         The quick linker does not find libstdc++ where the compiler has it in an unusual place. What it misses is
@@ -302,10 +302,10 @@ class _Work(Compilers):
         """
         quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
         if quick is not None and not distrusted.exists():
-            failure = self.attempt_with(quick, rung, room, deadline)
+            failure = self.attempt_with(quick, rung, room, limit)
             if failure is None or failure.timed_out or b"undefined" not in failure.output:
                 return failure
-        failure = self.attempt_with(None, rung, room, deadline)
+        failure = self.attempt_with(None, rung, room, limit)
         if failure is None and quick is not None and not distrusted.exists() and not self.can_link(quick):
             distrusted.mkdir(parents=True, exist_ok=True)
         return failure
@@ -322,7 +322,7 @@ class _Work(Compilers):
         return finished.returncode == 0
 
     def attempt_with(
-        self, linker: str | None, rung: str, room: compiling.Room, deadline: float
+        self, linker: str | None, rung: str, room: compiling.Room, limit: TimeLimit
     ) -> Finished | None:
         self.options.tell("building")
         tools, recipe = self.source.tools, self.source
@@ -343,7 +343,7 @@ class _Work(Compilers):
                 *recipe.link_flags(rung, linker),
             ],
             room.folder,
-            deadline - time.monotonic(),
+            limit,
             room,
         )
         if finished.returncode != 0 or finished.timed_out:

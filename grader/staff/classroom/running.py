@@ -28,7 +28,7 @@ from grader.core.errors import EXIT_KIT, EXIT_PASS, UsageError
 from grader.integrity import inspection
 from grader.report import words
 from grader.report.progress import Progress, counted, shortened
-from grader.sandbox import Sandbox
+from grader.sandbox import Sandbox, patience_s
 from grader.staff.classroom import (
     byhand,
     changes,
@@ -278,8 +278,8 @@ def silence_limits(limits: RunLimits) -> dict[str, float | None]:
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
     return {
         "waiting": None,  # for others to finish
-        "headers": HEADER_TIMEOUT_S + SLACK_S,
-        "building": limits.build_s + SLACK_S,
+        "headers": patience_s(HEADER_TIMEOUT_S) + SLACK_S,
+        "building": patience_s(limits.build_s) + SLACK_S,
         "inspection": INSPECTION_SILENCE_S,
         "results": calls_s,
         "timing": calls_s,
