@@ -348,8 +348,8 @@ def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> Non
     advice = ["Next: python gpt149.py part1 --sanitize names accesses outside of an array."]
     cases = [("wrong_values", CPP, advice), ("low_precision", CPP, []), ("wrong_values", KERNELS, [])]
     for code, kind, told in cases:
-        marker = SimpleNamespace(backend=SimpleNamespace(kind=kind))
-        named = SimpleNamespace(second=None, marker=marker, _named=lambda: "python gpt149.py part1")
+        kernel = SimpleNamespace(backend=SimpleNamespace(kind=kind))
+        named = SimpleNamespace(second=None, kernel=kernel, _named=lambda: "python gpt149.py part1")
         diagnosis = Diagnosis(code, "The values are close.")
         assert Closer._next(cast(Closer, named), None, None, None, diagnosis, False) == told
 

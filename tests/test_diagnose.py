@@ -14,7 +14,6 @@ from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, r
 
 from grader.core.arrays import np
 from grader.core.results import CaseResult, Diagnosis
-from grader.judge.correctness import settled_together
 from grader.judge.diagnosis import diagnose
 from grader.report import student
 from labs.attention.oracle import ORACLES
@@ -261,7 +260,7 @@ def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
             assert type(diagnosis) is Diagnosis and diagnosis.code == "other_heads_weights"
     # A hidden input decides nothing that is told of a public one.
     cases = [CaseResult("a", {}, False, 1.0, first), CaseResult("b", {}, False, 1.0, second, hidden=True)]
-    messages = [case.diagnosis.message for case in settled_together(cases)]
+    messages = [case.diagnosis.message for case in diagnose.settled_together(cases)]
     assert [diagnose.SAME_OUTPUT in message for message in messages] == [True, False]
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grader.assignment.records import Case, Part
 from grader.backends import faults
@@ -20,7 +20,7 @@ from grader.core.results import CaseResult, Diagnosis
 from grader.judge import looks, same_work
 from grader.judge.bench import Bench
 from grader.judge.case_run import CaseRun
-from grader.judge.diagnosis.failures import UNEXPLAINED, attempt
+from grader.judge.diagnosis.failures import attempt
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
@@ -28,9 +28,6 @@ from grader.judge.sites import Sites
 from grader.runner import placement
 from grader.runner.calls import Call
 from grader.runner.session import Session
-
-if TYPE_CHECKING:
-    from grader.judge.diagnosis.deviation import Axis
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
@@ -101,6 +98,8 @@ class Correctness:
 
     def check(self) -> None:
         """Call every public case. A wrong one does not hide the others, a crash ends the part. Raises Faulty."""
+        from grader.judge.diagnosis.diagnose import concluded, settled_together
+
         try:
             self.check_public_cases()
         finally:
@@ -112,6 +111,8 @@ class Correctness:
 
     def check_hidden(self) -> None:
         """Call the hidden cases, after everything that is public. No further call explains them. Raises Faulty."""
+        from grader.judge.diagnosis.diagnose import concluded, settled_together
+
         if self.stand_in is not None:
             self.stand_in.check_hidden()
             self.take_over(self.stand_in)
@@ -292,30 +293,6 @@ class Correctness:
 def met_s(call: Call) -> float:
     """Seconds of a call in which its threads could meet. On a busy machine most of the wall clock's are others'."""
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
-
-
-def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | None:
-    """Return the diagnosis from a part's cases: the public ones alone where any of them tells something, as their
-    student may be told it. None where all are right."""
-    from grader.judge.diagnosis.diagnose import most_telling
-
-    told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
-    public = [diagnosis for hidden, diagnosis in told if not hidden]
-    if not told and not all(case.ok for case in cases):
-        return UNEXPLAINED
-    return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
-
-
-def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:
-    """Each case's diagnosis in the light of the others: of the public ones alone where a student may be told it."""
-    from grader.judge.diagnosis.diagnose import settled
-
-    public = settled([None if case.hidden else case.diagnosis for case in cases])
-    every = settled([case.diagnosis for case in cases])
-    return [
-        replace(case, diagnosis=alone or together)
-        for case, alone, together in zip(cases, public, every, strict=True)
-    ]
 
 
 def inquired(marker: Marker, case: Case, session: Session, told: Diagnosis) -> str:

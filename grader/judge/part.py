@@ -261,8 +261,9 @@ class PartJudge:
             return
         from grader.judge.closer import explaining
         from grader.judge.closer.checked import SecondBuild
+        from grader.judge.closer.judged_part import JudgedPart
 
-        judged = len(self.runners.sessions)
+        before = len(self.runners.sessions)
         if self.part.table:
             self.bench.helpers[self.part.id] = self.verdict in ("wrong", *BROKEN_OFF)
         elif not diagnosis.hidden and (helper := failures.attempt(self.failing_helper, None)) is not None:
@@ -275,7 +276,16 @@ class PartJudge:
             return
         with ExitStack() as stack:
             second = SecondBuild(self.bench, stack) if options.second_look else None
-            closer = explaining.Closer(self.results, second)
+            judged = JudgedPart(
+                self.marker,
+                self.bench.source,
+                options.defines,
+                self.results.cases,
+                self.results.broken,
+                self.runners.fresh,
+                options.watch_races,
+            )
+            closer = explaining.Closer(judged, second)
             if self.verdict in ("crash", "timeout"):
                 self.refine(closer.crash)
             elif self.verdict == "wrong" and any(
@@ -283,7 +293,7 @@ class PartJudge:
             ):
                 self.refine(closer.wrong)
         # Runners that explain are no evidence: the look for cheats is made without them.
-        del self.runners.sessions[judged:]
+        del self.runners.sessions[before:]
 
     def name_files(self) -> None:
         """Name the files that a wrong or crashing kernel could not open, with the lines that ask for them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 from grader.assignment.records import Case, Part
@@ -18,25 +18,15 @@ from grader.backends.native import sanitize
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.selection import make
 from grader.core.errors import KitError
+from grader.judge import looks
 from grader.judge.bench import Bench
+from grader.judge.closer.judged_part import Checked
 from grader.judge.closer.samples import Samples
 from grader.judge.marking import Marker
 from grader.judge.sites import Sites
 from grader.sandbox import of_file
 
 BUDGET_S, CALL_S = 6.0, 5.0
-
-
-@dataclass
-class Checked:
-    """Result of the checked build for a part. `is_right`: on an input that is wrong otherwise it was right, with new
-    memory that is all zeros, and touched nothing that is not its own."""
-
-    sites: Sites
-    tried: list[str] = field(default_factory=list)
-    is_right: list[str] = field(default_factory=list)
-    stopped: Samples | None = None
-    """Samples of a call that did not end."""
 
 
 class SecondBuild:
@@ -68,6 +58,10 @@ class SecondBuild:
             return None
         return replace(bench, options=options, build=made.judged, host=host, with_torch=None)
 
+    @property
+    def exists(self) -> bool:
+        return self.checked is not None
+
     def look(self, part: Part, cases: Iterable[Case]) -> Checked | None:
         """Call the part on these cases, each in a runner of its own, until a place is found or the time is up."""
         bench = self.checked
@@ -84,8 +78,8 @@ class SecondBuild:
                 break
         return found
 
-    def look_in_turn(self, part: Part, cases: Iterable[Case]) -> Checked | None:
-        """As `look`, all in one runner: what a call leaves behind may be what the next one breaks on."""
+    def look_in_turn(self, part: Part) -> Checked | None:
+        """As `look`, all public cases in one runner: what a call leaves behind may be what the next one breaks on."""
         bench = self.checked
         if bench is None:
             return None
@@ -93,7 +87,7 @@ class SecondBuild:
         deadline = time.monotonic() + BUDGET_S
         try:
             with bench.student(part, threads=bench.shape["threads"], freeze=False) as session:
-                for case in cases:
+                for case in [step.case for step in looks.steps(part, look=False)]:
                     run = marker.call_case(session, case, timeout_s=CALL_S)
                     shape, call = run.shape, run.call
                     found.sites.look(session, f"'{case.name}', {faults.in_words(marker.sizes(shape))}")

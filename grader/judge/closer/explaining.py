@@ -20,15 +20,14 @@ from grader.core.commandline import size_options
 from grader.core.harmless import harmless
 from grader.core.places import PUBLIC_CONFIG
 from grader.core.results import Diagnosis
-from grader.judge import looks, sites
+from grader.judge import sites
 from grader.judge.closer import clues, probing, samples
-from grader.judge.closer.checked import Checked, SecondBuild
+from grader.judge.closer.judged_part import Checked, JudgedPart, OtherBuilds
 from grader.judge.closer.probing import Prober
 from grader.judge.closer.samples import Samples
-from grader.judge.correctness import Correctness, concluded
 from grader.judge.diagnosis import facts
 from grader.judge.diagnosis.deviation import usual_axes
-from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, unexplained
+from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, concluded, unexplained
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.failures import attempt
 from grader.judge.diagnosis.fitting import FEWEST_PARTIAL
@@ -64,12 +63,12 @@ def _sentence(explain: Callable[[], _T], otherwise: _U) -> _T | _U:
 
 
 class Closer:
-    """A closer look at one part of which `results` were wrong or broke off. `second` is None in a class."""
+    """A closer look at one part that is wrong or broke off. `second` is None in a class."""
 
-    def __init__(self, results: Correctness, second: SecondBuild | None) -> None:
-        self.results, self.part, self.marker = results, results.part, results.marker
-        self.bench, self.second = results.bench, second
-        self.body = self.marker.body
+    def __init__(self, judged: JudgedPart, second: OtherBuilds | None) -> None:
+        self.judged, self.second, self.kernel = judged, second, judged.kernel
+        self.part, self.assignment, self.source = self.kernel.part, self.kernel.assignment, judged.source
+        self.body = self.kernel.body
 
     # ---- a call without an answer
 
@@ -82,11 +81,9 @@ class Closer:
 
     def _before(self, told: Diagnosis) -> str:
         """The cause of wrong public answers of a part that broke off later; "" where they tell none."""
-        wrong = [
-            case for case in self.results.cases if not case.hidden and case.diagnosis not in (None, told)
-        ]
-        found = concluded(wrong, self.marker.oracle.axes)
-        if found is None or found.code in unexplained(self.marker.oracle.axes):
+        wrong = [case for case in self.judged.cases if not case.hidden and case.diagnosis not in (None, told)]
+        found = concluded(wrong, self.kernel.oracle.axes)
+        if found is None or found.code in unexplained(self.kernel.oracle.axes):
             return ""
         # One element is explained by many mistakes.
         if (found.wrong_count or 0) < FEWEST_PARTIAL:
@@ -97,21 +94,19 @@ class Closer:
     def _placed(self, diagnosis: Diagnosis) -> Diagnosis:
         if diagnosis.code == "exit":
             return self._with_lines(diagnosis, EXITS, "It is called in")
-        if diagnosis.hidden or self.results.broken is None or self.second is None:
+        if diagnosis.hidden or self.judged.broken is None or self.second is None:
             return diagnosis
-        case, call = self.results.broken
+        case, call = self.judged.broken
         if call.status != "timeout" and call.signal_name not in crashes.SANITIZED:
             return diagnosis
         found, kept = self.second.look(self.part, [case]), ""
         if found is not None and not found.sites.found and call.status != "timeout":
-            found = self.second.look_in_turn(
-                self.part, [step.case for step in looks.steps(self.part, look=False)]
-            )
+            found = self.second.look_in_turn(self.part)
             kept = self._kept(case, found)
         if found is None or not found.sites.found:
             return self._stopped(diagnosis, found.stopped) if found and found.stopped else diagnosis
         lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
-        lines = [lead, *self._with_indices(sites.words(found.sites.found, self.bench.source.name)), kept]
+        lines = [lead, *self._with_indices(sites.words(found.sites.found, self.source.name)), kept]
         if call.status == "timeout":
             # A proved access comes first: a damaged heap may make a call wait for ever.
             lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
@@ -123,7 +118,7 @@ class Closer:
         found = [n for n, row in enumerate(code) if re.search(pattern, row)]
         if not 0 < len(found) <= clues.MOST_PLACES:
             return diagnosis
-        shown = [f"  {self.bench.source.name}:{n + 1}: {harmless(rows[n].strip())[:160]}" for n in found]
+        shown = [f"  {self.source.name}:{n + 1}: {harmless(rows[n].strip())[:160]}" for n in found]
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
 
     def _stopped(self, diagnosis: Diagnosis, stopped: Samples) -> Diagnosis:
@@ -131,7 +126,7 @@ class Closer:
         lines = stopped.lines(self.body) if self.body is not None else None
         if not lines or self.body is None:
             return diagnosis
-        name = self.bench.source.name
+        name = self.source.name
         often = lines.most_common(MOST_STOPPED)
         where = ", ".join(f"{name}:{line}" for line, _ in often)
         shown = [f"  {name}:{each.line}: {each.text}" for each in self.body.enclosing(often[0][0])]
@@ -146,7 +141,7 @@ class Closer:
             return "By itself this call is well: the call on the input above did the damage, which shows only here."
         words = "By itself this call is well: something stays behind from the calls before it."
         return (
-            "\n".join([words, clues.in_words(shown, self.body, self.bench.source.name)])
+            "\n".join([words, clues.in_words(shown, self.body, self.source.name)])
             if self.body and shown
             else words
         )
@@ -157,7 +152,7 @@ class Closer:
         """With all that can be said of it besides. `told` is a public case's."""
         if told.code in PLAIN:
             return told
-        known = told.code not in unexplained(self.marker.oracle.axes) and not told.message.startswith(PARTLY)
+        known = told.code not in unexplained(self.kernel.oracle.axes) and not told.message.startswith(PARTLY)
         if told.code == "race" and (races := _sentence(self._races, "")):
             numbers = NUMBERS.search(told.message)
             first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
@@ -185,18 +180,18 @@ class Closer:
         added: list[str] = []
         facts_found = ""
         dissected: Dissected | None = None
-        if not known or told.code in self.marker.oracle.sized_codes:
+        if not known or told.code in self.kernel.oracle.sized_codes:
             facts_found = _sentence(lambda: self._facts(prober), "")
             added.append(facts_found)
         if told.code == "unsteady":
             added.append(_sentence(self._left_behind, ""))
         named = known or (told.code == "low_precision" and not told.message.startswith(CLOSE))
-        if not named or told.code in self.marker.oracle.dissected_codes:
+        if not named or told.code in self.kernel.oracle.dissected_codes:
             dissected = _sentence(lambda: self._dissected(prober), None)
             added.append(dissected.words if dissected else "")
         added.append(self._zeros(told, checked))
         if right := self._right_outputs():
-            others = " and ".join(sorted(self.marker.wrong_outputs))
+            others = " and ".join(sorted(self.kernel.wrong_outputs))
             added.append(
                 f"of its outputs {' and '.join(right)} came out right on all inputs; look at {others}"
             )
@@ -230,20 +225,20 @@ class Closer:
 
     def _right_outputs(self) -> list[str]:
         """Names of the outputs that were right on every input, of a part that has several."""
-        return sorted(self.marker.seen_outputs - self.marker.wrong_outputs)
+        return sorted(self.kernel.seen_outputs - self.kernel.wrong_outputs)
 
     def _public(self) -> list[Case]:
         """The public cases, the smallest first."""
         cases = [case for case in self.part.cases if not case.hidden]
-        return sorted(cases, key=lambda case: math.prod({**self.bench.shape, **case.shape}.values()))
+        return sorted(cases, key=lambda case: math.prod({**self.kernel.shape, **case.shape}.values()))
 
     def _probed(self) -> tuple[Prober | None, dict[str, int] | None]:
         """Calls at other sizes, and the smallest that fail."""
-        case, anchors = probing.choose(self.marker), probing.anchors(self.marker)
-        if case is None or not anchors or not self.marker.oracle.probes:
+        case, anchors = probing.choose(self.kernel), probing.anchors(self.kernel)
+        if case is None or not anchors or not self.kernel.oracle.probes:
             return None, None
-        with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
-            prober = Prober(self.marker, session, case)
+        with self.judged.fresh(threads=self.kernel.shape["threads"]) as session:
+            prober = Prober(self.kernel, session, case)
             for anchor in anchors:
                 smallest = prober.smallest(anchor)
                 if smallest is not None:
@@ -253,20 +248,20 @@ class Closer:
 
     def _facts(self, prober: Prober | None) -> str:
         """The strongest statement about all inputs: a place in the output, and which sizes are right."""
-        oracle, marker = self.marker.oracle, self.marker
+        oracle, kernel = self.kernel.oracle, self.kernel
         seen = [
             Seen(
-                {**marker.sizes(shape), **self._lengths(shape)},
-                marker.wrong[case.name],
+                {**kernel.sizes(shape), **self._lengths(shape)},
+                kernel.wrong[case.name],
                 case.weight == 0 or probing.is_trivial(oracle, shape),
-                marker.wrong_output.get(case.name, ""),
+                kernel.wrong_output.get(case.name, ""),
             )
             for case in self.part.cases
-            if not case.hidden and case.name in marker.wrong
-            for shape in [{**marker.shape, **case.shape}]
+            if not case.hidden and case.name in kernel.wrong
+            for shape in [{**kernel.shape, **case.shape}]
         ]
         probes = list(prober.seen.values()) if prober is not None else []
-        names = [*marker.sizes(marker.shape), *self._lengths(marker.shape)]
+        names = [*kernel.sizes(kernel.shape), *self._lengths(kernel.shape)]
         every = [*seen, *probes]
         place = facts.place(every, oracle.axes, oracle.tiles)
         condition = facts.condition(every, names, oracle.tiles)
@@ -282,7 +277,7 @@ class Closer:
 
     def _lengths(self, shape: Mapping[str, int]) -> dict[str, int]:
         """Lengths of the returned output's axes that no size of the assignment gives, by their names in words."""
-        oracle, dims = self.marker.oracle, self.part.output_dims
+        oracle, dims = self.kernel.oracle, self.part.output_dims
         axes = oracle.axes if len(oracle.axes) == len(dims) else usual_axes(len(dims))
         lengths = binding.output_shape(self.part, shape)
         return {
@@ -292,12 +287,12 @@ class Closer:
         }
 
     def _dissected(self, prober: Prober | None) -> Dissected | None:
-        anchors = probing.anchors(self.marker)
+        anchors = probing.anchors(self.kernel)
         if prober is None or not anchors:
             return None
-        with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
-            asked = Prober(self.marker, session, prober.case)
-            return self.marker.oracle.dissect(asked.output, anchors[0])
+        with self.judged.fresh(threads=self.kernel.shape["threads"]) as session:
+            asked = Prober(self.kernel, session, prober.case)
+            return self.kernel.oracle.dissect(asked.output, anchors[0])
 
     # ---- other builds
 
@@ -305,7 +300,7 @@ class Closer:
         """Run the checked build on inputs that were wrong, where memory may be the cause."""
         if self.second is None or (known and told.code not in ("unsteady", "race")):
             return None
-        wrong = [case for case in self._public() if self.marker.wrong.get(case.name) is not None]
+        wrong = [case for case in self._public() if self.kernel.wrong.get(case.name) is not None]
         return self.second.look(self.part, wrong[:MOST_CHECKED])
 
     def _outside(self, diagnosis: Diagnosis, checked: Checked) -> Diagnosis:
@@ -314,14 +309,14 @@ class Closer:
         lead = OUTSIDE
         if diagnosis.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
-        places = sites.words(checked.sites.found, self.bench.source.name)
+        places = sites.words(checked.sites.found, self.source.name)
         lines = [lead, *self._with_indices(places), *self._returned(places), numbers[0] if numbers else ""]
         return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
 
     def _returned(self, places: str) -> list[str]:
         """The line that returns a tensor of memory which is freed on return."""
         found = self.body.find(r"\bfrom_blob\b") if self.body is not None and "freed" in places else []
-        name = self.bench.source.name
+        name = self.source.name
         return [
             f"  {name}:{place.line}: {place.text}   (from_blob copies nothing: the array is freed "
             "when the function returns; add .clone())"
@@ -331,7 +326,7 @@ class Closer:
 
     def _with_indices(self, places: str) -> list[str]:
         """Places that were seen, and lines of the function that the first one's indices come from."""
-        named = [int(line) for line in re.findall(rf"{re.escape(self.bench.source.name)}:(\d+)", places)]
+        named = [int(line) for line in re.findall(rf"{re.escape(self.source.name)}:(\d+)", places)]
         body = self.body
         inside = [line for line in named if body is not None and body.opened < line <= body.last]
         if body is None or not inside:
@@ -339,7 +334,7 @@ class Closer:
         made = [place for place in body.indices(inside[0]) if place.line not in named][: clues.MOST_PLACES]
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
-        told = [f"  {self.bench.source.name}:{place.line}: {place.text}" for place in made]
+        told = [f"  {self.source.name}:{place.line}: {place.text}" for place in made]
         return [places, "The indices there come from:", *told] if told else [places]
 
     def _zeros(self, told: Diagnosis, checked: Checked | None) -> str:
@@ -369,35 +364,35 @@ class Closer:
             return repeated
         if checked is not None and checked.tried:
             return ["No access outside of an array was seen on these inputs.", *repeated]
-        if self.marker.backend.kind.sanitizes and (self.second is None or self.second.checked is None):
+        if self.kernel.backend.kind.sanitizes and (self.second is None or not self.second.exists):
             repeated.append(f"Next: {self._named()} --sanitize names accesses outside of an array.")
         return repeated
 
     def _command(self, sizes: dict[str, int]) -> str:
-        assignment = self.bench.assignment
+        assignment = self.assignment
         chosen = {name: size for name, size in sizes.items() if size != assignment.defaults.get(name)}
         words = " ".join(size_options(chosen, assignment.size_options))
         return f"{self._named()} {words}".rstrip()
 
     def _named(self, study: str = "") -> str:
         """The command line of the part, or of a study of it."""
-        assignment = self.bench.assignment
+        assignment = self.assignment
         lab = "" if assignment.path == PUBLIC_CONFIG else f"lab {assignment.lab_folder.name} "
         return f"python gpt149.py {lab}{study}{self.part.id if study else self.part.command}"
 
     def _races(self) -> str:
-        watch = self.bench.options.watch_races
+        watch = self.judged.watch_races
         return (watch(self.part) or "") if watch is not None else ""
 
     def _left_behind(self) -> str:
         """Return True if it is right on the first call of a process and wrong on the next."""
-        case = next((case for case in self._public() if self.marker.wrong.get(case.name) is not None), None)
+        case = next((case for case in self._public() if self.kernel.wrong.get(case.name) is not None), None)
         if case is None:
             return ""
-        threads = {**self.marker.shape, **case.shape}["threads"]
+        threads = {**self.kernel.shape, **case.shape}["threads"]
         try:
-            with self.results.runners.fresh(threads=threads) as session:
-                right = [self.marker.call_case(session, case).is_right for _ in range(2)]
+            with self.judged.fresh(threads=threads) as session:
+                right = [self.kernel.call_case(session, case).is_right for _ in range(2)]
         except faults.Faulty:
             return ""
         if right != [True, False]:
@@ -409,16 +404,16 @@ class Closer:
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
         """All numbers of a very small output."""
-        shape = {**self.marker.shape, **sizes}
-        inputs = self.marker.lab.make_inputs(prober.case.distribution, shape, prober.case.seed)
-        expected = self.marker.expected(inputs, shape)
+        shape = {**self.kernel.shape, **sizes}
+        inputs = self.kernel.lab.make_inputs(prober.case.distribution, shape, prober.case.seed)
+        expected = self.kernel.expected(inputs, shape)
         if len(expected) != 1:
             return ""
         (value,) = (each.value for each in expected.values())
         if value.size > MOST_NUMBERS:
             return ""
-        with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
-            found = Prober(self.marker, session, prober.case).output(sizes, inputs)
+        with self.judged.fresh(threads=self.kernel.shape["threads"]) as session:
+            found = Prober(self.kernel, session, prober.case).output(sizes, inputs)
         if found is None:
             return ""
         wanted, got = (" ".join(f"{x:.6g}" for x in each.reshape(-1)) for each in (value, found))
@@ -445,7 +440,7 @@ class Closer:
     ) -> list[str]:
         if self.body is None:
             return []
-        oracle, wanted = self.marker.oracle, [*bounds, *(dissected.clues if dissected else ())]
+        oracle, wanted = self.kernel.oracle, [*bounds, *(dissected.clues if dissected else ())]
         if checked is not None and checked.is_right:
             wanted += ["static", "bare", "fresh"]
         wanted += (
@@ -454,9 +449,9 @@ class Closer:
             or (("store",) if known else clues.USUAL["wrong_values"])
         )
         suspected = self._suspected(known and told.code not in {*oracle.dissected_codes, "unsteady"})
-        name = self.bench.source.name
+        name = self.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
-        if not shown and not self.marker.backend.kind.holds_its_work:
+        if not shown and not self.kernel.backend.kind.holds_its_work:
             return suspected
         return [*suspected, clues.in_words(shown, self.body, name)]
 
@@ -464,12 +459,10 @@ class Closer:
         """The compiler's own warnings of the function; if its mistake is `known`, of variables without a value."""
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []
-        found = warnings.warned(
-            self.bench.source, self.bench.options.defines, self.body.first, self.body.last
-        )
+        found = warnings.warned(self.source, self.judged.defines, self.body.first, self.body.last)
         rows = self.body.rows
         return [
-            f"The compiler says: {self.bench.source.name}:{each.line}: {each.text}\n"
+            f"The compiler says: {self.source.name}:{each.line}: {each.text}\n"
             f"  {rows[each.line - 1].strip()[:120]}"
             for each in found
             if not known or "uninitialized" in each.flag

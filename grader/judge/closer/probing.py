@@ -15,8 +15,8 @@ from grader.assignment.records import Case
 from grader.backends import binding
 from grader.core.arrays import np
 from grader.judge.case_run import CaseRun
+from grader.judge.closer.judged_part import Kernel
 from grader.judge.diagnosis.facts import Seen
-from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
 from grader.runner.session import Session
 
@@ -42,9 +42,9 @@ class Ended(Exception):
 class Prober:
     """Asks one kernel. `case` says what the inputs are like, `session` is a runner of its own."""
 
-    def __init__(self, marker: Marker, session: Session, case: Case) -> None:
-        self.marker, self.session, self.case = marker, session, case
-        self.names = [name for name in marker.oracle.probes if name in marker.sizes(marker.shape)]
+    def __init__(self, kernel: Kernel, session: Session, case: Case) -> None:
+        self.kernel, self.session, self.case = kernel, session, case
+        self.names = [name for name in kernel.oracle.probes if name in kernel.sizes(kernel.shape)]
         self.deadline_s = time.monotonic() + BUDGET_S
         self.calls = 0
         self.seen: dict[tuple[tuple[str, int], ...], Seen] = {}
@@ -55,7 +55,7 @@ class Prober:
         try:
             self.ask(anchor)
             for name in self.names:
-                for value in self.marker.oracle.probes[name]:
+                for value in self.kernel.oracle.probes[name]:
                     self.ask({**anchor, name: value})
         except Ended as end:
             self.crashed = end.crashed
@@ -78,10 +78,10 @@ class Prober:
         return found
 
     def shrunk(self, sizes: Mapping[str, int], name: str) -> int:
-        usual = self.marker.bench.assignment.defaults.get(name, 0)
-        first = (usual,) if name in self.marker.oracle.tiles else ()
+        usual = self.kernel.assignment.defaults.get(name, 0)
+        first = (usual,) if name in self.kernel.oracle.tiles else ()
         for value in (*first, *SMALL):
-            if value == sizes[name] or (name not in self.marker.oracle.tiles and value > sizes[name]):
+            if value == sizes[name] or (name not in self.kernel.oracle.tiles and value > sizes[name]):
                 break
             if self.is_wrong({**sizes, name: value}):
                 return value
@@ -94,11 +94,11 @@ class Prober:
         """Return True if the kernel is right at these sizes, from memory where it was asked before. Raises Ended."""
         key = tuple(sorted(sizes.items()))
         if key not in self.seen:
-            shape = {**self.marker.shape, **sizes}
-            inputs = self.marker.lab.make_inputs(self.case.distribution, shape, self.case.seed)
-            weak = is_trivial(self.marker.oracle, shape)
+            shape = {**self.kernel.shape, **sizes}
+            inputs = self.kernel.lab.make_inputs(self.case.distribution, shape, self.case.seed)
+            weak = is_trivial(self.kernel.oracle, shape)
             wrong, output = self.wrong(shape, inputs)
-            self.seen[key] = Seen(self.marker.sizes(shape), wrong, weak, output)
+            self.seen[key] = Seen(self.kernel.sizes(shape), wrong, weak, output)
         return self.seen[key]
 
     def wrong(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> tuple[Array | None, str]:
@@ -110,27 +110,27 @@ class Prober:
 
     def called(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> CaseRun:
         """Call the function. Raises Ended where it gives no outputs."""
-        part = self.marker.part
+        part = self.kernel.part
         self.calls += 1
         if self.calls > MOST_CALLS or time.monotonic() > self.deadline_s:
             raise Ended
         if math.prod(binding.output_shape(part, shape)) > LARGEST:
             raise Ended
         left_s = self.deadline_s - time.monotonic()
-        run = self.marker.call(self.session, self.case.name, shape, inputs, timeout_s=left_s + 1)
+        run = self.kernel.call(self.session, self.case.name, shape, inputs, timeout_s=left_s + 1)
         if run.outputs is None:
-            raise Ended(self.marker.sizes(shape))
+            raise Ended(self.kernel.sizes(shape))
         return run
 
     def output(self, sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> Array | None:
         """The returned output as float64 for inputs of the oracle's own choice; None where there is none."""
-        shape = {**self.marker.shape, **sizes}
+        shape = {**self.kernel.shape, **sizes}
         try:
             run = self.called(shape, inputs)
         except Ended:
             return None
         first = next(iter((run.outputs or {}).values()))
-        return np.asarray(first, np.float64).reshape(binding.output_shape(self.marker.part, shape))
+        return np.asarray(first, np.float64).reshape(binding.output_shape(self.kernel.part, shape))
 
 
 def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
@@ -139,25 +139,25 @@ def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
     return any(shape.get(name) == size for name, size in trivial.items())
 
 
-def choose(marker: Marker) -> Case | None:
+def choose(kernel: Kernel) -> Case | None:
     """The public case whose inputs probes are made like: one that takes the run's sizes, so that the command line can
     repeat what is found, and on which no kernel is right by chance; None where the part has none."""
-    sized = [case for case in marker.part.cases if not case.hidden and not case.shape and case.weight > 0]
+    sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)
 
 
-def anchors(marker: Marker) -> list[dict[str, int]]:
+def anchors(kernel: Kernel) -> list[dict[str, int]]:
     """The sizes of the public cases that were wrong, those of the smallest output first."""
-    names = [name for name in marker.oracle.probes if name in marker.sizes(marker.shape)]
+    names = [name for name in kernel.oracle.probes if name in kernel.sizes(kernel.shape)]
     found = [
         {name: shape[name] for name in names}
-        for case in marker.part.cases
-        if not case.hidden and marker.wrong.get(case.name) is not None
-        for shape in [{**marker.shape, **case.shape}]
+        for case in kernel.part.cases
+        if not case.hidden and kernel.wrong.get(case.name) is not None
+        for shape in [{**kernel.shape, **case.shape}]
     ]
     small = [
         sizes
         for sizes in found
-        if math.prod(binding.output_shape(marker.part, {**marker.shape, **sizes})) <= LARGEST
+        if math.prod(binding.output_shape(kernel.part, {**kernel.shape, **sizes})) <= LARGEST
     ]
     return sorted(small, key=lambda sizes: math.prod(sizes.values()))

@@ -14,8 +14,9 @@ from dataclasses import dataclass, fields, replace
 
 from grader.core.arrays import Array, first_of, np
 from grader.core.precision import FLOATING, unwritten, widened
-from grader.core.results import Diagnosis
+from grader.core.results import CaseResult, Diagnosis
 from grader.judge.comparison import Comparison, Expected
+from grader.judge.diagnosis import failures
 from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
 from grader.judge.diagnosis.failures import attempt
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
@@ -287,6 +288,26 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
         return unsteady, explained, is_place, counts[diagnosis.code], diagnosis.wrong_count or 0
 
     return max(diagnoses, key=rank)
+
+
+def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | None:
+    """Return the diagnosis from a part's cases: the public ones alone where any of them tells something, as their
+    student may be told it. None where all are right."""
+    told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
+    public = [diagnosis for hidden, diagnosis in told if not hidden]
+    if not told and not all(case.ok for case in cases):
+        return failures.UNEXPLAINED
+    return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
+
+
+def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:
+    """Each case's diagnosis in the light of the others: of the public ones alone where a student may be told it."""
+    public = settled([None if case.hidden else case.diagnosis for case in cases])
+    every = settled([case.diagnosis for case in cases])
+    return [
+        replace(case, diagnosis=alone or together)
+        for case, alone, together in zip(cases, public, every, strict=True)
+    ]
 
 
 def wrong_type(
