@@ -43,7 +43,7 @@ CALLED_AGAIN_WEIGHT = 1.0
 HIDDEN_STEPS = 2
 """Steps in which hidden cases count: each grade of a wrong part says of them in which it is, and no more."""
 UNSTEADY = frozenset({"race", "unsteady"})
-"""Diagnoses of a result that the same call does not repeat (`grader.judge.diagnosis.diagnose`)."""
+"""Diagnoses of a result that the same call does not repeat (`grader.explain.diagnose`)."""
 REASONS = {
     "crash": "crashed",
     "timeout": "did not end",

@@ -18,8 +18,8 @@ from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
 from grader.backends.native.backend import NativeBackend
 from grader.core.seeds import derive
-from grader.judge.case_run import question
-from grader.judge.marking import Marker
+from grader.explain.case_run import question
+from grader.judge.marker import Marker
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Request
 from labs.attention.cases import DISTRIBUTIONS

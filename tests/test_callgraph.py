@@ -14,7 +14,7 @@ from honest.styles import STYLES, Style, published, source
 from grader.assignment import loading
 from grader.judge import same_work
 from grader.judge.bench import Bench
-from grader.judge.marking import Marker
+from grader.judge.marker import Marker
 from grader.source.callgraph import CallGraph
 
 LOOP = "for (int i = 0; i < n; i++) work(i);"

@@ -19,11 +19,11 @@ from grader.backends.kinds import CPP, KERNELS
 from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis
-from grader.judge.closer import checked, clues, samples
-from grader.judge.closer.explaining import Closer
-from grader.judge.diagnosis import diagnose, facts, failures
-from grader.judge.diagnosis.facts import Seen
-from grader.judge.diagnosis.suspect import Suspect
+from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples
+from grader.explain.closer_look import Closer
+from grader.explain.common_facts import Seen
+from grader.explain.suspect import Suspect
+from grader.judge import second_build
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
 from grader.source import landmarks
@@ -57,23 +57,23 @@ def test_the_place_that_all_inputs_have_in_common_is_named() -> None:
         (seen(lambda s: np.s_[-1, -1], elsewhere=True), "only the last (b, h) is right"),
         (seen(lambda s: np.s_[:, :]), ""),
     ):  # fmt: skip
-        found = facts.place(inputs, AXES, TILES)
+        found = common_facts.place(inputs, AXES, TILES)
         assert found.startswith(told) and bool(found) == bool(told)
 
 
 def test_what_one_input_refutes_is_no_fact() -> None:
     inputs = seen(lambda s: np.s_[:, :, -1])
-    assert facts.place(inputs, AXES, TILES)
+    assert common_facts.place(inputs, AXES, TILES)
     right = Seen({"B": 1, "H": 1, "N": 9, "d": 2, "Br": 4, "Bc": 6}, None)
-    assert facts.place([*inputs, right], AXES, TILES) == ""
-    assert facts.place([*inputs, Seen(right.sizes, None, weak=True)], AXES, TILES)
+    assert common_facts.place([*inputs, right], AXES, TILES) == ""
+    assert common_facts.place([*inputs, Seen(right.sizes, None, weak=True)], AXES, TILES)
     # Indices of different outputs are not compared.
     of_o, of_l = np.zeros((1, 6, 4), bool), np.zeros((1, 6), bool)
     of_o[:, -1] = of_l[:, -1] = True
     sizes = {"B": 1, "N": 6, "d": 4}
     alone = [Seen(sizes, of_l, output="L"), Seen(sizes, of_l, output="L")]
-    assert facts.place(alone, (), ()) != ""
-    assert facts.place([Seen(sizes, of_o, output="O"), *alone], (), ()) == ""
+    assert common_facts.place(alone, (), ()) != ""
+    assert common_facts.place([Seen(sizes, of_o, output="O"), *alone], (), ()) == ""
 
 
 def test_the_sizes_that_are_right_are_named() -> None:
@@ -87,7 +87,7 @@ def test_the_sizes_that_are_right_are_named() -> None:
         "": lambda s: (s["N"] * 7 + s["d"] * 3 + s["Br"]) % 5 < 2,
     }.items():
         inputs = [Seen(s, None if is_right(s) else np.ones((1, 1, s["N"], s["d"]), bool)) for s in shapes]
-        assert facts.condition(inputs, ["N", "d", "Br", "Bc"], TILES) == told
+        assert common_facts.condition(inputs, ["N", "d", "Br", "Bc"], TILES) == told
 
 
 @pytest.mark.parametrize(
@@ -372,24 +372,24 @@ def test_race_takes_macros(tmp_path: Path) -> None:
 
 
 def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked, "of_file", lambda source: SimpleNamespace(locks=True))
+    monkeypatch.setattr(second_build, "of_file", lambda source: SimpleNamespace(locks=True))
     options, backend = SimpleNamespace(sanitize=False), SimpleNamespace(kind=CPP)
     bench: Any = SimpleNamespace(of_file=lambda: backend, options=options, source=Path("x.cpp"))
-    assert checked.SecondBuild(bench, ExitStack()).checked is None
+    assert second_build.SecondBuild(bench, ExitStack()).checked is None
 
 
 def test_a_mistake_in_a_suspect_costs_its_sentence_alone() -> None:
     def broken(scene: object) -> None:
         raise ZeroDivisionError("of the lab's own")
 
-    failures.flags()
+    explanation_errors.flags()
     assert Suspect("scaled", "It is scaled.", broken, ("scaled",)).predicted(None) is None
-    assert failures.attempt(lambda: 1, 2) == 1
-    assert failures.attempt(lambda: broken(None), "", expected=(ArithmeticError,)) == ""
-    (flag,) = failures.flags()
+    assert explanation_errors.attempt(lambda: 1, 2) == 1
+    assert explanation_errors.attempt(lambda: broken(None), "", expected=(ArithmeticError,)) == ""
+    (flag,) = explanation_errors.flags()
     line = broken.__code__.co_firstlineno + 1
     assert flag.code == "explanation_failed" and f"tests/test_closer.py:{line}: ZeroDivision" in flag.message
-    assert not failures.flags(), "noted once"
+    assert not explanation_errors.flags(), "noted once"
 
 
 def test_divisions_of_whole_numbers_are_found() -> None:
@@ -419,7 +419,7 @@ def test_a_line_is_shown_with_the_loops_around_it() -> None:
 
 
 def test_a_call_that_did_not_end_is_placed_by_its_innermost_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = samples.Samples(Path("program"))
+    stopped = hang_samples.Samples(Path("program"))
     stopped.addresses = [[1, 2, 3], [3, 2], [1]]
     # 1 is in a library, 2 in an accessor above the function.
     monkeypatch.setattr(

@@ -22,10 +22,10 @@ from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
-from grader.judge import comparison
+from grader.explain import comparison
 from grader.judge.bench import Options
 from grader.judge.correctness import met_s
-from grader.judge.marking import Marker
+from grader.judge.marker import Marker
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Call
 from grader.runner.session import Session

@@ -14,7 +14,7 @@ from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, r
 
 from grader.core.arrays import np
 from grader.core.results import CaseResult, Diagnosis
-from grader.judge.diagnosis import diagnose
+from grader.explain import diagnose
 from grader.report import student
 from labs.attention.oracle import ORACLES
 

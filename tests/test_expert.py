@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rounding import LEAST_UNITS, exact_and_budget
 from torch import Tensor
 
-from grader.judge.comparison import compare
+from grader.explain.comparison import compare
 from labs.attention.cases import make_inputs
 from labs.attention.oracle import ORACLES
 

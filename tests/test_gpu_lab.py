@@ -22,7 +22,7 @@ from grader.core.errors import KitError
 from grader.core.places import ROOT
 from grader.core.precision import rounded
 from grader.core.results import PartResult
-from grader.judge.comparison import Expected, compare
+from grader.explain.comparison import Expected, compare
 from labs.gpu import arithmetic, known
 from labs.gpu.inputs import HEADS, PRODUCTS, ROWS, make_inputs
 from labs.gpu.oracle import ORACLES

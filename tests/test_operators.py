@@ -20,8 +20,8 @@ from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
 from grader.core import machine
 from grader.core.results import PartResult
-from grader.judge import looks
-from grader.judge.diagnosis.diagnose import SAME_OUTPUT
+from grader.explain.diagnose import SAME_OUTPUT
+from grader.judge import case_order
 from grader.report import student
 from labs.operators import LAB, kernels
 from labs.operators.oracle import ORACLES, RESULT
@@ -194,7 +194,7 @@ def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:
 
 
 def test_cases_are_called_on_threads_of_their_own() -> None:
-    steps = looks.steps(ASSIGNMENT.part("linear_backward"), look=True)
-    grouped = looks.by_threads(steps, usual=8)
+    steps = case_order.steps(ASSIGNMENT.part("linear_backward"), look=True)
+    grouped = case_order.by_threads(steps, usual=8)
     assert list(grouped) == [8, 1] and [step.case.name for step in grouped[1]] == ["one thread"]
     assert sum(map(len, grouped.values())) == len(steps)

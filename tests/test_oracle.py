@@ -15,8 +15,8 @@ from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, r
 
 from grader.core.arrays import array_bytes, as_array, item_bytes, np
 from grader.core.draws import Draws
-from grader.judge import comparison
-from grader.judge.comparison import Expected
+from grader.explain import comparison
+from grader.explain.comparison import Expected
 from grader.runner.calls import DTYPE_NAMES
 from labs.attention.cases import DISTRIBUTIONS, MAX_ABS_SCORE, describe
 from labs.attention.offsets import flat_offsets

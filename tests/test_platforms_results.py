@@ -24,7 +24,7 @@ from grader import score as rubric
 from grader.core.arrays import np
 from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, Score, SubmissionResult
-from grader.judge.comparison import error_map
+from grader.explain.comparison import error_map
 from grader.report import classroom50, feedback, github, gradescope, prairielearn, student
 from grader.report.github import Sources
 from grader.staff.platforms import table

@@ -23,7 +23,7 @@ from grader.backends import binding
 from grader.backends.native import toolchain
 from grader.core.arrays import Array, np
 from grader.core.errors import KitError
-from grader.judge.comparison import compare
+from grader.explain.comparison import compare
 from grader.study.standalone import ran
 from labs.attention.cases import make_inputs
 from labs.attention.oracle import ORACLES

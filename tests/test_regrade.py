@@ -20,8 +20,8 @@ from grader.assignment.loading import load
 from grader.assignment.prints import PartPrints
 from grader.core import typedjson
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
-from grader.judge import again
-from grader.judge.again import Rest
+from grader.judge import regrade
+from grader.judge.regrade import Rest
 from grader.report import result_json
 from grader.staff.classroom import ledger
 
@@ -58,13 +58,13 @@ def test_what_is_left_follows_from_what_changed(change: dict, left_by_verdict: d
     now = replace(OLD, **change)
     for verdict, left in left_by_verdict.items():
         before = result(verdict, case("a"), case("b", verdict != "wrong"))
-        assert again.rest({"p": OLD}, {"p": now}, before) == (None if left is None else Rest(left)), verdict
+        assert regrade.rest({"p": OLD}, {"p": now}, before) == (None if left is None else Rest(left)), verdict
         # Beside a part that stays, one that is judged whole is no reason to judge all.
         other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
         two = replace(before, parts=(*before.parts, other))
-        beside = again.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two)
+        beside = regrade.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two)
         assert beside == Rest({"p": ()} if left is None else left), verdict
-        assert again.rest({}, {"p": now}, before) is None
+        assert regrade.rest({}, {"p": now}, before) is None
 
 
 def test_points_titles_and_weights_decide_no_verdict(tmp_path: Path) -> None:
@@ -97,13 +97,13 @@ def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
     wrong = replace(old.parts[1], verdict="wrong", cases=(case("ragged", False),), time=None, flags=())
     right = replace(wrong, verdict="pass", cases=(case("ragged"),))
     left = Rest({"part3": ("ragged",)})
-    kept = again.joined(assignment, old, replace(old, parts=(right,), flags=()), left)
+    kept = regrade.joined(assignment, old, replace(old, parts=(right,), flags=()), left)
     assert kept.parts[1].time == TIME and [c.name for c in kept.parts[1].cases] == ["random", "ragged"]
     assert kept.parts[0].max_points == 10 and kept.parts[1].max_points == 20 == kept.max_points - 10
-    found = again.joined(assignment, old, replace(old, parts=(wrong,), flags=()), left).parts[1]
+    found = regrade.joined(assignment, old, replace(old, parts=(wrong,), flags=()), left).parts[1]
     assert (found.verdict, found.time, [flag.code for flag in found.flags]) == ("wrong", None, ["odd"])
     crashed = replace(right, verdict="crash", cases=(), diagnosis=Diagnosis("crash", "it crashed"))
-    found = again.joined(assignment, old, replace(old, parts=(crashed,), flags=()), left).parts[1]
+    found = regrade.joined(assignment, old, replace(old, parts=(crashed,), flags=()), left).parts[1]
     assert found.verdict == "crash" and found.diagnosis == crashed.diagnosis and found.time is None
 
 
@@ -118,7 +118,7 @@ def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> No
     before_assignment, assignment = load(public), load(hidden)
     before = results_alone(before_assignment, source, before_assignment.select("all"))
     assert [part.verdict for part in before.parts] == ["pass", "pass"]
-    left = again.rest(prints.of_parts(before_assignment), prints.of_parts(assignment), before)
+    left = regrade.rest(prints.of_parts(before_assignment), prints.of_parts(assignment), before)
     assert left == Rest({"part1": ("many",), "part3": ("many",)})
     called = []
 
@@ -126,7 +126,7 @@ def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> No
         called.extend(case.name for part in parts for case in part.cases)
         return results_alone(assignment, source, parts)
 
-    found = again.judge_rest(assignment, before, left, judged)
+    found = regrade.judge_rest(assignment, before, left, judged)
     whole = results_alone(assignment, source, assignment.select("all"))
     assert called == ["many", "many"]
     assert [part.verdict for part in whole.parts] == ["pass", "wrong"]

@@ -24,8 +24,8 @@ from classrows import absurd_rows, assignment, hidden_failure, part, result, sco
 from rich.console import Console
 
 from grader.core.results import CaseResult, Diagnosis, PartResult, ProfileRow
+from grader.explain.deviation import usual_axes
 from grader.judge import grid
-from grader.judge.diagnosis.deviation import usual_axes
 from grader.judge.events import Deviated, PartDone, PartStarted, Profiled, Settled
 from grader.report import charts, classbook, excerpt, picture, profile
 from grader.report import page as verdict_page

@@ -17,7 +17,7 @@ from honest.styles import source as styled
 from grader.assignment import loading
 from grader.backends.torch.zygote import Zygote
 from grader.core.results import SubmissionResult
-from grader.judge import again, same_work
+from grader.judge import regrade, same_work
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.judge.memory import Held
@@ -145,7 +145,7 @@ def test_one_tile_of_all_keys_says_nothing(judge: Judge) -> None:
 def test_a_part_that_is_judged_again_is_compared_again(judge: Judge) -> None:
     text = whole(flash(CALL))
     before, once_more = judge(text, ASSIGNMENT.select("all")), Mock(side_effect=partial(judge, text))
-    result = again.judge_rest(ASSIGNMENT, before, again.Rest({"part4": ()}), once_more)
+    result = regrade.judge_rest(ASSIGNMENT, before, regrade.Rest({"part4": ()}), once_more)
     assert [[part.id for part in call.args[0]] for call in once_more.mock_calls] == [["part1", "part4"]]
     assert [flag.code for flag in result.parts[-1].flags] == [SAME, IDLE, TILES]
     assert [part.id for part in result.parts] == [part.id for part in before.parts]

@@ -19,7 +19,7 @@ from grader.assignment.regions import strip_solution
 from grader.core.arrays import Array, np
 from grader.core.places import ROOT
 from grader.core.results import PartResult, SubmissionResult
-from grader.judge.comparison import Expected, compare
+from grader.explain.comparison import Expected, compare
 from grader.staff.release import contents
 from grader.staff.writeups import staff
 from grader.study.writeup import regions

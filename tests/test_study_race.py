@@ -13,7 +13,7 @@ from building import binding as bound
 from conftest import ASSIGNMENT, write
 
 from grader.backends import binding
-from grader.judge import comparison
+from grader.explain import comparison
 from grader.sandbox import Finished
 from grader.study import race, racereport, standalone
 from grader.study.standalone import build_program, ran

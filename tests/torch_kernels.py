@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from grader.core.arrays import Array
-from grader.judge import comparison
-from grader.judge.comparison import Comparison, Expected
+from grader.explain import comparison
+from grader.explain.comparison import Comparison, Expected
 from labs.attention import cases
 from labs.attention.oracle import ORACLES
 

@@ -32,7 +32,7 @@ from grader.assignment.records import Part
 from grader.backends import binding, faults
 from grader.backends.native import crashes
 from grader.core.arrays import Array
-from grader.judge.case_run import RESULT, outputs_of
+from grader.explain.case_run import RESULT, outputs_of
 from grader.runner.calls import Request
 from grader.runner.session import Session
 from textgen.model import GPT, OneRow

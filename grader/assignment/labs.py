@@ -132,7 +132,7 @@ class Lab(ABC):
 
     @abstractmethod
     def oracle(self, name: str) -> Any:
-        """Return one of `oracles` as a `grader.judge.oracle.Oracle`."""
+        """Return one of `oracles` as a `grader.explain.oracle.Oracle`."""
 
     @abstractmethod
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:

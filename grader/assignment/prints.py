@@ -2,7 +2,7 @@
 
 No digest covers the pay: points, bands of time, credit, weights, lateness and titles set a verdict's worth and do not
 change it. If only they differ, a class is scored anew without running anything. If a case was added, only that case is
-called (`grader.judge.again`).
+called (`grader.judge.regrade`).
 """
 
 from __future__ import annotations

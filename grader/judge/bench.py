@@ -24,7 +24,7 @@ from grader.runner.session import Session
 if TYPE_CHECKING:
     from grader.backends.gpu.host import DeviceHost
     from grader.core.arrays import Array
-    from grader.judge.oracle import Oracle
+    from grader.explain.oracle import Oracle
 
 SANITIZER_SLOWDOWN = 20
 Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]

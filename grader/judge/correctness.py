@@ -17,14 +17,14 @@ from grader.backends.native import crashes
 from grader.backends.protocol import Observed
 from grader.core import machine
 from grader.core.results import CaseResult, Diagnosis
-from grader.judge import looks, same_work
+from grader.explain.case_run import CaseRun
+from grader.explain.explanation_errors import attempt
+from grader.explain.oracle import Oracle
+from grader.explain.sanitizer_sites import Sites
+from grader.judge import case_order, same_work
 from grader.judge.bench import Bench
-from grader.judge.case_run import CaseRun
-from grader.judge.diagnosis.failures import attempt
-from grader.judge.looks import Shown, Step
-from grader.judge.marking import Marker
-from grader.judge.oracle import Oracle
-from grader.judge.sites import Sites
+from grader.judge.case_order import Shown, Step
+from grader.judge.marker import Marker
 from grader.runner import placement
 from grader.runner.calls import Call
 from grader.runner.session import Session
@@ -60,7 +60,7 @@ class Runners:
 class Correctness:
     """One part of one submission, held against the oracle case by case.
 
-    `look`: keep what some of the calls show besides (`grader.judge.looks`), for the table and the memory.
+    `look`: keep what some of the calls show besides (`grader.judge.case_order`), for the table and the memory.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Correctness:
 
     def check(self) -> None:
         """Call every public case. A wrong one does not hide the others, a crash ends the part. Raises Faulty."""
-        from grader.judge.diagnosis.diagnose import concluded, settled_together
+        from grader.explain.diagnose import concluded, settled_together
 
         try:
             self.check_public_cases()
@@ -111,7 +111,7 @@ class Correctness:
 
     def check_hidden(self) -> None:
         """Call the hidden cases, after everything that is public. No further call explains them. Raises Faulty."""
-        from grader.judge.diagnosis.diagnose import concluded, settled_together
+        from grader.explain.diagnose import concluded, settled_together
 
         if self.stand_in is not None:
             self.stand_in.check_hidden()
@@ -120,7 +120,7 @@ class Correctness:
         before, self.cases = self.cases, self.unsettled
         try:
             self.call_in_fresh_runners(
-                looks.by_threads(looks.hidden_steps(self.part), self.bench.shape["threads"])
+                case_order.by_threads(case_order.hidden_steps(self.part), self.bench.shape["threads"])
             )
         finally:
             hidden = [case for case in settled_together(self.cases) if case.hidden]
@@ -141,7 +141,7 @@ class Correctness:
                     self.judge_by_stand_in()
                     return
                 raise faults.Faulty("missing", unbound)
-            public = looks.by_threads(looks.steps(part, look=self.looking), usual)
+            public = case_order.by_threads(case_order.steps(part, look=self.looking), usual)
             try:
                 self.call_cases(session, public[usual])
                 self.shake(session, public.pop(usual))
@@ -159,7 +159,7 @@ class Correctness:
                     self.call_cases(session, steps)
 
     def call_cases(self, session: Session, steps: list[Step]) -> None:
-        """Judge cases, and keep what some of these calls show besides (`grader.judge.looks`)."""
+        """Judge cases, and keep what some of these calls show besides (`grader.judge.case_order`)."""
         results = {case.name: case for case in self.cases}
         peak_bytes = held_bytes = None
         for step in steps:
@@ -279,7 +279,7 @@ class Correctness:
 
     def explained(self) -> bool:
         """Return True if the wrong cases so far have been explained often enough: each explanation takes its time."""
-        from grader.judge.diagnosis.diagnose import undecided, unexplained
+        from grader.explain.diagnose import undecided, unexplained
 
         if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):
             return False

@@ -133,8 +133,10 @@ def evaluate(
 
 def import_numpy(assignment: Assignment) -> None:
     """Import NumPy and all that computes with it."""
-    from grader.judge import comparison  # noqa: F401
-    from grader.judge.diagnosis import diagnose  # noqa: F401
+    from grader.explain import (
+        comparison,  # noqa: F401
+        diagnose,  # noqa: F401
+    )
 
     for part in assignment.parts:
         assignment.lab.oracle(part.oracle)

@@ -13,7 +13,7 @@ from grader.core.results import CaseResult, Diagnosis, PartResult, ProfileRow, T
 
 if TYPE_CHECKING:
     from grader.core.arrays import Array
-    from grader.judge.diagnosis.deviation import Axis
+    from grader.explain.deviation import Axis
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from grader.source.cpptext import blanked, definition
 
 if TYPE_CHECKING:
-    from grader.judge.diagnosis.deviation import Axis
+    from grader.explain.deviation import Axis
 
 LONGEST_SOURCE = 1 << 20
 """Characters of a source that is looked at."""
@@ -26,7 +26,7 @@ def blocks(
 ) -> tuple[tuple[str, int] | None, ...]:
     """For each axis the name and length of its blocks, None where nothing is known.
 
-    `cuts` are candidates by the axis's letter (`grader.judge.oracle.Oracle.cuts`): a size of the call, else a macro
+    `cuts` are candidates by the axis's letter (`grader.explain.oracle.Oracle.cuts`): a size of the call, else a macro
     that the function's body names, with a value from `defines` or from the source. Linear in the source's length.
     """
     wanted = {name for names in cuts.values() for name in names}

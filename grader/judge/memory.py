@@ -16,11 +16,11 @@ from typing import Any
 from grader.backends.faults import Faulty
 from grader.core.errors import KitError
 from grader.core.results import Flag, Memory
-from grader.judge import looks
-from grader.judge.case_run import RESULT, CaseRun
+from grader.explain.case_run import RESULT, CaseRun
+from grader.judge import case_order
+from grader.judge.case_order import Shown
 from grader.judge.events import Profiled
-from grader.judge.looks import Shown
-from grader.judge.marking import Marker
+from grader.judge.marker import Marker
 from grader.runner.calls import Call
 from grader.runner.session import Session
 
@@ -45,8 +45,10 @@ def beside_reference(
     own = _profiled(marker, mine, student, "STUDENT")
     memory = replace(
         peaks(marker, mine),
-        profiler_bytes=looks.profiler_bytes(part, "STUDENT", own.call),
-        reference_profiler_bytes=looks.profiler_bytes(part, "REFERENCE", theirs.call) if theirs else None,
+        profiler_bytes=case_order.profiler_bytes(part, "STUDENT", own.call),
+        reference_profiler_bytes=case_order.profiler_bytes(part, "REFERENCE", theirs.call)
+        if theirs
+        else None,
     )
     return memory, own.call, _unlike(marker, mine, own, again)
 
@@ -111,7 +113,7 @@ def _large_call(
     Returns None for a student's call that gives no right answer.
     """
     measured = None
-    for step in looks.reference_steps(marker.part):
+    for step in case_order.reference_steps(marker.part):
         case = replace(step.case, shape={**step.case.shape, **sizes}) if step.peak else step.case
         shape = {**marker.shape, **case.shape}
         run = marker.call_case(
@@ -130,10 +132,10 @@ def _large_call(
     return measured
 
 
-def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -> CaseRun:
+def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Side) -> CaseRun:
     """The shown call under the profiler, after a small one that touches code and starts threads."""
     part, is_reference = marker.part, side == "REFERENCE"
-    small, table = marker.inputs_of(looks.smallest(part)), looks.profiled(part, side)
+    small, table = marker.inputs_of(case_order.smallest(part)), case_order.profiled(part, side)
     for (shape, inputs), how in ((small, {}), ((mine.run.shape, mine.run.inputs), table)):
         run = marker.call(
             session, "profiled call", shape, inputs, reference=is_reference, echo_inputs=True, **how

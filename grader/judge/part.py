@@ -21,14 +21,14 @@ from grader.backends import faults
 from grader.backends.native import crashes
 from grader.core import machine
 from grader.core.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
+from grader.explain import explanation_errors
 from grader.integrity import flags as integrity
-from grader.judge import looks, memory, same_work
-from grader.judge.again import BROKEN_OFF
+from grader.judge import case_order, memory, same_work
 from grader.judge.bench import Bench
+from grader.judge.case_order import Shown
 from grader.judge.correctness import Correctness, Runners
-from grader.judge.diagnosis import failures
 from grader.judge.events import Corrected, Settled, Timed
-from grader.judge.looks import Shown
+from grader.judge.regrade import BROKEN_OFF
 from grader.judge.timing import rounds
 from grader.runner.calls import Call
 
@@ -66,7 +66,7 @@ class PartJudge:
         for step in steps:
             if (told := self.diagnosis) is None:
                 return
-            refined = failures.attempt(functools.partial(step, told), told)
+            refined = explanation_errors.attempt(functools.partial(step, told), told)
             self.conclude(self.verdict, refined, self.waits_for)
             self.results.cases = [
                 replace(case, diagnosis=self.diagnosis) if case.diagnosis is told else case
@@ -86,7 +86,7 @@ class PartJudge:
 
     def result(self) -> PartResult:
         part = self.part
-        self.flags += failures.flags()
+        self.flags += explanation_errors.flags()
         return PartResult(
             id=part.id,
             title=part.title,
@@ -124,14 +124,14 @@ class PartJudge:
         self.look_with_torch()
         self.look_closer()
         self.name_files()
-        self.flags += failures.flags()
+        self.flags += explanation_errors.flags()
 
     def has_hidden_cases(self) -> bool:
         """Return True if hidden cases are still to be called."""
         if not self.has_results or self.verdict in BROKEN_OFF:
             return False
         judged_by = self.results.stand_in
-        return looks.has_hidden(self.part if judged_by is None else judged_by.part)
+        return case_order.has_hidden(self.part if judged_by is None else judged_by.part)
 
     def judge_hidden(self) -> None:
         """Call the hidden cases. A part that is wrong on one of them has no time, as nothing wrong has one."""
@@ -259,14 +259,17 @@ class PartJudge:
         diagnosis, options = self.diagnosis, self.bench.options
         if diagnosis is None or self.is_trusted() or self.results.judged_through:
             return
-        from grader.judge.closer import explaining
-        from grader.judge.closer.checked import SecondBuild
-        from grader.judge.closer.judged_part import JudgedPart
+        from grader.explain import closer_look
+        from grader.explain.judged_part import JudgedPart
+        from grader.judge.second_build import SecondBuild
 
         before = len(self.runners.sessions)
         if self.part.table:
             self.bench.helpers[self.part.id] = self.verdict in ("wrong", *BROKEN_OFF)
-        elif not diagnosis.hidden and (helper := failures.attempt(self.failing_helper, None)) is not None:
+        elif (
+            not diagnosis.hidden
+            and (helper := explanation_errors.attempt(self.failing_helper, None)) is not None
+        ):
             first = f"Your {helper.function} fails its own test (python gpt149.py {helper.command}): fix it first."
             # Of a crash the reason is known with this.
             rest = (
@@ -285,7 +288,7 @@ class PartJudge:
                 self.runners.fresh,
                 options.watch_races,
             )
-            closer = explaining.Closer(judged, second)
+            closer = closer_look.Closer(judged, second)
             if self.verdict in ("crash", "timeout"):
                 self.refine(closer.crash)
             elif self.verdict == "wrong" and any(
@@ -371,7 +374,7 @@ class PartJudge:
             return
         if self.is_trusted() or body is None or not body.find(THREADS):
             return
-        found = failures.attempt(lambda: watch(self.part), None)
+        found = explanation_errors.attempt(lambda: watch(self.part), None)
         if found:
             lines = " | ".join(line.strip() for line in found.split("\n"))
             self.flags.append(Flag("data_race", f"right here, but threads race: {lines}", "review"))

@@ -27,7 +27,7 @@ from grader.backends import binding
 from grader.backends.kinds import kind_of
 from grader.core.quantities import size_text
 from grader.core.results import Flag
-from grader.judge.marking import Marker
+from grader.judge.marker import Marker
 from grader.source import callgraph
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from typing import TextIO
 from grader.assignment.records import Assignment
 from grader.core.errors import UsageError
 from grader.core.results import Diagnosis, Score, SubmissionResult
-from grader.judge.closer.clues import HEADING
+from grader.explain.clues import HEADING
 from grader.report import bounds, feedback, student, words
 from grader.report.student import StudentView
 from grader.source.cpptext import blanked, definition

@@ -190,7 +190,7 @@ class Laboratory:
 
     def _caller(self, variant: Variant, number: int) -> Callable[[], Sample]:
         from grader.core.seeds import derive
-        from grader.judge.marking import Marker
+        from grader.judge.marker import Marker
         from grader.judge.timing.rounds import TimedInputs
 
         inputs = TimedInputs(Marker(self.bench(variant), variant.part), derive(self._seed, "study", number))

@@ -21,8 +21,8 @@ from grader.backends import binding, faults
 from grader.core.commandline import SizeOption
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION
 from grader.core.quantities import MIB
-from grader.judge import looks
-from grader.judge.marking import Marker
+from grader.judge import case_order
+from grader.judge.marker import Marker
 from grader.runner.calls import Call
 from grader.runner.session import Session
 from grader.study import options, outcome
@@ -246,11 +246,11 @@ def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
         def profiler_bytes(*, workspace_in_scope: bool) -> int | None:
             call = session.call(
                 binding.request(part, marker.shape, inputs),
-                profile_label=looks.scope(part, "STUDENT"),
+                profile_label=case_order.scope(part, "STUDENT"),
                 workspace_in_scope=workspace_in_scope,
             )
             marker.refuse_broken(call, session, "profiled call")
-            return looks.profiler_bytes(part, "STUDENT", call)
+            return case_order.profiler_bytes(part, "STUDENT", call)
 
         published = profiler_bytes(workspace_in_scope=part.workspace_in_scope)
         whole = published if part.workspace_in_scope else profiler_bytes(workspace_in_scope=True)
@@ -267,7 +267,7 @@ def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
 
     A small call before it touches the code's own pages.
     """
-    small_shape, small_inputs = marker.inputs_of(looks.smallest(marker.part))
+    small_shape, small_inputs = marker.inputs_of(case_order.smallest(marker.part))
     sized = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)
     for shape, inputs, measured in ((small_shape, small_inputs, False), (marker.shape, sized, True)):
         request = binding.request(marker.part, shape, inputs, reference=reference)

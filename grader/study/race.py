@@ -42,10 +42,10 @@ from grader.core.arrays import first_of
 from grader.core.commandline import add_defines, macros
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.quantities import whole
+from grader.explain.case_run import expectations, outputs_of
+from grader.explain.comparison import Expected
+from grader.explain.comparison import compare as compare_arrays
 from grader.judge.bench import Bench, Options
-from grader.judge.case_run import expectations, outputs_of
-from grader.judge.comparison import Expected
-from grader.judge.comparison import compare as compare_arrays
 from grader.sandbox import of_file
 from grader.study import options, outcome, racereport
 from grader.study.racereport import RaceResult

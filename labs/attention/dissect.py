@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
-from grader.judge.oracle import Ask, Dissected
+from grader.explain.oracle import Ask, Dissected
 
 #: Keys of the calls, in two columns less than there are: no two sizes are alike.
 KEYS, MOST_KEYS = 7, 45

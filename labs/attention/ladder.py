@@ -31,7 +31,7 @@ from grader.core.results import Standing, SubmissionResult
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment, Part
     from grader.backends.torch.zygote import Zygote
-    from grader.judge.oracle import Oracle
+    from grader.explain.oracle import Oracle
     from grader.runner.session import Session
 
 #: From the slowest on, as a rule. Each is a field of `Standing`.
@@ -218,7 +218,7 @@ def _request(
 def _checker(oracle: Oracle, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Callable[..., float]:
     """A function that calls, checks some rows of the answer, and gives the call's wall seconds."""
     from grader.core.draws import Draws
-    from grader.judge.comparison import Expected, compare
+    from grader.explain.comparison import Expected, compare
 
     at, wanted = oracle.sample(inputs, shape, Draws(2), CHECKED_ROWS)
     expected = wanted if isinstance(wanted, Expected) else next(iter(wanted.values()))

@@ -33,12 +33,12 @@ from grader.core import machine
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
 from grader.core.results import Diagnosis
-from grader.judge.comparison import UNIT_ROUNDOFF, Comparison, Expected
-from grader.judge.diagnosis import relations as simple
-from grader.judge.diagnosis.deviation import Axis, Deviation
-from grader.judge.diagnosis.relations import ROUNDING, Found
-from grader.judge.diagnosis.suspect import Suspect
-from grader.judge.oracle import Ask, Dissected, Oracle
+from grader.explain import relations as simple
+from grader.explain.comparison import UNIT_ROUNDOFF, Comparison, Expected
+from grader.explain.deviation import Axis, Deviation
+from grader.explain.oracle import Ask, Dissected, Oracle
+from grader.explain.relations import ROUNDING, Found
+from grader.explain.suspect import Suspect
 
 from . import offsets
 from .dissect import dissect

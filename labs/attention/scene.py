@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.suspect import Suspect
+from grader.explain.suspect import Suspect
 
 
 def softmax(scores: Array, axis: int) -> Array:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from grader.assignment.labs import Step
     from grader.assignment.reference import Reference
     from grader.core.arrays import Array
-    from grader.judge.oracle import Oracle
+    from grader.explain.oracle import Oracle
 
 _LOGITS = ("random", "wide", "large", "far", "masked", "increasing")
 _HEADS = ("heads", "dominant", "climbing", "falling", "equal", "huge", "below")

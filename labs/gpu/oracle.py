@@ -25,12 +25,11 @@ from functools import cached_property
 
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
-from grader.judge.comparison import Expected
-from grader.judge.diagnosis import fitting
-from grader.judge.diagnosis import relations as simple
-from grader.judge.diagnosis.deviation import Axis, Deviation
-from grader.judge.diagnosis.suspect import Suspect
-from grader.judge.oracle import Inputs, Oracle, Shape
+from grader.explain import relations as simple
+from grader.explain.comparison import Expected
+from grader.explain.deviation import Axis, Deviation
+from grader.explain.oracle import Inputs, Oracle, Shape
+from grader.explain.suspect import Suspect, matching_suspects
 
 from . import arithmetic
 from .suspects import backward, elements, forward
@@ -376,7 +375,7 @@ class Flash(Oracle):
         scene = Heads.of(seen.inputs, seen.sizes)
         at_hand = [replace(one, predict=_reading(one, scene, seen.output)) for one in self.mistakes]
         with np.errstate(all="ignore"):
-            return fitting.fitting(at_hand, seen, likely)
+            return matching_suspects(at_hand, seen, likely)
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (

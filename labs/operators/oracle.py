@@ -26,12 +26,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grader.core.arrays import Array, np
-from grader.judge.comparison import UNIT_ROUNDOFF, Expected, compare
-from grader.judge.diagnosis import relations as simple
-from grader.judge.diagnosis.deviation import Axis, Deviation
-from grader.judge.diagnosis.inquiry import Answers, Inquiry
-from grader.judge.diagnosis.suspect import Suspect
-from grader.judge.oracle import Inputs, Oracle, Shape
+from grader.explain import relations as simple
+from grader.explain.comparison import UNIT_ROUNDOFF, Expected, compare
+from grader.explain.deviation import Axis, Deviation
+from grader.explain.oracle import Answers, Inputs, Inquiry, Oracle, Shape
+from grader.explain.suspect import Suspect
 
 from . import arithmetic
 from .suspects import elements, gradients, layers, losses, pictures, windows

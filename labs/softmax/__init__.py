@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grader.assignment.labs import Step
     from grader.assignment.reference import Reference
     from grader.core.arrays import Array
-    from grader.judge.oracle import Oracle
+    from grader.explain.oracle import Oracle
 
 #: What exp() of float32 can take as it is, and what it cannot.
 _SMALL = ("random", "equal", "dominant", "masked")

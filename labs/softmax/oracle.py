@@ -19,9 +19,10 @@ from typing import ClassVar
 
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
-from grader.judge.comparison import UNIT_ROUNDOFF, Expected
-from grader.judge.diagnosis.deviation import Axis, Deviation
-from grader.judge.diagnosis.relations import (
+from grader.explain.comparison import UNIT_ROUNDOFF, Expected
+from grader.explain.deviation import Axis, Deviation
+from grader.explain.oracle import Inputs, Oracle, Shape
+from grader.explain.relations import (
     ROUNDING,
     Found,
     constant_factor,
@@ -30,8 +31,7 @@ from grader.judge.diagnosis.relations import (
     partly_not_written,
     transposed,
 )
-from grader.judge.diagnosis.suspect import Suspect
-from grader.judge.oracle import Inputs, Oracle, Shape
+from grader.explain.suspect import Suspect
 
 from . import suspects
 from .scene import Scene, agreement, fitting, scene_of

@@ -12,9 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.deviation import Deviation
-from grader.judge.diagnosis.fitting import AGREEING, FEWEST_PARTIAL
-from grader.judge.diagnosis.suspect import Suspect
+from grader.explain.deviation import Deviation
+from grader.explain.suspect import AGREEING, FEWEST_PARTIAL, Suspect
 
 
 def row(name: str, code: str, words: str, predict: Callable[[Any], Any]) -> Suspect:
@@ -113,7 +112,7 @@ def fitting(
 ) -> list[Suspect]:
     """Return all suspects that explain the whole output, else those that explain its wrong elements.
 
-    `likely` is as for `grader.judge.oracle.Oracle.suspects`. A suspect predicts one output, or several by name; then
+    `likely` is as for `grader.explain.oracle.Oracle.suspects`. A suspect predicts one output, or several by name; then
     those in `right` have to be right.
     """
     full: list[Suspect] = []

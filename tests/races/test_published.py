@@ -17,7 +17,7 @@ from conftest import ASSIGNMENT, one_of_each, refused, some, write
 import gpt149
 from grader.backends import binding
 from grader.backends.native import sanitize
-from grader.judge import comparison
+from grader.explain import comparison
 from grader.study import race
 from grader.study.standalone import Ran, Unsuitable, build_program, ran
 from labs.attention import oracle

@@ -16,8 +16,8 @@ from grader.assignment import loading, mutations
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment
 from grader.backends.native.toolchain import toolchain
+from grader.explain import closer_look
 from grader.judge.bench import Options
-from grader.judge.closer import explaining
 from grader.judge.evaluate import evaluate
 from grader.study import race
 from labs.attention.mutations import FUNCTIONS, KERNELS
@@ -92,7 +92,7 @@ def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch:
         distance = min((abs(a - b) for a in named for b in lines), default=9999)
         assert distance <= bug.within, f"named {named}, wrong {lines}: {told}"
         # A proved access outside of an array takes the place of what the numbers show.
-        assert bug.said in message or message.startswith(explaining.OUTSIDE), told
+        assert bug.said in message or message.startswith(closer_look.OUTSIDE), told
         assert bug.kind not in ("outside", "crash") or any(words in message for words in OUTSIDE), told
         # Words that would send their reader elsewhere.
         assert bug.kind == "race" or "Do threads share" not in message, told

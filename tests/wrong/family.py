@@ -28,12 +28,12 @@ from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import Array
 from grader.core.places import PUBLIC_CONFIG, ROOT
 from grader.core.results import PartResult
+from grader.explain.case_run import RESULT
+from grader.explain.comparison import Expected, compare
+from grader.explain.diagnose import unexplained
 from grader.judge.bench import Bench, Options
-from grader.judge.case_run import RESULT
-from grader.judge.comparison import Expected, compare
-from grader.judge.diagnosis.diagnose import unexplained
 from grader.judge.evaluate import evaluate
-from grader.judge.marking import Marker
+from grader.judge.marker import Marker
 from labs.attention.mutations import parts_of, side_by_side
 from labs.attention.oracle import ORACLES
 

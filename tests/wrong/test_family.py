@@ -15,9 +15,8 @@ from wrong_kernels import WRONG
 from grader.assignment.mutations import Mutation
 from grader.backends.torch.zygote import Zygote
 from grader.core.results import Diagnosis
-from grader.judge.closer import clues
-from grader.judge.comparison import Comparison, Expected, compare
-from grader.judge.diagnosis import diagnose
+from grader.explain import clues, diagnose
+from grader.explain.comparison import Comparison, Expected, compare
 from labs.attention.mutations import apply
 from labs.attention.oracle import CLUES, ORACLES
 

@@ -18,10 +18,10 @@ from grader.backends.protocol import TimedPart
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Timing
 from grader.core.seeds import derive
-from grader.judge import looks
-from grader.judge.case_run import CaseRun, expectations
+from grader.explain.case_run import CaseRun, expectations
+from grader.judge import case_order
 from grader.judge.events import RoundTimed
-from grader.judge.marking import Marker
+from grader.judge.marker import Marker
 from grader.runner.samples import Round, Sample
 from grader.runner.session import Session
 
@@ -133,7 +133,7 @@ class TimedInputs:
     def small_call(self, session: Session, *, is_reference: bool) -> None:
         """Make a call of the smallest sizes, before anything is timed."""
         marker = self.marker
-        shape, inputs = marker.inputs_of(looks.smallest(marker.part))
+        shape, inputs = marker.inputs_of(case_order.smallest(marker.part))
         call = marker.call(session, "warm-up", shape, inputs, reference=is_reference).call
         if is_reference:
             marker.refuse_failed_reference(call)
@@ -165,7 +165,7 @@ class TimedInputs:
         """Return True if the outputs are finite, and right on about so many rows that are drawn only now."""
         from grader.core.arrays import np
         from grader.core.draws import Draws
-        from grader.judge.comparison import compare
+        from grader.explain.comparison import compare
 
         draws = Draws(derive(self.seed, "rows", self.calls))
         at, expected = run.oracle.sample(run.inputs, run.shape, draws, sampled_rows)

@@ -14,7 +14,7 @@ from grader import score
 from grader.assignment.records import Assignment
 from grader.core import typedjson
 from grader.core.errors import KitError
-from grader.judge.again import Rest
+from grader.judge.regrade import Rest
 from grader.report import result_json
 from grader.report.progress import Progress
 from grader.staff.classroom.executor import (

@@ -15,8 +15,8 @@ from grader import score
 from grader.assignment.records import Assignment, Part
 from grader.backends.kinds import kind_of
 from grader.core import machine
-from grader.judge import again
-from grader.judge.again import Rest
+from grader.judge import regrade
+from grader.judge.regrade import Rest
 from grader.report import result_json
 from grader.report.progress import shortened
 from grader.staff.classroom import fingerprints, ledger, waiting
@@ -103,14 +103,14 @@ def plan(
         if reason == ASSIGNMENT_CHANGED and item.source is not None and not wanted.again:
             before = ledger.result(wanted.out, item.id)
         known = history.judging(record.fingerprints.assignment) if record and before else {}
-        left = again.rest(known, start.judging, before) if before and known else None
+        left = regrade.rest(known, start.judging, before) if before and known else None
         if record is None or before is None or left is None:
             found.todo.append(Planned(item, prints, reason))
         elif left:
             place = wanted.out / item.id / ledger.RESULT
             found.todo.append(Planned(item, prints, f"{reason}: {_cases_text(left)}", left, place))
         else:
-            now = again.joined(assignment, before, None, left)
+            now = regrade.joined(assignment, before, None, left)
             values, text = result_json.dumped(now, score.score(assignment, now))
             scored = {"fingerprints": prints, "at": ledger.now(), "reason": WORTH_CHANGED, **light(values)}
             found.scored.append((replace(record, **scored), text))

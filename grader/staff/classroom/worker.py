@@ -27,10 +27,10 @@ from grader.backends.torch.zygote import Zygote
 from grader.core import orphans
 from grader.core.errors import KitError, UsageError
 from grader.core.results import PartResult, SubmissionResult
-from grader.judge.again import Rest, judge_rest
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
 from grader.judge.events import BuildStarted, Event, HiddenStarted, PartStarted, StepStarted
+from grader.judge.regrade import Rest, judge_rest
 from grader.report import result_json
 from grader.sandbox import Sandbox
 from grader.staff.classroom.slot import Slot, need_of

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.deviation import Deviation
-from grader.judge.diagnosis.fitting import AGREEING, FEWEST_PARTIAL, KNOWN
-from grader.judge.diagnosis.suspect import Suspect
+from grader.explain.deviation import Deviation
+from grader.explain.suspect import AGREEING, FEWEST_PARTIAL, KNOWN, Suspect
 
 from ..scene import Scene
 from . import blocks, bounds, flash, formula, heads

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.patterns import USUAL_TILES, likely_tiles
-from grader.judge.diagnosis.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering
+from grader.explain.wrong_places import USUAL_TILES, likely_tiles
 
 from ..scene import Scene, row, softmax
 

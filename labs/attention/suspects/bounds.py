@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering
 
 from ..scene import Scene, row, softmax
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.suspect import Suspect
+from grader.explain.suspect import Suspect
 
 from ..scene import Scene
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering
 
 from .. import arithmetic
 from .forward import turned_diagonal

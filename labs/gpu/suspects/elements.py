@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.deviation import Deviation
-from grader.judge.diagnosis.fitting import Situation
-from grader.judge.diagnosis.relations import ROUNDING, Found
-from grader.judge.diagnosis.suspect import Suspect, registering
+from grader.explain.deviation import Deviation
+from grader.explain.relations import ROUNDING, Found
+from grader.explain.suspect import Situation, Suspect, registering
 
 from ..arithmetic import CUBIC, ROOT, softmax
 from .scene import row

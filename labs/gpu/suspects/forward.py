@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering
 
 from .scene import LOG2_E, TILES, Heads, last_tile, padding, row, running_maxima, softmax_of
 

@@ -35,7 +35,7 @@ from grader.core import machine
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.seeds import derive
 from grader.judge.bench import Bench
-from grader.judge.marking import Marker
+from grader.judge.marker import Marker
 from grader.judge.timing.measure import SHORTEST_S, Clock
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Request

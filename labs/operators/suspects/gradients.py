@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.fitting import Situation
-from grader.judge.diagnosis.suspect import Suspect
+from grader.explain.suspect import Situation, Suspect
 
 Predictor = Callable[[Situation], "Array | None"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.fitting import Situation
+from grader.explain.suspect import Situation
 
 from .gradients import Mistakes, common, divided, exchanged, named
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.fitting import Situation
+from grader.explain.suspect import Situation
 
 from .. import arithmetic
 from .gradients import Mistakes, added, common

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.fitting import Situation
+from grader.explain.suspect import Situation
 
 from .. import arithmetic
 from ..arithmetic import Taps

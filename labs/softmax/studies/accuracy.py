@@ -20,7 +20,7 @@ from grader.backends.native import crashes
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
-from grader.judge.case_run import RESULT, outputs_of
+from grader.explain.case_run import RESULT, outputs_of
 from grader.runner.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grader.judge.diagnosis.suspect import Suspect
+from grader.explain.suspect import Suspect
 
 from . import formula, merging
 

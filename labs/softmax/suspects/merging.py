@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering
 
 from ..scene import row
 

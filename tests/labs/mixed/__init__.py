@@ -11,7 +11,7 @@ from grader.assignment.labs import Lab, OracleFacts
 if TYPE_CHECKING:
     from grader.assignment.reference import Reference
     from grader.core.arrays import Array
-    from grader.judge.oracle import Oracle
+    from grader.explain.oracle import Oracle
 
 
 class _Mixed(Lab):

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
-from grader.judge.comparison import UNIT_ROUNDOFF, Expected
-from grader.judge.diagnosis.fitting import Situation
-from grader.judge.diagnosis.suspect import Suspect, registering
-from grader.judge.oracle import Oracle
+from grader.explain.comparison import UNIT_ROUNDOFF, Expected
+from grader.explain.oracle import Oracle
+from grader.explain.suspect import Situation, Suspect, registering
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.deviation import Deviation
-from grader.judge.diagnosis.failures import attempt
+from grader.explain.deviation import Deviation
+from grader.explain.explanation_errors import attempt
 
 #: How words begin of an output that is imprecise for no known reason.
 CLOSE = "The values are close"

@@ -14,20 +14,20 @@ from grader.backends.protocol import SampledRows
 from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis
 from grader.core.seeds import derive
+from grader.explain.case_run import CaseRun, expectations, expected_of, question
+from grader.explain.explanation_errors import UNEXPLAINED, attempt
 from grader.integrity import flags as integrity
 from grader.judge import grid
 from grader.judge.bench import Bench
-from grader.judge.case_run import CaseRun, expectations, expected_of, question
-from grader.judge.diagnosis.failures import UNEXPLAINED, attempt
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
 from grader.runner.session import Session
 from grader.source import callgraph
 
 if TYPE_CHECKING:
-    from grader.judge.comparison import Expected
-    from grader.judge.diagnosis.deviation import Axis
-    from grader.judge.oracle import Oracle
+    from grader.explain.comparison import Expected
+    from grader.explain.deviation import Axis
+    from grader.explain.oracle import Oracle
     from grader.source.landmarks import Body
 
 
@@ -105,7 +105,7 @@ class Marker:
         """Compare about so many rows of each output, drawn only now."""
         from grader.core.arrays import np
         from grader.core.draws import Draws
-        from grader.judge.comparison import compare
+        from grader.explain.comparison import compare
 
         draws = Draws(derive(secrets.randbits(60), "rows"))
         at, expected = self.oracle.sample(self.seen(inputs), shape, draws, rows)
@@ -118,7 +118,7 @@ class Marker:
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
         """Diagnosis of a call that changed these of the inputs that it had to keep."""
-        from grader.judge.diagnosis import diagnose
+        from grader.explain import diagnose
 
         return diagnose.inputs_overwritten(names, kept, self.oracle.output)
 
@@ -162,7 +162,7 @@ class Marker:
         largest = max(compared.max_error for compared in run.comparisons.values())
         if wrong is None:
             return CaseResult(run.case, sizes, True, largest)
-        from grader.judge.comparison import error_map
+        from grader.explain.comparison import error_map
 
         places = run.comparisons[wrong].wrong
         return CaseResult(
@@ -187,7 +187,7 @@ class Marker:
     ) -> Diagnosis | None:
         """Diagnosis of one wrong output, as for `mark`."""
         from grader.core.arrays import np
-        from grader.judge.diagnosis import diagnose
+        from grader.explain import diagnose
 
         assert run.outputs is not None
         outputs = run.outputs
@@ -229,7 +229,7 @@ class Marker:
 
     def _tell_deviation(self, run: CaseRun) -> None:
         """Show listeners a call's first wrong output, if there is one."""
-        from grader.judge.diagnosis.deviation import usual_axes
+        from grader.explain.deviation import usual_axes
 
         if run.wrong is None or run.outputs is None:
             return

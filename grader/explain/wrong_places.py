@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.deviation import Axis
+from grader.explain.deviation import Axis
 
 #: Tile lengths that people use.
 USUAL_TILES = (*range(2, 65), 80, 96, 100, 112, 120, 128, 192, 256, 512)

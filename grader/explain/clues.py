@@ -1,7 +1,7 @@
 """Lines of the student's function that a finding is about: found in its text, never guessed.
 
 A clue is a word for what to look for. What every lab may use is here; which clues belong to which diagnosis an oracle
-says (`grader.judge.oracle.Oracle.clues`).
+says (`grader.explain.oracle.Oracle.clues`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from grader.assignment.records import Case, Part
-from grader.judge.case_run import CaseRun
+from grader.explain.case_run import CaseRun
 from grader.runner.calls import Call
 
 Side = Literal["REFERENCE", "STUDENT"]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.records import Case
 from grader.backends import binding
 from grader.core.arrays import np
-from grader.judge.case_run import CaseRun
-from grader.judge.closer.judged_part import Kernel
-from grader.judge.diagnosis.facts import Seen
-from grader.judge.oracle import Oracle
+from grader.explain.case_run import CaseRun
+from grader.explain.common_facts import Seen
+from grader.explain.judged_part import Kernel
+from grader.explain.oracle import Oracle
 from grader.runner.session import Session
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from grader.backends.native import sanitize
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.selection import make
 from grader.core.errors import KitError
-from grader.judge import looks
+from grader.explain.hang_samples import Samples
+from grader.explain.judged_part import Checked
+from grader.explain.sanitizer_sites import Sites
+from grader.judge import case_order
 from grader.judge.bench import Bench
-from grader.judge.closer.judged_part import Checked
-from grader.judge.closer.samples import Samples
-from grader.judge.marking import Marker
-from grader.judge.sites import Sites
+from grader.judge.marker import Marker
 from grader.sandbox import of_file
 
 BUDGET_S, CALL_S = 6.0, 5.0
@@ -87,7 +87,7 @@ class SecondBuild:
         deadline = time.monotonic() + BUDGET_S
         try:
             with bench.student(part, threads=bench.shape["threads"], freeze=False) as session:
-                for case in [step.case for step in looks.steps(part, look=False)]:
+                for case in [step.case for step in case_order.steps(part, look=False)]:
                     run = marker.call_case(session, case, timeout_s=CALL_S)
                     shape, call = run.shape, run.call
                     found.sites.look(session, f"'{case.name}', {faults.in_words(marker.sizes(shape))}")

@@ -11,15 +11,15 @@ from grader.assignment.labs import Lab
 from grader.assignment.records import Case, Part
 from grader.backends.protocol import Backend, Checks
 from grader.core.results import CaseResult
-from grader.judge.case_run import CaseRun
-from grader.judge.closer.samples import Samples
-from grader.judge.oracle import Oracle
-from grader.judge.sites import Sites
+from grader.explain.case_run import CaseRun
+from grader.explain.hang_samples import Samples
+from grader.explain.oracle import Oracle
+from grader.explain.sanitizer_sites import Sites
 from grader.runner.calls import Call
 from grader.runner.session import Session
 
 if TYPE_CHECKING:
-    from grader.judge.comparison import Expected
+    from grader.explain.comparison import Expected
     from grader.source.landmarks import Body
 
 

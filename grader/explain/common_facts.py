@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.deviation import Axis, usual_axes
+from grader.explain.deviation import Axis, usual_axes
 
 Sizes = Mapping[str, int]
 #: Numbers that a size may have to be a multiple of.

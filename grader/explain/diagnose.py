@@ -15,14 +15,14 @@ from dataclasses import dataclass, fields, replace
 from grader.core.arrays import Array, first_of, np
 from grader.core.precision import FLOATING, unwritten, widened
 from grader.core.results import CaseResult, Diagnosis
-from grader.judge.comparison import Comparison, Expected
-from grader.judge.diagnosis import failures
-from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
-from grader.judge.diagnosis.failures import attempt
-from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
-from grader.judge.diagnosis.relations import NOT_STORED, first_found
-from grader.judge.diagnosis.suspect import Suspect
-from grader.judge.oracle import Oracle
+from grader.explain import explanation_errors
+from grader.explain.comparison import Comparison, Expected
+from grader.explain.deviation import Axis, Deviation, usual_axes
+from grader.explain.explanation_errors import attempt
+from grader.explain.oracle import Oracle
+from grader.explain.relations import NOT_STORED, first_found
+from grader.explain.suspect import Suspect
+from grader.explain.wrong_places import EVERYWHERE, Place, find_place
 
 #: Codes that say that an output is wrong but not why; those of places are the axes' own (`unexplained`).
 UNEXPLAINED = frozenset(
@@ -296,7 +296,7 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
     told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
     public = [diagnosis for hidden, diagnosis in told if not hidden]
     if not told and not all(case.ok for case in cases):
-        return failures.UNEXPLAINED
+        return explanation_errors.UNEXPLAINED
     return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
 
 

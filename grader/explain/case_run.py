@@ -23,8 +23,8 @@ from grader.core.results import Diagnosis
 from grader.runner.calls import Call
 
 if TYPE_CHECKING:
-    from grader.judge.comparison import Comparison, Expected
-    from grader.judge.oracle import Oracle
+    from grader.explain.comparison import Comparison, Expected
+    from grader.explain.oracle import Oracle
 
 KEPT = 32
 LARGEST_KEPT_ELEMENTS = 1 << 20
@@ -71,7 +71,7 @@ class CaseRun:
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
         """Comparison of each output; {} without outputs."""
-        from grader.judge.comparison import compare
+        from grader.explain.comparison import compare
 
         return {name: compare(self.expected[name], actual) for name, actual in (self.outputs or {}).items()}
 
@@ -89,7 +89,7 @@ def outputs_of(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call
 ) -> tuple[dict[str, Any] | None, Diagnosis | None]:
     """Arrays as the oracle sees them, or None and why one has the wrong type or shape, or was never written."""
-    from grader.judge.diagnosis import diagnose
+    from grader.explain import diagnose
 
     if part.returns == "nothing" and part.table:
         return {RESULT: call.echoes[0]}, None
@@ -141,7 +141,7 @@ def expected_of(
 
 def expectations(part: Part, expected: Expected | Mapping[str, Expected]) -> dict[str, Expected]:
     """Return the oracle's expected outputs by name; an oracle with a single output need not name it."""
-    from grader.judge.comparison import Expected
+    from grader.explain.comparison import Expected
 
     if isinstance(expected, Expected):
         single = RESULT if part.returns == "tensor" or not part.outputs else next(iter(part.outputs))

@@ -20,19 +20,17 @@ from grader.core.commandline import size_options
 from grader.core.harmless import harmless
 from grader.core.places import PUBLIC_CONFIG
 from grader.core.results import Diagnosis
-from grader.judge import sites
-from grader.judge.closer import clues, probing, samples
-from grader.judge.closer.judged_part import Checked, JudgedPart, OtherBuilds
-from grader.judge.closer.probing import Prober
-from grader.judge.closer.samples import Samples
-from grader.judge.diagnosis import facts
-from grader.judge.diagnosis.deviation import usual_axes
-from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, concluded, unexplained
-from grader.judge.diagnosis.facts import Seen
-from grader.judge.diagnosis.failures import attempt
-from grader.judge.diagnosis.fitting import FEWEST_PARTIAL
-from grader.judge.diagnosis.relations import CLOSE, NOT_STORED
-from grader.judge.oracle import Dissected
+from grader.explain import clues, common_facts, hang_samples, sanitizer_sites, size_probe
+from grader.explain.common_facts import Seen
+from grader.explain.deviation import usual_axes
+from grader.explain.diagnose import OTHER_RESULT, PARTLY, concluded, unexplained
+from grader.explain.explanation_errors import attempt
+from grader.explain.hang_samples import Samples
+from grader.explain.judged_part import Checked, JudgedPart, OtherBuilds
+from grader.explain.oracle import Dissected
+from grader.explain.relations import CLOSE, NOT_STORED
+from grader.explain.size_probe import Prober
+from grader.explain.suspect import FEWEST_PARTIAL
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -106,7 +104,7 @@ class Closer:
         if found is None or not found.sites.found:
             return self._stopped(diagnosis, found.stopped) if found and found.stopped else diagnosis
         lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
-        lines = [lead, *self._with_indices(sites.words(found.sites.found, self.source.name)), kept]
+        lines = [lead, *self._with_indices(sanitizer_sites.words(found.sites.found, self.source.name)), kept]
         if call.status == "timeout":
             # A proved access comes first: a damaged heap may make a call wait for ever.
             lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
@@ -130,7 +128,7 @@ class Closer:
         often = lines.most_common(MOST_STOPPED)
         where = ", ".join(f"{name}:{line}" for line, _ in often)
         shown = [f"  {name}:{each.line}: {each.text}" for each in self.body.enclosing(often[0][0])]
-        words = f"When it was stopped it was in {where} ({samples.TIMES} looks). The loops around it:"
+        words = f"When it was stopped it was in {where} ({hang_samples.TIMES} looks). The loops around it:"
         return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
@@ -234,7 +232,7 @@ class Closer:
 
     def _probed(self) -> tuple[Prober | None, dict[str, int] | None]:
         """Calls at other sizes, and the smallest that fail."""
-        case, anchors = probing.choose(self.kernel), probing.anchors(self.kernel)
+        case, anchors = size_probe.choose(self.kernel), size_probe.anchors(self.kernel)
         if case is None or not anchors or not self.kernel.oracle.probes:
             return None, None
         with self.judged.fresh(threads=self.kernel.shape["threads"]) as session:
@@ -253,7 +251,7 @@ class Closer:
             Seen(
                 {**kernel.sizes(shape), **self._lengths(shape)},
                 kernel.wrong[case.name],
-                case.weight == 0 or probing.is_trivial(oracle, shape),
+                case.weight == 0 or size_probe.is_trivial(oracle, shape),
                 kernel.wrong_output.get(case.name, ""),
             )
             for case in self.part.cases
@@ -263,16 +261,16 @@ class Closer:
         probes = list(prober.seen.values()) if prober is not None else []
         names = [*kernel.sizes(kernel.shape), *self._lengths(kernel.shape)]
         every = [*seen, *probes]
-        place = facts.place(every, oracle.axes, oracle.tiles)
-        condition = facts.condition(every, names, oracle.tiles)
+        place = common_facts.place(every, oracle.axes, oracle.tiles)
+        condition = common_facts.condition(every, names, oracle.tiles)
         told = "; ".join(filter(None, (place, condition)))
         if told:
             return f"on all {len(every)} inputs that were tried: {told}"
         wrong = [each for each in every if each.wrong is not None]
-        if place := facts.place(wrong, oracle.axes, oracle.tiles):
+        if place := common_facts.place(wrong, oracle.axes, oracle.tiles):
             return f"on all {len(wrong)} inputs on which it is wrong: {place}"
         # Of special inputs some are right by chance.
-        condition = facts.condition(probes, names, oracle.tiles)
+        condition = common_facts.condition(probes, names, oracle.tiles)
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
 
     def _lengths(self, shape: Mapping[str, int]) -> dict[str, int]:
@@ -287,7 +285,7 @@ class Closer:
         }
 
     def _dissected(self, prober: Prober | None) -> Dissected | None:
-        anchors = probing.anchors(self.kernel)
+        anchors = size_probe.anchors(self.kernel)
         if prober is None or not anchors:
             return None
         with self.judged.fresh(threads=self.kernel.shape["threads"]) as session:
@@ -309,7 +307,7 @@ class Closer:
         lead = OUTSIDE
         if diagnosis.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
-        places = sites.words(checked.sites.found, self.source.name)
+        places = sanitizer_sites.words(checked.sites.found, self.source.name)
         lines = [lead, *self._with_indices(places), *self._returned(places), numbers[0] if numbers else ""]
         return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
 

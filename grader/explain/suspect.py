@@ -1,18 +1,60 @@
-"""Finds suspected bugs that explain a wrong output: predictions of the whole output are compared with it."""
+"""Suspected bugs: the words and the predicted output of each, and which predictions agree with a wrong output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from grader.core.arrays import Array, np
-from grader.judge.diagnosis.deviation import Deviation
-from grader.judge.diagnosis.suspect import Suspect
+from grader.explain.deviation import Deviation
+from grader.explain.explanation_errors import attempt
 
 #: Shares of the elements that a prediction must agree with, and that it must say something of.
 AGREEING, KNOWN = 0.97, 0.25
 #: Wrong elements below which a suspect must agree with the right ones beside them, too: some suspect always fits a few.
 FEWEST_PARTIAL = 8
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A mistake and the output that it would give. A prediction is NaN where nothing can be said (memory beside a
+    tensor was read), None where the mistake does not apply.
+
+    `names` tell it from every other mistake, also of the same code, and are the same for all inputs: one name, or one
+    for each tile length that gives this output: `tiles` has the length's own name for each of those. What `predict`
+    takes is its lab's choice.
+    """
+
+    code: str
+    words: str
+    predict: Callable[[Any], Array | None]
+    names: tuple[str, ...]
+    tiles: Mapping[str, str] = field(default_factory=dict)
+    seen_in: str = ""
+    """Regular expression for the text of a function that can have this mistake. Where it does not,
+    other mistakes that explain the same are told first; "" says nothing."""
+
+    def predicted(self, scene: Any) -> Any:
+        """Return the prediction, or None. A mistake in `predict` itself gives None, too."""
+        return attempt(lambda: self.predict(scene), None)
+
+
+Predictor = Callable[[Any], "Array | None"]
+
+
+def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:
+    """A decorator that adds a prediction to `suspects`, with a code and words: what is wrong and what to look at, for a
+    student, in one or two sentences."""
+
+    def suspect(code: str, words: str) -> Callable[[Predictor], Predictor]:
+        def register(predict: Predictor) -> Predictor:
+            suspects.append(Suspect(code, words, predict, (predict.__name__,)))
+            return predict
+
+        return register
+
+    return suspect
 
 
 @dataclass(frozen=True)
@@ -26,8 +68,8 @@ class Situation:
     output: str = ""
 
 
-def fitting(suspects: Iterable[Suspect], seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-    """As of `grader.judge.oracle.Oracle.suspects`."""
+def matching_suspects(suspects: Iterable[Suspect], seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
+    """Return the suspects that explain an output, as `Oracle.suspects` does."""
     inputs = {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in seen.inputs.items()}
     situation = Situation(inputs, seen.sizes, seen.expected, seen.output)
     full: list[Suspect] = []

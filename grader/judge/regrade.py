@@ -174,6 +174,6 @@ def _told(
     wrong_before = [case for case in known.cases if not case.ok]
     if known.diagnosis and any(not case.hidden for case in wrong_before):
         return known.diagnosis
-    from grader.judge.diagnosis.diagnose import concluded
+    from grader.explain.diagnose import concluded
 
     return concluded(cases, assignment.lab.oracle(part.oracle).axes)

@@ -7,22 +7,21 @@ and diagnoses better (all else).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from grader.core.arrays import Array
 from grader.core.draws import Draws
 from grader.core.results import Diagnosis
-from grader.judge.comparison import Comparison, Expected
-from grader.judge.diagnosis import fitting
-from grader.judge.diagnosis import relations as simple
-from grader.judge.diagnosis.deviation import Axis, Deviation
-from grader.judge.diagnosis.inquiry import Inquiry
-from grader.judge.diagnosis.suspect import Suspect
+from grader.explain import relations as simple
+from grader.explain.comparison import Comparison, Expected
+from grader.explain.deviation import Axis, Deviation
+from grader.explain.suspect import Suspect, matching_suspects
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]
+Answers = Mapping[str, Any]
 Ask = Callable[[Shape, Inputs], "Array | None"]
 
 
@@ -32,6 +31,20 @@ class Dissected:
 
     words: str
     clues: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """Questions to a submission's other functions, to explain a wrong result (`grader.judge.correctness`).
+
+    How a function changes with its inputs says what its derivative should be, an inverse undoes it. `calls` are parts,
+    by id, with the inputs, by name, on which their functions are called, at the sizes of the case that is explained.
+    `told` is given their answers in this order, each by the output's name, of the right types and shapes but of any
+    values, and makes a sentence for the student of them, or "".
+    """
+
+    calls: Sequence[tuple[str, Mapping[str, Any]]]
+    told: Callable[[Sequence[Answers]], str]
 
 
 class Oracle(ABC):
@@ -49,7 +62,7 @@ class Oracle(ABC):
         *(simple.not_written, simple.partly_not_written, simple.transposed, simple.moved),
         simple.constant_factor,
     )
-    """Relations that are tried first, in this order: see `grader.judge.diagnosis.relations`."""
+    """Relations that are tried first, in this order: see `grader.explain.relations`."""
     weak_relations: tuple[simple.Relation, ...] = (simple.imprecise,)
     """So general that they are worth saying only when no suspect explains the output."""
     outside_codes: frozenset[str] = frozenset()
@@ -57,14 +70,14 @@ class Oracle(ABC):
     explains_not_finite = False
     """True if `suspects` predicts NaN and infinities, too: then it is asked about outputs that hold some."""
     mistakes: tuple[Suspect, ...] = ()
-    """Suspects whose `predict` takes a `fitting.Situation` and gives the whole output, simpler ones first."""
+    """Suspects whose `predict` takes a `suspect.Situation` and gives the whole output, simpler ones first."""
     probes: Mapping[str, tuple[int, ...]] = {}
     """Sizes that may be changed one at a time to find out on which a wrong kernel is right, by name, with values for
     each; {} where sizes depend on one another."""
     trivial: Mapping[str, int] = {}
     """Sizes at which a wrong kernel is right by chance, by name."""
     clues: Mapping[str, tuple[str, ...]] = {}
-    """Patterns to look for in a student's function, by diagnosis code (`grader.judge.closer.clues`)."""
+    """Patterns to look for in a student's function, by diagnosis code (`grader.explain.clues`)."""
     sized_codes: frozenset[str] = frozenset()
     """Codes of causes that depend on sizes: which sizes are right is told with them."""
     dissected_codes: frozenset[str] = frozenset()
@@ -115,7 +128,7 @@ class Oracle(ABC):
         `likely` names suspects that other outputs of the kernel have shown: where some of them explain the whole
         output, no others need be tried.
         """
-        return fitting.fitting(self.mistakes, seen, likely)
+        return matching_suspects(self.mistakes, seen, likely)
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         """A code and words for an output in which `amount` is NaN or infinite."""
