@@ -238,7 +238,7 @@ def _study(study: _Study, models: tuple[str, ...], wishes: list[Wishes]) -> int:
     from .training import Stopped
 
     networks = [NETWORKS[model]() for model in models]
-    wanted = {name: each for network in networks for name, each in network.operations().items()}
+    wanted = dict.fromkeys(part for network in networks for part in network.parts())
     if line := study.cap():
         print(line)
     try:

@@ -14,15 +14,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from grader.core.arrays import Array, np
+from grader.judge.case_run import RESULT
 
 from .networks import LOSS, UPDATE, Layer, Network
-from .operations import RESULT, Place, StudentOperators
+from .operations import Place, StudentOperators
 
 Context = Any
 
 
-def _array(tensor: Tensor) -> Array:
-    return tensor.detach().contiguous().numpy()
+def _arrays(**tensors: Tensor) -> dict[str, Array]:
+    return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()}
+
+
+def _zeros(**tensors: Tensor) -> dict[str, Array]:
+    """Gradients of these tensors to which nothing has been added yet, by name."""
+    return {name: np.zeros(tensor.shape, np.float32) for name, tensor in tensors.items()}
 
 
 class _Weighted(torch.autograd.Function):
@@ -32,19 +38,20 @@ class _Weighted(torch.autograd.Function):
     def forward(
         ctx: Context, x: Tensor, w: Tensor, b: Tensor, call: StudentOperators, place: Place, layer: Layer
     ) -> Tensor:
-        ctx.save_for_backward(x, w)
-        ctx.call, ctx.place, ctx.sizes, ctx.kind = call, place, {"N": len(x), **layer.sizes}, layer.kind
-        tensors = {"X": _array(x), "W": _array(w), "b": _array(b)}
-        answers = call(place, f"{layer.kind}Forward", tensors, ctx.sizes, (len(x), *layer.output))
-        return torch.from_numpy(answers[RESULT])
+        ctx.save_for_backward(x, w, b)
+        ctx.call, ctx.place, ctx.sizes, ctx.kind = (
+            call,
+            place,
+            {layer.batch: len(x), **layer.sizes},
+            layer.kind,
+        )
+        return torch.from_numpy(call(place, layer.kind, _arrays(X=x, W=w, b=b), ctx.sizes)[RESULT])
 
     @staticmethod
     def backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w = ctx.saved_tensors
-        given = {"dY": _array(dy), "X": _array(x), "W": _array(w)}
-        outputs = w.shape[1] if ctx.kind == "linear" else w.shape[0]
-        zeros = {"dX": _zeros(x.shape), "dW": _zeros(w.shape), "db": _zeros((outputs,))}
-        answers = ctx.call(ctx.place, f"{ctx.kind}Backward", {**given, **zeros}, ctx.sizes)
+        x, w, b = ctx.saved_tensors
+        tensors = {**_arrays(dY=dy, X=x, W=w), **_zeros(dX=x, dW=w, db=b)}
+        answers = ctx.call(ctx.place, f"{ctx.kind}_backward", tensors, ctx.sizes)
         dx = torch.from_numpy(answers["dX"]) if ctx.needs_input_grad[0] else None
         return dx, torch.from_numpy(answers["dW"]), torch.from_numpy(answers["db"]), None, None, None
 
@@ -54,32 +61,30 @@ class _Relu(torch.autograd.Function):
     def forward(ctx: Context, x: Tensor, call: StudentOperators, place: Place) -> Tensor:
         ctx.save_for_backward(x)
         ctx.call, ctx.place = call, place
-        n = x.numel()
-        answers = call(place, "reluForward", {"X": _array(x)}, {"n": n}, (n,))
-        return torch.from_numpy(answers[RESULT]).view(x.shape)
+        return torch.from_numpy(call(place, "relu", _arrays(X=x), {"n": x.numel()})[RESULT]).view(x.shape)
 
     @staticmethod
     def backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = ctx.saved_tensors
-        tensors = {"dO": _array(dy), "X": _array(x), "dX": _zeros(x.shape)}
-        answers = ctx.call(ctx.place, "reluBackward", tensors, {"n": x.numel()})
+        tensors = {**_arrays(dO=dy, X=x), **_zeros(dX=x)}
+        answers = ctx.call(ctx.place, "relu_backward", tensors, {"n": x.numel()})
         return torch.from_numpy(answers["dX"]), None, None
 
 
 class _Pool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Context, x: Tensor, call: StudentOperators, place: Place, layer: Layer) -> Tensor:
-        ctx.call, ctx.place, ctx.sizes, ctx.shape = call, place, {"N": len(x), **layer.sizes}, x.shape
-        shape = (len(x), *layer.output)
-        tensors = {"X": _array(x), "index": np.full(shape, -1, np.int64)}
-        answers = call(place, "maxpool2dForward", tensors, ctx.sizes, shape)
+        ctx.save_for_backward(x)
+        ctx.call, ctx.place, ctx.sizes = call, place, {layer.batch: len(x), **layer.sizes}
+        answers = call(place, "maxpool2d", _arrays(X=x), ctx.sizes)
         ctx.index = answers["index"]
         return torch.from_numpy(answers[RESULT])
 
     @staticmethod
     def backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
-        tensors = {"dY": _array(dy), "index": ctx.index, "dX": _zeros(ctx.shape)}
-        answers = ctx.call(ctx.place, "maxpool2dBackward", tensors, ctx.sizes)
+        (x,) = ctx.saved_tensors
+        tensors = {**_arrays(dY=dy), "indices": ctx.index, **_zeros(dX=x)}
+        answers = ctx.call(ctx.place, "maxpool2d_backward", tensors, ctx.sizes)
         return torch.from_numpy(answers["dX"]), None, None, None
 
 
@@ -89,21 +94,15 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Context, x: Tensor, labels: Tensor, call: StudentOperators) -> Tensor:
         ctx.save_for_backward(x, labels)
-        ctx.call, ctx.sizes = call, {"N": len(x), "C": x.shape[1]}
-        tensors = {"X": _array(x), "labels": _array(labels)}
-        return torch.from_numpy(call(LOSS, "crossEntropyForward", tensors, ctx.sizes, (1,))[RESULT])
+        ctx.call, ctx.sizes = call, {"batch": len(x), "classes": x.shape[1]}
+        return torch.from_numpy(call(LOSS, "cross_entropy", _arrays(X=x, labels=labels), ctx.sizes)[RESULT])
 
     @staticmethod
     def backward(ctx: Context, _one: Tensor) -> tuple[Tensor | None, ...]:
         x, labels = ctx.saved_tensors
-        tensors = {"X": _array(x), "labels": _array(labels), "dX": _zeros(x.shape)}
-        answers = ctx.call(LOSS, "crossEntropyBackward", tensors, ctx.sizes)
+        tensors = {**_arrays(X=x, labels=labels), **_zeros(dX=x)}
+        answers = ctx.call(LOSS, "cross_entropy_backward", tensors, ctx.sizes)
         return torch.from_numpy(answers["dX"]), None, None
-
-
-def _zeros(shape: tuple[int, ...]) -> Array:
-    """A gradient to which nothing has been added yet."""
-    return np.zeros(shape, np.float32)
 
 
 class StudentNetwork:
@@ -133,9 +132,8 @@ class StudentNetwork:
         logits = self.forward(images)
         loss = _Loss.apply(logits, labels, self.call)
         gradients = torch.autograd.grad(loss, self.parameters)
-        gradient = np.concatenate([_array(each).reshape(-1) for each in gradients])
-        tensors = {"P": self.weights, "G": gradient}
-        answers = self.call(UPDATE, "sgdStep", tensors, {"n": len(gradient)}, real=rate)
+        gradient = torch.cat([each.reshape(-1) for each in gradients]).numpy()
+        answers = self.call(UPDATE, "sgd", {"P": self.weights, "G": gradient}, {"n": len(gradient)}, rate)
         self.weights[:] = answers["P"]
         return float(loss.detach()), _right(logits, labels)
 
@@ -156,7 +154,7 @@ class TorchNetwork:
             if layer.kind == "relu":
                 x = F.relu(x)
             elif layer.kind == "maxpool2d":
-                x = F.max_pool2d(x, layer.sizes["K"], layer.sizes["stride"])
+                x = F.max_pool2d(x, layer.sizes["side"], layer.sizes["step"])
             elif layer.kind == "linear":
                 w, b = next(parameters), next(parameters)
                 x = torch.addmm(b, x.flatten(1), w)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from grader.core.arrays import Array, np
 
 from .digits import CLASSES, SIDE
-from .operations import OPERATIONS, Operation, Place
+from .operations import Place
 
 WARM_UP_STEPS = 200
 LAST_GAIN = 0.01
@@ -19,11 +19,12 @@ LOSS, UPDATE = Place(0, "loss (cross entropy)"), Place(0, "update (sgd)")
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. `kind` begins the names of its two functions. `sizes` are their arguments without the batch's.
-    `output` is the shape of one image after the layer. `parameters` are the shapes of W and b, if it has them."""
+    """One layer. `kind` is the part of its forward function. `batch` is the name of the batch's size there, `sizes` are
+    the others. `output` is the shape of one image after the layer. `parameters` are the shapes of W and b, if any."""
 
     kind: str
     output: tuple[int, ...]
+    batch: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     parameters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -60,12 +61,10 @@ class Network:
         """Return the number of elements of all parameters."""
         return sum(math.prod(shape) for _, _, shape in self.parameters())
 
-    def operations(self) -> dict[str, Operation]:
-        """Return the student's functions that training calls, in the order of their first use."""
-        kinds = list(dict.fromkeys(layer.kind for layer in self.layers))
-        names = [f"{kind}Forward" for kind in kinds] + ["crossEntropyForward", "crossEntropyBackward"]
-        names += [f"{kind}Backward" for kind in reversed(kinds)] + ["sgdStep"]
-        return {name: OPERATIONS[name] for name in names}
+    def parts(self) -> list[str]:
+        """Return the parts whose functions training calls, in the order of their first use."""
+        kinds = [*dict.fromkeys(layer.kind for layer in self.layers), "cross_entropy"]
+        return [*kinds, *(f"{kind}_backward" for kind in reversed(kinds)), "sgd"]
 
     def first_weights(self, seed: int) -> Array:
         """Return the initial parameters, float32 (count). W is uniform, with a variance of 2 over the number of
@@ -101,32 +100,25 @@ class Network:
 
 def linear(inputs: int, outputs: int) -> Layer:
     sizes = {"I": inputs, "O": outputs}
-    return Layer("linear", (outputs,), sizes, {"W": (inputs, outputs), "b": (outputs,)})
+    return Layer("linear", (outputs,), "batch", sizes, {"W": (inputs, outputs), "b": (outputs,)})
 
 
 def conv2d(shape: tuple[int, ...], features: int, kernel: int, stride: int) -> Layer:
     """Over images of `shape` (channels, height, width), padded so that a stride of 1 keeps their size."""
     channels, height, width = shape
     pad = kernel // 2
-    sizes = {
-        "C": channels,
-        "H": height,
-        "Wd": width,
-        "F": features,
-        "K": kernel,
-        "stride": stride,
-        "pad": pad,
-    }
+    sizes = {"channels": channels, "height": height, "width": width, "filters": features}
+    sizes |= {"kernel": kernel, "stride": stride, "pad": pad}
     weights = {"W": (features, channels, kernel, kernel), "b": (features,)}
     output = tuple((size + 2 * pad - kernel) // stride + 1 for size in (height, width))
-    return Layer("conv2d", (features, *output), sizes, weights)
+    return Layer("conv2d", (features, *output), "images", sizes, weights)
 
 
 def maxpool2d(shape: tuple[int, ...], kernel: int = 2) -> Layer:
     """Of squares that lie side by side; a row or column that fills none is left out."""
     channels, height, width = shape
-    sizes = {"C": channels, "H": height, "Wd": width, "K": kernel, "stride": kernel}
-    return Layer("maxpool2d", (channels, height // kernel, width // kernel), sizes)
+    sizes = {"planes": channels, "rows": height, "columns": width, "side": kernel, "step": kernel}
+    return Layer("maxpool2d", (channels, height // kernel, width // kernel), "maps", sizes)
 
 
 def relu(before: Layer) -> Layer:
