@@ -33,5 +33,5 @@ RUN python3 -m venv /opt/gpt149 \
 USER ubuntu
 WORKDIR /home/ubuntu/work
 # Once for all students: the reference, the kit's own programs and the precompiled headers, in ~/.cache/gpt149.
-RUN python -m grader.staff.platforms.preparing --torch
+RUN python -m grader.staff.platforms.container --torch
 CMD ["bash"]

@@ -341,10 +341,10 @@ def appeal(given: argparse.Namespace, _: Sequence[str]) -> int:
 
 
 def extend(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader.staff.classroom import extensions, gradebook
+    from grader.staff.classroom import byhand, gradebook
 
     days, slip = (
-        None if text is None else whole_number(text, flag, 0, extensions.MOST_DAYS)
+        None if text is None else whole_number(text, flag, 0, byhand.MOST_DAYS)
         for text, flag in ((given.days, "--days"), (given.slip, "--slip"))
     )
     return gradebook.extend(given.out, given.submission_id, days, slip, given.reason)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from grader.assignment.reference import SOURCE_SUFFIXES, Platform
+from grader.assignment.labs import SOURCE_SUFFIXES, Platform
 from grader.backends.native.nativebuild import JOIN_FLAGS
 from grader.backends.native.toolchain import (
     X86,

@@ -15,7 +15,7 @@ from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.core import results
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, ScoreLine, SubmissionResult, Timing
-from grader.report.row import Row
+from grader.report.machines import Row
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256}

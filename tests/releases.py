@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from grader.core import prebuilt
 from grader.staff.release import contents, products, proofs, search
-from grader.staff.release.archive import Files
+from grader.staff.release.contents import Files
 from grader.staff.release.stripping import Secret
 from module_ref_stub import library
 

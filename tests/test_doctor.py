@@ -18,7 +18,7 @@ from grader import doctor
 from grader.backends.native import toolchain
 from grader.core.errors import KitError
 from grader.core.results import Timing
-from grader.doctor import containment, gpu, steady, students, timing, tools
+from grader.doctor import containment, students, timing, tools
 from grader.doctor.host import Finding, Host, Ran
 
 GIB = 1 << 30
@@ -209,7 +209,7 @@ def test_a_measurement_against_itself_is_judged() -> None:
         (1.40, (1.30, 1.50), "slow", True, "fail"),
     ):
         measured = Timing(10.0, 10.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, fit)
-        assert steady.judged(measured, "cpu", "Part").level == level, interval
+        assert timing.judged(measured, "cpu", "Part").level == level, interval
 
 
 def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,19 +233,19 @@ SMI = "NVIDIA X, 580.1, Default, Enabled, 80000, 100\n"
 
 def with_gpu(host: Host, told: str = SMI, others: str = "", **facts: object) -> list[Finding]:
     facts |= {"run": lambda command: Ran(0, others if "--query-compute-apps=pid" in command else told)}
-    return list(gpu.findings(replace(host, has_module=lambda name: True, **facts)))
+    return list(tools.gpu_findings(replace(host, has_module=lambda name: True, **facts)))
 
 
 def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: MadeUp) -> None:
     host = made_up(which=programs())
     assert [finding.level for finding in with_gpu(host)] == ["ok"]
-    assert not list(gpu.findings(made_up(which=programs("nvidia-smi"))))
+    assert not list(tools.gpu_findings(made_up(which=programs("nvidia-smi"))))
     found = with_gpu(host, "NVIDIA X, 470.1, Prohibited, Disabled, 80000, 60000\n", "4711\n")
     assert [finding.level for finding in found] == ["ok", "warn", "fail", "warn", "warn", "warn"]
     assert "4711" in found[-1].what and all(finding.remedy for finding in found[1:])
     lacking = with_gpu(made_up(which=programs("nvcc")))
     assert [finding.what for finding in lacking[1:]] == ["nvcc is not on the PATH"]
-    broken = list(gpu.findings(replace(host, run=lambda command: Ran(9, "no devices were found"))))
+    broken = list(tools.gpu_findings(replace(host, run=lambda command: Ran(9, "no devices were found"))))
     assert [finding.level for finding in broken] == ["warn"] and "no devices" in broken[0].what
 
 

@@ -19,7 +19,7 @@ from grader.core.errors import KitError
 from grader.core.results import PartResult, SubmissionResult, Timing
 from grader.report import result_json
 from grader.report.html import Report
-from grader.report.row import Row
+from grader.report.machines import Row
 from labs.attention import ladder
 from labs.attention.ladder import Yardsticks, main
 from module_ref_stub import library

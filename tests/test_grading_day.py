@@ -15,11 +15,11 @@ from forgery import tar_bytes
 from handing_in import SOURCE, put, zipped
 
 from grader.core.errors import KitError
-from grader.staff.classroom import ledger, manual
+from grader.staff.classroom import byhand, ledger
 from grader.submission import find, find_one
 from grader.submission.archive import opening
+from grader.submission.exports import moment
 from grader.submission.ids import no_such_submission
-from grader.submission.moments import moment
 
 UNREADABLE = ("yesterday", "0001-01-01 00:00+14:00", "2026-11-14 10:00", "\x1b[2J")
 LATE = "\nlate: {due: 2026-11-14T23:59:00-08:00, per_day: {points: 5}}\n"
@@ -133,7 +133,7 @@ def test_file_times_count_where_they_are_asked_for(acting: Class, due_date: None
 def test_a_bad_table_of_times_is_refused_in_one_line(rows: str, reason: str, tmp_path: Path) -> None:
     has_header = not rows or rows.startswith("id,")
     (tmp_path / "t.csv").write_text(rows if has_header else f"id,time\n{rows}")
-    message = refused("", manual.read_times, tmp_path / "t.csv", ["ada", "bob", "a\nb"], None)
+    message = refused("", byhand.read_times, tmp_path / "t.csv", ["ada", "bob", "a\nb"], None)
     assert message.startswith(f"{tmp_path / 't.csv'}:") and reason in message
     assert not re.search("[\x00-\x1f]", message)
 

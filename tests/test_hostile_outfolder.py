@@ -26,7 +26,7 @@ from grader.core.errors import KitError, UsageError
 from grader.report import classbook, result_json
 from grader.sandbox.leftovers import Scratch
 from grader.sandbox.limits import Limits
-from grader.staff.classroom import gradebook, ledger, resuming
+from grader.staff.classroom import gradebook, ledger, planning
 from grader.staff.classroom.ledger import Entry
 from grader.staff.classroom.planning import RunOptions
 
@@ -303,7 +303,7 @@ def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
         config = secret if text is None else tmp_path / f"{k}.yaml"
         config.write_text(text or secret.read_text())
         out = graded_with(config, tmp_path / f"out{k}")
-        resume = partial(resuming.settle, RunOptions(out, out, 1, resume=True), ledger.read(out))
+        resume = partial(planning.settle, RunOptions(out, out, 1, resume=True), ledger.read(out))
         for command in (partial(gradebook.open_book, out), resume):
             message = refused("no assignment: put that back", command)
             assert not re.search(r"admin|hash|token|schema", message), message

@@ -23,7 +23,7 @@ from grader.backends.torch.zygote import FORK_SERVER, Zygote
 from grader.core import machine
 from grader.core.arrays import np
 from grader.core.errors import KitError
-from grader.doctor import steady
+from grader.doctor import timing
 from grader.runner import placement
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
@@ -404,7 +404,7 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
 
     monkeypatch.setattr(placement, "warm_up", looked_at)
     sizes = {**ASSIGNMENT.defaults, "N": 256}
-    with NativeHost() as host, steady.reference_twice(host, ASSIGNMENT, part, sizes)():
+    with NativeHost() as host, timing.reference_twice(host, ASSIGNMENT, part, sizes)():
         pass
     used = set.union(*allowed)
     assert len(allowed) == 2 * sizes["threads"]

@@ -26,7 +26,7 @@ from grader.staff.classroom import ledger
 from grader.staff.platforms import container, prairielearn
 from grader.staff.platforms import github as clones
 from grader.staff.release import contents, making, products, proofs, search
-from grader.staff.release.archive import File, packed, unpack
+from grader.staff.release.contents import File, packed, unpack
 from grader.submission import find
 
 

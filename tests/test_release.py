@@ -34,7 +34,7 @@ from grader.core.errors import KitError
 from grader.doctor import Host, tools
 from grader.runner.calls import Request
 from grader.staff.release import contents, making, proofs, search, stripping
-from grader.staff.release.archive import File, Files, packed, unpack
+from grader.staff.release.contents import File, Files, packed, unpack
 from module_ref_stub import library
 
 MAIN = release_of("attention")

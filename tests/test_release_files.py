@@ -25,7 +25,7 @@ from grader.doctor import Host, students, tools
 from grader.judge.bench import Options
 from grader.report import github, gradescope
 from grader.staff.release import contents, making, products, proofs, search
-from grader.staff.release.archive import File, packed, unpack
+from grader.staff.release.contents import File, packed, unpack
 from grader.study.watching import loop
 from grader.submission import companions_of, find
 

@@ -25,11 +25,11 @@ from grader.backends.faults import Broken
 from grader.backends.native import crashes
 from grader.core.errors import UsageError
 from grader.core.results import Diagnosis, Memory, PartResult, Score, ScoreLine
-from grader.report import classbook, feedback, html, profile, result_json, student, terminal, words
+from grader.report import classbook, feedback, html, result_json, student, terminal, words
 from grader.report.grades_csv import safe_text
-from grader.report.row import Row
+from grader.report.machines import Row
 from grader.runner.calls import Call
-from grader.staff.writeups import sheet
+from grader.staff.writeups import staff
 from grader.study import table
 
 KNOWN_CASES = (*(Case(name, "random", 1) for name in NAMES), Case(SECRET_NAME, "random", 2, hidden=True))
@@ -88,7 +88,7 @@ def test_no_cell_is_a_formula_wherever_a_spreadsheet_splits(value: str, tmp_path
     ada = replace(row_of(part(*NAIVE)), name=value, email=value, trouble=value)
     classbook.write(tmp_path, assignment(), [ada])
     study = table.Table("t", "t", (value, "n"), ((value, 1.0),)).csv()
-    sheet.update(tmp_path / "manual.csv", {"ada": (value, value)}, "writeup", None)
+    staff.update(tmp_path / "manual.csv", {"ada": (value, value)}, "writeup", None)
     texts = [(tmp_path / name).read_text(encoding="utf-8-sig") for name in ("grades.csv", "manual.csv")]
     for text in (*texts, study):
         assert value.strip('="')[-1] in text
@@ -242,7 +242,7 @@ def test_a_peak_of_nothing_and_a_cut_are_put_into_words() -> None:
     told = terminal.memory_text(Memory(1024, 1024, 0, 4096))
     assert "true peak of the call: none above that of earlier calls (reference 4096)" in told
     assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]
-    assert words.peak(0) == profile.NO_GROWTH and words.peak(2048) == "2.00 KB" and words.peak(None) == "–"
+    assert words.peak(0) == terminal.NO_GROWTH and words.peak(2048) == "2.00 KB" and words.peak(None) == "–"
     assert "0 B" not in terminal.score_row(replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096)), "0")
     assert len(words.line("x" * 10_000)) == 200 and words.line("x" * 10_000).endswith("…")
     assert words.block("a\n" * 10_000, 100).endswith("... (cut here)")

@@ -27,13 +27,12 @@ from grader.core.results import CaseResult, Diagnosis, PartResult, ProfileRow
 from grader.explain.deviation import usual_axes
 from grader.judge import grid
 from grader.judge.events import Deviated, PartDone, PartStarted, Profiled, Settled
-from grader.report import charts, classbook, excerpt, picture, profile
+from grader.report import charts, classbook, terminal
 from grader.report import page as verdict_page
 from grader.report.charts import Dot
 from grader.report.html import Report
-from grader.report.machines import MachineRow, compared
+from grader.report.machines import MachineRow, Row, compared
 from grader.report.progress import Progress
-from grader.report.row import Row
 from grader.report.terminal import SCREEN_LINES, WIDTH, Terminal
 from grader.source.cpptext import definition
 
@@ -275,22 +274,22 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
     output[0, 1, 0, 0] = 7
     output[1, 2, 48:96] = 1.5
     output[1, 2, 96, 3] = np.nan
-    seen = picture.reduced(deviated(output, blocks=(None, None, ("Br", 48), ("T", 64))))
+    seen = charts.reduced(deviated(output, blocks=(None, None, ("Br", 48), ("T", 64))))
     assert (seen.place, seen.rows, seen.columns, seen.wrong_slices) == ("a=1, b=2", 103, 40, 2)
     assert seen.wrong == 48 * 40 + 2 and seen.total == output.size
-    levels = np.array([[picture.level(cell) for cell in band] for band in seen.cells])
+    levels = np.array([[charts.level(cell) for cell in band] for band in seen.cells])
     assert levels.shape == (64, 40)
-    edges = picture._edges(103)
+    edges = charts._edges(103)
     for row in (0, 47, 48, 95, 100):
         band = next(k for k in range(64) if edges[k] <= row < edges[k + 1])
         assert levels[band, 20] == (3 if 48 <= row < 96 else 0), row
-    assert (levels == picture.DECADES + 1).sum() == 1, "no number"
-    drawn = [(p.get("class"), p.get("d")) for p in ElementTree.fromstring(picture.svg(seen)).iter("path")]
+    assert (levels == charts.DECADES + 1).sum() == 1, "no number"
+    drawn = [(p.get("class"), p.get("d")) for p in ElementTree.fromstring(charts.svg(seen)).iter("path")]
     (line,) = (d for kind, d in drawn if kind == "block")
     assert line.count("M") == 2, "at 48 and 96; a block of 64 columns covers all 40"
     # A light line below each, or it would not be seen on dark cells.
     assert [d for kind, d in drawn if kind == "under"] == [line]
-    words = " ".join(picture.caption(seen))
+    words = " ".join(charts.caption(seen))
     counts = f"{seen.wrong} of {output.size} elements are wrong, in 2 of 6 slices. Shown: the slice a=1, b=2."
     assert counts in words
     assert "Lines: i every 48 (Br); T = 64, which covers all of j" in words and "threads" not in words
@@ -300,14 +299,14 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
 def test_any_output_has_a_picture(shape: tuple[int, ...]) -> None:
     output = np.ones(shape)
     output.reshape(-1)[-1] = np.inf
-    seen = picture.reduced(deviated(output))
-    assert picture.level(seen.cells[-1][-1]) == picture.DECADES + 1
-    drawn = ElementTree.fromstring(picture.svg(seen))
+    seen = charts.reduced(deviated(output))
+    assert charts.level(seen.cells[-1][-1]) == charts.DECADES + 1
+    drawn = ElementTree.fromstring(charts.svg(seen))
     _, _, width, height = map(float, drawn.get("viewBox", "").split())
     for each in drawn.iter("rect"):
         assert float(each.get("x", 0)) + float(each.get("width", 0)) <= width + 0.1
         assert float(each.get("y", 0)) + float(each.get("height", 0)) <= height + 0.1
-    assert picture.caption(seen)[0].startswith("On 'random' (N=8): ")
+    assert charts.caption(seen)[0].startswith("On 'random' (N=8): ")
 
 
 def test_blocks_come_from_sizes_of_the_call_or_from_macros_of_the_body() -> None:
@@ -451,8 +450,8 @@ def test_points_that_depend_on_a_time_are_open_without_it() -> None:
 
 def test_the_profile_stands_below_the_verdict_of_a_right_part() -> None:
     rows = tuple(ProfileRow("STUDENT - " + "X" * 50, 1e6, 9.9e8, 10**6, 1 << 29, 0) for _ in range(20))
-    table = profile.table(rows).splitlines()
-    assert max(map(len, table)) <= profile.WIDTH and len(table) == 15
+    table = terminal.table(rows).splitlines()
+    assert max(map(len, table)) <= terminal.WIDTH and len(table) == 15
     found, stream = part("part1", "naive", 10), io.StringIO()
     judged = assignment().part("part1")
     screen = Terminal(stream)
@@ -470,7 +469,7 @@ def test_the_profile_stands_below_the_verdict_of_a_right_part() -> None:
 
 def test_code_of_named_lines_is_numbered_and_escaped() -> None:
     source = "/* one\ntwo */\n" + "int x = 1;\n" * 20 + 'return "<b>&";\n'
-    drawn = excerpt.rows(
+    drawn = verdict_page.rows(
         source, "a.cpp", "Lines: a.cpp:2: two, a.cpp:23: last, a.cpp:99: none, other/a.cpp:12: else"
     )
     read = ElementTree.fromstring(f"<pre>{drawn}</pre>")
@@ -480,5 +479,7 @@ def test_code_of_named_lines_is_numbered_and_escaped() -> None:
     assert '23return "<b>&";' in text and "2two */" in text
     assert '<span class="kc">two */</span>' in drawn, "a comment goes on from the line before"
     assert '<span class="kn">1</span>' in drawn and '<span class="kw">return</span>' in drawn
-    assert excerpt.rows(source, "a.cpp", "wrong") == excerpt.rows("", "a.cpp", "a.cpp:1: x") == ""
-    assert 'class="k' not in excerpt.rows("int x;\n" * 30_000, "a.cpp", "a.cpp:2"), "too long for a lexer"
+    assert verdict_page.rows(source, "a.cpp", "wrong") == verdict_page.rows("", "a.cpp", "a.cpp:1: x") == ""
+    assert 'class="k' not in verdict_page.rows("int x;\n" * 30_000, "a.cpp", "a.cpp:2"), (
+        "too long for a lexer"
+    )

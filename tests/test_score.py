@@ -17,7 +17,7 @@ from grader.assignment.records import Case, Part
 from grader.assignment.rubric import LateRule, TimeBand
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.score import late_days, lateness_s, part_points, score
-from grader.staff.classroom.manual import read_manual
+from grader.staff.classroom.byhand import read_manual
 
 PUBLIC = classrows.assignment()
 STAFF = load(ROOT / "configs" / "hidden" / "gpt149.yaml")

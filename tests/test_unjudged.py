@@ -20,9 +20,9 @@ from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.core.results import Diagnosis, PartResult, SubmissionResult, exit_code
 from grader.report import classbook, feedback, result_json, terminal
 from grader.report import gradescope as gradescope_report
-from grader.report.row import Row
+from grader.report.machines import Row
 from grader.score import part_points, score
-from grader.staff.classroom import gradebook, ledger, waiting
+from grader.staff.classroom import gradebook, ledger, planning
 
 LACKING = "This machine has no ispc that runs."
 
@@ -133,17 +133,17 @@ def test_gradescope_is_told_that_its_0_is_no_grade() -> None:
 
 
 def test_waiting_is_over_when_all_of_it_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(waiting, "CHECKS", {"ispc": lambda: True, "gpu": lambda: False})
+    monkeypatch.setattr(planning, "CHECKS", {"ispc": lambda: True, "gpu": lambda: False})
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert waiting.is_over("") == waiting.is_over("gpu") == waiting.is_over("gpu ispc") == ""
-    assert waiting.is_over("ispc") == "ispc is here now" and waiting.is_over("nvcc") == ""
+    assert planning.is_over("") == planning.is_over("gpu") == planning.is_over("gpu ispc") == ""
+    assert planning.is_over("ispc") == "ispc is here now" and planning.is_over("nvcc") == ""
     write_files(tmp_path, {"nvcc": "#!/bin/sh\n"}, 0o755)
-    assert waiting.is_over("ispc nvcc") == "ispc and nvcc is here now"
+    assert planning.is_over("ispc nvcc") == "ispc and nvcc is here now"
 
 
 def test_lines_name_how_many_what_for_and_what_to_do() -> None:
     waits = {**{f"s{k}": "ispc" for k in range(7)}, "x": "nvcc"}
-    first, second = waiting.lines(waits, "go on")
+    first, second = planning.missing_tools(waits, "go on")
     assert first.startswith("7 cannot be judged without ispc") and "s0, s1, s2, s3, s4 and 2 more" in first
     assert "https://ispc.github.io" in first and "open" in first and first.endswith("then go on")
     assert second.startswith("1 cannot be judged without nvcc, their points are open: x;")

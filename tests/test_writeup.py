@@ -20,8 +20,8 @@ from grader.core.errors import KitError, UsageError
 from grader.core.harmless import harmless
 from grader.core.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
 from grader.staff import writeups
-from grader.staff.classroom import byhand, ledger, manual
-from grader.staff.writeups import sheet, staff
+from grader.staff.classroom import byhand, ledger
+from grader.staff.writeups import staff
 from grader.study.writeup import checking, exporting, regions
 from grader.study.writeup.regions import answers, fill, tables
 
@@ -204,7 +204,7 @@ def test_a_class_is_read_by_question(tmp_path: Path, capsys: pytest.CaptureFixtu
     layout = text.partition("## 1. The layout")[2]
     assert layout.index("131072") < layout.index("**ada**") < layout.index("> Row-major.")
     assert "\n> # A heading of mine" in text and "\n# A heading" not in text and "\x1b" not in text
-    assert manual.read_manual(table, COURSE) == {"ada": {}, "bob": {}, "eve": {}}
+    assert byhand.read_manual(table, COURSE) == {"ada": {}, "bob": {}, "eve": {}}
 
 
 FENCES = [
@@ -256,26 +256,26 @@ def test_points_and_remarks_by_hand_stay(tmp_path: Path) -> None:
     rows = "id,part1_extra,comment,writeup\nbob,3,seen in the lab,\nada,,,6.5\n"
     table = write(tmp_path, rows, "manual.csv")
     people = {"ada": ("ada", ""), "bob": ("bob", "empty: name"), "cyd": ("Cyd D", "empty: x")}
-    sheet.update(table, people, "writeup", None)
-    assert manual.read_manual(table) == {"bob": {"part1_extra": 3.0}, "ada": {"writeup": 6.5}, "cyd": {}}
+    staff.update(table, people, "writeup", None)
+    assert byhand.read_manual(table) == {"bob": {"part1_extra": 3.0}, "ada": {"writeup": 6.5}, "cyd": {}}
     assert "seen in the lab" in table.read_text() and "empty: x" in table.read_text()
-    sheet.update(table, {"cyd": ("Cyd D", "")}, "writeup", None)
+    staff.update(table, {"cyd": ("Cyd D", "")}, "writeup", None)
     assert "write-up" not in table.read_text().partition("\n")[2], "a remark goes when its reason has gone"
     table.write_text("id,writeup\nada,six\n")
-    refused(r"manual.csv:2: writeup: points should be a number", sheet.update, table, {}, "writeup", None)
+    refused(r"manual.csv:2: writeup: points should be a number", staff.update, table, {}, "writeup", None)
 
 
 def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roster = (ledger.Entry("ada", "Ada"), ledger.Entry("zoe", "Zoe Z"))
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History(roster=roster))
     table, bob = tmp_path / "manual.csv", {"bob": ("bob", "")}
-    refused("no submission .* is called 'bob'", sheet.update, table, bob, "writeup", tmp_path)
-    said = sheet.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
+    refused("no submission .* is called 'bob'", staff.update, table, bob, "writeup", tmp_path)
+    said = staff.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
     assert "note: 1 write-ups are of nobody in" in said and "no row: README" in said
     rows = ["id,name,writeup,comment", "ada,Ada,,", "zoe,Zoe Z,,write-up: none"]
     assert table.read_text().splitlines() == rows
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History())
-    refused("holds no class", sheet.update, table, {}, "writeup", tmp_path)
+    refused("holds no class", staff.update, table, {}, "writeup", tmp_path)
     held = ["grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL]
     assert not {submission.ids.safe_name(name.upper()).casefold() for name in held} & set(held)
 

@@ -20,13 +20,12 @@ from grader.assignment.rubric import LateRule
 from grader.core.results import Flag, PartResult, SubmissionResult, Timing
 from grader.report import classbook, feedback
 from grader.report import page as verdict
-from grader.report.machines import load_text, load_warning
+from grader.report.machines import Row, load_text, load_warning
 from grader.report.page import Collector
-from grader.report.row import Row
 from grader.score import late_days
 from grader.staff.classroom import appeals, changes, gradebook, ledger
+from grader.staff.classroom.byhand import Days
 from grader.staff.classroom.changes import Graded, Standing
-from grader.staff.classroom.extensions import Days
 from grader.submission.ids import closest
 
 ROW = {"id": "ada", "submitted_at": "", "part1": "10", "late_days": "0", "late_penalty": "0", "total": "10"}

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from grader.core import imports
 from grader.core.commandline import SizeOption
@@ -25,9 +25,40 @@ from grader.core.errors import UsageError
 from grader.core.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
 
 if TYPE_CHECKING:
-    from grader.assignment.reference import Reference
     from grader.core.arrays import Array
     from grader.core.results import Standing, SubmissionResult
+
+#: Suffixes of a reference's source files, which no handout may hold.
+SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".ispc", ".ptx", ".s")
+Platform = tuple[str, str]
+"""A platform, as `platform.system()` and `platform.machine()` name it."""
+
+
+class Reference(Protocol):
+    """Kernels that a student's are compared with, each under the name that a part's `reference` gives.
+
+    All methods raise KitError if something cannot be built, or if a handout holds nothing for this platform.
+    """
+
+    def program(self) -> Path:
+        """Return the kernels as a program of the native runner, from the cache if it is there."""
+
+    def for_torch(self) -> tuple[Literal["raw", "student"], Path] | None:
+        """Return the kind and path of the file that a process with torch loads.
+
+        "raw" is a library with a C ABI; "student" is an object like a student's. None without such a file, for example
+        in a handout without sources.
+        """
+
+    def sources(self) -> list[Path]:
+        """List the source files that a handout leaves out; empty in a handout."""
+
+    def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
+        """Compile objects for a handout into `folder`. Return them by their path in the kit.
+
+        `compilers` maps each platform, this one included, to a compiler for it.
+        """
+
 
 LABS = ROOT / "labs"
 PACKAGE = "labs"

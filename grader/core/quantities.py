@@ -1,6 +1,6 @@
 """Sizes in bytes for people, and whole numbers from untrusted text.
 
-Two sizes have other formats on purpose: the profiler's table copies torch's (`grader.report.profile`), and caches are
+Two sizes have other formats on purpose: the profiler's table copies torch's (`grader.report.terminal`), and caches are
 named as on a command line, "32K" (`grader.study.helpers`).
 """
 

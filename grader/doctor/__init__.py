@@ -30,7 +30,7 @@ def sections(
     host: Host | None, *, steadiness: bool, config: Path = PUBLIC_CONFIG
 ) -> Iterator[tuple[str, Iterable[Finding]]]:
     """Yield each heading with its findings, lazily."""
-    from grader.doctor import containment, steady, timing, tools
+    from grader.doctor import containment, timing, tools
 
     here = host or Host(threads=_threads(config))
     yield "tools", tools.findings(here)
@@ -38,7 +38,7 @@ def sections(
     yield "containment", [*containment.findings(here), *tier]
     yield "timing", timing.findings(here)
     if steadiness and host is None:
-        yield "steadiness", steady.findings(config)
+        yield "steadiness", timing.steadiness(config)
 
 
 def _threads(config: Path) -> int:

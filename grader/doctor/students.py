@@ -13,7 +13,7 @@ from grader.core import wholefile
 from grader.core.commandline import Parser, source_file
 from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
 from grader.core.places import PUBLIC_CONFIG
-from grader.doctor import gpu, steady, timing, tools
+from grader.doctor import timing, tools
 from grader.doctor.host import Finding, Host
 
 #: (module, what is missing without it, how to get it).
@@ -73,7 +73,7 @@ def _sections(config: Path, with_steadiness: bool) -> Iterator[tuple[str, Iterab
         yield "kernels on a GPU", _on_a_card(host, wanted)
     yield "times", timing.findings(host)
     if with_steadiness:
-        yield "steadiness", steady.findings(config)
+        yield "steadiness", timing.steadiness(config)
 
 
 def _own(host: Host) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def _own(host: Host) -> Iterator[Finding]:
 
 def _on_a_card(host: Host, wanted: Collection[str]) -> Iterator[Finding]:
     """Yield findings on the needs of judging kernels in these languages, with a GPU and without."""
-    cards = [found for found in gpu.findings(host) if not found.what.startswith("Triton")]
+    cards = [found for found in tools.gpu_findings(host) if not found.what.startswith("Triton")]
     yield from cards
     if devicebuild.TRITON in wanted and not host.has_module("triton"):
         yield Finding(

@@ -14,8 +14,7 @@ from pathlib import Path
 from grader.assignment.records import Assignment
 from grader.core import plainfile
 from grader.core.errors import UsageError
-from grader.report.machines import MachineRow
-from grader.report.row import Row
+from grader.report.machines import MachineRow, Row
 
 
 def write(

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from grader.assignment.records import Assignment
 from grader.core import plainfile
 from grader.core.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
-from grader.report import profile, student, words
+from grader.report import student, terminal, words
 from grader.report.machines import load_warning
 from grader.report.student import StudentView
 from grader.report.terminal import OPEN, case_line, field, printed_text, time_text
 
 if TYPE_CHECKING:
-    from grader.report.row import Row
+    from grader.report.machines import Row
 
 RULE = "-" * 72
 LONG = 200
@@ -193,8 +193,8 @@ def memory_text(part: PartResult) -> str:
     if memory is None or not memory.peak_bytes:
         return ""
     theirs = memory.reference_peak_bytes
-    beside = f" (reference {profile.size(_two_digits(theirs))})" if theirs is not None else ""
-    return f"true peak of the call: about {profile.size(_two_digits(memory.peak_bytes))}{beside}"
+    beside = f" (reference {terminal.size(_two_digits(theirs))})" if theirs is not None else ""
+    return f"true peak of the call: about {terminal.size(_two_digits(memory.peak_bytes))}{beside}"
 
 
 def _two_digits(count: int) -> float:

@@ -24,7 +24,7 @@ from grader.core import wholefile
 from grader.report import words
 
 if TYPE_CHECKING:
-    from grader.report.row import Row
+    from grader.report.machines import Row
 
 Cell = str | int | float | None
 

@@ -30,7 +30,7 @@ from grader.report.terminal import VERDICT_WORDS
 
 if TYPE_CHECKING:
     from grader.assignment.labs import Ladder
-    from grader.report.row import Row
+    from grader.report.machines import Row
 
 TEMPLATES = Path(__file__).with_name("templates")
 _COPY_CHARACTERS = 1 << 13

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
@@ -19,12 +19,13 @@ from typing import Any
 from grader.assignment.records import Assignment
 from grader.core import wholefile
 from grader.core.errors import UsageError
+from grader.core.harmless import harmless
 from grader.core.pythontree import whole
 from grader.core.results import PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import Deviated, Event, PartStarted
-from grader.report import charts, excerpt, picture, words
+from grader.report import charts, words
+from grader.report.charts import Picture
 from grader.report.html import TEMPLATES, environment, missing_library, policy
-from grader.report.picture import Picture
 
 __all__ = ["Collector", "missing_library", "write"]
 
@@ -46,7 +47,7 @@ class Collector:
         if isinstance(event, PartStarted):
             self.pictures.pop(event.part.id, None)
         elif isinstance(event, Deviated) and not event.hidden:
-            self.pictures.setdefault(event.part.id, {})[event.case] = picture.reduced(event)
+            self.pictures.setdefault(event.part.id, {})[event.case] = charts.reduced(event)
         self.listener(event)
 
     def of(self, part: PartResult) -> Picture | None:
@@ -114,9 +115,9 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any, code: str, name: 
     return {
         "part": part,
         "told": told(words.block(part.diagnosis.message, 4000, 60)) if part.diagnosis else [],
-        "code": Markup(excerpt.rows(code, name, part.diagnosis.message)) if part.diagnosis else "",
-        "map": Markup(picture.svg(seen)) if seen else "",
-        "caption": picture.caption(seen) if seen else [],
+        "code": Markup(rows(code, name, part.diagnosis.message)) if part.diagnosis else "",
+        "map": Markup(charts.svg(seen)) if seen else "",
+        "caption": charts.caption(seen) if seen else [],
         "rounds": Markup(rounds(part.time)) if part.time else "",
         "ladder": Markup(_ladder(place.peak_percent, rungs)) if place else "",
     }
@@ -199,3 +200,55 @@ def _ticks(highest: float) -> Sequence[float]:
 
 def _n(value: float) -> str:
     return f"{round(value, 1):g}"
+
+
+AROUND = 2
+"""Lines shown on either side of a named one."""
+MOST_LINES = 60
+MOST_CHARACTERS = 1 << 17
+"""Longest source that is highlighted: pygments takes 0.1 s for so many characters."""
+MOST_COLUMNS = 200
+#: Classes of the page's style sheet, by the name of a pygments token.
+CLASSES = (("Comment", "kc"), ("Keyword", "kw"), ("Literal.String", "ks"), ("Literal.Number", "kn"))
+
+
+def rows(text: str, name: str, message: str) -> str:
+    """Return a block `<span>` for each shown line, with a mark on named ones; "" if the message names none."""
+    lines = text.splitlines()
+    named = {int(found) for found in re.findall(rf"(?<![\w./-]){re.escape(name)}:(\d{{1,7}})\b", message)}
+    named &= set(range(1, len(lines) + 1))
+    shown = sorted(
+        {k for line in named for k in range(line - AROUND, line + AROUND + 1)} & set(range(1, len(lines) + 1))
+    )
+    if not shown:
+        return ""
+    coloured = list(_coloured(text, name))
+    parts, before = [], shown[0] - 1
+    for k in shown[:MOST_LINES]:
+        if k != before + 1:
+            parts.append('<span class="gap">⋮</span>')
+        kind = "row named" if k in named else "row"
+        parts.append(f'<span class="{kind}"><i>{k}</i>{coloured[k - 1]}</span>')
+        before = k
+    return "".join(parts)
+
+
+def _coloured(text: str, name: str) -> Iterator[str]:
+    """Yield each line as escaped HTML."""
+    lines = [harmless(line)[:MOST_COLUMNS] for line in text.splitlines()]
+    if len(text) > MOST_CHARACTERS:
+        yield from map(escape, lines)
+        return
+    # It comes with rich.
+    from pygments.lexers import CppLexer, PythonLexer
+
+    lexer = (PythonLexer if Path(name).suffix == ".py" else CppLexer)(stripnl=False, ensurenl=True)
+    row: list[str] = []
+    for token, value in lexer.get_tokens("\n".join(lines)):
+        kind = next((kind for prefix, kind in CLASSES if str(token).startswith(f"Token.{prefix}")), "")
+        for k, piece in enumerate(value.split("\n")):
+            if k:
+                yield "".join(row)
+                row = []
+            if piece:
+                row.append(f'<span class="{kind}">{escape(piece)}</span>' if kind else escape(piece))

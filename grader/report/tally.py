@@ -15,7 +15,7 @@ from grader.report.charts import Dot
 from grader.report.machines import load_of, load_warning
 
 if TYPE_CHECKING:
-    from grader.report.row import Row
+    from grader.report.machines import Row
 
 #: Limit on the links of a group: nobody reads half a class name by name.
 MOST_LINKS = 80

@@ -15,7 +15,7 @@ from datetime import datetime, tzinfo
 from grader.assignment.records import Assignment
 from grader.core.harmless import harmless, one_line
 from grader.core.results import Verdict
-from grader.report import profile
+from grader.report import terminal
 from grader.report.terminal import VERDICT_WORDS
 
 #: A mark beside the colour of each verdict, for readers who do not see the colour.
@@ -85,7 +85,7 @@ def milliseconds(value: float) -> str:
 
 def size(count: int | None) -> str:
     """Format bytes for people; None (not measured) becomes a dash."""
-    return "–" if count is None else profile.size(count)
+    return "–" if count is None else terminal.size(count)
 
 
 def error(value: float | None) -> str:
@@ -95,7 +95,7 @@ def error(value: float | None) -> str:
 
 def peak(count: int | None) -> str:
     """Format the peak of a call in bytes, for people; 0 becomes NO_GROWTH, None a dash."""
-    return profile.NO_GROWTH if count == 0 else size(count)
+    return terminal.NO_GROWTH if count == 0 else size(count)
 
 
 def shape(sizes: dict[str, int]) -> str:

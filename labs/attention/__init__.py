@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from grader.assignment.labs import Lab, Ladder, OracleFacts
 
 if TYPE_CHECKING:
-    from grader.assignment.labs import Step
-    from grader.assignment.reference import Reference
+    from grader.assignment.labs import Reference, Step
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 

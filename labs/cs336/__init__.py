@@ -13,7 +13,7 @@ from labs.gpu import ATTENTION, Gpu
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from grader.assignment.reference import Reference
+    from grader.assignment.labs import Reference
 
 
 class _Cs336(Gpu):

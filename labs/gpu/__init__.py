@@ -14,8 +14,7 @@ from grader.assignment.labs import Lab, OracleFacts
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from grader.assignment.labs import Step
-    from grader.assignment.reference import Reference
+    from grader.assignment.labs import Reference, Step
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 

@@ -24,8 +24,8 @@ from grader.core.errors import KitError, UsageError
 from grader.core.quantities import MIB
 from grader.core.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing
 from grader.report import classbook, feedback, result_json
-from grader.report.row import Row
-from grader.staff.classroom import ledger, manual
+from grader.report.machines import Row
+from grader.staff.classroom import byhand, ledger
 from grader.staff.classroom.ledger import Entry, Reported
 from grader.submission import find
 from grader.submission.archive import PIECE_BYTES, ArchiveLimits, Unreadable, open_archive
@@ -168,7 +168,7 @@ READERS = (
         {"underscores": lambda n: b"a_" * (n // 64), "digits": lambda n: b"a_" + b"1_" * (n // 64)},
     ),
     Reader(
-        "times", in_file(lambda path: manual.read_times(path, ["ada", "bob"], None), "times.csv"),
+        "times", in_file(lambda path: byhand.read_times(path, ["ada", "bob"], None), "times.csv"),
         [b"id,time\nada,2026-11-14 23:59Z\nbob,2026-11-15T08:00:00+01:00\n"],
         TOLD, (b",", b'"', b"\n", b"ada", b"2026-11-14 10:00:00.5 Z"),
         {**repeats(b" 1", head=b"id,time\nada,"), **repeats(b",", head=b"id,time")},

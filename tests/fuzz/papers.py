@@ -17,10 +17,10 @@ from grader.assignment.regions import strip_solution
 from grader.core.errors import UsageError
 from grader.core.harmless import harmless
 from grader.report.grades_csv import csv_line, safe_text
-from grader.staff.classroom import manual
+from grader.staff.classroom import byhand
 from grader.staff.similarity import agreement, likeness, passages, similar_html
 from grader.staff.similarity.tokens import Source, tokens
-from grader.staff.writeups import sheet, staff
+from grader.staff.writeups import staff
 from grader.study.writeup import checking, regions
 
 MASTER = (ROOT / "module.cpp").read_text()
@@ -44,8 +44,8 @@ def read_writeup(path: Path) -> None:
     assert not any(char in copy for char in OBEYED)
     assert len(copy) < staff.LONGEST_ANSWER * (len(WANTED) + regions.MOST_REGIONS)
     table = path.with_name("manual.csv")
-    sheet.update(table, {"ada": ("Ada", one.remark)}, "writeup", None)
-    assert manual.read_manual(table, ASSIGNMENT, IDS) == {"ada": {}}
+    staff.update(table, {"ada": ("Ada", one.remark)}, "writeup", None)
+    assert byhand.read_manual(table, ASSIGNMENT, IDS) == {"ada": {}}
 
 
 def fill_writeup(data: bytes) -> None:
@@ -75,13 +75,13 @@ WRITEUP_PATTERNS: Patterns = {
 
 def read_table(path: Path) -> None:
     try:
-        manual.read_manual(path, ASSIGNMENT, IDS)
+        byhand.read_manual(path, ASSIGNMENT, IDS)
     except UsageError as error:
         message = str(error).removeprefix(str(path))
         assert len(message) < 400 and not any(char in message for char in (*OBEYED, "\n")), message
         raise
-    sheet.update(path, {"ada": ("Ada", "empty: layout")}, "writeup", None)
-    assert set(manual.read_manual(path, ASSIGNMENT, IDS)) <= set(IDS)
+    staff.update(path, {"ada": ("Ada", "empty: layout")}, "writeup", None)
+    assert set(byhand.read_manual(path, ASSIGNMENT, IDS)) <= set(IDS)
 
 
 def write_cells(data: bytes) -> None:

@@ -18,8 +18,8 @@ from fuzz.mutating import Reader, growth
 from handing_in import put
 
 from grader.assignment.regions import strip_solution
-from grader.staff.similarity import agreement, index, likeness, passages, similar_html
-from grader.staff.similarity.pairs import Pair, Similarity
+from grader.staff.similarity import agreement, likeness, passages, similar_html
+from grader.staff.similarity.passages import Pair, Similarity
 from grader.staff.similarity.tokens import Source, functions, tokens
 
 Command = Callable[..., str]
@@ -301,9 +301,9 @@ def test_earlier_years_are_compared_by_a_stored_index(
             put(tmp_path / year / name, {"module.cpp": submission(master, bodies(seed)).encode()})
     told = similar("2026", "--old", "2025")
     assert "100.0%  2025/old  ada" in told and "2025/old  2025/other" not in told
-    monkeypatch.setattr(index, "wholefile", None)  # nothing is written, as everything is stored
+    monkeypatch.setattr(likeness, "wholefile", None)  # nothing is written, as everything is stored
     assert similar("2026", "--old", "2025") == told
-    (tmp_path / "2025" / index.NAME).write_text('{"a": 1}')
+    (tmp_path / "2025" / likeness.INDEX).write_text('{"a": 1}')
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     assert similar("2026", "--old", "2025") == told

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from grader.assignment.reference import Platform
+from grader.assignment.labs import Platform
 from grader.core.errors import KitError
 
 SOURCES = {"triton": "reference.py", "cuda": "reference.cu"}
 
 
 class KernelReference:
-    """The reference of a lab in `folder`. `assignment.reference.Reference` describes its methods."""
+    """The reference of a lab in `folder`. `assignment.labs.Reference` describes its methods."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from grader.assignment.reference import Platform
+from grader.assignment.labs import Platform
 from grader.backends.native import nativebuild
 from grader.backends.native.toolchain import toolchain
 from grader.backends.torch import torchbuild
@@ -23,7 +23,7 @@ SOURCE, PREBUILT = "reference.cpp", "prebuilt"
 
 
 class SourceReference:
-    """The reference of a lab in `folder`. `assignment.reference.Reference` describes its methods.
+    """The reference of a lab in `folder`. `assignment.labs.Reference` describes its methods.
 
     `source` is compiled with `flags` behind the kit's own; `level` tells its object in a handout from those of the same
     source with other flags. `others` are kept from students, and handed out to them compiled, together with it.

@@ -14,8 +14,7 @@ from grader.core.commandline import Parser
 from grader.core.errors import UsageError
 from grader.core.places import GRADER_COMMAND
 from grader.staff.board import page
-from grader.staff.board.names import pseudonyms
-from grader.staff.board.standings import Board, board_of
+from grader.staff.board.standings import Board, board_of, pseudonyms
 from grader.staff.classroom import gradebook
 
 PAGE, TABLE = "board.html", "pseudonyms.csv"

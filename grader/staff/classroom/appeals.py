@@ -27,8 +27,7 @@ from grader.sandbox import Sandbox, choose
 from grader.staff.classroom import byhand, changes, fingerprints, gradebook, ledger
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.grading import light
-from grader.staff.classroom.ledger import Ledger
-from grader.staff.classroom.recorded import Entry, History, Record
+from grader.staff.classroom.ledger import Entry, History, Ledger, Record
 from grader.staff.classroom.worker import bounded, calibrated, is_unfit, options
 
 MOST_ROUNDS = 50

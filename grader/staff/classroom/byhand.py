@@ -1,22 +1,281 @@
-"""Points by hand, and the path of their table, which the results folder remembers so that no later report loses them.
+"""Values that the staff gives by hand: points (`manual.csv`), times of submission, and days beyond the due date.
 
-The table is the first of these: the one that the command line names, the one used last (the ledger records it),
-`DIR/manual.csv` if it exists. A table inside the folder is remembered by its name there, so that the folder can be
+    id,name,writeup,part1_extra,comment             id,time
+    ada,Ada Lovelace,6.5,,see the margin            ada,2026-11-14 22:10
+    grace_hopper,,7,3,                              grace_hopper,2026-11-15T07:03:00Z
+
+`id` comes from grades.csv. Other columns of points are items of the assignment's `manual`, or parts, whose points they
+replace. An empty cell gives nothing yet. Other columns are for the reader of the table. A time without a zone is in
+that of the due date.
+
+The table of points is the first of these: the one that the command line names, the one used last (the ledger records
+it), `DIR/manual.csv` if it exists. A table inside the folder is remembered by its name there, so that the folder can be
 moved; any other by its whole path.
+
+Days are in `DIR/extensions.yaml`, written by `grader extend` or by hand: `ada: {extension: 2, reason: illness}`,
+`bob: {slip: 3}`. An extension moves the student's due date. Slip days are spent only as far as late days remain. Grace,
+zone and the price of a late day are those of the assignment.
 """
 
 from __future__ import annotations
 
+import csv
+import difflib
+import io
+import json
+import re
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone, tzinfo
 from pathlib import Path
 
+from grader.assignment import yamlnode
 from grader.assignment.records import Assignment
+from grader.assignment.rubric import DESCRIPTIVE_COLUMNS, LateRule
+from grader.assignment.yamlnode import Keys, compose
+from grader.core import plainfile, textfile
 from grader.core.errors import UsageError
-from grader.staff.classroom import extensions, manual
-from grader.staff.classroom.extensions import Days
+from grader.core.harmless import one_line
+from grader.score import DAY_S, late_days
 from grader.staff.classroom.ledger import History
+from grader.submission.exports import moment
+from grader.submission.ids import no_such_submission
+
+FILE = "extensions.yaml"
+HEADER = "# Days beyond the due date, by id. `grader extend` rewrites this file: keep notes in `reason`.\n"
+KEYS = Keys("days of a student", (), ("extension", "slip", "reason"))
+MOST_DAYS = 366
+
+
+@dataclass(frozen=True)
+class Days:
+    """Days that one student was given. `slip` are those that may be spent."""
+
+    extension: int = 0
+    slip: int = 0
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.extension or self.slip)
+
+    def late_s(self, late_s: float) -> float:
+        """Return the lateness that is left, in seconds after the due date."""
+        return max(0.0, late_s - (self.extension + self.slip) * DAY_S)
+
+    def slip_used(self, rule: LateRule | None, late_s: float | None) -> int:
+        """Return the slip days that were spent: late days after the extension, up to those given."""
+        left = late_days(rule, None if late_s is None else max(0.0, late_s - self.extension * DAY_S))
+        return min(self.slip, left)
+
+    def text(self) -> str:
+        pieces = [
+            f"extension {self.extension}" if self.extension else "",
+            f"slip {self.slip}" if self.slip else "",
+        ]
+        reason = f" ({one_line(self.reason, 80)})" if self.reason else ""
+        return ", ".join(filter(None, pieces)) + reason
+
+
+def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list[str]]:
+    """Read the days of a class, and remarks on ids without a submission: it may still come, or be misspelt.
+
+    Raises UsageError with file and line.
+    """
+    path = folder / FILE
+    try:
+        data = plainfile.read(path, yamlnode.MOST_BYTES)
+    except FileNotFoundError:
+        return {}, []
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    if not data.removeprefix(HEADER.encode()).strip():
+        return {}, []
+    found, notes = {}, []
+    for name, (key, value) in compose(data, path).entries("the extensions").items():
+        if name not in ids:
+            notes.append(str(key.fail(f"{no_such_submission(name, ids)} (days are kept until one is)")))
+        given = value.mapping(KEYS)
+        found[name] = Days(
+            given["extension"].whole("extension", 0, MOST_DAYS) if "extension" in given else 0,
+            given["slip"].whole("slip", 0, MOST_DAYS) if "slip" in given else 0,
+            given["reason"].text("reason") if "reason" in given else "",
+        )
+    return found, notes
+
+
+def write_days(folder: Path, days: Mapping[str, Days]) -> None:
+    """Write the file. Raises UsageError."""
+    # JSON is YAML: quoted texts need no rules of their own.
+    lines = [
+        f"{json.dumps(name, ensure_ascii=False)}: {{extension: {each.extension}, slip: {each.slip}"
+        + (f", reason: {json.dumps(each.reason, ensure_ascii=False)}" if each.reason else "")
+        + "}\n"
+        for name, each in sorted(days.items())
+        if each
+    ]
+    try:
+        with plainfile.folder(folder) as place:
+            plainfile.replace(place, FILE, ["".join([HEADER, *lines]).encode()])
+    except OSError as error:
+        raise UsageError(f"cannot write {folder / FILE}: {error.strerror}") from error
+
+
+MOST_BYTES, MOST_ROWS, MOST_COLUMNS = 16 << 20, 100_000, 1000
+LONGEST_CELL = 20_000
+"""Length limit of a cell in characters: that of a very long comment."""
+NEAR = 0.75
+"""An id this much like another (`difflib`'s ratio) is taken for a misspelt one."""
+_POINTS = re.compile(r"\d{1,6}(\.\d{0,6})?|\.\d{1,6}")
+
+
+def read_manual(
+    path: Path, assignment: Assignment | None = None, ids: Collection[str] | None = None
+) -> dict[str, dict[str, float]]:
+    """Points by submission id and item.
+
+    With `assignment`, items and their ranges are checked against it. With `ids`, each row that gives points must belong
+    to one of them, and rows of others that give none are left out. Raises UsageError with file and line.
+    """
+    most = None
+    if assignment is not None:
+        most = {part.id: part.points for part in assignment.parts if part.points > 0}
+        most |= {item.id: item.points for item in assignment.manual}
+    _, rows = table(path, most)
+    given: dict[str, dict[str, float]] = {}
+    lines: dict[str, int] = {}
+    for line, row in rows:
+        at = f"{path}:{line}"
+        submission_id = row["id"]
+        if not submission_id:
+            raise UsageError(f"{at}: the row has no id")
+        if submission_id in lines:
+            raise UsageError(
+                f"{at}: '{one_line(submission_id)}' already stands in line {lines[submission_id]}"
+            )
+        points = {
+            item: _points(text, item, most, at)
+            for item, text in row.items()
+            if text and item != "id" and item not in DESCRIPTIVE_COLUMNS
+        }
+        lines[submission_id] = line
+        if ids is not None and submission_id not in ids:
+            if not points:
+                continue
+            raise UsageError(
+                f"{at}: no submission is called '{one_line(submission_id)}'{_near(submission_id, ids)}"
+            )
+        given[submission_id] = points
+    return given
+
+
+def table(
+    path: Path, items: Collection[str] | None = None
+) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+    """The columns, and every row that is not empty: the line it starts on and its cells by column, without surrounding
+    blanks. With `items` a column has to be one of them or DESCRIPTIVE_COLUMNS.
+
+    Raises UsageError with file and line; for a row's fault, when the iterator reaches it.
+    """
+    rows = _rows(path)
+    line, header = next(rows, (1, []))
+    return _columns(header, items, f"{path}:{line}"), _by_column(rows, header, path)
+
+
+def _by_column(
+    rows: Iterator[tuple[int, list[str]]], columns: list[str], path: Path
+) -> Iterator[tuple[int, dict[str, str]]]:
+    for line, cells in rows:
+        if not any(cells):
+            continue
+        if len(cells) != len(columns):
+            raise UsageError(f"{path}:{line}: {len(cells)} cells under {len(columns)} columns")
+        yield line, dict(zip(columns, cells, strict=True))
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The line each row starts on, and its cells without surrounding blanks."""
+    advice = "save the table as 'CSV UTF-8'"
+    text = textfile.read(path, MOST_BYTES, no="table of points", advice=advice).removeprefix("\ufeff")
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise UsageError(f"{path}:{line}: a NUL character: this is no text; {advice}")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    start = 1
+    try:
+        for count, cells in enumerate(reader):
+            if count > MOST_ROWS:
+                raise UsageError(f"{path}:{start}: more than {MOST_ROWS} rows: this is no table of points")
+            if any(len(cell) > LONGEST_CELL for cell in cells):
+                raise UsageError(f"{path}:{start}: a cell of more than {LONGEST_CELL} characters")
+            yield start, [cell.strip() for cell in cells]
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise UsageError(f"{path}:{start}: not a row of CSV: {error}") from error
+
+
+def _columns(header: list[str], items: Collection[str] | None, at: str) -> list[str]:
+    if len(header) > MOST_COLUMNS:
+        raise UsageError(f"{at}: {len(header)} columns; more than {MOST_COLUMNS} cannot be items")
+    if "id" not in header:
+        if len(header) == 1 and re.search(r"[;\t]", header[0]):
+            raise UsageError(f"{at}: columns should be separated by commas")
+        raise UsageError(f"{at}: the first row should name the columns: 'id', and an item in each other one")
+    for number, column in enumerate(header):
+        if column in header[:number]:
+            raise UsageError(f"{at}: the column '{one_line(column)}' stands there twice")
+        if column == "id" or column in DESCRIPTIVE_COLUMNS:
+            continue
+        if not column or (items is not None and column not in items):
+            known = [*(items or ()), *DESCRIPTIVE_COLUMNS]
+            raise UsageError(f"{at}: no item is called '{one_line(column)}'; known: {', '.join(known)}")
+    return header
+
+
+def _points(text: str, item: str, most: dict[str, float] | None, at: str) -> float:
+    if not _POINTS.fullmatch(text):
+        raise UsageError(
+            f"{at}: {one_line(item)}: points should be a number such as 6.5, not '{one_line(text, 40)}'"
+        )
+    points = float(text)
+    if most is not None and points > most[item]:
+        raise UsageError(f"{at}: {item}: {points:g} points, and at most {most[item]:g} can be given")
+    return points
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), 1, NEAR)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[str, datetime]:
+    """Read when submissions were handed in: UTC by submission id.
+
+    `zone` applies to times that name none. Raises UsageError with file and line.
+    """
+    columns, rows = table(path)
+    if "time" not in columns:
+        raise UsageError(f"{path}:1: the first row should name the columns 'id' and 'time'")
+    times: dict[str, datetime] = {}
+    for line, row in rows:
+        at, name = f"{path}:{line}", row["id"]
+        if name not in ids:
+            raise UsageError(f"{at}: {no_such_submission(name, ids)}")
+        if name in times:
+            raise UsageError(f"{at}: '{one_line(name)}' stands there twice")
+        if row["time"]:
+            times[name] = _in_utc(row["time"], zone, at)
+    return times
+
+
+def _in_utc(text: str, zone: tzinfo | None, at: str) -> datetime:
+    found = moment(text)
+    if found is not None and found.tzinfo is None:
+        found = found.replace(tzinfo=zone) if zone else None
+    if found is None:
+        raise UsageError(f"{at}: a time should be like 2026-11-14T23:59:00-08:00, not '{one_line(text, 40)}'")
+    return found.astimezone(timezone.utc)
+
 
 MANUAL = "manual.csv"
 NONE = Path("no table at all")
@@ -45,7 +304,7 @@ def read(
 
     Raises UsageError for a mistake in the table, and for a remembered table that no longer exists.
     """
-    days, notes = extensions.read(folder, ids)
+    days, notes = read_days(folder, ids)
     if given == NONE:
         return ByHand(days=days, note="; ".join(notes))
     own = folder / MANUAL
@@ -60,7 +319,7 @@ def read(
     note = "; ".join(notes)
     if path is None:
         return ByHand(days=days, note=note)
-    return ByHand(manual.read_manual(path, assignment, ids), days, _remembered(path, folder), note)
+    return ByHand(read_manual(path, assignment, ids), days, _remembered(path, folder), note)
 
 
 def _is_there(own: Path) -> bool:

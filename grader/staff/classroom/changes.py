@@ -18,8 +18,8 @@ from grader.core.results import PartResult, SubmissionResult
 from grader.report.grades_csv import csv_line, safe_text
 from grader.report.progress import shortened
 from grader.report.words import number, ratio
-from grader.staff.classroom import byhand, ledger, manual
-from grader.staff.classroom.recorded import Record
+from grader.staff.classroom import byhand, ledger
+from grader.staff.classroom.ledger import Record
 
 GRADES, CHANGES = "grades.csv", "changes.csv"
 BEFORE_POINTS, AFTER_POINTS = "submitted_at", "max_points"
@@ -101,9 +101,9 @@ def read(folder: Path) -> Graded:
     path = folder / GRADES
     if not path.is_file():
         raise UsageError(f"{folder} holds no {GRADES}: write it with `python -m grader report {folder}`")
-    _, rows = manual.table(path)
+    _, rows = byhand.table(path)
     table = folder / (history.manual or byhand.MANUAL)
-    by_hand = manual.read_manual(table) if table.is_file() else {}
+    by_hand = byhand.read_manual(table) if table.is_file() else {}
     return Graded(folder, {row["id"]: row for _, row in rows}, dict(history.records), by_hand)
 
 

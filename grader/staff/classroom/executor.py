@@ -29,7 +29,7 @@ from grader.core.errors import KitError
 from grader.core.places import ROOT
 from grader.core.quantities import size_text
 from grader.judge.regrade import Rest
-from grader.staff.classroom.recorded import Machine
+from grader.staff.classroom.ledger import Machine
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 TICK_S = 0.5

@@ -23,18 +23,15 @@ from grader.core.harmless import one_line
 from grader.core.results import Score, SubmissionResult
 from grader.report import classbook, feedback, result_json
 from grader.report.grades_csv import csv_line, safe_text
-from grader.report.machines import MachineRow, load_text
+from grader.report.machines import MachineRow, Row, load_text
 from grader.report.progress import shortened
-from grader.report.row import Row
 from grader.report.tally import flags_of
 from grader.report.terminal import OPEN, Terminal
 from grader.report.words import moment, number, plural, zone_of
-from grader.staff.classroom import byhand, changes, extensions, ledger
-from grader.staff.classroom.byhand import ByHand
+from grader.staff.classroom import byhand, changes, ledger
+from grader.staff.classroom.byhand import ByHand, Days
 from grader.staff.classroom.changes import Graded
-from grader.staff.classroom.extensions import Days
-from grader.staff.classroom.ledger import Ledger
-from grader.staff.classroom.recorded import Entry, History, Record, Reported, Run
+from grader.staff.classroom.ledger import Entry, History, Ledger, Record, Reported, Run
 from grader.submission.ids import closest
 
 NOT_YET = "not graded yet"
@@ -281,7 +278,7 @@ def report(
     the assignment's column in them. Raises UsageError while a run holds the folder, and for an export that cannot be
     filled: then nothing is written.
     """
-    from grader.staff.platforms import filling, table
+    from grader.staff.platforms import gradebook, table
 
     open_book(folder)
     with ledger.hold(folder) as book:
@@ -290,11 +287,11 @@ def report(
         filled = {}
         if exports:
             for name in exports:
-                filling.place_of(folder, name)  # raises before anything is written
+                gradebook.place_of(folder, name)  # raises before anything is written
             graded = rows(folder, assignment, history, by_hand)
-            filled = filling.filled(exports, table.gradebooks(), assignment, graded, history.roster, column)
+            filled = gradebook.filled(exports, table.gradebooks(), assignment, graded, history.roster, column)
         written = write_reports(book, assignment, history, by_hand)
-        places = {name: filling.write(folder, name, found) for name, found in filled.items()}
+        places = {name: gradebook.write(folder, name, found) for name, found in filled.items()}
     for line in (*(f"note: {note}" for note in written.notes), *written.changed):
         print(line, file=stream)
     judging = prints.of_parts(assignment)
@@ -356,7 +353,7 @@ def extend(
     """
     assignment, history = open_book(folder)
     ids = ids_of(history)
-    days, notes = extensions.read(folder, ids)
+    days, notes = byhand.read_days(folder, ids)
     if submission_id is None:
         listed = [f"{name}: {each.text()}" for name, each in sorted(days.items()) if each]
         print("\n".join([*listed, *notes]) or "none has days")
@@ -369,11 +366,11 @@ def extend(
         name = entry_named(history, submission_id).submission_id
         given = {"extension": extension, "slip": slip, "reason": reason}
         now = replace(
-            days.get(name, extensions.Days()),
+            days.get(name, byhand.Days()),
             **{key: value for key, value in given.items() if value is not None},
         )
-        extensions.write(folder, {**days, name: now})
-    print(f"{name}: {now.text() or 'no days'}; written to {folder / extensions.FILE}")
+        byhand.write_days(folder, {**days, name: now})
+    print(f"{name}: {now.text() or 'no days'}; written to {folder / byhand.FILE}")
     return report(folder, None)
 
 

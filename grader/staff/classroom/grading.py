@@ -27,8 +27,7 @@ from grader.staff.classroom.executor import (
     Phase,
 )
 from grader.staff.classroom.fingerprints import Fingerprints
-from grader.staff.classroom.ledger import Ledger, now
-from grader.staff.classroom.recorded import HeldTiming, Record
+from grader.staff.classroom.ledger import HeldTiming, Ledger, Record, now
 from grader.submission import Submission
 
 MOST_UNFIT, MOST_FAILED = 2, 1

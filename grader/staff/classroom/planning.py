@@ -3,27 +3,103 @@
 A verdict holds for fingerprints (`grader.staff.classroom.fingerprints`). If only the assignment has changed, the
 digests of its parts (`grader.assignment.prints`) show which of them are out of date. A change of points is computed
 from the results on record, and runs nothing.
+
+A resumed run keeps the settings of the one before. A verdict depends on assignment, seed and timing: without them three
+hundred verdicts would be out of date. One that is given anew and differs needs --regrade. The sandbox tier is kept if
+the machine still has it. --trust is decided for each run and never remembered.
+
+A submission that needs a program which the machine lacks has the verdict `unjudged`, and its points are open. It is
+judged as soon as the class is continued on a machine that has the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TextIO
 
-from grader import score
+from grader import sandbox, score
+from grader.assignment.loading import load
 from grader.assignment.records import Assignment, Part
+from grader.backends.gpu import devicebuild
+from grader.backends.gpu.card import finding, smclock
 from grader.backends.kinds import kind_of
+from grader.backends.native import ispc
+from grader.backends.native.toolchain import ABSENT, TORCH, python_include_dir, torch_version
+from grader.backends.torch.torchbuild import PYTHON_HEADERS
 from grader.core import machine
+from grader.core.commandline import assignment_file
+from grader.core.errors import UsageError
 from grader.judge import regrade
 from grader.judge.regrade import Rest
 from grader.report import result_json
 from grader.report.progress import shortened
-from grader.staff.classroom import fingerprints, ledger, waiting
+from grader.sandbox import Sandbox
+from grader.staff.classroom import fingerprints, gradebook, ledger
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.grading import Planned, light
-from grader.staff.classroom.recorded import History, Record, Run
+from grader.staff.classroom.ledger import History, Record, Run
 from grader.submission import Submission
+
+#: Checks for programs that need more than to be on the PATH.
+CHECKS: Mapping[str, Callable[[], bool]] = {
+    ispc.TOOL: lambda: ispc.compiler() is not None,
+    TORCH: lambda: torch_version() != ABSENT,
+    finding.GPU: finding.is_here,
+    devicebuild.NVCC: lambda: bool(devicebuild.nvcc()),
+    devicebuild.TRITON: devicebuild.has_triton,
+    smclock.STEADY_CLOCK: finding.is_here,
+    PYTHON_HEADERS: lambda: python_include_dir() is not None,
+}
+REMEDIES = {
+    ispc.TOOL: f"put ispc on the PATH ({ispc.WHERE_FROM})",
+    TORCH: "install torch beside the kit",
+    smclock.STEADY_CLOCK: "fix the card's clock (nvidia-smi --lock-gpu-clocks)",
+    PYTHON_HEADERS: "install Python's headers (apt install python3-dev)",
+    finding.GPU: "go to a machine with a GPU",
+    devicebuild.NVCC: "install NVIDIA's CUDA toolkit and put nvcc on the PATH",
+    devicebuild.TRITON: f'install Triton (pip install "{devicebuild.TRITON_PACKAGE}")',
+}
+
+
+def is_over(waits_for: str) -> str:
+    """Return a sentence that an unjudged submission can be judged now, since its programs are here; "" while one is
+    missing."""
+    tools = waits_for.split()
+    return f"{' and '.join(tools)} is here now" if tools and all(map(is_here, tools)) else ""
+
+
+def is_here(tool: str) -> bool:
+    """Return True if a program, or a Python package of a hand-in's, is there."""
+    return CHECKS.get(tool, lambda: bool(shutil.which(tool) or importlib.util.find_spec(tool)))()
+
+
+def expected(submissions: Iterable[Submission]) -> dict[str, str]:
+    """Return the programs that submissions will wait for, by id, as far as they are known before grading."""
+    found = {item.id: ispc.waits_for(item.source) for item in submissions if item.source is not None}
+    return {name: tool for name, tool in found.items() if tool}
+
+
+def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
+    """Return one line for each missing program: the number of submissions that wait for it, and the `remedy`."""
+    return [
+        f"{len(names)} cannot be judged without {tool}, their points are open: {shortened(names)}; "
+        f"{REMEDIES.get(tool, f'pip install {tool}')}, then {remedy}"
+        for tool, names in by_tool(waits).items()
+    ]
+
+
+def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the ids of waiting submissions by the programs they wait for, in alphabetical order: jobs end in any."""
+    found: dict[str, list[str]] = {}
+    for name, tool in sorted(waits.items()):
+        found.setdefault(tool, []).append(name)
+    return found
+
 
 WORKER_BYTES = 2 << 30
 """A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap."""
@@ -36,7 +112,7 @@ WORTH_CHANGED = "what verdicts are worth changed"
 class RunOptions:
     """Options of the command line, also for continuing an earlier run.
 
-    None means not given: with `resume` the value of the run before counts (`grader.staff.classroom.resuming`), else
+    None means not given: with `resume` the value of the run before counts (`grader.staff.classroom.planning`), else
     the default. `manual` may be byhand.NONE.
     """
 
@@ -133,7 +209,7 @@ def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints)
         return "the kit failed last time"
     if changes := record.fingerprints.changes(prints):
         return ", ".join(changes)
-    if is_here := waiting.is_over(record.waits_for):
+    if is_here := is_over(record.waits_for):
         return is_here
     if ledger.result(wanted.out, record.submission_id) is None:
         return f"its {ledger.RESULT} cannot be read"
@@ -165,9 +241,93 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
     planned = [item.submission for item in todo]
     left = {item.id for item in submissions} - {item.id for item in planned}
     waits = {name: known.waits_for for name, known in history.records.items() if name in left}
-    waits = {name: tool for name, tool in waits.items() if tool} | waiting.expected(planned)
-    lines += waiting.lines(waits, "--resume judges them")
+    waits = {name: tool for name, tool in waits.items() if tool} | expected(planned)
+    lines += missing_tools(waits, "--resume judges them")
     late = [item.id for item in submissions if item.marked_late]
     if late:
         lines.append(f"{len(late)} are marked late, but not by how much (no penalty): {shortened(late)}")
     return lines
+
+
+FILE_TIMES = "file times"
+"""In place of a table of times: the modification times of the files on disk."""
+COMMIT_TIMES = "commit times"
+"""In place of a table of times: the time of the last commit in each clone."""
+
+
+def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:
+    """Return the complete settings, the assignment, and the seed that replaces its own. That is the caller's, else
+    that of the run which is continued, else one drawn now if the assignment has none.
+
+    Raises UsageError for a change that would put verdicts out of date, unless wanted.regrade.
+    """
+    before = history.runs[-1] if history.runs and wanted.resume else None
+    config, is_recorded = wanted.config, False
+    if config is None:
+        config = gradebook.config_of(wanted.out, before) if before else assignment_file(None)
+        is_recorded = before is not None
+    seed = wanted.seed if wanted.seed is not None or before is None else before.seed
+    timing = wanted.timing
+    if before is not None and not wanted.regrade:
+        timing = timing and before.timing
+    assignment = gradebook.load_recorded(wanted.out, config, seed) if is_recorded else load(config, seed)
+    if before is not None and history.records and not wanted.regrade:
+        _refuse_changes(wanted, before, config, timing)
+    if assignment.seed is None:
+        seed = secrets.randbits(31)
+        assignment = load(config, seed)
+    return replace(wanted, config=config, timing=timing), assignment, seed
+
+
+def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool) -> None:
+    changes = []
+    if str(config.resolve()) != before.config and not _is_same(config, before):
+        changes.append(f"--config {config} in place of {before.config}")
+    if wanted.seed is not None and wanted.seed != before.seed:
+        changes.append(
+            f"--seed {wanted.seed} in place of {'its own' if before.seed is None else before.seed}"
+        )
+    if timing != before.timing:
+        changes.append("--no-time, where times were taken")
+    if changes:
+        raise UsageError(
+            f"{wanted.out} was graded otherwise, and {' and '.join(changes)} puts its verdicts out of date: "
+            "leave it out to go on as before, or add --regrade"
+        )
+
+
+def _is_same(config: Path, before: Run) -> bool:
+    """Return True if another file is the same assignment: moved, say."""
+    return load(config, before.seed).fingerprint == before.assignment_fingerprint
+
+
+def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox:
+    """Return the requested sandbox, else the tier of the run that is continued, else the strongest available."""
+    before = history.runs[-1].sandbox if history.runs and wanted.resume else None
+    if wanted.tier is not None or before is None:
+        return sandbox.choose(wanted.tier, wanted.trust)
+    try:
+        return sandbox.choose(before, wanted.trust)
+    except UsageError as error:
+        box = sandbox.choose(None, wanted.trust)
+        print(
+            f"note: sandbox tier {box.tier} in place of {before} as before: {error}", file=stream, flush=True
+        )
+        return box
+
+
+def source_of_times(wanted: RunOptions, history: History) -> str | None:
+    """Return the source of submission times besides the export: a table's path, FILE_TIMES, COMMIT_TIMES, or None."""
+    if wanted.submitted is not None:
+        return str(wanted.submitted.resolve())
+    if wanted.file_times:
+        return FILE_TIMES
+    if wanted.commit_times:
+        return COMMIT_TIMES
+    before = history.runs[-1].submitted if history.runs and wanted.resume else None
+    if before not in (None, FILE_TIMES, COMMIT_TIMES) and not Path(before).is_file():
+        raise UsageError(
+            f"times of submission came from {before}, which is not there any more: name it with --submitted FILE, "
+            "or use --file-times"
+        )
+    return before

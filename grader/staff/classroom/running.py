@@ -35,17 +35,12 @@ from grader.staff.classroom import (
     fingerprints,
     gradebook,
     ledger,
-    manual,
     planning,
-    resuming,
-    waiting,
 )
 from grader.staff.classroom.executor import LocalExecutor
 from grader.staff.classroom.grading import Grading, Interruption
-from grader.staff.classroom.ledger import now
-from grader.staff.classroom.planning import RunOptions
-from grader.staff.classroom.recorded import Entry, History, Run
-from grader.staff.classroom.resuming import COMMIT_TIMES, FILE_TIMES
+from grader.staff.classroom.ledger import Entry, History, Run, now
+from grader.staff.classroom.planning import COMMIT_TIMES, FILE_TIMES, RunOptions
 from grader.staff.classroom.worker import Settings
 from grader.staff.platforms import github
 from grader.submission import Submission
@@ -69,11 +64,11 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
     """
     refuse_mixing(wanted)
     if wanted.cluster is not None:
-        from grader.staff.cluster.address import parse
+        from grader.staff.cluster.local import parse
 
         parse(wanted.cluster)
     # Report mistakes in the assignment or in the options of an earlier run before anything is made.
-    resuming.settle(wanted, ledger.read(wanted.out))
+    planning.settle(wanted, ledger.read(wanted.out))
     with ledger.hold(wanted.out) as book, Interruption() as interruption:
         history = ledger.read(wanted.out)
         if history.records and not wanted.resume:
@@ -81,8 +76,8 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
                 f"{wanted.out} holds {len(history.records)} results already: continue with --resume, "
                 "or choose another --out"
             )
-        wanted, assignment, seed = resuming.settle(wanted, history)
-        box = resuming.sandbox_for(wanted, history, stream)
+        wanted, assignment, seed = planning.settle(wanted, history)
+        box = planning.sandbox_for(wanted, history, stream)
         box.protect(wanted.out, wanted.submissions)
         submissions = found(wanted, assignment, book.scratch)
         roster_file = github.find_roster(wanted.submissions)
@@ -106,7 +101,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
             sandbox=box.tier,
             workers=jobs,
             manual=by_hand.source,
-            submitted=resuming.source_of_times(wanted, history),
+            submitted=planning.source_of_times(wanted, history),
             judging=prints.of_parts(assignment),
             judged_by=words.judged_by(version.describe(), machine.describe()),
         )
@@ -186,7 +181,7 @@ def timed(
     scratch: Path,
 ) -> list[Submission]:
     """Return the submissions with times from a table, their files or their commits, if one of these is requested."""
-    source = resuming.source_of_times(wanted, history)
+    source = planning.source_of_times(wanted, history)
     if source == FILE_TIMES:
         return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]
     if source == COMMIT_TIMES:
@@ -194,7 +189,7 @@ def timed(
     if source is None:
         return submissions
     due = assignment.late.due if assignment.late else None
-    given = manual.read_times(Path(source), [item.id for item in submissions], due.tzinfo if due else None)
+    given = byhand.read_times(Path(source), [item.id for item in submissions], due.tzinfo if due else None)
     return [replace(item, submitted_at=given.get(item.id, item.submitted_at)) for item in submissions]
 
 
@@ -253,8 +248,8 @@ def cluster_for(
 ) -> ClusterExecutor:
     """Return the executor of the named cluster. Raises UsageError if the cluster does not exist."""
     from grader.staff.cluster import proof
-    from grader.staff.cluster.address import parse
     from grader.staff.cluster.executor import ClusterExecutor
+    from grader.staff.cluster.local import parse
 
     kit = proof.kit_here(
         Path(start.config),
@@ -306,7 +301,7 @@ def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: Te
         lines.append(
             f"{len(failed)} have no verdict by the kit's fault: {shortened(failed)}; try again: {wanted.to_resume}"
         )
-    lines += waiting.lines(waits, f"go on with: {wanted.to_resume}")
+    lines += planning.missing_tools(waits, f"go on with: {wanted.to_resume}")
     if interrupted:
         lines.append(f"interrupted; go on with: {wanted.to_resume}")
     tell("\n".join(lines), stream)

@@ -16,7 +16,7 @@ from grader.judge.evaluate import evaluate
 from grader.judge.events import Listener
 from grader.report import feedback, github, result_json
 from grader.report.github import Sources
-from grader.report.row import Row
+from grader.report.machines import Row
 from grader.report.terminal import Terminal
 from grader.staff.classroom.gradebook import conditions_text, score_text
 from grader.staff.classroom.worker import bounded, options

@@ -22,9 +22,8 @@ from grader.report.progress import shortened
 from grader.staff.classroom.executor import Done, Event, Failed, Job, MachineMet, Phase
 from grader.staff.classroom.grading import light
 from grader.staff.classroom.worker import calibrated
-from grader.staff.cluster import tasks, travel
-from grader.staff.cluster.address import Address, connect
-from grader.staff.cluster.local import LocalMachines
+from grader.staff.cluster import machines, tasks
+from grader.staff.cluster.local import Address, LocalMachines, connect
 from grader.staff.cluster.machines import Attempt, Node, named, needs, room_of
 from grader.staff.cluster.proof import Kit
 
@@ -226,7 +225,7 @@ class ClusterExecutor:
         future = node.future = self._submit(node, tasks.prove, resources={"machine": 1})
 
         def proved(done: Any) -> None:
-            found = travel.fetched(done)
+            found = machines.fetched(done)
             self._inbox.put(lambda: self._proved(node, future, found))
 
         future.add_done_callback(proved)
@@ -295,7 +294,7 @@ class ClusterExecutor:
 
     def _begin(self, node: Node, job: Job, *, alone: bool) -> None:
         self._count += 1
-        request = travel.request(job, only_source=job.submission_id == CALIBRATION)
+        request = machines.request(job, only_source=job.submission_id == CALIBRATION)
         digest = hashlib.sha256(repr(sorted(request.items())).encode()).hexdigest()[:24]
         # The digest of the content identifies the job on dask's own pages. The number of the attempt makes the key
         # unique.
@@ -308,7 +307,7 @@ class ClusterExecutor:
         )
 
         def ended(done: Any) -> None:
-            found = travel.fetched(done)
+            found = machines.fetched(done)
             self._inbox.put(lambda: self._ended(key, found))
 
         attempt.future.add_done_callback(ended)

@@ -1,15 +1,17 @@
-"""State of each machine of a cluster, and of each attempt to have a job judged on one."""
+"""State of each machine of a cluster and of each attempt to have a job judged on one, and the messages of both."""
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from grader.core import plainfile
+from grader.core.harmless import one_line
 from grader.staff.classroom.executor import Job
-from grader.staff.classroom.ledger import now
-from grader.staff.classroom.recorded import Machine
+from grader.staff.classroom.ledger import Machine, now
 
 SILENT_S = 20.0
 """Seconds of silence after which a machine with jobs counts as lost: its tasks report every two seconds."""
@@ -125,3 +127,38 @@ def room_of(worker: Mapping[str, Any], *, card: bool) -> tuple[int, str]:
             )
         cores = min(cores, cards)
     return min(cores, threads), ""
+
+
+FETCH_WITHIN_S = 30.0
+MOST_RESULT_BYTES = 8 << 20
+
+
+def request(job: Job, *, only_source: bool) -> dict[str, Any]:
+    """Serialize a job: the submission's files, or the source alone; and the earlier result if only a part is judged."""
+    files = {path.name: path for path in sorted(job.source.parent.iterdir()) if path.is_file()}
+    if only_source:
+        files = {job.source.name: job.source}
+    found: dict[str, Any] = {
+        "submission_id": job.known_as or job.submission_id,
+        "source": job.source.name,
+        "files": {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()},
+    }
+    if job.left and job.before:
+        found["left"] = {part: list(cases) for part, cases in job.left.parts.items()}
+        found["before"] = plainfile.read(job.before, MOST_RESULT_BYTES).decode()
+    return found
+
+
+def fetched(future: Any) -> dict[str, Any]:
+    """Return a task's result, or a description of its failure."""
+    try:
+        if future.status == "finished":
+            return dict(future.result(timeout=FETCH_WITHIN_S))
+        if future.status == "error":
+            error = future.exception(timeout=FETCH_WITHIN_S)
+            lost = type(error).__name__ in ("KilledWorker", "NoValidWorkerError")
+            told = one_line(f"{type(error).__name__}: {error}", 200)
+            return {"lost": told} if lost else {"failed": f"it cannot judge: {told}", "refused": told}
+    except Exception as error:  # whatever dask raises where a worker is gone in between
+        return {"lost": one_line(f"{type(error).__name__}: {error}", 200)}
+    return {"lost": f"its task was {future.status}"}

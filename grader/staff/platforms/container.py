@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment
-from grader.core import removal, wholefile
+from grader.backends.kinds import all_on_card
+from grader.core import commandline, removal, wholefile
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
 from grader.core.places import GRADER_COMMAND, ROOT
@@ -240,11 +241,6 @@ def _assignment(container: Container, root: Path) -> Assignment:
     return _first_assignment([*(root / name for name in container.kits), ROOT])
 
 
-def kits_assignment() -> Assignment:
-    """The assignment of this very kit."""
-    return _first_assignment([ROOT])
-
-
 def _first_assignment(kits: Sequence[Path]) -> Assignment:
     from grader.assignment.loading import load
 
@@ -253,3 +249,31 @@ def _first_assignment(kits: Sequence[Path]) -> Assignment:
             if config.is_file():
                 return load(config)
     raise KitError(f"there is no {CONFIG} in {' or '.join(map(str, kits))}")
+
+
+def prepare(arguments: list[str]) -> int:
+    """`python -m grader.staff.platforms.container [--torch]`, which setup.sh calls when an image is built."""
+    from grader.backends.native import nativebuild
+    from grader.backends.torch import torchbuild
+
+    parse = Parser(
+        prog="python -m grader.staff.platforms.container",
+        description="Build ahead what every submission needs.",
+    )
+    parse.add_argument("--torch", action="store_true", help="what a process with torch needs as well")
+    torch = parse.parse_args(arguments).torch
+    assignment = _first_assignment([ROOT])
+    if all_on_card(assignment.parts):
+        # Kernels for a GPU are compiled for the present GPU, when they are first called.
+        return EXIT_PASS
+    reference = assignment.lab.reference()
+    reference.program()
+    nativebuild.precompile()
+    if torch:
+        reference.for_torch()
+        torchbuild.precompile()
+    return EXIT_PASS
+
+
+if __name__ == "__main__":
+    commandline.main("prepare", prepare)

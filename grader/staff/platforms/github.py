@@ -28,7 +28,7 @@ from grader.core.harmless import one_line
 from grader.sandbox import run_limited
 from grader.staff.platforms import cells, gradebook, matching
 from grader.submission import Submission
-from grader.submission.moments import FIRST_YEAR, LAST_YEAR
+from grader.submission.exports import FIRST_YEAR, LAST_YEAR
 
 ROSTERS = ("roster.csv", "students.csv", "classroom_roster.csv")
 COLUMNS = ("username", "first_name", "last_name", "email", "github_id")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grader.report.classroom50 import LARGEST_BYTES as LARGEST_CLASSROOM50_BYTES
 from grader.report.prairielearn import LARGEST_BYTES
-from grader.staff.platforms import canvas, gradescope, moodle, prairielearn
+from grader.staff.platforms import gradebook_formats, gradescope, prairielearn
 from grader.staff.platforms.gradebook import Gradebook
 from grader.staff.platforms.records import Limits, Platform
 
@@ -68,7 +68,7 @@ PLATFORMS = (
         shown="the total; feedback.txt is given by other means",
         limits=Limits(),
         command="report DIR --canvas EXPORT.csv",
-        gradebook=canvas.CANVAS,
+        gradebook=gradebook_formats.CANVAS,
     ),
     Platform(
         name="moodle",
@@ -79,7 +79,7 @@ PLATFORMS = (
         shown="the total; feedback.txt is given by other means",
         limits=Limits(),
         command="report DIR --moodle WORKSHEET.csv",
-        gradebook=moodle.MOODLE,
+        gradebook=gradebook_formats.MOODLE,
     ),
 )
 

@@ -13,8 +13,7 @@ from grader.assignment import labs
 from grader.core import wholefile
 from grader.core.errors import KitError, UsageError
 from grader.staff.release import contents, products, proofs, search
-from grader.staff.release.archive import Files, packed
-from grader.staff.release.contents import Kit
+from grader.staff.release.contents import Files, Kit, packed
 from grader.staff.release.products import Made
 from grader.study import helpers
 

@@ -19,8 +19,7 @@ from grader.report.gradescope import KIT_FAULT
 from grader.staff.platforms import classroom50 as bundled
 from grader.staff.platforms.prairielearn import TIMEOUT_S
 from grader.staff.release import contents, proofs, wording
-from grader.staff.release.archive import File, Files, packed
-from grader.staff.release.contents import AUTOGRADER, HANDOUT, TEMPLATES, Kit
+from grader.staff.release.contents import AUTOGRADER, HANDOUT, TEMPLATES, File, Files, Kit, packed
 from grader.staff.release.proofs import ProofSetup, Unproved
 
 WORKFLOW = ".github/workflows/public-tests.yml"

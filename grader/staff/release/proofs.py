@@ -24,8 +24,7 @@ from grader.core import imports, objectcache
 from grader.core.commandline import size_options
 from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.report import gradescope
-from grader.staff.release.archive import unpack
-from grader.staff.release.contents import STAFF_ROOMS, within
+from grader.staff.release.contents import STAFF_ROOMS, unpack, within
 
 TIMEOUT_S = 900.0
 #: Words in the diagnosis of a part that has not been begun.

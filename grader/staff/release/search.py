@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from grader.assignment import labs
+from grader.assignment.labs import SOURCE_SUFFIXES
 from grader.assignment.loading import load
-from grader.assignment.reference import SOURCE_SUFFIXES
 from grader.core.errors import UsageError
 from grader.staff.release import stripping
-from grader.staff.release.archive import Files
-from grader.staff.release.contents import Kit
+from grader.staff.release.contents import Files, Kit
 from grader.staff.release.stripping import Secret
 
 #: Where a handout may hold C++: its starter, and the headers and drivers that the kit compiles with.

@@ -15,8 +15,11 @@ orders in which to sum; nor do outputs that were never written.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from glob import escape as glob_escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,16 +28,49 @@ from typing import Any, TypeVar
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
+from grader.core import wholefile
 from grader.core.commandline import Parser, add_lab
 from grader.core.errors import EXIT_PASS, UsageError
 from grader.core.harmless import one_line
 from grader.core.places import MASTER
 from grader.core.quantities import size_text
 from grader.staff.classroom import gradebook
-from grader.staff.similarity import agreement, index
-from grader.staff.similarity.pairs import Pair, Similarity
-from grader.staff.similarity.passages import GRAM, WINDOW, Prints, grams, prints
+from grader.staff.similarity import agreement
+from grader.staff.similarity.passages import GRAM, WINDOW, Pair, Prints, Similarity, grams, prints
 from grader.staff.similarity.tokens import MOST_TOKENS, VERSION, Source, functions, tokens, unread
+
+INDEX = "similar_index.json"
+
+
+def indexed(
+    folder: Path, sources: Mapping[str, Source], key: str, make: Callable[[Source], Prints]
+) -> dict[str, Prints]:
+    """Return the fingerprints of each source by id, from the folder's index where it has the text. `key` stands for all
+    else that they depend on. A folder that cannot be written is indexed anew each time."""
+    path, stored = folder / INDEX, dict[str, Prints]()
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        for digest, (whole, named, functions, own) in json.loads(path.read_bytes()).items():
+            each = tuple((str(name), frozenset(map(int, values))) for name, values in functions)
+            stored[digest] = Prints(frozenset(map(int, whole)), frozenset(map(int, named)), each, int(own))
+    digests = {
+        name: hashlib.sha256(f"{key} {one.python} {one.text}".encode(errors="surrogatepass")).hexdigest()
+        for name, one in sources.items()
+    }
+    made = {digest: stored.get(digest) or make(sources[name]) for name, digest in digests.items()}
+    if made.keys() - stored.keys():
+        kept = {
+            digest: (
+                sorted(one.whole),
+                sorted(one.named),
+                [(n, sorted(own)) for n, own in one.functions],
+                one.own,
+            )
+            for digest, one in made.items()
+        }
+        with contextlib.suppress(OSError):
+            wholefile.write(path, [json.dumps(kept)])
+    return {name: made[digest] for name, digest in digests.items()}
+
 
 T = TypeVar("T")
 ALIKE = 0.93
@@ -80,9 +116,7 @@ def compare(
     key = repr((sorted(given), begun.words, GRAM, WINDOW, VERSION))
     for folder, earlier in (old or {}).items():
         earlier = {name: source.cut(LONGEST_TEXT) for name, source in earlier.items()}
-        stored = index.of(
-            folder, earlier, key, lambda one: prints(tokens(one, given), functions(one), theirs)
-        )
+        stored = indexed(folder, earlier, key, lambda one: prints(tokens(one, given), functions(one), theirs))
         every |= {f"{folder.name}/{name}": found for name, found in stored.items()}
         texts |= {f"{folder.name}/{name}": source for name, source in earlier.items()}
     pairs, weights = weighed(every, len(sources))
@@ -204,7 +238,7 @@ def main(arguments: list[str]) -> int:
         type=Path,
         nargs="+",
         default=[],
-        help=f"submissions of earlier years, as DIR or as --submissions; {index.NAME} keeps what was read of them",
+        help=f"submissions of earlier years, as DIR or as --submissions; {INDEX} keeps what was read of them",
     )
     parse.add_argument(
         "--submissions", metavar="PATH", type=Path, help="the sources, if DIR holds results only"

@@ -14,8 +14,7 @@ from grader.core import wholefile
 from grader.core.errors import UsageError
 from grader.core.harmless import harmless
 from grader.staff.similarity.agreement import Group
-from grader.staff.similarity.pairs import Pair, Similarity
-from grader.staff.similarity.passages import SharedRegion
+from grader.staff.similarity.passages import Pair, SharedRegion, Similarity
 
 LONGEST_SHOWN = 200_000
 """Characters of one text in a page."""

@@ -20,5 +20,5 @@ chmod 0700 {private}
 chmod 0600 {source}
 
 # Once for all submissions: the reference, the kit's own programs and the precompiled headers.
-.venv/bin/python -m grader.staff.platforms.preparing ${TORCH:+--torch}
+.venv/bin/python -m grader.staff.platforms.container ${TORCH:+--torch}
 .venv/bin/python -m grader doctor --quick || echo "setup.sh: the doctor's word above is worth reading" >&2
