@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from grader.core.arrays import Array, np
-from grader.judge.case_run import RESULT
+from grader.explain.case_run import RESULT
 
 from .networks import LOSS, UPDATE, Layer, Network
 from .operations import Place, StudentOperators

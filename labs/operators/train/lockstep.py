@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from grader.core.arrays import Array, first_of, np
-from grader.judge.case_run import RESULT
-from grader.judge.comparison import Expected
+from grader.explain.case_run import RESULT
+from grader.explain.comparison import Expected
 
 from ..oracle import ORACLES, SGD_RATE
 from .networks import LOSS, Network

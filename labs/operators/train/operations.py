@@ -22,8 +22,8 @@ from grader.backends.selection import make
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import Array
 from grader.core.errors import KitError
+from grader.explain.case_run import outputs_of
 from grader.judge.bench import Bench, Options
-from grader.judge.case_run import outputs_of
 from grader.runner.calls import Call
 from grader.runner.session import Session
 from grader.sandbox import of_file
