@@ -50,33 +50,12 @@ SOURCE, OBJECT = PLAIN / "plain.cpp", "plain.o"
 HEADERS = (
     *(f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch", "types", "utils")),
     *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),
-    *(f"ATen/{name}.h" for name in ("ATen", "Context", "Device", "DeviceGuard", "Dispatch", "Functions")),
-    *(f"ATen/{name}.h" for name in ("Parallel", "ParallelOpenMP", "Scalar", "ScalarType", "Tensor")),
-    *(f"ATen/{name}.h" for name in ("TensorAccessor", "TensorIndexing", "TensorOperators", "TensorUtils")),
-    *(f"ATen/core/{name}.h" for name in ("Formatting", "Scalar", "Tensor", "TensorAccessor", "TensorBody")),
-    *(
-        f"ATen/ops/{name}.h"
-        for name in ("arange", "empty", "empty_like", "empty_strided", "from_blob", "full")
-    ),
-    *(
-        f"ATen/ops/{name}.h"
-        for name in (
-            "full_like",
-            "ones",
-            "ones_like",
-            "rand",
-            "randn",
-            "scalar_tensor",
-            "tensor",
-            "zeros",
-            "zeros_like",
-        )
-    ),
-    *(
-        f"c10/core/{name}.h"
-        for name in ("Device", "DeviceType", "Layout", "Scalar", "ScalarType", "TensorOptions")
-    ),
-    *(f"c10/util/{name}.h" for name in ("ArrayRef", "Exception")),
+    *(f"ATen/{name}.h" for name in ("ATen", "Dispatch", "Functions", "Parallel", "ParallelOpenMP")),
+    *(f"ATen/{name}.h" for name in ("Tensor", "TensorAccessor", "TensorIndexing", "TensorUtils")),
+    *(f"ATen/core/{name}.h" for name in ("Tensor", "TensorAccessor", "TensorBody")),
+    *(f"ATen/ops/{name}.h" for name in ("arange", "empty", "from_blob", "full", "ones", "zeros")),
+    *(f"ATen/ops/{name}_like.h" for name in ("empty", "full", "ones", "zeros")),
+    *(f"c10/{name}.h" for name in ("core/ScalarType", "util/ArrayRef", "util/Exception")),
 )
 FORWARD = f"#ifndef GPT149_PLAIN_TORCH_H\n#include <{HEADER}>\n#endif\n"
 #: Directives in a text without layout: pragmas that decide how functions after them are compiled, and #include.

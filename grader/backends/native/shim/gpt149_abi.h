@@ -10,7 +10,7 @@
 // A function with a '?' is listed, so that it can be named in a message, and never called.
 //
 // What depends on no template of the student's stands in gpt149_glue.h. A file that is compiled by itself takes it in
-// here. With GPT149_GLUE_APART it is compiled once and linked (inside/plain/plain_glue.cpp): that and no more, since each
+// here. With GPT149_GLUE_APART it is compiled once and linked (inside/plain/plain.cpp): that and no more, since each
 // student's file would wait for it.
 #ifndef GPT149_ABI_H
 #define GPT149_ABI_H

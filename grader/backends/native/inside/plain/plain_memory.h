@@ -3,10 +3,9 @@
 #define GPT149_PLAIN_MEMORY_H
 
 #include <atomic>
-#include <functional>
+#include <cstdint>
+#include <cstdlib>
 #include <utility>
-
-#include "plain_types.h"
 
 namespace gpt149 {
 
@@ -21,7 +20,6 @@ class Counted {
   virtual ~Counted();
   void keep() { owners_.fetch_add(1, std::memory_order_relaxed); }
   void let_go();
-  int64_t owners() const { return owners_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<int64_t> owners_{0};
@@ -52,19 +50,15 @@ class Owner {
   T *owned_ = nullptr;
 };
 
-// Bytes, and how they are given back: not at all if they are somebody else's.
-class Memory : public Counted {
- public:
-  Memory(void *first, std::function<void(void *)> give_back);
-  ~Memory() override;
-  char *first() const { return first_; }
+// Bytes from `first` on. `base` is what to free at the end: nothing if they are somebody else's.
+struct Memory : Counted {
+  Memory(void *start, void *to_free) : first(static_cast<char *>(start)), base(to_free) {}
+  ~Memory() override { std::free(base); }
+  char *const first;
+  void *const base;
 
   // Begins on a cache line, as torch's own; ends with its last byte, so that AddressSanitizer sees what lies beyond.
   static Owner<Memory> allocate(size_t bytes);
-
- private:
-  char *first_;
-  std::function<void(void *)> give_back_;
 };
 
 }  // namespace gpt149

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
-#include <vector>
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -35,7 +34,6 @@ inline int get_num_threads() { return 1; }
 inline void set_num_threads(int) {}
 inline bool in_parallel_region() { return false; }
 #endif
-inline void init_num_threads() {}
 inline int64_t divup(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 // The range in equal pieces, one for each thread, if it is worth more than one. The first exception is thrown again.
@@ -66,18 +64,6 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, const F &body) {
 #endif
   plain::Numbered here(0);
   body(begin, end);
-}
-
-// As many partial results as pieces, put together in the order of the threads.
-template <class T, class F, class Join>
-T parallel_reduce(int64_t begin, int64_t end, int64_t grain, const T identity, const F &body, const Join &join) {
-  std::vector<T> partial(static_cast<size_t>(std::max(1, get_num_threads())), identity);
-  parallel_for(begin, end, grain, [&](int64_t from, int64_t to) {
-    partial[static_cast<size_t>(get_thread_num())] = body(from, to, identity);
-  });
-  T result = identity;
-  for (const T &each : partial) result = join(result, each);
-  return result;
 }
 
 }  // namespace at

@@ -1,15 +1,15 @@
-// A tensor in main memory with what kernel files use of torch's: its shape, its elements, views of it and copies.
+// A tensor in main memory with what kernel files use of torch's: its shape, its elements, views of it and copies; and how
+// tensors are made and printed.
 //
 // As in torch a Tensor is a handle: copies of it are the same tensor. A view (select, slice, narrow, index, transpose;
 // view, reshape and flatten where that is possible) is another tensor in the same memory; contiguous, clone and to copy
 // where they have to. What would be the assignment's own work (products, sums, exponentials of tensors) is absent.
-// Only what a loop may call stands here; the rest is compiled once (plain_tensor.cpp).
+// Only what a loop may call stands here; the rest is compiled once (plain.cpp).
 #ifndef GPT149_PLAIN_TENSOR_H
 #define GPT149_PLAIN_TENSOR_H
 
-#include "plain_accessor.h"
-#include "plain_indexing.h"
 #include "plain_memory.h"
+#include "plain_types.h"
 
 namespace at {
 
@@ -21,9 +21,67 @@ using c10::Scalar;
 using c10::ScalarType;
 using c10::TensorOptions;
 using Extents = std::vector<int64_t>;
+class Tensor;
+
+// Elements under N indices, without bounds, as torch's own: it points to sizes and strides of its tensor.
+template <class T, size_t N>
+class TensorAccessor {
+ public:
+  TensorAccessor(T *data, const int64_t *sizes, const int64_t *strides) : data_(data), sizes_(sizes), strides_(strides) {}
+  decltype(auto) operator[](int64_t k) const {
+    if constexpr (N == 1) return static_cast<T &>(data_[k * strides_[0]]);
+    else return TensorAccessor<T, N - 1>(data_ + k * strides_[0], sizes_ + 1, strides_ + 1);
+  }
+  int64_t size(int64_t k) const { return sizes_[k]; }
+  int64_t stride(int64_t k) const { return strides_[k]; }
+  IntArrayRef sizes() const { return {sizes_, N}; }
+  T *data() const { return data_; }
+
+ private:
+  T *data_;
+  const int64_t *sizes_, *strides_;
+};
+
+// The indices of Tensor::index and index_put_: numbers, slices, None and the ellipsis. Others (a tensor, true, false)
+// copy what they choose; the stand-in does without them.
+namespace indexing {
+
+inline constexpr std::nullopt_t None = std::nullopt;
+struct EllipsisIndexType {};
+inline constexpr EllipsisIndexType Ellipsis{};
+
+// From start to before stop; None is the beginning or the end, negative numbers count from the end.
+struct Slice {
+  Slice(std::optional<int64_t> from = None, std::optional<int64_t> before = None, std::optional<int64_t> by = None);
+  std::optional<int64_t> start, stop;
+  int64_t step;
+};
+
+// One of them, and which.
+struct TensorIndex {
+  enum Kind { kNumber, kSlice, kNewDimension, kEllipsis };
+
+  TensorIndex(std::nullopt_t) : kind(kNewDimension) {}
+  TensorIndex(EllipsisIndexType) : kind(kEllipsis) {}
+  TensorIndex(const char *text);
+  TensorIndex(int64_t number) : kind(kNumber), number(number) {}
+  TensorIndex(int number) : kind(kNumber), number(number) {}
+  TensorIndex(Slice slice) : kind(kSlice), slice(slice) {}
+  template <class T, class = std::enable_if_t<std::is_same_v<T, bool>>>
+  TensorIndex(T) = delete;
+  TensorIndex(const Tensor &) = delete;
+
+  Kind kind;
+  int64_t number = 0;
+  Slice slice;
+};
+
+}  // namespace indexing
 
 class Tensor {
  public:
+  using Indices = std::initializer_list<indexing::TensorIndex>;
+
   Tensor() = default;
   Tensor(const Tensor &) = default;
   Tensor(Tensor &&) = default;
@@ -40,7 +98,6 @@ class Tensor {
 
   bool defined() const { return static_cast<bool>(body_); }
   int64_t dim() const { return static_cast<int64_t>(sizes().size()); }
-  int64_t ndimension() const { return dim(); }
   IntArrayRef sizes() const { return body_ ? IntArrayRef(body_->sizes) : sizes_of_none(); }
   IntArrayRef strides() const { return body().strides; }
   int64_t size(int64_t k) const { return sizes()[existing(k)]; }
@@ -48,27 +105,16 @@ class Tensor {
   int64_t numel() const { return body_ ? body_->count : 0; }
   int64_t storage_offset() const;
   int64_t element_size() const { return c10::width_of(body().type); }
-  int64_t itemsize() const { return element_size(); }
   size_t nbytes() const { return static_cast<size_t>(numel() * element_size()); }
   bool is_contiguous(MemoryFormat = MemoryFormat::Contiguous) const { return body().is_row_major; }
-  bool is_non_overlapping_and_dense() const;
   bool is_same(const Tensor &other) const { return body_.get() == other.body_.get(); }
-  bool is_alias_of(const Tensor &other) const { return body().memory.get() == other.body().memory.get(); }
-  size_t use_count() const { return body_ ? static_cast<size_t>(body_->owners()) : 0; }
-  void reset() { *this = Tensor(); }
   ScalarType scalar_type() const { return body().type; }
-  c10::TypeMeta dtype() const { return body().type; }
+  ScalarType dtype() const { return body().type; }
   TensorOptions options() const { return body().type; }
   Device device() const { return {}; }
-  c10::Layout layout() const { return c10::kStrided; }
   bool is_cpu() const { return true; }
   bool is_cuda() const { return false; }
-  bool is_sparse() const { return false; }
-  bool is_floating_point() const { return c10::isFloatingType(body().type); }
-  bool requires_grad() const { return false; }
-  const Tensor &requires_grad_(bool = true) const { return *this; }
   std::string toString() const;
-  void print() const;
 
   // ---- elements
 
@@ -76,16 +122,12 @@ class Tensor {
     if (!body_) fail_memory();
     return body_->reachable;
   }
-  void *mutable_data_ptr() const { return data_ptr(); }
-  const void *const_data_ptr() const { return data_ptr(); }
   template <class T>
   T *data_ptr() const {
     const ScalarType wanted = c10::scalar_type_of<std::remove_const_t<T>>();
     if (wanted != body().type) fail_type(wanted);
     return reinterpret_cast<T *>(body().reachable);
   }
-  template <class T>
-  T *data() const { return data_ptr<T>(); }
   template <class T>
   T *mutable_data_ptr() const { return data_ptr<T>(); }
   template <class T>
@@ -98,98 +140,44 @@ class Tensor {
   }
   template <class T, size_t N>
   TensorAccessor<T, N> accessor() && = delete;  // it would point into a tensor that is gone
-  template <class T, size_t N, template <class> class Traits = DefaultPtrTraits>
-  PackedTensorAccessor64<T, N, Traits> packed_accessor64() const & {
-    if (N != body().sizes.size()) fail_dimensions(N);
-    return {data_ptr<T>(), body().sizes.data(), body().strides.data()};
-  }
-  template <class T, size_t N, template <class> class Traits = DefaultPtrTraits>
-  PackedTensorAccessor64<T, N, Traits> packed_accessor64() && = delete;
-  template <class T, size_t N, template <class> class Traits = DefaultPtrTraits>
-  PackedTensorAccessor32<T, N, Traits> packed_accessor32() const & {
-    if (numel() > INT32_MAX) fail_packed();
-    if (N != body().sizes.size()) fail_dimensions(N);
-    return {data_ptr<T>(), body().sizes.data(), body().strides.data()};
-  }
-  template <class T, size_t N, template <class> class Traits = DefaultPtrTraits>
-  PackedTensorAccessor32<T, N, Traits> packed_accessor32() && = delete;
   Scalar item() const;
   template <class T>
   T item() const { return item().to<T>(); }
 
   Tensor &fill_(const Scalar &value) const;
-  Tensor &fill_(const Tensor &value) const;
   Tensor &zero_() const;
   // The elements of another tensor, which may be of another type, and is repeated along what it lacks.
   Tensor &copy_(const Tensor &other, bool non_blocking = false) const;
 
   // ---- views
 
-  Tensor alias() const;
-  Tensor detach() const { return alias(); }
+  Tensor detach() const { return seen_as(body().sizes, body().strides, 0); }
   Tensor select(int64_t dimension, int64_t index) const;
   Tensor operator[](int64_t index) const { return select(0, index); }
-  Tensor operator[](const Scalar &index) const;
   Tensor slice(int64_t dimension = 0, std::optional<int64_t> start = {}, std::optional<int64_t> stop = {},
                int64_t step = 1) const;
   Tensor narrow(int64_t dimension, int64_t start, int64_t length) const;
   Tensor transpose(int64_t a, int64_t b) const;
-  Tensor swapaxes(int64_t a, int64_t b) const { return transpose(a, b); }
-  Tensor swapdims(int64_t a, int64_t b) const { return transpose(a, b); }
   Tensor t() const;
   Tensor permute(IntArrayRef order) const;
   Tensor unsqueeze(int64_t dimension) const;
   Tensor squeeze() const;
   Tensor squeeze(int64_t dimension) const;
   Tensor expand(IntArrayRef wanted, bool implicit = false) const;
-  Tensor expand_as(const Tensor &other) const { return expand(other.sizes()); }
   Tensor view(IntArrayRef wanted) const;
-  Tensor view_as(const Tensor &other) const { return view(other.sizes()); }
   Tensor reshape(IntArrayRef wanted) const;
-  Tensor reshape_as(const Tensor &other) const { return reshape(other.sizes()); }
   Tensor flatten(int64_t first = 0, int64_t last = -1) const;
-  Tensor unflatten(int64_t dimension, IntArrayRef sizes) const;
-  Tensor ravel() const { return contiguous().view(-1); }
   Tensor as_strided(IntArrayRef sizes, IntArrayRef strides, std::optional<int64_t> offset = {}) const;
-  Tensor diagonal(int64_t offset = 0, int64_t a = 0, int64_t b = 1) const;
-  std::vector<Tensor> unbind(int64_t dimension = 0) const;
-  std::vector<Tensor> split(int64_t size, int64_t dimension = 0) const;
-  std::vector<Tensor> chunk(int64_t count, int64_t dimension = 0) const;
-  Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
-  Tensor index(std::initializer_list<indexing::TensorIndex> indices) const {
-    return index(ArrayRef<indexing::TensorIndex>(indices));
-  }
+  Tensor index(Indices indices) const;
 
   // ---- copies
 
   Tensor clone(std::optional<MemoryFormat> format = {}) const;
   Tensor contiguous(MemoryFormat = MemoryFormat::Contiguous) const { return is_contiguous() ? *this : row_major_copy(); }
   Tensor cpu() const { return *this; }
-  Tensor to(ScalarType type, bool non_blocking = false, bool copy = false) const;
-  Tensor to(c10::TypeMeta type, bool non_blocking = false, bool copy = false) const {
-    return to(type.toScalarType(), non_blocking, copy);
-  }
-  Tensor to(Device) const { return *this; }
-  Tensor to(c10::DeviceType type) const { return to(Device(type)); }
-  Tensor to(const TensorOptions &options, bool = false, bool copy = false) const {
-    return to(options.has_dtype() ? options.type() : scalar_type(), false, copy);
-  }
-  Tensor to(Device, ScalarType type, bool = false, bool copy = false) const { return to(type, false, copy); }
-  Tensor to(const Tensor &other, bool = false, bool copy = false) const { return to(other.scalar_type(), false, copy); }
-  Tensor toType(ScalarType type) const { return to(type); }
-  Tensor type_as(const Tensor &other) const { return to(other.scalar_type()); }
-  Tensor &index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor &values) const;
-  Tensor &index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor &values) const {
-    return index_put_(ArrayRef<indexing::TensorIndex>(indices), values);
-  }
-  Tensor &index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar &value) const;
-  Tensor &index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar &value) const {
-    return index_put_(ArrayRef<indexing::TensorIndex>(indices), value);
-  }
-  Tensor new_empty(IntArrayRef sizes, TensorOptions options = {}) const;
-  Tensor new_zeros(IntArrayRef sizes, TensorOptions options = {}) const;
-  Tensor new_ones(IntArrayRef sizes, TensorOptions options = {}) const;
-  Tensor new_full(IntArrayRef sizes, const Scalar &value, TensorOptions options = {}) const;
+  Tensor to(TensorOptions options, bool non_blocking = false, bool copy = false) const;
+  Tensor &index_put_(Indices indices, const Tensor &values) const;
+  Tensor &index_put_(Indices indices, const Scalar &value) const;
 
  private:
   struct Body : gpt149::Counted {
@@ -218,9 +206,8 @@ class Tensor {
   [[noreturn]] void fail_dimension(int64_t counted_from_start) const;
   [[noreturn]] void fail_dimensions(size_t expected) const;
   [[noreturn]] void fail_memory() const;
-  [[noreturn]] void fail_packed() const;
-  static IntArrayRef sizes_of_none();
   [[noreturn]] void fail_type(ScalarType wanted) const;
+  static IntArrayRef sizes_of_none();
   Tensor &mutable_self() const { return const_cast<Tensor &>(*this); }
   Tensor seen_as(Extents sizes, Extents strides, int64_t offset) const;
   template <class F>
@@ -229,6 +216,28 @@ class Tensor {
 
   gpt149::Owner<Body> body_;
 };
+
+// As torch prints them, but each number by itself in the stream's own format.
+std::ostream &operator<<(std::ostream &out, const Tensor &tensor);
+
+// ---- new tensors
+
+Tensor empty(IntArrayRef sizes, TensorOptions options = {}, std::optional<MemoryFormat> format = {});
+Tensor full(IntArrayRef sizes, const Scalar &value, TensorOptions options = {});
+Tensor zeros(IntArrayRef sizes, TensorOptions options = {});
+Tensor ones(IntArrayRef sizes, TensorOptions options = {});
+Tensor empty_like(const Tensor &other, TensorOptions options = {}, std::optional<MemoryFormat> format = {});
+Tensor full_like(const Tensor &other, const Scalar &value, TensorOptions options = {});
+Tensor zeros_like(const Tensor &other, TensorOptions options = {});
+Tensor ones_like(const Tensor &other, TensorOptions options = {});
+
+// Somebody else's memory, seen as a tensor, which it must outlive.
+Tensor from_blob(void *data, IntArrayRef sizes, IntArrayRef strides, TensorOptions options = {});
+Tensor from_blob(void *data, IntArrayRef sizes, TensorOptions options = {});
+
+// From start to before stop. Whole numbers make whole numbers, unless the options say more.
+Tensor arange(const Scalar &start, const Scalar &stop, const Scalar &step, TensorOptions options = {});
+Tensor arange(const Scalar &stop, TensorOptions options = {});
 
 }  // namespace at
 
