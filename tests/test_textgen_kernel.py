@@ -212,7 +212,7 @@ def test_cache_gives_the_logits_of_the_whole(positions: str, window: int, bias: 
 
 
 def test_rotary_positions_are_distances() -> None:
-    rotary = random_model("rotary").blocks[0].attn.rotary
+    rotary = random_model("rotary").blocks[0].rotary
     q, k = torch.randn(2, 1, 1, 1, 8).unbind()
     near, far, nearer = ((rotary(q, to) * rotary(k, at)).sum() for to, at in ((5, 3), (2005, 2003), (5, 4)))
     assert torch.allclose(near, far, atol=1e-4) and not torch.allclose(near, nearer, atol=1e-3)

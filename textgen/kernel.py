@@ -35,7 +35,7 @@ from grader.core.arrays import Array
 from grader.explain.case_run import RESULT, outputs_of
 from grader.runner.calls import Request
 from grader.runner.session import Session
-from textgen.model import GPT, OneRow
+from textgen.model import GPT
 
 LEAST_SHARE = 1e-30
 """Least usable weight of the newest key in a chunk: below it float32 loses digits, and the inverse soon overflows."""
@@ -353,7 +353,6 @@ class Decoder:
     def __init__(self, model: GPT, attend: Attention, batch: int, length: int, window: int) -> None:
         config = model.config
         self.model, self.attend, self.window = model, attend, window
-        self._one_row = OneRow(model)
         # Keys and values of every layer.
         self._past = torch.empty(config.n_layer, batch, 2, config.n_head, length, config.head_size)
         self._by_layer = list(self._past)
@@ -372,24 +371,16 @@ class Decoder:
         """
         start, end = self.position, self.position + tokens.shape[1]
         first = max(0, start - self.window + 1)
-        one = tokens.shape[1] == 1
-        x = self._one_row.embed(tokens, start) if one else self.model.embed(tokens, start)
+        x = self.model.embed(tokens, start)
         self.answers = []
-        for layer, block in enumerate(self._one_row.layers if one else self.model.blocks):
+        for layer, block in enumerate(self.model.blocks):
             past = self._by_layer[layer]  # (B, 2, H, length, d)
-            if one:
-                q, new = block.project(x, start)
-                past.narrow(3, start, 1).copy_(new)
-            else:
-                q, past[:, 0, :, start:end], past[:, 1, :, start:end] = block.project(x, start)
+            q, past[:, 0, :, start:end], past[:, 1, :, start:end] = block.project(x, start)
             k, v = past.narrow(3, first, end - first).unbind(1)
             y = self.attend(layer, start, q, k, v, self._chunks[layer])
             self.answers.append(y)
             x = block.after(x, y)
         self.position = end
-        if one:
-            self.streams.select(1, start).copy_(x)
-            return self._one_row.logits(x)
         self.streams[:, start:end] = x
         return self.model.logits(x[:, -1])
 
