@@ -26,7 +26,7 @@ from conftest import ROOT, refused, write
 from honest.styles import published
 from native_programs import asked
 
-from grader.backends.native import lightpath, nativebuild, standin, toolchain
+from grader.backends.native import nativebuild, standin, toolchain
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.records import Build
 from grader.backends.torch import torchbuild
@@ -189,7 +189,7 @@ def test_files_wait_for_python_s_headers(
 
 @needs_python_h
 @pytest.mark.full
-def test_python_objects_need_the_last_rung(tmp_path: Path) -> None:
+def test_python_objects_need_the_full_path(tmp_path: Path) -> None:
     """The file is that of a threat: all of torch's headers take half a minute."""
     (file,) = submissions([row for row in THREATS if "py::list" in row.top])
     made = build(write(tmp_path, file.text), timeout_s=600)
@@ -197,36 +197,6 @@ def test_python_objects_need_the_last_rung(tmp_path: Path) -> None:
     built = loaded(made)
     assert dict(built.functions) == {"kernel_row0": "T(TTTTiiii)", "length": "i(?)", "next": "i(i)"}
     assert call(built, "next", 4) == 5
-
-
-def test_uses_of_python_and_undefined_functions_of_torch_need_the_full_path() -> None:
-    for name, final in (("helper(float)", True), ("c10::List<at::Tensor>::List()", False)):
-        output = f"ld: x.o: undefined reference to `{name}'\n"
-        assert lightpath.is_final(one_function("return t;"), output, frozenset) is final
-    imports = ('py::module_::import("torch");', "pybind11 :: module :: import(name);")
-    for code in (*imports, "void f(py::dict of);", "PyObject *of;"):
-        assert lightpath.needs_python(code), code
-    assert not lightpath.needs_python("void more(py::module_ &m); py::gil_scoped_release free;")
-    assert not lightpath.needs_python("// py::module_::import")
-
-
-@pytest.mark.parametrize(
-    ("body", "message", "final"),
-    [
-        ("return t", "expected ';' before '}' token", True),
-        ("return torch::matmul(t, t)", "expected ';' before '}' token", False),
-        ("return mispelt(t);", "'mispelt' was not declared in this scope", True),
-        ("return matmul(t, t);", "'matmul' was not declared in this scope", False),
-        ("std::unordered_set<int> s;", "'unordered_set' is not a member of 'std'", False),
-        ("AT_DISPATCH_ALL(t)", "expected ';' before '}' token", False),
-        ("return row;", "'row' was not declared in this scope", False),
-        ("return 1; // torch::matmul", "could not convert '1' from 'int' to 'at::Tensor'", True),
-    ],
-)
-def test_a_light_failure_is_final_when_no_header_helps(body: str, message: str, final: bool) -> None:
-    output = f"module.cpp: In function 'f':\nmodule.cpp:3:5: error: {message}\n"
-    names = frozenset({"matmul", "unordered_set", "row", "AT_DISPATCH"})
-    assert lightpath.is_final(one_function(body), output, lambda: names) is final
 
 
 def test_comments_and_literals_are_no_code() -> None:

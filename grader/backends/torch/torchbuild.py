@@ -1,10 +1,9 @@
 """From a student's module.cpp to a shared object that the runner can load.
 
 Theory of operation. A build has two paths to the same object. The *light* path compiles the unchanged file against a
-small precompiled subset of torch's headers (shim/gpt149_light.h); the *full* path compiles it against the real ones,
-and is taken without a word whenever the light one fails, unless the failure is one that no header could mend
-(`native.lightpath`). It has two rungs, because torch/extension.h costs four times as much as the tensors in it:
-torch/types.h first, then torch/extension.h. What a student is shown comes from the last rung that was needed.
+small precompiled subset of torch's headers (shim/gpt149_light.h), in a few seconds. If it fails, the *full* path
+compiles the file against torch/extension.h, in about a minute, and its messages are shown. Faults of a student's file
+were found without torch before (`backends.selection`), so few files get here with one.
 
 The cache holds finished objects and precompiled headers under the hash of all that went into them. An entry is made
 in a directory of its own and renamed into place: a killed build leaves nothing that another would wait for, and two
@@ -21,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grader.backends.native import ispc, lightpath, sanitize, stages
+from grader.backends.native import ispc, sanitize, stages
 from grader.backends.native.compilers import (
     HEADER_TIMEOUT_S,
     PROBE,
@@ -75,9 +74,20 @@ LACKING_HEADERS = (
     "nothing is judged, and no points are lost. Install them (apt install python3-dev) where every user can read them, "
     "and judge again."
 )
-#: From the quickest to the one that knows every header; the middle one also belongs to the full path.
-RUNGS = ("light", "tensors", "full")
-RUNG_MACROS = {"light": ("-DAT_PER_OPERATOR_HEADERS",), "tensors": ("-DGPT149_TENSORS_ONLY",), "full": ()}
+#: From the quickest to the one that knows every header.
+PATHS = ("light", "full")
+#: Headers that are empty on the light path: gpt149_light.h includes all of them that count, or torch's operator headers
+#: include them, use nothing of them, and take twice as long.
+EMPTY = (
+    *(f"torch/{name}.h" for name in ("all", "torch", "types")),
+    *(f"ATen/{name}.h" for name in ("ATen", "Context", "DeviceGuard", "Functions", "TensorUtils")),
+)
+#: Headers that need Python's, below BINDINGS: empty on the light path, and on the full one if there is no Python.h.
+EMPTY_BINDINGS = (
+    *("torch/extension.h", "torch/python.h"),
+    *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),
+)
+BINDINGS = "bindings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,10 +161,10 @@ class TorchRecipe(Source):
         )
 
     def compile_flags(self, path: str) -> tuple[str, ...]:
-        """Flags of the compiler proper on one of RUNGS, up to but without the source."""
+        """Return the compiler's flags on one of PATHS, without the source."""
         tools, torch = self.tools, self.torch
         openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
-        includes = [] if path == "full" else [f"-I{SHIM / path}"]
+        includes = [f"-I{SHIM / path}"] if path == "light" else []
         if path == "full" and torch.python_include_dir is not None:
             includes += ["-isystem", str(torch.python_include_dir)]
         for directory in torch.include_dirs:
@@ -168,7 +178,7 @@ class TorchRecipe(Source):
             *diagnostic_flags(tools),
             *clock_flags(),
             *("-DTORCH_EXTENSION_NAME=gpt149_module", *abi),
-            *RUNG_MACROS[path],
+            *(("-DAT_PER_OPERATOR_HEADERS",) if path == "light" else ()),
             *self.flags,
             *(sanitize.FLAGS if self.sanitize else ()),
             *includes,
@@ -197,7 +207,7 @@ def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sani
 
 
 def _shim_contents() -> list[bytes]:
-    return [*contents_of(SHIM), repr(clock_flags()).encode()]
+    return [*contents_of(SHIM), repr((EMPTY, EMPTY_BINDINGS, clock_flags())).encode()]
 
 
 # ---- doing it
@@ -245,14 +255,13 @@ class _Work(Compilers):
             message = self.compile_ispc(room, limit)
             if message:
                 return "light", message
-            for rung in self.rungs(room.header):
-                failure = self.attempt(rung, room, limit)
-                if failure is None or not self.may_be_mended(failure, rung):
+            for path in PATHS if room.header else ("full",):
+                failure = self.attempt(path, room, limit)
+                if failure is None or failure.timed_out or diagnostics.ran_out_of_memory(failure):
                     break
-            path = "light" if rung == "light" else "full"
             if failure is not None:
-                message = self.explain(failure, lambda: self.probed(rung, header))
-                if rung == "full" and _misses_a_header(failure) and not self.headers_are_whole():
+                message = self.explain(failure, lambda: self.probed(path, header))
+                if path == "full" and _misses_a_header(failure) and not self.headers_are_whole():
                     self.waits_for = PYTHON_HEADERS
                     message = f"{LACKING_HEADERS}\nWithout them the compiler says:\n{message}"
                 return path, message
@@ -265,14 +274,14 @@ class _Work(Compilers):
             objectcache.prune(self.cache)
             return path, ""
 
-    def probed(self, rung: str, header: Path | None) -> Iterator[Finished]:
-        """Build PROBE on this rung in a room of its own. Yield how it ended, if it failed."""
+    def probed(self, path: str, header: Path | None) -> Iterator[Finished]:
+        """Build PROBE on this path in a room of its own. Yield how it ended, if it failed."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, header) as room,
         ):
             room.put("module.cpp", PROBE)
-            failure = self.attempt_with(None, rung, room, TimeLimit(HEADER_TIMEOUT_S))
+            failure = self.attempt_with(None, path, room, TimeLimit(HEADER_TIMEOUT_S))
             if failure is not None:
                 yield failure
 
@@ -287,14 +296,8 @@ class _Work(Compilers):
             command += ["-E", "-o", "module.ii", "module.cpp"]
             return self.run(command, room.folder, HEADER_TIMEOUT_S, room).returncode == 0
 
-    def rungs(self, header: Path | None) -> list[str]:
-        """The RUNGS worth trying for this source, `header` being the precompiled one, if it can be had."""
-        self.options.tell("inspection")
-        python = lightpath.needs_python(self.source.text.decode(errors="replace"))
-        return [rung for rung in RUNGS if (rung != "light" or header) and (rung != "tensors" or not python)]
-
-    def attempt(self, rung: str, room: compiling.Room, limit: TimeLimit) -> Finished | None:
-        """Compile and link on one of RUNGS; None for success.
+    def attempt(self, path: str, room: compiling.Room, limit: TimeLimit) -> Finished | None:
+        """Compile and link on one of PATHS; None for success.
 
         The quick linker does not find libstdc++ where the compiler has it in an unusual place. What it misses is
         missing only when the compiler's own linker misses it too. Where it misses as much for a source of the kit's
@@ -302,10 +305,10 @@ class _Work(Compilers):
         """
         quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
         if quick is not None and not distrusted.exists():
-            failure = self.attempt_with(quick, rung, room, limit)
+            failure = self.attempt_with(quick, path, room, limit)
             if failure is None or failure.timed_out or b"undefined" not in failure.output:
                 return failure
-        failure = self.attempt_with(None, rung, room, limit)
+        failure = self.attempt_with(None, path, room, limit)
         if failure is None and quick is not None and not distrusted.exists() and not self.can_link(quick):
             distrusted.mkdir(parents=True, exist_ok=True)
         return failure
@@ -322,25 +325,27 @@ class _Work(Compilers):
         return finished.returncode == 0
 
     def attempt_with(
-        self, linker: str | None, rung: str, room: compiling.Room, limit: TimeLimit
+        self, linker: str | None, path: str, room: compiling.Room, limit: TimeLimit
     ) -> Finished | None:
         self.options.tell("building")
         tools, recipe = self.source.tools, self.source
+        bindings = [f"-I{room.header / BINDINGS}"] if room.header else []
         objects = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
         finished = self.run(
             [
                 str(tools.compiler),
                 *(
                     use_header(tools, room.header, LIGHT_HEADER)
-                    if rung == "light" and room.header
+                    if path == "light" and room.header
                     else ("-include", "gpt149_full.h")
                 ),
-                *recipe.compile_flags(rung),
+                *(bindings if path == "light" or recipe.torch.python_include_dir is None else ()),
+                *recipe.compile_flags(path),
                 *recipe.defines,
                 *stages.listing_flags(tools),
                 *("-shared", "-o", "module.so", "module.cpp"),
                 *objects,
-                *recipe.link_flags(rung, linker),
+                *recipe.link_flags(path, linker),
             ],
             room.folder,
             limit,
@@ -351,28 +356,23 @@ class _Work(Compilers):
         missing = diagnostics.missing_symbols(finished.output.decode(errors="replace"))
         return replace(finished, returncode=1, output="\n".join(missing).encode()) if missing else None
 
-    def may_be_mended(self, failure: Finished, rung: str) -> bool:
-        """Return True if a higher rung could make a source compile that failed on this one."""
-        if rung == "full" or failure.timed_out or diagnostics.ran_out_of_memory(failure):
-            return False
-        self.options.tell("inspection")
-        source, output = (text.decode(errors="replace") for text in (self.source.text, failure.output))
-        return not lightpath.is_final(source, output, self.full_names, all_of_aten=rung == "tensors")
-
     def light_header(self) -> Path | None:
         """The directory of the precompiled header, made if need be; None when it does not compile with this torch.
 
-        That is remembered too, as an empty directory.
+        That is remembered too, as a directory without it.
         """
         entry = self.cache / "headers" / self.source.header_key()
         if not objectcache.touch(entry):
             self.options.tell("headers")
             with objectcache.workplace(self.cache) as place:
                 made = place / "header"
-                made.mkdir()
+                for name in (*EMPTY, *(f"{BINDINGS}/{name}" for name in EMPTY_BINDINGS)):
+                    (made / name).parent.mkdir(parents=True, exist_ok=True)
+                    (made / name).touch()
                 command = [str(self.source.tools.compiler), *self.source.compile_flags("light")]
                 command += self.source.defines if self.source.tools.family == "clang" else ()
-                command += ["-x", "c++-header", str(SHIM / LIGHT_HEADER), "-o", str(made / PRECOMPILED)]
+                command += [f"-I{made}", f"-I{made / BINDINGS}", "-x", "c++-header"]
+                command += [str(SHIM / LIGHT_HEADER), "-o", str(made / PRECOMPILED)]
                 finished = self.run(command, place, HEADER_TIMEOUT_S)
                 if finished.timed_out or finished.returncode < 0:
                     return None
@@ -381,19 +381,3 @@ class _Work(Compilers):
                 objectcache.publish(made, entry)
             self.options.tell("building")
         return entry if (entry / PRECOMPILED).is_file() else None
-
-    def full_names(self) -> frozenset[str]:
-        """Every word in the text of the real headers, macros' names and their values included."""
-        entry = self.cache / "headers" / f"{self.source.header_key()}.names"
-        if not objectcache.touch(entry):
-            self.options.tell("headers")
-            with objectcache.workplace(self.cache) as place:
-                flags = self.source.compile_flags("full")
-                text = place / "full.ii"
-                command = [str(self.source.tools.compiler), *flags, "-E", "-dD", "-P", "-x", "c++"]
-                self.run([*command, str(SHIM / "gpt149_full.h"), "-o", str(text)], place, HEADER_TIMEOUT_S)
-                words = set(re.findall(rb"[A-Za-z_]\w*", text.read_bytes())) if text.exists() else set()
-                (place / "names").write_bytes(b"\n".join(sorted(words)))
-                objectcache.publish(place / "names", entry)
-            self.options.tell("inspection")
-        return frozenset(entry.read_text().split("\n"))

@@ -1,13 +1,10 @@
 // Forced in front of a student's file when the light path does not suffice: torch's real headers, then the same
-// registration as everywhere. With GPT149_TENSORS_ONLY that is all of ATen and the names of torch/types.h, a third of the
-// text of torch/extension.h; without it, torch/extension.h itself.
+// registration as everywhere.
 #ifndef GPT149_FULL_H
 #define GPT149_FULL_H
 
-#if defined(GPT149_TENSORS_ONLY)
-#include <torch/types.h>
 // Not by Python.h itself: a header that __has_include has missed, gcc leaves out later without an error.
-#elif __has_include(<frameobject.h>)
+#if __has_include(<frameobject.h>)
 #include <torch/extension.h>
 #define GPT149_HAS_PYBIND11
 #else

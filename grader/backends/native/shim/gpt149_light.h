@@ -1,6 +1,6 @@
 // Forced in front of a student's file on the light path, precompiled: what a kernel file uses of torch, and no more.
-// The folder `light` beside this file comes first on the include path: its torch/extension.h and the like are empty,
-// because everything has already been included here.
+// Its folder in the cache comes first on the include path: torch/extension.h and the like are empty there, because
+// everything has already been included here.
 #ifndef GPT149_LIGHT_H
 #define GPT149_LIGHT_H
 

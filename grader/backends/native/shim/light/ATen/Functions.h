@@ -1,1 +1,0 @@
-// Empty on purpose: gpt149_light.h has already been included in front of everything.

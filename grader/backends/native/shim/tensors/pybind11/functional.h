@@ -1,1 +1,0 @@
-// Empty on purpose: gpt149_pybind.h stands in for it.
