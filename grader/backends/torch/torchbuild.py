@@ -82,7 +82,7 @@ EMPTY = (
     *(f"torch/{name}.h" for name in ("all", "torch", "types")),
     *(f"ATen/{name}.h" for name in ("ATen", "Context", "DeviceGuard", "Functions", "TensorUtils")),
 )
-#: Headers that need Python's, below BINDINGS: empty on the light path, and on the full one if there is no Python.h.
+#: Headers that need Python's, below BINDINGS: empty on the light path, and on the full one if Python.h is missing.
 EMPTY_BINDINGS = (
     *("torch/extension.h", "torch/python.h"),
     *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),
