@@ -112,6 +112,23 @@ def constant_factor(seen: Deviation) -> Found | None:
     return "constant_factor", f"{words} times what it should be."
 
 
+def row_factors(words: str, seen: Deviation) -> Found | None:
+    """Find rows that are multiples of the right ones, as where weights do not sum to 1. `words` have the factors from
+    {low} to {high}."""
+    expected, actual = seen.expected, seen.actual
+    if expected.ndim < 2 or expected.shape[-1] < 3:
+        return None
+    squares = np.maximum(np.square(expected).sum(-1, keepdims=True), 1e-300)
+    factor = (actual * expected).sum(-1, keepdims=True) / squares
+    fits = abs(actual - factor * expected) <= seen.slack * np.maximum(abs(factor), 1) + 1e-5 * abs(actual)
+    if not fits[seen.wrong].mean() > 0.97:
+        return None
+    wrong = factor[..., 0][seen.wrong.any(-1)]
+    if np.quantile(abs(wrong - 1), 0.5, method="lower") < ROUNDING:
+        return None
+    return "not_normalised", words.format(low=f"{wrong.min():.4g}", high=f"{wrong.max():.4g}")
+
+
 def _is_half(values: Array) -> bool:
     with np.errstate(over="ignore"):
         return bool((values.astype(np.float16).astype(np.float64) == values).all())

@@ -43,6 +43,11 @@ class Suspect:
 Predictor = Callable[[Any], "Array | None"]
 
 
+def row(name: str, code: str, words: str, predict: Predictor) -> Suspect:
+    """Return a mistake as a row of a table: its name, code, words for a student, and the output that it would give."""
+    return Suspect(code, words, predict, (name,))
+
+
 def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:
     """A decorator that adds a prediction to `suspects`, with a code and words: what is wrong and what to look at, for a
     student, in one or two sentences."""
@@ -68,20 +73,34 @@ class Situation:
     output: str = ""
 
 
-def matching_suspects(suspects: Iterable[Suspect], seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-    """Return the suspects that explain an output, as `Oracle.suspects` does."""
-    inputs = {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in seen.inputs.items()}
-    situation = Situation(inputs, seen.sizes, seen.expected, seen.output)
+def matching_suspects(
+    suspects: Iterable[Suspect],
+    seen: Deviation,
+    likely: frozenset[str],
+    scene: object = None,
+    agrees: Callable[[Deviation, Array], tuple[bool, bool]] | None = None,
+) -> list[Suspect]:
+    """Return the suspects that explain an output, as `Oracle.suspects` does.
+
+    `scene` is what they predict from, by default a `Situation`; `agrees` compares as `agreement` does. A prediction
+    may be a mapping of outputs by name.
+    """
+    if scene is None:
+        inputs = {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in seen.inputs.items()}
+        scene = Situation(inputs, seen.sizes, seen.expected, seen.output)
+    agrees = agrees or agreement
     full: list[Suspect] = []
     partial: list[Suspect] = []
     # Those that other outputs have shown come first; sorting is stable.
     for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
         if full and likely.isdisjoint(suspect.names) and not likely.isdisjoint(full[0].names):
             break
-        predicted = suspect.predicted(situation)
+        predicted = suspect.predicted(scene)
+        if isinstance(predicted, Mapping):
+            predicted = predicted.get(seen.output)
         if predicted is None:
             continue
-        explains_wrong, explains_right = agreement(seen, np.broadcast_to(predicted, seen.expected.shape))
+        explains_wrong, explains_right = agrees(seen, np.broadcast_to(predicted, seen.expected.shape))
         if explains_wrong:
             (full if explains_right else partial).append(suspect)
     return full or (partial if int(seen.wrong.sum()) >= FEWEST_PARTIAL else [])

@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from grader.core import machine
@@ -37,7 +38,7 @@ from grader.explain import relations as simple
 from grader.explain.comparison import UNIT_ROUNDOFF, Comparison, Expected
 from grader.explain.deviation import Axis, Deviation
 from grader.explain.oracle import Ask, Dissected, Oracle
-from grader.explain.relations import ROUNDING, Found
+from grader.explain.relations import Found
 from grader.explain.suspect import Suspect
 
 from . import offsets
@@ -179,26 +180,10 @@ def copied_heads(seen: Deviation) -> Found | None:
     return "heads_copied", f"Heads (b, h) hold the results of others: {', '.join(pairs[:3])}."
 
 
-def row_factors(seen: Deviation) -> Found | None:
-    """Each row is a multiple of what it should be: its weights do not sum to one."""
-    expected, actual, tolerance, wrong = seen.expected, seen.actual, seen.tolerance, seen.wrong
-    if expected.shape[3] < 3:
-        return None
-    size = np.maximum(np.square(expected).sum(3, keepdims=True), 1e-30)
-    factor = (actual * expected).sum(3, keepdims=True) / size
-    slack = 8 * tolerance * np.maximum(abs(factor), 1) + 1e-5 * abs(actual)
-    fits = abs(actual - factor * expected) <= slack
-    if fits[wrong].mean() < 0.97:
-        return None
-    affected = factor.squeeze(3)[wrong.any(3)]
-    if np.quantile(abs(affected - 1), 0.5, method="lower") < ROUNDING:
-        return None
-    low, high = affected.min(), affected.max()
-    return "not_normalised", (
-        f"The rows of the softmax do not sum to 1: rows of the output are {low:.4g} to {high:.4g} times what they "
-        "should be. Look at the sum that each row is divided by, and at where it starts from zero."
-    )
-
+_FACTORS = (
+    "The rows of the softmax do not sum to 1: rows of the output are {low} to {high} times what they should be. Look "
+    "at the sum that each row is divided by, and at where it starts from zero."
+)
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]
@@ -250,7 +235,7 @@ class Attention(Oracle):
         *(simple.not_written, simple.partly_not_written, another_layout, simple.moved),
         *(copied_heads, simple.constant_factor),
     )
-    weak_relations = (row_factors, simple.imprecise)
+    weak_relations = (partial(simple.row_factors, _FACTORS), simple.imprecise)
     outside_codes = frozenset({bounds.CODE})
     race_advice = (
         "Do threads share a variable or a workspace row (declare it inside the parallel loop; use row "

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect
 
 
 def softmax(scores: Array, axis: int) -> Array:
@@ -16,11 +14,6 @@ def softmax(scores: Array, axis: int) -> Array:
     weights = np.exp(scores - scores.max(axis, keepdims=True))
     weights /= weights.sum(axis, keepdims=True)
     return weights
-
-
-def row(name: str, code: str, words: str, predict: Callable[[Any], Any]) -> Suspect:
-    """Return a mistake as a row of a table: its name, code, words for a student, and the output that it would give."""
-    return Suspect(code, words, predict, (name,))
 
 
 @dataclass(frozen=True)

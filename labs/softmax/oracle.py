@@ -15,6 +15,7 @@ The error budget, in units of the roundoff u = 2^-24, relative to each element, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 from grader.core.arrays import Array, np
@@ -23,12 +24,12 @@ from grader.explain.comparison import UNIT_ROUNDOFF, Expected
 from grader.explain.deviation import Axis, Deviation
 from grader.explain.oracle import Inputs, Oracle, Shape
 from grader.explain.relations import (
-    ROUNDING,
     Found,
     constant_factor,
     imprecise,
     moved,
     partly_not_written,
+    row_factors,
     transposed,
 )
 from grader.explain.suspect import Suspect
@@ -81,25 +82,10 @@ def all_zero(seen: Deviation) -> Found | None:
     )
 
 
-def row_factors(seen: Deviation) -> Found | None:
-    """Find rows that are a multiple of the right row."""
-    expected, actual = seen.expected, seen.actual
-    if expected.ndim != 2 or expected.shape[1] < 3:
-        return None
-    factor = (actual * expected).sum(1, keepdims=True) / np.maximum(
-        np.square(expected).sum(1, keepdims=True), 1e-300
-    )
-    fits = abs(actual - factor * expected) <= seen.slack * np.maximum(abs(factor), 1) + 1e-5 * abs(actual)
-    if not fits[seen.wrong].mean() > 0.97:
-        return None
-    wrong = factor[seen.wrong.any(1)]
-    if np.median(abs(wrong - 1)) < ROUNDING:
-        return None
-    return "not_normalised", (
-        f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times what they should be, so "
-        "they do not sum to 1. "
-        "Look at the sum that each row is divided by: where it starts, what it holds, when it is rescaled."
-    )
+_FACTORS = (
+    "The wrong rows are {low} to {high} times what they should be, so they do not sum to 1. Look at the sum that each "
+    "row is divided by: where it starts, what it holds, when it is rescaled."
+)
 
 
 def lost_tail(seen: Deviation) -> Found | None:
@@ -138,7 +124,7 @@ class Rows(Oracle):
     output = "O"
     explains_not_finite = True
     relations = (all_zero, partly_not_written, transposed, moved)
-    weak_relations = (constant_factor, row_factors, imprecise)
+    weak_relations = (constant_factor, partial(row_factors, _FACTORS), imprecise)
 
     def __init__(self, mistakes: tuple[Suspect, ...], *, keeps_tail: bool) -> None:
         self.mistakes = mistakes

@@ -6,20 +6,13 @@ NaN, and these must be met as the numbers are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
-from grader.explain.suspect import AGREEING, FEWEST_PARTIAL, Suspect
-
-
-def row(name: str, code: str, words: str, predict: Callable[[Any], Any]) -> Suspect:
-    """Return a mistake as a row of a table: its name, code, words for a student, and the output that it would give."""
-    return Suspect(code, words, predict, (name,))
-
+from grader.explain.suspect import AGREEING, Suspect, matching_suspects
 
 #: Elements that suspects are tried on, and the least number of rows.
 MOST_ELEMENTS, FEWEST_ROWS = 1 << 17, 4
@@ -110,34 +103,18 @@ def fitting(
     likely: frozenset[str],
     right: Mapping[str, Array] | None = None,
 ) -> list[Suspect]:
-    """Return all suspects that explain the whole output, else those that explain its wrong elements.
+    """Return the suspects that explain an output, as `grader.judge.oracle.Oracle.suspects` does. One that predicts
+    several outputs by name has to predict those in `right` rightly."""
 
-    `likely` is as for `grader.explain.oracle.Oracle.suspects`. A suspect predicts one output, or several by name; then
-    those in `right` have to be right.
-    """
-    full: list[Suspect] = []
-    partial: list[Suspect] = []
-    for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
-        if full and likely.isdisjoint(suspect.names) and not likely.isdisjoint(full[0].names):
-            break
-        predicted = suspect.predicted(scene)
-        if isinstance(predicted, Mapping):
-            spoilt = right and any(
-                name in predicted and not _same(predicted[name], right[name]) for name in right
-            )
-            if spoilt:
-                continue
-            predicted = predicted.get(seen.output)
-        if predicted is None:
-            continue
-        explains_wrong, explains_right = agreement(seen, np.broadcast_to(predicted, seen.expected.shape))
-        if explains_wrong:
-            (full if explains_right else partial).append(suspect)
-    return full or (partial if int(seen.wrong.sum()) >= FEWEST_PARTIAL else [])
+    def spoils(suspect: Suspect) -> bool:
+        predicted = suspect.predicted(scene) if right else None
+        return isinstance(predicted, Mapping) and any(
+            name in predicted and not np.allclose(predicted[name], value, rtol=1e-3, atol=0)
+            for name, value in (right or {}).items()
+        )
 
-
-def _same(predicted: Array, right: Array) -> bool:
-    return bool(np.allclose(predicted, right, rtol=1e-3, atol=0))
+    kept = [suspect for suspect in suspects if not spoils(suspect)]
+    return matching_suspects(kept, seen, likely, scene, agreement)
 
 
 def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> tuple[bool, bool]:

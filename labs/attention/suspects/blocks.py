@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering, row
 from grader.explain.wrong_places import USUAL_TILES, likely_tiles
 
-from ..scene import Scene, row, softmax
+from ..scene import Scene, softmax
 
 
 def suspects(s: Scene) -> Iterator[Suspect]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering, row
 
-from ..scene import Scene, row, softmax
+from ..scene import Scene, softmax
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)

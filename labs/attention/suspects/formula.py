@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering, row
 
-from ..scene import Scene, row
+from ..scene import Scene
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)

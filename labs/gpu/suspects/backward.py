@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering, row
 
 from .. import arithmetic
 from .forward import turned_diagonal
-from .scene import LOG2_E, TILES, Heads, last_tile, row
+from .scene import LOG2_E, TILES, Heads, last_tile
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
-from grader.explain.relations import ROUNDING, Found
-from grader.explain.suspect import Situation, Suspect, registering
+from grader.explain.relations import Found
+from grader.explain.suspect import Situation, Suspect, registering, row
 
 from ..arithmetic import CUBIC, ROOT, softmax
-from .scene import row
 
 GELU: list[Suspect] = []
 SOFTMAX: list[Suspect] = []
@@ -196,24 +195,10 @@ SOFTMAX += [
 ]
 
 
-def row_factors(seen: Deviation) -> Found | None:
-    """Find rows that are a multiple of the right row."""
-    expected, actual = seen.expected, seen.actual
-    if expected.ndim != 2 or expected.shape[1] < 3:
-        return None
-    squares = np.maximum(np.square(expected).sum(1, keepdims=True), 1e-300)
-    factor = (actual * expected).sum(1, keepdims=True) / squares
-    fits = abs(actual - factor * expected) <= seen.slack * np.maximum(abs(factor), 1) + 1e-5 * abs(actual)
-    if not fits[seen.wrong].mean() > 0.97:
-        return None
-    wrong = factor[seen.wrong.any(1)]
-    if np.median(abs(wrong - 1)) < ROUNDING:
-        return None
-    return "not_normalised", (
-        f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times what they should be, so that they do "
-        f"not sum to 1. "
-        "Look at the sum that each row is divided by: what it holds, and which maximum it belongs to."
-    )
+FACTORS = (
+    "The wrong rows are {low} to {high} times what they should be, so that they do not sum to 1. Look at the sum that "
+    "each row is divided by: what it holds, and which maximum it belongs to."
+)
 
 
 # ---- mistakes in a tiled product, and what a sum in 16 bits loses

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering, row
 
-from .scene import LOG2_E, TILES, Heads, last_tile, padding, row, running_maxima, softmax_of
+from .scene import LOG2_E, TILES, Heads, last_tile, padding, running_maxima, softmax_of
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)

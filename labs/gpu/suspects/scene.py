@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect
 
 from .. import arithmetic
-
-
-def row(name: str, code: str, words: str, predict: Callable[[Any], Any]) -> Suspect:
-    """Return a mistake as a row of a table: its name, code, words for a student, and the output that it would give."""
-    return Suspect(code, words, predict, (name,))
-
 
 TILES = (16, 32, 64, 128)
 """Lengths of tiles that kernels are written with."""

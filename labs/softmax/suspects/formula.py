@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering
+from grader.explain.suspect import Suspect, registering, row
 
-from ..scene import Scene, normalised, row, shifted, total
+from ..scene import Scene, normalised, shifted, total
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)

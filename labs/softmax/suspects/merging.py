@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering
-
-from ..scene import row
+from grader.explain.suspect import Suspect, registering, row
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
