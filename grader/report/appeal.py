@@ -12,7 +12,7 @@ from typing import Any
 from grader.assignment.records import Assignment
 from grader.core.results import PartResult, SubmissionResult
 from grader.report import page, student, words
-from grader.report.html import TEMPLATES, environment, policy
+from grader.report.html import document
 from grader.report.student import StudentView
 
 
@@ -49,9 +49,6 @@ class Appeal:
 
 def html(assignment: Assignment, appeal: Appeal) -> str:
     """Return the page."""
-    from markupsafe import Markup
-
-    style = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
     shown = appeal.rounds[appeal.chosen or 0].result
     views = {view.part.id: view for view in student.views(assignment, shown)}
     context = {
@@ -59,12 +56,10 @@ def html(assignment: Assignment, appeal: Appeal) -> str:
         "appeal": appeal,
         "shown": shown,
         "parts": [_part(appeal, views[part.id]) for part in shown.parts],
-        "style": style,
-        "policy": policy(style, ""),
         "outcome": outcome(appeal),
         "facts": facts(appeal),
     }
-    return str(environment(None).get_template("appeal.html").render(context))
+    return document("appeal.html", None, **context)
 
 
 def outcome(appeal: Appeal) -> str:

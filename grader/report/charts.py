@@ -84,7 +84,9 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
     base, height = 138, 112
     scale = _log_scale(limits)
     slow = [dot for dot in dots if dot.slow]
-    parts = [_svg(160, f"Time ratios of {len(dots)} students, {len(slow)} of them too slow")]
+    # The links of slow students would be hidden in an image, not in a group.
+    role = "group" if slow else "img"
+    parts = [_svg(160, f"Time ratios of {len(dots)} students, {len(slow)} of them too slow", role)]
     if allowances:
         low, high = scale(min(allowances)), scale(max(allowances))
         parts.append(
@@ -202,8 +204,8 @@ def interval(ratio: float, bounds: tuple[float, float], allowance: float | None)
 # ---- scales and pieces
 
 
-def _svg(height: int, label: str) -> str:
-    return f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">'
+def _svg(height: int, label: str, role: str = "img") -> str:
+    return f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="{role}" aria-label="{escape(label)}">'
 
 
 def _n(value: float) -> str:
@@ -220,7 +222,8 @@ def _diamond(dot: Dot, x: float, y: float, r: float, *, linked: bool) -> str:
         f'<path class="slow" d="M{_n(x)} {_n(y - r)}l{_n(r)} {_n(r)} {_n(-r)} {_n(r)} {_n(-r)} {_n(-r)}z">'
         f"<title>{escape(dot.name)}: {dot.ratio:.2f}</title></path>"
     )
-    return f'<a href="#{escape(dot.anchor)}">{shape}</a>' if linked else shape
+    label = escape(f"{dot.name}: {dot.ratio:.2f}")
+    return f'<a href="#{escape(dot.anchor)}" aria-label="{label}">{shape}</a>' if linked else shape
 
 
 def _log_scale(limits: tuple[float, float], left: float = _LEFT, right: float = _RIGHT) -> Scale:

@@ -56,9 +56,8 @@ def html(assignment: Assignment, row: Row) -> str:
     from markupsafe import Markup
 
     from grader.report import page
-    from grader.report.html import TEMPLATES, environment, policy
+    from grader.report.html import document
 
-    style = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
     views = student.views(assignment, row.result) if row.result else ()
     shown: set[str] = set()
     parts = []
@@ -75,10 +74,8 @@ def html(assignment: Assignment, row: Row) -> str:
         "summary": summary(assignment, row),
         "parts": parts,
         "points": points_lines(row.score),
-        "style": style,
-        "policy": policy(style, ""),
     }
-    return str(environment(None).get_template("feedback.html").render(context))
+    return document("feedback.html", None, **context)
 
 
 def summary(assignment: Assignment, row: Row) -> list[str]:

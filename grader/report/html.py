@@ -171,6 +171,15 @@ def environment(ladder: Ladder | None) -> Any:
     return pages
 
 
+def document(template: str, ladder: Ladder | None, **context: Any) -> str:
+    """Return a page with the style sheet that pages of one submission share, and without a script."""
+    from markupsafe import Markup
+
+    style = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
+    page = environment(ladder).get_template(template)
+    return str(page.render(context, style=style, script="", policy=policy(style, "")))
+
+
 def policy(style: str, script: str) -> str:
     """Return a Content-Security-Policy that allows only this style sheet and this script; "" means no script."""
 

@@ -25,7 +25,7 @@ from grader.core.results import PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import Deviated, Event, PartStarted
 from grader.report import charts, words
 from grader.report.charts import Picture
-from grader.report.html import TEMPLATES, environment, missing_library, policy
+from grader.report.html import document, missing_library
 
 __all__ = ["Collector", "missing_library", "write"]
 
@@ -69,31 +69,22 @@ def write(
     source: Path,
 ) -> None:
     """Write the page. Raises OSError."""
-    from markupsafe import Markup
-
     ladder = assignment.lab.ladder()
-    style = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
     code = _text(source, result.sha256)
     views = [_view(part, pictures.of(part), ladder, code, source.name) for part in result.parts]
-    text = (
-        environment(ladder)
-        .get_template("page.html")
-        .render(
-            assignment=assignment,
-            result=result,
-            file_name=source.name,
-            views=views,
-            earned={line.id: line for line in score.lines},
-            total=math.fsum(
-                line.points for line in score.lines if line.id in {part.id for part in result.parts}
-            ),
-            waiting=score.waiting,
-            made_at=made_at,
-            judged_by=words.judged_by(result.kit, result.machine),
-            style=style,
-            policy=policy(style, ""),
-            legend=list(enumerate(LEGEND)),
-        )
+    text = document(
+        "page.html",
+        ladder,
+        assignment=assignment,
+        result=result,
+        file_name=source.name,
+        views=views,
+        earned={line.id: line for line in score.lines},
+        total=math.fsum(line.points for line in score.lines if line.id in {part.id for part in result.parts}),
+        waiting=score.waiting,
+        made_at=made_at,
+        judged_by=words.judged_by(result.kit, result.machine),
+        legend=list(enumerate(LEGEND)),
     )
     wholefile.write(path, [text])
 

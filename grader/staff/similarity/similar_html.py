@@ -20,18 +20,20 @@ LONGEST_SHOWN = 200_000
 """Characters of one text in a page."""
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1500px; padding: 1rem; color: #1b1f24; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1500px; padding: 1rem; color: #1b1f24;
+       overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; }
 table { border-collapse: collapse; } td, th { padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ddd; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-.wide { overflow-x: auto; } .id { overflow-wrap: anywhere; }
+th, td.n { overflow-wrap: normal; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; }
 .two { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: .6rem; }
 pre { font: 12px/1.4 ui-monospace, monospace; background: #f6f8fa; padding: .6rem; margin: 0; max-height: 80vh;
       overflow: auto; }
 mark { background: #ffe28a; } mark:nth-of-type(even) { background: #b9e3ff; } mark:target { outline: 2px solid #c33; }
 mark a { color: #555; text-decoration: none; font-size: 10px; margin-right: .3em; }
 p.note { max-width: 60rem; } .quiet { color: #555; }
-@media (max-width: 700px) { .two { grid-template-columns: minmax(0, 1fr); } pre { max-height: 60vh; } }
+@media (max-width: 700px) { .two { grid-template-columns: minmax(0, 1fr); } pre { max-height: 60vh;
+      white-space: pre-wrap; } }
 """
 
 
@@ -97,14 +99,15 @@ def _group_table(groups: Sequence[Group]) -> Iterator[str]:
         "<h2>Wrong outputs that agree to the last bit</h2>\n"
         '<p class="note">The same bug in the same order of summation. A bug that many make can be a coincidence; '
         "an odd one hardly is. Right outputs that agree mean nothing and are not listed.</p>\n"
-        '<div class="wide"><table><tr><th>part</th><th>submissions</th><th>on</th><th>what is wrong</th></tr>\n'
+        '<div class="wide" role="region" aria-label="Wrong outputs" tabindex="0">'
+        "<table><tr><th>part</th><th>submissions</th><th>on</th><th>what is wrong</th></tr>\n"
     )
     for group in groups:
         kind = "hidden inputs" if group.hidden else "public inputs"
         members = ", ".join(_text(name) for name in group.members)
         cases = ", ".join(_text(name) for name in group.cases)
         yield (
-            f'<tr><td>{_text(group.part)}</td><td class="id">{members}</td>'
+            f"<tr><td>{_text(group.part)}</td><td>{members}</td>"
             f"<td>{len(group.cases)} {kind}: {cases}</td><td>{_text(group.told[:300])}</td></tr>\n"
         )
     yield "</table></div>\n"
@@ -116,15 +119,16 @@ def _pair_table(shown: Sequence[Pair], regions: Sequence[tuple[SharedRegion, ...
         yield "<p>No two submissions have text of their own in common.</p>\n"
         return
     yield (
-        '<div class="wide"><table><tr><th class="n">#</th><th class="n">alike</th>'
+        '<div class="wide" role="region" aria-label="Pairs" tabindex="0">'
+        '<table><tr><th class="n">#</th><th class="n">alike</th>'
         '<th class="n">longest run</th><th>one</th><th>the other</th></tr>\n'
     )
     for number, (pair, common) in enumerate(zip(shown, regions, strict=True), start=1):
         longest = max((region.tokens for region in common), default=0)
         yield (
             f'<tr><td class="n"><a href="#p{number}">{number}</a></td><td class="n">{pair.likeness:.0%}</td>'
-            f'<td class="n">{longest} tokens</td><td class="id">{_text(pair.left)}</td>'
-            f'<td class="id">{_text(pair.right)}</td></tr>\n'
+            f'<td class="n">{longest} tokens</td><td>{_text(pair.left)}</td>'
+            f"<td>{_text(pair.right)}</td></tr>\n"
         )
     yield "</table></div>\n"
 
@@ -141,7 +145,7 @@ def _side_by_side(
     for side, other in (("left", "right"), ("right", "left")):
         spans = sorted((*_span(region, side), at) for at, region in numbered)
         text = similarity.sources[getattr(pair, side)].text
-        yield f"<div><p class='id'>{_text(getattr(pair, side))}</p><pre>"
+        yield f"<div><p>{_text(getattr(pair, side))}</p><pre tabindex='0'>"
         yield from _marked(text[:LONGEST_SHOWN], spans, f"p{number}{side[0]}", f"p{number}{other[0]}")
         yield "</pre></div>\n"
     yield "</div>\n"
