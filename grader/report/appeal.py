@@ -11,8 +11,9 @@ from typing import Any
 
 from grader.assignment.records import Assignment
 from grader.core.results import PartResult, SubmissionResult
-from grader.report import page, student, words
+from grader.report import student, words
 from grader.report.html import document
+from grader.report.page import rounds
 from grader.report.student import StudentView
 
 
@@ -51,15 +52,16 @@ def html(assignment: Assignment, appeal: Appeal) -> str:
     """Return the page."""
     shown = appeal.rounds[appeal.chosen or 0].result
     views = {view.part.id: view for view in student.views(assignment, shown)}
-    context = {
-        "assignment": assignment,
-        "appeal": appeal,
-        "shown": shown,
-        "parts": [_part(appeal, views[part.id]) for part in shown.parts],
-        "outcome": outcome(appeal),
-        "facts": facts(appeal),
-    }
-    return document("appeal.html", None, **context)
+    return document(
+        "appeal.html",
+        None,
+        assignment=assignment,
+        appeal=appeal,
+        shown=shown,
+        parts=[_part(appeal, views[part.id]) for part in shown.parts],
+        outcome=outcome(appeal),
+        facts=facts(appeal),
+    )
 
 
 def outcome(appeal: Appeal) -> str:
@@ -106,7 +108,7 @@ def _part(appeal: Appeal, view: StudentView) -> dict[str, Any]:
         "view": view,
         "rows": [row for row in rows if row[1]],
         "threads": appeal.threads.get(part_id),
-        "rounds": [Markup(page.rounds(time)) for time in drawn],
+        "rounds": [Markup(rounds(time)) for time in drawn],
     }
 
 

@@ -39,7 +39,7 @@ def write(
         notes.append(f"report.html is not written, because {missing} is not installed: pip install {missing}")
     try:
         with ExitStack() as stack:
-            grades = stack.enter_context(GradesCsv(assignment))
+            grades = GradesCsv(assignment)
             report = (
                 None
                 if missing

@@ -75,7 +75,6 @@ def results(
 
     def test(view: student.StudentView, characters: int) -> dict[str, Any]:
         part, line = view.part, feedback.score_line(score, view.part.id)
-        told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view, line))
         most = _whole(part.max_points, factor)
         points = line.points if line else 0.0
         return {
@@ -85,7 +84,7 @@ def results(
             "max-score": most,
             "points": bounds.finite(points),
             "verdict": words.verdict_words(part.verdict),
-            "message": bounds.text(told, characters),
+            "message": bounds.text(feedback.told_text(view, line), characters),
         }
 
     def whole(characters: int) -> dict[str, Any]:

@@ -55,27 +55,34 @@ def html(assignment: Assignment, row: Row) -> str:
     """Return the same as a page, with a picture of the timed calls."""
     from markupsafe import Markup
 
-    from grader.report import page
     from grader.report.html import document
+    from grader.report.page import rounds
 
     views = student.views(assignment, row.result) if row.result else ()
     shown: set[str] = set()
     parts = []
     for view in views:
         line, time = score_line(row.score, view.part.id), view.part.time
-        rounds = Markup(page.rounds(time)) if time else ""
         found = [(label, _once(text, shown)) for label, text in paragraphs(view, line)]
-        parts.append({"part": view.part, "line": line, "paragraphs": found, "rounds": rounds})
-    context = {
-        "assignment": assignment,
-        "row": row,
-        "name": row.name or row.submission_id,
-        "zone": words.zone_of(assignment),
-        "summary": summary(assignment, row),
-        "parts": parts,
-        "points": points_lines(row.score),
-    }
-    return document("feedback.html", None, **context)
+        parts.append(
+            {
+                "part": view.part,
+                "line": line,
+                "paragraphs": found,
+                "rounds": Markup(rounds(time)) if time else "",
+            }
+        )
+    return document(
+        "feedback.html",
+        None,
+        assignment=assignment,
+        row=row,
+        name=row.name or row.submission_id,
+        zone=words.zone_of(assignment),
+        summary=summary(assignment, row),
+        parts=parts,
+        points=points_lines(row.score),
+    )
 
 
 def summary(assignment: Assignment, row: Row) -> list[str]:
@@ -86,18 +93,26 @@ def summary(assignment: Assignment, row: Row) -> list[str]:
     if row.result is None:
         return ["There is no verdict on this submission yet."]
     views = student.views(assignment, row.result)
-    passed = sum(view.all_passed for view in views)
-    lines = [f"{passed} of {words.plural(len(views), 'part')} passed."]
+    lines = [passed_text(views)]
     if row.waiting:
         lines.append(not_judged(row.result, row.waiting))
     if warning := load_warning(row.result):
         lines.append(warning)
-    if any(view.hidden_passed is False for view in views):
-        parts = [view.part.id for view in views if view.hidden_passed is False]
-        lines.append(f"Hidden tests failed in: {', '.join(parts)}. Passing the public tests was not enough.")
+    if failed := hidden_failed(views):
+        lines.append(failed)
     elif any(view.hidden_passed is not None for view in views):
         lines.append("No hidden test that was reached failed.")
     return lines
+
+
+def passed_text(views: Sequence[StudentView]) -> str:
+    return f"{sum(view.all_passed for view in views)} of {words.plural(len(views), 'part')} passed."
+
+
+def hidden_failed(views: Sequence[StudentView]) -> str:
+    """Return one sentence on the parts of which a hidden test failed; "" without such parts."""
+    failed = ", ".join(view.part.id for view in views if view.hidden_passed is False)
+    return failed and f"Hidden tests failed in: {failed}. Passing the public tests was not enough."
 
 
 def not_judged(result: SubmissionResult, waiting: Sequence[str]) -> str:
@@ -159,6 +174,11 @@ def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[s
     if line and line.reason and not (part.verdict == "wrong" and view.hidden_passed is not None):
         found.append(("points", words.line(line.reason, 400)))
     return [(name, text) for name, text in found if text]
+
+
+def told_text(view: StudentView, line: ScoreLine | None = None) -> str:
+    """Return all paragraphs on a part as one text."""
+    return "\n".join(f"{name}: {text}" for name, text in paragraphs(view, line))
 
 
 def results_text(view: StudentView) -> str:

@@ -164,18 +164,18 @@ def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
     return first, 1
 
 
+IN_DATA = "%\r\n"
+"""Characters that have a meaning in a workflow command. In a property colon and comma have one as well."""
+
+
 def command(name: str, message: str, **properties: str) -> str:
     """Return a workflow command as one line."""
-    told = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::{name} {told}::{_data(message)}"
+    told = ",".join(f"{key}={_escaped(value, IN_DATA + ':,')}" for key, value in properties.items())
+    return f"::{name} {told}::{_escaped(message, IN_DATA)}"
 
 
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escaped(text: str, characters: str) -> str:
+    return "".join(f"%{ord(each):02X}" if each in characters else each for each in text)
 
 
 # ---- the summary
@@ -191,13 +191,11 @@ def summary(assignment: Assignment, views: Sequence[StudentView], score: Score) 
 
 
 def _summary(assignment: Assignment, views: Sequence[StudentView], score: Score, characters: int) -> str:
-    passed = sum(view.all_passed for view in views)
     is_public = not any(case.hidden for part in assignment.parts for case in part.cases)
     lines = [
         f"## {_cell(assignment.title)}",
         "",
-        f"{passed} of {words.plural(len(views), 'part')} passed."
-        + (" These are the public tests, and no grade." if is_public else ""),
+        feedback.passed_text(views) + (" These are the public tests, and no grade." if is_public else ""),
         "",
         "| part | verdict | points |",
         "|---|---|---|",
@@ -211,8 +209,7 @@ def _summary(assignment: Assignment, views: Sequence[StudentView], score: Score,
         )
     for view in views:
         if not view.all_passed:
-            told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view))
-            block = escape(bounds.text(told, characters), quote=False)
+            block = escape(bounds.text(feedback.told_text(view), characters), quote=False)
             lines += ["", f"### {_cell(view.part.id)}", "", f"<pre>{block}</pre>"]
     return "\n".join([*lines, "", ""])
 
@@ -228,17 +225,11 @@ def _cell(text: str) -> str:
 def outputs(views: Sequence[StudentView], score: Score) -> dict[str, str]:
     """Return the outputs of the step by name, each one line."""
     states = {"pass" if view.all_passed else STATUS.get(view.part.verdict, "fail") for view in views}
-    passed = sum(view.all_passed for view in views)
-    earned, most = (
-        words.number(value)
-        for value in (
-            sum(_points(score, view.part.id) for view in views),
-            sum(bounds.finite(view.part.max_points) for view in views),
-        )
-    )
+    earned = words.number(sum(_points(score, view.part.id) for view in views))
+    most = words.number(sum(bounds.finite(view.part.max_points) for view in views))
     return {
         "status": "fail" if "fail" in states else "error" if "error" in states or not views else "pass",
-        "summary": f"{passed} of {words.plural(len(views), 'part')} passed, {earned} of {most} points",
+        "summary": f"{feedback.passed_text(views)[:-1]}, {earned} of {most} points",
     }
 
 
@@ -258,12 +249,5 @@ def sources(files: Mapping[str, Path], places: Mapping[str, Path], root: Path) -
         if k == 0 or path.is_file()
     }
     root = root.resolve()
-    inside = {name: path.resolve() for name, path in places.items()}
-    return Sources(
-        texts,
-        {
-            name: path.relative_to(root).as_posix()
-            for name, path in inside.items()
-            if path.is_relative_to(root)
-        },
-    )
+    inside = {name: path.resolve() for name, path in places.items() if path.resolve().is_relative_to(root)}
+    return Sources(texts, {name: path.relative_to(root).as_posix() for name, path in inside.items()})

@@ -12,9 +12,7 @@ may begin, since many spreadsheets split at semicolons. Numbers stay numbers.
 
 from __future__ import annotations
 
-import json
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.records import Assignment
 from grader.core import wholefile
 from grader.report import words
+from grader.report.tally import flags_of
 
 if TYPE_CHECKING:
     from grader.report.machines import Row
@@ -46,21 +45,14 @@ def safe_text(text: str, limit: int = 1000) -> str:
 
 
 class GradesCsv:
-    """Collector of rows, kept on disk: the set of columns is known only after the last row."""
+    """Collector of rows: the set of columns is known only after the last row. Each row keeps its cells alone."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.part_ids = [part.id for part in assignment.parts if part.points > 0]
         self.item_ids: list[str] = []
         self.zone = words.zone_of(assignment)
         self.is_extended = False
-        # One JSON list of plain values per line: unlike CSV, JSON returns numbers as numbers.
-        self._rows = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
-
-    def __enter__(self) -> GradesCsv:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._rows.close()
+        self._rows: list[dict[str, Any]] = []
 
     def add(self, row: Row) -> None:
         lines = row.score.lines if row.score else ()
@@ -68,13 +60,9 @@ class GradesCsv:
         pending = row.score.pending if row.score else ()
         self.item_ids += [item for item in items if item not in self.item_ids]
         parts = {part.id: part for part in row.result.parts} if row.result else {}
+        self.is_extended |= bool(row.extended)
         values = {
-            "start": [
-                row.submission_id,
-                row.name,
-                row.email,
-                self._moment(row),
-            ],
+            "start": [row.submission_id, row.name, row.email, self._moment(row)],
             "parts": [row.part_points(part_id) for part_id in self.part_ids],
             "items": {item: points for item, points in items.items() if item not in pending},
             "late": row.late_days,
@@ -83,9 +71,7 @@ class GradesCsv:
             "verdicts": [parts[part_id].verdict if part_id in parts else "" for part_id in self.part_ids],
             "end": [_flags(row), " ".join(pending), row.trouble or ""],
         }
-        self.is_extended |= bool(row.extended)
-        json.dump(values, self._rows)
-        self._rows.write("\n")
+        self._rows.append(values)
 
     def _moment(self, row: Row) -> str:
         at = row.submitted_at
@@ -112,9 +98,8 @@ class GradesCsv:
     def _lines(self) -> Iterator[str]:
         names = self.columns()
         yield csv_line(names)
-        self._rows.seek(0)
-        for text in self._rows:
-            cells = self._cells(json.loads(text))
+        for values in self._rows:
+            cells = self._cells(values)
             assert len(cells) == len(names), "a column without a value moves all behind it"
             yield csv_line(map(_cell, cells))
 
@@ -134,21 +119,10 @@ class GradesCsv:
 
 def _flags(row: Row) -> str:
     """Return the codes of flags to review, each with its part; notes about the judging are left out."""
-    if row.result is None:
-        return ""
-    found = [
-        f"{part.id}:{flag.code}"
-        for part in row.result.parts
-        for flag in part.flags
-        if flag.level in ("review", "rejected")
-    ]
-    of_parts = {flag for part in row.result.parts for flag in part.flags}
-    found += [
-        flag.code
-        for flag in row.result.flags
-        if flag.level in ("review", "rejected") and flag not in of_parts
-    ]
-    return " ".join(dict.fromkeys(found))
+    found = flags_of(row.result) if row.result else []
+    return " ".join(
+        dict.fromkeys(f"{part_id}:{flag.code}" if part_id else flag.code for part_id, flag in found)
+    )
 
 
 def csv_line(cells: Iterable[str | int | float]) -> str:

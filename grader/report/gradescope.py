@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from grader.assignment.records import Assignment
 from grader.core.results import CaseResult, PartResult, Score, SubmissionResult
-from grader.report import feedback, student, words
+from grader.report import bounds, feedback, student, words
 from grader.report.student import StudentView
 from grader.report.tally import flags_of
 
@@ -51,75 +51,72 @@ def results(
     """Return the content of results.json for a submission that was judged; `seconds` is the duration of grading."""
     views = student.views(assignment, result)
     tests = [_part_test(view, score) for view in views if view.part.max_points > 0]
-    tests += [_item_test(line.title or line.id, line.points) for line in _given_items(assignment, score)]
+    tests += [
+        _test(line.title or line.id, "given by the course staff", line.points, passed=True)
+        for line in _given_items(assignment, score)
+    ]
     tests += [
         _hidden_test(part, hidden_visibility) for part in result.parts if any(c.hidden for c in part.cases)
     ]
     tests += _flag_tests(result)
-    return {
-        "score": _finite(score.total),
-        "execution_time": round(_finite(seconds), 2),
-        "output": _bounded(_summary(result, views, score)),
-        "visibility": "visible",
-        "stdout_visibility": "hidden",
-        "tests": tests,
-        "leaderboard": _leaderboard(result),
-    }
+    whole = _whole(_summary(result, views, score), seconds, tests, score.total)
+    return {**whole, "leaderboard": _leaderboard(result)}
 
 
 def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
     """Return the result for a submission with nothing to judge (no source file, a broken archive): its own fault, 0
     points."""
-    return _single("Submission", why, seconds, max_points=sum(part.points for part in assignment.parts))
+    most = sum(part.points for part in assignment.parts)
+    return _whole(why, seconds, [_test("Submission", why, most=most)])
 
 
 def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
     """Return the result for failed grading: 0 points, a message to the student, and `details` for the staff only."""
-    found = _single("Autograder (not your fault)", KIT_FAULT, seconds, max_points=max_points)
-    staff = {
-        "name": "kit fault (for the staff)",
-        "status": "failed",
-        "output": _bounded(details),
-        "visibility": "hidden",
-    }
-    found["tests"].append({"score": 0.0, "max_score": 0.0, **staff})
-    return found
-
-
-def _single(name: str, text: str, seconds: float, *, max_points: float) -> dict[str, Any]:
-    test = {
-        "name": name,
-        "status": "failed",
-        "score": 0.0,
-        "max_score": _finite(max_points),
-        "visibility": "visible",
-    }
-    return {
-        "score": 0.0,
-        "execution_time": round(_finite(seconds), 2),
-        "output": _bounded(text),
-        "visibility": "visible",
-        "stdout_visibility": "hidden",
-        "tests": [{**test, "output": _bounded(text)}],
-    }
+    own = _test("Autograder (not your fault)", KIT_FAULT, most=max_points)
+    staff = _test("kit fault (for the staff)", details, visibility="hidden")
+    return _whole(KIT_FAULT, seconds, [own, staff])
 
 
 # ---- pieces
 
 
+def _whole(text: str, seconds: float, tests: list[dict[str, Any]], score: float = 0.0) -> dict[str, Any]:
+    return {
+        "score": _finite(score),
+        "execution_time": round(_finite(seconds), 2),
+        "output": _bounded(text),
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": tests,
+    }
+
+
+def _test(
+    name: str,
+    text: str,
+    points: float = 0.0,
+    most: float = 0.0,
+    *,
+    passed: bool = False,
+    visibility: Visibility = "visible",
+) -> dict[str, Any]:
+    return {
+        "name": words.line(name, 150),
+        "score": _finite(points),
+        "max_score": _finite(most),
+        "status": "passed" if passed else "failed",
+        "output": _bounded(text),
+        "visibility": visibility,
+    }
+
+
 def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
     line = feedback.score_line(score, view.part.id)
     points, most = (line.points, line.max_points) if line else (0.0, view.part.max_points)
-    told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view, line))
     mark = NO_GRADE if view.part.id in score.waiting else ""
-    return {
-        "name": words.line(f"{view.part.id}: {view.part.title}", 150 - len(mark)) + mark,
-        "score": _finite(points),
-        "max_score": _finite(most),
-        "status": "passed" if view.all_passed else "failed",
-        "output": _bounded(f"{words.verdict_words(view.part.verdict)}\n{told}"),
-        "visibility": "visible",
-    }
+    name = words.line(f"{view.part.id}: {view.part.title}", 150 - len(mark)) + mark
+    text = f"{words.verdict_words(view.part.verdict)}\n{feedback.told_text(view, line)}"
+    return _test(name, text, points, most, passed=view.all_passed)
 
 
 def _given_items(assignment: Assignment, score: Score) -> list[Any]:
@@ -128,17 +125,6 @@ def _given_items(assignment: Assignment, score: Score) -> list[Any]:
     return [
         line for line in score.lines if line.id not in parts and line.points and line.id not in score.pending
     ]
-
-
-def _item_test(title: str, points: float) -> dict[str, Any]:
-    return {
-        "name": words.line(title, 150),
-        "score": _finite(points),
-        "max_score": 0.0,
-        "status": "passed",
-        "output": "given by the course staff",
-        "visibility": "visible",
-    }
 
 
 def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
@@ -155,19 +141,8 @@ def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
     if part.diagnosis and part.verdict in ("crash", "timeout"):
         lines.append(part.diagnosis.message)
     right = not failed and part.verdict not in ("crash", "timeout")
-    return _unscored(f"{part.id}: {HIDDEN_TESTS}", "\n".join(lines), visibility, passed=right)
-
-
-def _unscored(name: str, text: str, visibility: Visibility, *, passed: bool = False) -> dict[str, Any]:
-    """Return a test that only informs and has no points."""
-    return {
-        "name": words.line(name, 150),
-        "score": 0.0,
-        "max_score": 0.0,
-        "status": "passed" if passed else "failed",
-        "output": _bounded(text),
-        "visibility": visibility,
-    }
+    name = f"{part.id}: {HIDDEN_TESTS}"
+    return _test(name, "\n".join(lines), passed=right, visibility=visibility)
 
 
 def _hidden_line(case: CaseResult) -> str:
@@ -184,17 +159,12 @@ def _flag_tests(result: SubmissionResult) -> list[dict[str, Any]]:
         f"{part_id or 'all parts'}: {flag.code} ({flag.level}) {flag.message}" for part_id, flag in flags
     ]
     text = "\n".join(words.line(text, 500) for text in lines[:40])
-    return [_unscored("flags for review (for the staff)", text, "hidden")]
+    return [_test("flags for review (for the staff)", text, visibility="hidden")]
 
 
 def _summary(result: SubmissionResult, views: Sequence[StudentView], score: Score) -> str:
-    passed = sum(view.all_passed for view in views)
-    lines = [f"{passed} of {words.plural(len(views), 'part')} passed."]
-    if score.waiting:
-        lines.insert(0, feedback.not_judged(result, score.waiting))
-    failed = [view.part.id for view in views if view.hidden_passed is False]
-    if failed:
-        lines.append(f"Hidden tests failed in: {', '.join(failed)}. Passing the public tests was not enough.")
+    lines = [feedback.not_judged(result, score.waiting)] if score.waiting else []
+    lines += filter(None, (feedback.passed_text(views), feedback.hidden_failed(views)))
     if score.penalty:
         days, taken = words.plural(score.late_days, "day"), words.number(score.penalty)
         lines.append(f"Late by {days}: {taken} points are taken off {words.number(score.earned)}.")
@@ -223,4 +193,4 @@ def _bounded(text: str) -> str:
 
 
 def _finite(value: float) -> float:
-    return max(0.0, round(float(value), 4)) if math.isfinite(value) else 0.0
+    return max(0.0, bounds.finite(value))

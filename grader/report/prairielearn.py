@@ -84,14 +84,13 @@ def _test(view: StudentView, score: Score, characters: int) -> dict[str, Any]:
     part = view.part
     line = feedback.score_line(score, part.id)
     points, most = (line.points, line.max_points) if line else (0.0, part.max_points)
-    told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view, line))
     return {
         "name": bounds.name(f"{part.id}: {part.title}", characters),
         "description": bounds.name(part.title, characters),
         "points": max(0.0, bounds.finite(points)),
         "max_points": max(0.0, bounds.finite(most)),
         "message": words.verdict_words(part.verdict),
-        "output": bounds.text(told, characters),
+        "output": bounds.text(feedback.told_text(view, line), characters),
         "images": images(view),
     }
 
@@ -130,11 +129,7 @@ def svg(rows: Sequence[str], title: str) -> str:
 
 
 def _summary(views: tuple[StudentView, ...], score: Score) -> str:
-    passed = sum(view.all_passed for view in views)
-    lines = [f"{passed} of {words.plural(len(views), 'part')} passed."]
-    failed = [view.part.id for view in views if view.hidden_passed is False]
-    if failed:
-        lines.append(f"Hidden tests failed in: {', '.join(failed)}. Passing the public tests was not enough.")
-    if score.pending:
-        lines.append(f"Graded by people, and not in this score: {', '.join(score.pending)}.")
-    return "\n".join(lines)
+    by_people = (
+        f"Graded by people, and not in this score: {', '.join(score.pending)}." if score.pending else ""
+    )
+    return "\n".join(filter(None, (feedback.passed_text(views), feedback.hidden_failed(views), by_people)))

@@ -97,17 +97,12 @@ class Tally:
         self.raised: list[Raised] = []
         self.notes: Counter[str] = Counter()
         self.troubles: list[tuple[Link, str]] = []
-        self.loads: list[float] = []
         self.disturbed = Links()
         """Students whose times other work on the machine disturbed."""
         self.waiting: dict[str, Links] = {}
         """Students with parts that the machine could not judge, by the missing tool."""
-        self.settings: dict[str, Counter[str]] = {
-            "kit": Counter(),
-            "sandbox": Counter(),
-            "machine": Counter(),
-            "toolchain": Counter(),
-        }
+        names = ("kit", "sandbox", "machine", "toolchain")
+        self.settings: dict[str, Counter[str]] = {name: Counter() for name in names}
 
     def add(self, row: Row, link: Link) -> None:
         self.submissions += 1
@@ -167,9 +162,6 @@ class Tally:
         self.settings["sandbox"][sandbox_words(result)] += 1
         self.settings["kit"][words.kit(result.kit)] += 1
         self.settings["machine"][words.machine(result.machine)] += 1
-        loads = result.machine.get("load_average")
-        if isinstance(loads, (list, tuple)) and loads and isinstance(loads[0], (int, float)):
-            self.loads.append(loads[0])
         tools = [result.toolchain.get("compiler")]
         tools += [
             f"{key} {result.toolchain[key]}" for key in ("torch", "python") if result.toolchain.get(key)
