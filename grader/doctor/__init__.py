@@ -5,6 +5,7 @@ Modelled on isolate's check of its environment. Nothing is changed: each remedy 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -54,19 +55,20 @@ def main(arguments: list[str]) -> int:
     parse.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="the assignment")
     add_lab(parse)
     given = parse.parse_args(arguments)
-    counts = {"ok": 0, "warn": 0, "fail": 0}
-    for heading, found in sections(None, steadiness=not given.quick, config=given.config):
-        print(heading)
-        for finding in found:
-            counts[finding.level] += 1
-            print(told(finding), flush=True)
+    counts = show(sections(None, steadiness=not given.quick, config=given.config))
     print(f"{counts['ok']} well, {counts['warn']} could be better, {counts['fail']} must be mended")
     return EXIT_KIT if counts["fail"] else EXIT_PASS
 
 
-def told(finding: Finding) -> str:
-    """Format a finding as lines for a terminal."""
-    lines = [f"  {MARKS[finding.level]}  {finding.what}"]
-    lines += [f"        {finding.why}"] if finding.why else []
-    lines += [f"        -> {finding.remedy}"] if finding.remedy else []
-    return "\n".join(lines)
+def show(found: Iterable[tuple[str, Iterable[Finding]]]) -> Counter[str]:
+    """Print findings below their headings. Return their number by level."""
+    counts: Counter[str] = Counter()
+    for heading, findings in found:
+        print(heading)
+        for finding in findings:
+            counts[finding.level] += 1
+            lines = [f"  {MARKS[finding.level]}  {finding.what}"]
+            lines += [f"        {finding.why}"] if finding.why else []
+            lines += [f"        -> {finding.remedy}"] if finding.remedy else []
+            print("\n".join(lines), flush=True)
+    return counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grader.core.errors import UsageError
-from grader.doctor.host import Finding, Host
+from grader.doctor.host import Finding, Host, fail, ok, warn
 
 #: Weakness that remains with a tier, in words.
 _OPEN = {
@@ -17,8 +17,7 @@ _OPEN = {
 def findings(host: Host) -> Iterator[Finding]:
     """Yield findings on the parts that a sandbox is made of. Only `tier` tries the whole sandbox."""
     if host.system != "Linux":
-        yield Finding(
-            "fail",
+        yield fail(
             f"this is {host.system}",
             "only Linux has what confines strangers' code; limits on time and memory are all there is here",
             "grade on Linux (a virtual machine or a container will do), or use --trust for code that you trust",
@@ -38,23 +37,21 @@ def tier() -> Finding:
     try:
         box = sandbox.choose()
     except UsageError as error:
-        return Finding(
-            "fail",
+        return fail(
             "no sandbox works here",
             str(error),
             "mend what is said above, or use --trust for code that you trust",
         )
     told = f"sandbox tier {box.tier} works: {', '.join(box.applied)}"
     if box.tier == "A":
-        return Finding("ok", told)
-    return Finding("warn", told, _OPEN.get(box.tier, ""), "install bubblewrap where namespaces are allowed")
+        return ok(told)
+    return warn(told, _OPEN.get(box.tier, ""), "install bubblewrap where namespaces are allowed")
 
 
 def _bubblewrap(host: Host) -> Finding:
     if found := host.which("bwrap"):
-        return Finding("ok", f"bubblewrap is installed ({found})")
-    return Finding(
-        "warn",
+        return ok(f"bubblewrap is installed ({found})")
+    return warn(
         "bubblewrap is not installed",
         "without it students' code shares the machine's namespaces: it is locked out of files and network, but sees "
         "more than it needs",
@@ -81,11 +78,7 @@ def _namespaces(host: Host) -> Iterator[Finding]:
         if host.number(f"/proc/sys/{name}") == value:
             said = True
             told = f"{name.replace('/', '.')} is {value}: user namespaces are restricted"
-            yield (
-                Finding(weak, told, why, remedy)
-                if weak == "warn"
-                else Finding("ok", f"{told} (not for root)")
-            )
+            yield (Finding(weak, told, why, remedy) if weak == "warn" else ok(f"{told} (not for root)"))
     if (
         not said
         and host.read("/proc/self/ns/user") is None
@@ -98,7 +91,7 @@ def _namespaces(host: Host) -> Iterator[Finding]:
             "use a kernel with CONFIG_USER_NS, or grade as root",
         )
     elif not said:
-        yield Finding("ok", "user namespaces are not restricted")
+        yield ok("user namespaces are not restricted")
 
 
 def _landlock(host: Host) -> Finding:
@@ -106,9 +99,8 @@ def _landlock(host: Host) -> Finding:
     # The list is in securityfs, which containers lack. If it cannot be read, the kernel itself is asked.
     known = host.landlock_version() > 0 if modules is None else "landlock" in modules.split(",")
     if known:
-        return Finding("ok", "Landlock is on")
-    return Finding(
-        "warn",
+        return ok("Landlock is on")
+    return warn(
         "Landlock is off",
         "without it --sanitize does not run. Without bubblewrap as well, only their modes protect the machine's files",
         "a kernel from 5.13 on, started with 'lsm=landlock,...'",
@@ -118,12 +110,11 @@ def _landlock(host: Host) -> Finding:
 def _seccomp(host: Host) -> Finding:
     actions = host.read("/proc/sys/kernel/seccomp/actions_avail")
     if actions and "kill" in actions:
-        return Finding("ok", "seccomp filters are available")
+        return ok("seccomp filters are available")
     status = host.read("/proc/self/status") or ""
     if "Seccomp_filters:" in status or "\nSeccomp:" in f"\n{status}":
-        return Finding("ok", "seccomp is available")
-    return Finding(
-        "fail",
+        return ok("seccomp is available")
+    return fail(
         "this kernel has no seccomp filters",
         "nothing then keeps students' code from the network and from starting processes",
         "use a kernel with CONFIG_SECCOMP_FILTER",
@@ -132,9 +123,8 @@ def _seccomp(host: Host) -> Finding:
 
 def _user(host: Host) -> Finding:
     if host.euid == 0:
-        return Finding("ok", "running as root: each runner gets a user id of its own")
-    return Finding(
-        "warn",
+        return ok("running as root: each runner gets a user id of its own")
+    return warn(
         "not running as root",
         "runners have your user id: processes and, without a stronger sandbox, your files are theirs to reach",
         "grade in a container or a virtual machine as root, or as a user who owns nothing else",

@@ -15,6 +15,7 @@ from typing import Literal
 
 from grader.backends.native.toolchain import cache_root
 from grader.core import machine
+from grader.core.errors import KitError
 from grader.core.quantities import whole
 
 Level = Literal["ok", "warn", "fail"]
@@ -34,12 +35,34 @@ class Finding:
     remedy: str = ""
 
 
+def ok(what: str) -> Finding:
+    return Finding("ok", what)
+
+
+def warn(what: str, why: str, remedy: str) -> Finding:
+    return Finding("warn", what, why, remedy)
+
+
+def fail(what: str, why: str, remedy: str = "") -> Finding:
+    return Finding("fail", what, why, remedy)
+
+
+def of_error(error: KitError, level: Level, why: str) -> Finding:
+    """Return the finding of an error whose text is "what: remedy"."""
+    what, _, remedy = str(error).partition(": ")
+    return Finding(level, what, why, remedy)
+
+
 @dataclass(frozen=True)
 class Ran:
     """A command that ended: its exit status and the text of both streams."""
 
     returncode: int
     output: str
+
+    def line(self, at: int) -> str:
+        """Return the first (0) or last (-1) line of the text, or else the exit status."""
+        return (self.output.strip().splitlines() or [f"status {self.returncode}"])[at]
 
 
 def run(command: Sequence[str]) -> Ran:

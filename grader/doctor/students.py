@@ -14,7 +14,7 @@ from grader.core.commandline import Parser, source_file
 from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
 from grader.core.places import PUBLIC_CONFIG
 from grader.doctor import timing, tools
-from grader.doctor.host import Finding, Host
+from grader.doctor.host import Finding, Host, fail, ok, warn
 
 #: (module, what is missing without it, how to get it).
 OWN_MODULES = (("watchfiles", "there is no --watch", "pip install watchfiles"),)
@@ -47,14 +47,9 @@ def main(arguments: list[str]) -> int:
     given = parse.parse_args(arguments)
     if given.editor:
         return _write_commands(given.editor, given.module, given.config)
-    from grader.doctor import told
+    from grader.doctor import show
 
-    failed = 0
-    for heading, found in _sections(given.config, given.steady):
-        print(heading)
-        for finding in found:
-            failed += finding.level == "fail"
-            print(told(finding), flush=True)
+    failed = show(_sections(given.config, given.steady))["fail"]
     print(
         "kernels can be judged here"
         if not failed
@@ -68,7 +63,7 @@ def _sections(config: Path, with_steadiness: bool) -> Iterator[tuple[str, Iterab
 
     assignment = load(config)
     host = Host(threads=assignment.defaults.get("threads", 1))
-    yield "tools", [*tools.findings(host), *_own(host)]
+    yield "tools", [*tools.findings(host), *tools.missing(OWN_MODULES, host.has_module)]
     if wanted := languages(assignment.parts):
         yield "kernels on a GPU", _on_a_card(host, wanted)
     yield "times", timing.findings(host)
@@ -76,39 +71,30 @@ def _sections(config: Path, with_steadiness: bool) -> Iterator[tuple[str, Iterab
         yield "steadiness", timing.steadiness(config)
 
 
-def _own(host: Host) -> Iterator[Finding]:
-    for name, lost, get in OWN_MODULES:
-        if not host.has_module(name):
-            yield Finding("warn", f"{name} is not installed (optional)", f"without it {lost}", get)
-
-
 def _on_a_card(host: Host, wanted: Collection[str]) -> Iterator[Finding]:
     """Yield findings on the needs of judging kernels in these languages, with a GPU and without."""
     cards = [found for found in tools.gpu_findings(host) if not found.what.startswith("Triton")]
     yield from cards
     if devicebuild.TRITON in wanted and not host.has_module("triton"):
-        yield Finding(
-            "fail",
+        yield fail(
             "Triton is not installed",
             "it judges kernels also where there is no GPU: without it nothing in Triton is judged",
             f'pip install "{devicebuild.TRITON_PACKAGE}"',
         )
     elif devicebuild.TRITON in wanted:
-        yield Finding("ok", "Triton is installed")
+        yield ok("Triton is installed")
     if (
         "cuda" in wanted
         and not host.which(devicebuild.NVCC)
         and not any(devicebuild.NVCC in found.what for found in cards)
     ):
-        yield Finding(
-            "warn",
+        yield warn(
             "nvcc is not on the PATH",
             "what is written in CUDA is not compiled: whether it compiles stays unknown",
             "install NVIDIA's CUDA toolkit, or leave it: the course has one",
         )
     if not any(found.level == "ok" for found in cards):
-        yield Finding(
-            "warn",
+        yield warn(
             "no GPU",
             "kernels in Triton are judged by its interpreter, results alone; times and CUDA stay open",
             "nothing to do: points stay open until the course judges on a GPU",

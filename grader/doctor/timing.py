@@ -22,7 +22,7 @@ from grader.core.errors import KitError
 from grader.core.machine import timings_at_once
 from grader.core.quantities import GIB, size_text, whole
 from grader.core.results import Timing
-from grader.doctor.host import Finding, Host
+from grader.doctor.host import Finding, Host, fail, ok, warn
 from grader.judge.timing import measure
 from grader.runner import placement
 from grader.runner.samples import Sample
@@ -50,22 +50,20 @@ def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterato
 
 def _either(fine: bool, told: str, trouble: str, why: str, advice: str) -> Finding:
     """Return an "ok" finding if all is well, else a warning with its reason and advice."""
-    return Finding("ok", told) if fine else Finding("warn", trouble, why, advice)
+    return ok(told) if fine else warn(trouble, why, advice)
 
 
 def _cores(host: Host) -> Finding:
     count = len(host.cpus)
     if count == 0 or count >= host.threads:
-        return Finding("ok", f"{count or 'unknown'} cores for {host.threads} threads")
+        return ok(f"{count or 'unknown'} cores for {host.threads} threads")
     if count == 1:
-        return Finding(
-            "warn",
+        return warn(
             "one core",
             "the judge and what it times share it: times of parallel parts say nothing, all others wait",
             "grade on a machine with two cores or more",
         )
-    return Finding(
-        "warn",
+    return warn(
         f"{count} cores for {host.threads} threads",
         "parallel kernels are timed with more threads than cores: the reference too, so verdicts stay fair, but their "
         "spread is wider and scaling cannot be seen",
@@ -77,11 +75,11 @@ def _side_by_side(host: Host) -> Finding:
     """Report how many timings of a class run at once (`machine.timings_at_once` gives the reason)."""
     most = timings_at_once(len(host.cpus))
     if most == 0:
-        return Finding("ok", "timings of a class have the machine to themselves, one at a time")
+        return ok("timings of a class have the machine to themselves, one at a time")
     many = (
         f"{most} serial timings run side by side, a core each" if most > 1 else "a serial timing has one core"
     )
-    return Finding("ok", f"{many}; timings of parts with threads have the machine to themselves")
+    return ok(f"{many}; timings of parts with threads have the machine to themselves")
 
 
 def _quota(host: Host) -> Finding | None:
@@ -300,7 +298,7 @@ def steadiness(config: Path) -> list[Finding]:
                 if part is not None:
                     found.append(judged(_against_itself(host, assignment, part), clock, part.title))
     except KitError as error:
-        found.append(Finding("fail", f"the reference cannot be timed: {error}", "no time can be judged", ""))
+        found.append(fail(f"the reference cannot be timed: {error}", "no time can be judged", ""))
     return found
 
 
@@ -309,21 +307,19 @@ def judged(timing: Timing, clock: str, title: str) -> Finding:
     low, high = timing.ratio_interval
     told = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
     if timing.verdict == "slow":
-        return Finding(
-            "fail",
+        return fail(
             told,
             "two copies of one program differ by more than a student is allowed: verdicts on time would be chance",
             "end what else runs here, and see the warnings above",
         )
     apart = not low <= 1 <= high and abs(timing.ratio - 1) > APART
     if apart or not timing.fit:
-        return Finding(
-            "warn",
+        return warn(
             told,
             "two copies of one program differ: submissions will be timed again, or be undecided",
             "end what else runs here, and see the warnings above",
         )
-    return Finding("ok", told)
+    return ok(told)
 
 
 def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Timing:

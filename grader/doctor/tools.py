@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from grader.assignment import labs
@@ -14,7 +14,7 @@ from grader.backends.gpu.kernelreference import KernelReference
 from grader.backends.native import ispc, toolchain
 from grader.core.errors import KitError
 from grader.core.quantities import whole
-from grader.doctor.host import Finding, Host
+from grader.doctor.host import Finding, Host, fail, of_error, ok, warn
 
 #: (module or program, what is missing without it, how to get it).
 MODULES = (
@@ -65,11 +65,10 @@ def findings(host: Host) -> Iterator[Finding]:
     try:
         tools = toolchain.toolchain()
     except KitError as error:
-        what, _, remedy = str(error).partition(": ")
-        yield Finding("fail", what, "nothing can be built", remedy)
+        yield of_error(error, "fail", "nothing can be built")
         tools = None
     if tools is not None:
-        yield Finding("ok", f"{tools.compiler_version}, for {tools.cxx_standard}")
+        yield ok(f"{tools.compiler_version}, for {tools.cxx_standard}")
         yield _compiles(host, tools)
     yield _numpy(host)
     yield from _torch(host)
@@ -91,39 +90,34 @@ def _compiles(host: Host, tools: toolchain.Toolchain) -> Finding:
             return _explained(built.output)
         ended = host.run([str(program)])
     if ended.returncode in (-4, 132):
-        return Finding(
-            "fail",
+        return fail(
             "this processor does not have the instructions that kernels are compiled for (AVX)",
             "every kernel would crash",
             "grade on an x86-64 processor of 2011 or later, or on ARM",
         )
     if ended.returncode != 0 or "2 threads 3" not in ended.output:
-        return Finding(
-            "fail",
+        return fail(
             f"a compiled OpenMP program does not run: {_first(ended.output) or f'status {ended.returncode}'}",
             "no kernel would run either",
             "look at the message; OpenMP may be limited by OMP_THREAD_LIMIT, or scratch be mounted noexec",
         )
-    return Finding("ok", "a program with OpenMP compiles and runs")
+    return ok("a program with OpenMP compiles and runs")
 
 
 def _explained(output: str) -> Finding:
     if "omp.h" in output or "gomp" in output or "lomp" in output or "fopenmp" in output:
-        return Finding(
-            "fail",
+        return fail(
             "the compiler has no OpenMP",
             "part 3 cannot be built",
             "apt install g++ (or libomp-dev for clang); on macOS brew install libomp",
         )
     if "No such file or directory" in output or "file not found" in output:
-        return Finding(
-            "fail",
+        return fail(
             f"the compiler lacks headers: {_first(output)}",
             "no submission can be built",
             "apt install g++ libc6-dev",
         )
-    return Finding(
-        "fail",
+    return fail(
         f"the compiler does not compile a small program: {_first(output)}",
         "no submission can be built",
         "apt install --reinstall g++",
@@ -135,9 +129,8 @@ def _numpy(host: Host) -> Finding:
     version = ran.output.strip() if ran.returncode == 0 else ""
     major = version.partition(".")[0]
     if (whole(major) or 0) >= 2:
-        return Finding("ok", f"NumPy {version}")
-    return Finding(
-        "fail",
+        return ok(f"NumPy {version}")
+    return fail(
         f"NumPy 2 is missing (found: {version or 'none'})",
         "nothing can be judged",
         "pip install 'numpy>=2'",
@@ -147,17 +140,15 @@ def _numpy(host: Host) -> Finding:
 def _torch(host: Host) -> Iterator[Finding]:
     """Yield findings on torch and on compiling against it. Judging needs neither."""
     if not host.has_module("torch"):
-        yield Finding("warn", "this Python has no torch (optional)", WITHOUT_TORCH, "pip install torch")
+        yield warn("this Python has no torch (optional)", WITHOUT_TORCH, "pip install torch")
         return
     try:
         files = toolchain.torch_files()
     except KitError as error:
-        what, _, remedy = str(error).partition(": ")
-        yield Finding("warn", what, WITHOUT_TORCH, remedy)
+        yield of_error(error, "warn", WITHOUT_TORCH)
         return
     if files.python_include_dir is None:
-        yield Finding(
-            "warn",
+        yield warn(
             "no Python.h",
             "nearly every submission builds without it, but one that uses pybind11 in unusual ways does not",
             "apt install python3-dev",
@@ -166,24 +157,21 @@ def _torch(host: Host) -> Iterator[Finding]:
     try:
         said = json.loads(ran.output.strip().splitlines()[-1])
     except (ValueError, IndexError):
-        told = (ran.output.strip().splitlines() or [f"status {ran.returncode}"])[-1]
-        yield Finding(
-            "warn",
-            f"torch cannot be imported: {told}",
+        yield warn(
+            f"torch cannot be imported: {ran.line(-1)}",
             WITHOUT_TORCH,
             "pip install --force-reinstall torch",
         )
         return
     if said["trouble"]:
-        yield Finding(
-            "warn",
+        yield warn(
             f"torch {said['torch']} does not work with this NumPy: {said['trouble']}",
             "judging uses each without the other, but a model cannot speak through the kernel (--inference), and a "
             "student's script may fail",
             "pip install --upgrade torch",
         )
     else:
-        yield Finding("ok", f"torch {said['torch']}, with its headers")
+        yield ok(f"torch {said['torch']}, with its headers")
 
 
 def _reference(host: Host) -> Iterator[Finding]:
@@ -194,32 +182,29 @@ def _reference(host: Host) -> Iterator[Finding]:
             # A handout lacks a Triton reference, and nothing needs to be linked; results are judged all the same.
             if not host.has_module(devicebuild.TRITON):
                 remedy = f'pip install "{devicebuild.TRITON_PACKAGE}"'
-                yield Finding("fail", "Triton is not installed", "no kernel in Triton can be judged", remedy)
+                yield fail("Triton is not installed", "no kernel in Triton can be judged", remedy)
             return
         if reference.sources():
             return
         for_torch = reference.for_torch()
         reference.program()
     except KitError as error:
-        what, _, remedy = str(error).partition(": ")
-        yield Finding("fail", what, "no part with a reference can be judged", remedy)
+        yield of_error(error, "fail", "no part with a reference can be judged")
         return
     if for_torch is None:
-        yield Finding("ok", "the reference for this platform links")
+        yield ok("the reference for this platform links")
         return
     loaded = host.run(
         [sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", str(for_torch[1])]
     )
     if loaded.returncode != 0:
-        told = (loaded.output.strip().splitlines() or [f"status {loaded.returncode}"])[-1]
-        yield Finding(
-            "warn",
-            f"the reference library does not load: {told}",
+        yield warn(
+            f"the reference library does not load: {loaded.line(-1)}",
             "there is no profiler table of the reference",
             "apt install libgomp1, or use a machine of the course",
         )
     else:
-        yield Finding("ok", "the reference for this platform links and loads")
+        yield ok("the reference for this platform links and loads")
 
 
 def _ispc(host: Host) -> Iterator[Finding]:
@@ -231,16 +216,21 @@ def _ispc(host: Host) -> Iterator[Finding]:
     version = ispc.version_of(ran.output)
     if ran.returncode != 0 or not version:
         told = _first(ran.output) or f"status {ran.returncode}"
-        yield Finding("warn", f"{path} does not run: {told}", WITHOUT_ISPC, f"get one from {ispc.WHERE_FROM}")
+        yield warn(f"{path} does not run: {told}", WITHOUT_ISPC, f"get one from {ispc.WHERE_FROM}")
     else:
-        yield Finding("ok", f"{version} ({path})")
+        yield ok(f"{version} ({path})")
 
 
 def _optional(host: Host) -> Iterator[Finding]:
-    missing = [(name, lost, get) for name, lost, get in MODULES if not host.has_module(name)]
-    missing += [(name, lost, get) for name, lost, get in PROGRAMS if not host.which(name)]
-    for name, lost, get in missing:
-        yield Finding("warn", f"{name} is not installed (optional)", f"without it {lost}", get)
+    yield from missing(MODULES, host.has_module)
+    yield from missing(PROGRAMS, host.which)
+
+
+def missing(table: Sequence[tuple[str, str, str]], has: Callable[[str], object]) -> Iterator[Finding]:
+    """Yield a finding for each row of a table like MODULES whose module or program is not there."""
+    for name, lost, get in table:
+        if not has(name):
+            yield warn(f"{name} is not installed (optional)", f"without it {lost}", get)
 
 
 def _first(output: str) -> str:
@@ -263,10 +253,8 @@ def gpu_findings(host: Host) -> Iterator[Finding]:
         return
     ran = host.run([path, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"])
     if ran.returncode != 0:
-        told = (ran.output.strip().splitlines() or [f"status {ran.returncode}"])[0]
-        yield Finding(
-            "warn",
-            f"{TOOL} finds no card: {told}",
+        yield warn(
+            f"{TOOL} finds no card: {ran.line(0)}",
             "kernels for a GPU have their results judged, not their times",
             "load NVIDIA's driver, or leave it where there is no card",
         )
@@ -279,15 +267,13 @@ def gpu_findings(host: Host) -> Iterator[Finding]:
         return
     yield from _others(host, path)
     if not host.has_module(devicebuild.TRITON):
-        yield Finding(
-            "warn",
+        yield warn(
             "Triton is not installed",
             "parts in Triton are not judged: their points stay open",
             f'pip install "{devicebuild.TRITON_PACKAGE}" (the extra gpu)',
         )
     if host.which(devicebuild.NVCC) is None:
-        yield Finding(
-            "warn",
+        yield warn(
             "nvcc is not on the PATH",
             "parts in CUDA are not judged: their points stay open",
             "install NVIDIA's CUDA toolkit and put its bin folder on the PATH",
@@ -296,32 +282,28 @@ def gpu_findings(host: Host) -> Iterator[Finding]:
 
 def _card(card: dict[str, str]) -> Iterator[Finding]:
     name, driver = card["name"], card["driver_version"]
-    yield Finding("ok", f"{name}, driver {driver}, {card['memory.total']} MiB")
+    yield ok(f"{name}, driver {driver}, {card['memory.total']} MiB")
     if driver.split(".")[0].isdigit() and int(driver.split(".")[0]) < OLDEST_DRIVER:
-        yield Finding(
-            "warn",
+        yield warn(
             f"the driver {driver} is older than {OLDEST_DRIVER}",
             "it may not run what today's torch and Triton compile",
             "install a newer driver",
         )
     if card["compute_mode"] != "Default":
-        yield Finding(
-            "fail",
+        yield fail(
             f"the compute mode of the {name} is {card['compute_mode']}",
             "the judge and its runners are several processes on one card: none of them gets in",
             f"{TOOL} -c DEFAULT (as root)",
         )
     if card["persistence_mode"] == "Disabled":
-        yield Finding(
-            "warn",
+        yield warn(
             f"persistence mode of the {name} is off",
             "the driver may be loaded anew for each process, which makes each judging slower",
             f"{TOOL} -pm 1 (as root)",
         )
     total, used = card["memory.total"], card["memory.used"]
     if total.isdigit() and used.isdigit() and int(used) > (1 - LEAST_FREE_SHARE) * int(total):
-        yield Finding(
-            "warn",
+        yield warn(
             f"{used} of {total} MiB of the {name} are in use",
             "timed calls have fewer inputs at once, so that short ones are noisier",
             "end what else uses the card",
@@ -332,8 +314,7 @@ def _others(host: Host, path: str) -> Iterator[Finding]:
     ran = host.run([path, "--query-compute-apps=pid", "--format=csv,noheader"])
     pids = [line.strip() for line in ran.output.splitlines() if line.strip().isdigit()]
     if ran.returncode == 0 and pids:
-        yield Finding(
-            "warn",
+        yield warn(
             f"other processes use a card: {', '.join(pids[:5])}",
             "contexts share a card by turns: times are those of both",
             "judge when they have ended",
