@@ -327,16 +327,14 @@ def appeal(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader.staff.classroom import appeals
 
     return appeals.run(
-        appeals.Request(
-            folder=given.out,
-            submission_id=given.submission_id,
-            rounds=whole_number(given.rounds, "--rounds", 1, appeals.MOST_ROUNDS),
-            calibration=given.calibration,
-            timing=not given.no_time,
-            tier=given.tier,
-            trust=given.trust,
-            accept=given.accept,
-        )
+        given.out,
+        given.submission_id,
+        rounds=whole_number(given.rounds, "--rounds", 1, appeals.MOST_ROUNDS),
+        calibration=given.calibration,
+        timing=not given.no_time,
+        tier=given.tier,
+        trust=given.trust,
+        accept=given.accept,
     )
 
 

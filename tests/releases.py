@@ -12,7 +12,7 @@ from conftest import ROOT
 from grader.core import prebuilt
 from grader.staff.release import contents, products, proofs, search
 from grader.staff.release.contents import Files
-from grader.staff.release.stripping import Secret
+from grader.staff.release.search import Secret
 from module_ref_stub import library
 
 #: The place of the compiled reference in the main lab's handout.

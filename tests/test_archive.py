@@ -26,7 +26,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grader.core.quantities import MIB
-from grader.submission.archive import ArchiveLimits, Unreadable, archive_stem, open_archive, shown
+from grader.submission.archive.opening import archive_stem, open_archive
+from grader.submission.archive.records import ArchiveLimits, Unreadable, shown
 
 LIMITS = ArchiveLimits(50, unpacked_bytes=4 * MIB, archive_bytes=4 * MIB, ratio=250, ratio_from_bytes=MIB)
 FILES = {"module.cpp": b"int a;\n", "sub/ü.txt": b"x" * 100_000, "empty": b""}

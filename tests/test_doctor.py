@@ -263,8 +263,8 @@ def test_a_student_sees_the_missing_tools(made_up: MadeUp) -> None:
     assert told(("triton",), "nvidia-smi", "nvcc") == [("ok", "Triton is installed"), ("warn", "no GPU")]
     assert [said for _, said in told(both, "nvcc")].count("nvcc is not on the PATH") == 1
     assert [said for _, said in told(both, has_triton=False)].count("Triton is not installed") == 1
-    assert not list(students._own(made_up()))
-    (found,) = students._own(made_up(has_module=lambda name: False))
+    assert not list(tools.missing(students.OWN_MODULES, made_up().has_module))
+    (found,) = tools.missing(students.OWN_MODULES, lambda name: False)
     assert found.level == "warn" and "watchfiles" in found.what and "--watch" in found.why
 
 

@@ -33,7 +33,7 @@ from grader.core.arrays import np
 from grader.core.errors import KitError
 from grader.doctor import Host, tools
 from grader.runner.calls import Request
-from grader.staff.release import contents, making, proofs, search, stripping
+from grader.staff.release import contents, making, proofs, search
 from grader.staff.release.contents import File, Files, packed, unpack
 from module_ref_stub import library
 
@@ -236,12 +236,12 @@ def test_a_secret_is_found_wherever_it_is_put(path: str, planted: str | bytes, f
 def test_a_public_part_s_name_and_a_line_that_imports_are_no_secrets() -> None:
     """The staff's file of a lab names the parts that it adds to; what it adds is secret."""
     text = "parts:\n  - id: softmax_long\n    hidden_cases:\n      - {name: hidden gaps, shape: {lines: 3}}\n"
-    found = stripping.of_staff_text(text, "staff.yaml", ["softmax_long"])
+    found = search.of_staff_text(text, "staff.yaml", ["softmax_long"])
     assert [secret.what for secret in found] == ["what is for the staff, staff.yaml:4"]
-    assert len(stripping.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
+    assert len(search.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
     imports = "from grader.assignment.mutations import Mutation, variant\nimport grader.assignment.mutations as known\n"
-    assert stripping.of_source(imports, "kernels.py") == []
-    (line,) = stripping.of_source("x = first_of_all_numbers // second_of_all_numbers  # told\n", "a.py")
+    assert search.of_source(imports, "kernels.py") == []
+    (line,) = search.of_source("x = first_of_all_numbers // second_of_all_numbers  # told\n", "a.py")
     assert line.needle == b"x=first_of_all_numbers//second_of_all_numbers"
 
 

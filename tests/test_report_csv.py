@@ -29,7 +29,7 @@ from grader.report import classbook, feedback, html, result_json, student, termi
 from grader.report.grades_csv import safe_text
 from grader.report.machines import Row
 from grader.runner.calls import Call
-from grader.staff.writeups import staff
+from grader.staff import writeups
 from grader.study import table
 
 KNOWN_CASES = (*(Case(name, "random", 1) for name in NAMES), Case(SECRET_NAME, "random", 2, hidden=True))
@@ -88,7 +88,7 @@ def test_no_cell_is_a_formula_wherever_a_spreadsheet_splits(value: str, tmp_path
     ada = replace(row_of(part(*NAIVE)), name=value, email=value, trouble=value)
     classbook.write(tmp_path, assignment(), [ada])
     study = table.Table("t", "t", (value, "n"), ((value, 1.0),)).csv()
-    staff.update(tmp_path / "manual.csv", {"ada": (value, value)}, "writeup", None)
+    writeups.update(tmp_path / "manual.csv", {"ada": (value, value)}, "writeup", None)
     texts = [(tmp_path / name).read_text(encoding="utf-8-sig") for name in ("grades.csv", "manual.csv")]
     for text in (*texts, study):
         assert value.strip('="')[-1] in text

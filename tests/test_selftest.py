@@ -16,8 +16,7 @@ from grader.assignment.regions import strip_solution
 from grader.backends.torch.zygote import Zygote
 from grader.core.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.staff import selftest
-from grader.staff.selftest import trials
-from grader.staff.selftest.trials import Trial
+from grader.staff.selftest import Trial
 from labs.attention import kernels as cases
 from labs.attention.mutations import apply
 
@@ -39,14 +38,14 @@ def test_every_case_fits_the_master_and_every_part_has_one(master: str) -> None:
 
 
 def test_what_counts_against_the_machine() -> None:
-    assert not list(trials.master_faults(result(part("pass"), part("slow"))))
-    assert "its words" in next(trials.master_faults(result(part("wrong"))))
+    assert not list(selftest.master_faults(result(part("pass"), part("slow"))))
+    assert "its words" in next(selftest.master_faults(result(part("wrong"))))
     accused = result(part("pass"), flags=(Flag("torch_operator", "calls torch", "review"), Flag("undecided")))
-    assert list(trials.master_faults(accused)) == ["flagged: calls torch"]
-    assert not list(trials.time_faults(result(part("pass"), part("pass", "not_graded"))))
-    assert len(list(trials.time_faults(result(part("slow"), part("pass", "machine_unfit"))))) == 2
-    assert not list(trials.slow_faults(result(part("slow"))))
-    assert "1.02 times" in next(trials.slow_faults(result(part("pass", ratio=1.02))))
+    assert list(selftest.master_faults(accused)) == ["flagged: calls torch"]
+    assert not list(selftest.time_faults(result(part("pass"), part("pass", "not_graded"))))
+    assert len(list(selftest.time_faults(result(part("slow"), part("pass", "machine_unfit"))))) == 2
+    assert not list(selftest.slow_faults(result(part("slow"))))
+    assert "1.02 times" in next(selftest.slow_faults(result(part("pass", ratio=1.02))))
 
 
 def test_each_row_is_tried_with_few_files() -> None:
@@ -54,13 +53,13 @@ def test_each_row_is_tried_with_few_files() -> None:
         SimpleNamespace(threats={part: SimpleNamespace(row=row) for part, row in enumerate(rows)})
         for rows in (["A1"], ["A1", "A2", ""], ["A2", "B1"], ["B1"], ["C1"])
     ]
-    assert trials.one_for_each_row(files) == [files[1], files[2], files[4]]
+    assert selftest.one_for_each_row(files) == [files[1], files[2], files[4]]
 
 
 def test_groups_have_conclusions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fine = [Trial(group, "one", (), 1.0) for group in ("right kernels", "wrong kernels", "times")]
     for made, code in ((fine, 0), ([*fine, Trial("times", "two", ("called slow",), 0.5)], 3)):
-        monkeypatch.setattr(trials, "trials", lambda *_, made=made, **__: iter(made))
+        monkeypatch.setattr(selftest, "trials", lambda *_, made=made, **__: iter(made))
         assert selftest.main(["--tier", "D", "--trust"]) == code
     told = capsys.readouterr().out
     assert "called slow" in told and "NOT TRUSTED  verdicts on time: 1 of 2" in told
@@ -71,7 +70,7 @@ def test_groups_have_conclusions(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "module.cpp").write_text(strip_solution(master))
     monkeypatch.setattr(labs, "master", lambda folder, source: tmp_path / source)
-    refused("needs the master", next, trials.trials(ASSIGNMENT, sandbox.OPEN, tmp_path))
+    refused("needs the master", next, selftest.trials(ASSIGNMENT, sandbox.OPEN, tmp_path))
 
 
 def test_a_blind_judge_is_found_out(
@@ -83,6 +82,6 @@ def test_a_blind_judge_is_found_out(
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))
     found = next(bug for bug in cases.WRONG if bug.part == "part1")
     monkeypatch.setattr(cases, "WRONG", (found, no_bug))
-    bench = trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, cases)
-    made = {trial.name: trial.faults for trial in trials.wrong_kernels(bench, master)}
+    bench = selftest.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, cases)
+    made = {trial.name: trial.faults for trial in selftest.wrong_kernels(bench, master)}
     assert made == {f"part1: {found.name}": (), "part2: no bug at all": ("it is pass",)}

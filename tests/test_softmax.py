@@ -20,8 +20,8 @@ from grader.core.arrays import Array, np
 from grader.core.places import ROOT
 from grader.core.results import PartResult, SubmissionResult
 from grader.explain.comparison import Expected, compare
+from grader.staff import writeups
 from grader.staff.release import contents
-from grader.staff.writeups import staff
 from grader.study.writeup import regions
 from labs.softmax import kernels
 from labs.softmax.inputs import LOGITS, PARTIALS, make_inputs
@@ -184,7 +184,7 @@ def test_every_table_and_question_has_a_place() -> None:
     template = (LAB / "writeup_template.md").read_text()
     assert {step.table for step in ASSIGNMENT.lab.steps()} == set(regions.tables(template))
     asked = set(regions.answers(template)) - {"name", "extra"}
-    assert {question.answer for question in staff.read_key(LAB / "hidden" / "writeup_key.yaml")} == asked
+    assert {question.answer for question in writeups.read_key(LAB / "hidden" / "writeup_key.yaml")} == asked
 
 
 def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

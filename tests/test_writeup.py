@@ -21,7 +21,6 @@ from grader.core.harmless import harmless
 from grader.core.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger
-from grader.staff.writeups import staff
 from grader.study.writeup import checking, exporting, regions
 from grader.study.writeup.regions import answers, fill, tables
 
@@ -89,7 +88,7 @@ def test_a_broken_marker_is_told_by_its_line(text: str, why: str) -> None:
 
 def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> None:
     asked = answers(TEMPLATE)
-    questions = staff.read_key(staff.WRITEUP_KEY)
+    questions = writeups.read_key(writeups.WRITEUP_KEY)
     assert set(asked) - {question.answer for question in questions} == {"name", *checking.OPTIONAL}
     worth = {item.id: item.points for item in COURSE.manual}
     assert sum(question.points for question in questions) == worth["writeup"]
@@ -97,8 +96,8 @@ def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> No
     assert set(tables(TEMPLATE)) <= {step.table for step in COURSE.lab.steps()}
     write_files(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
     why = "key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'"
-    refused(why, staff.read_key, tmp_path / "key.yaml")
-    refused("cannot read the key", staff.read_key, tmp_path / "nowhere.yaml")
+    refused(why, writeups.read_key, tmp_path / "key.yaml")
+    refused("cannot read the key", writeups.read_key, tmp_path / "nowhere.yaml")
 
 
 ONE_ANSWER = "<!-- answer: x -->\n{}\n<!-- end -->\n"
@@ -218,8 +217,8 @@ FENCES = [
 @pytest.mark.parametrize("answer", FENCES, ids=["HTML", "fences", "lines", "honest"])
 def test_an_answer_is_text_in_the_reading_copy(answer: str) -> None:
     """Each line stands between two fences, in a quotation, and no line of the answer is such a fence."""
-    handed_in = staff.Writeup("ada", "Ada", checking.State((), {"x": answer}))
-    text = staff.reading([handed_in], [staff.Question("x", "X", 1, ())], ())
+    handed_in = writeups.Writeup("ada", "Ada", checking.State((), {"x": answer}))
+    text = writeups.reading([handed_in], [writeups.Question("x", "X", 1, ())], ())
     fence, *inner, last = text.partition("**ada**\n\n")[2].splitlines()
     assert fence == last and re.fullmatch("> ~~~+", fence)
     assert all(row == ">" or (row.startswith("> ") and len(row) <= 102) for row in inner)
@@ -256,26 +255,26 @@ def test_points_and_remarks_by_hand_stay(tmp_path: Path) -> None:
     rows = "id,part1_extra,comment,writeup\nbob,3,seen in the lab,\nada,,,6.5\n"
     table = write(tmp_path, rows, "manual.csv")
     people = {"ada": ("ada", ""), "bob": ("bob", "empty: name"), "cyd": ("Cyd D", "empty: x")}
-    staff.update(table, people, "writeup", None)
+    writeups.update(table, people, "writeup", None)
     assert byhand.read_manual(table) == {"bob": {"part1_extra": 3.0}, "ada": {"writeup": 6.5}, "cyd": {}}
     assert "seen in the lab" in table.read_text() and "empty: x" in table.read_text()
-    staff.update(table, {"cyd": ("Cyd D", "")}, "writeup", None)
+    writeups.update(table, {"cyd": ("Cyd D", "")}, "writeup", None)
     assert "write-up" not in table.read_text().partition("\n")[2], "a remark goes when its reason has gone"
     table.write_text("id,writeup\nada,six\n")
-    refused(r"manual.csv:2: writeup: points should be a number", staff.update, table, {}, "writeup", None)
+    refused(r"manual.csv:2: writeup: points should be a number", writeups.update, table, {}, "writeup", None)
 
 
 def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roster = (ledger.Entry("ada", "Ada"), ledger.Entry("zoe", "Zoe Z"))
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History(roster=roster))
     table, bob = tmp_path / "manual.csv", {"bob": ("bob", "")}
-    refused("no submission .* is called 'bob'", staff.update, table, bob, "writeup", tmp_path)
-    said = staff.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
+    refused("no submission .* is called 'bob'", writeups.update, table, bob, "writeup", tmp_path)
+    said = writeups.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
     assert "note: 1 write-ups are of nobody in" in said and "no row: README" in said
     rows = ["id,name,writeup,comment", "ada,Ada,,", "zoe,Zoe Z,,write-up: none"]
     assert table.read_text().splitlines() == rows
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History())
-    refused("holds no class", staff.update, table, {}, "writeup", tmp_path)
+    refused("holds no class", writeups.update, table, {}, "writeup", tmp_path)
     held = ["grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL]
     assert not {submission.ids.safe_name(name.upper()).casefold() for name in held} & set(held)
 
@@ -300,7 +299,7 @@ def test_a_run_and_the_write_ups_agree_on_ids(form: str, tmp_path: Path) -> None
     names, there = (each.split() for each in FORMS[form])
     files = {name: TEMPLATE if name.endswith(".md") else "int main() {}\n" for name in names}
     folder = write_files(tmp_path / "class", {**files, "README.md": "of the staff\n"})
-    found = staff.collect([folder], WANTED, "module.cpp")
+    found = writeups.collect([folder], WANTED, "module.cpp")
     graded = [item.id for item in submission.find(folder, "module.cpp", tmp_path / "scratch")]
     assert [each.id for each in found] == graded
     read = [each.id for each in found if each.state is not None]
@@ -308,7 +307,7 @@ def test_a_run_and_the_write_ups_agree_on_ids(form: str, tmp_path: Path) -> None
     # Write-ups that were handed in apart from the sources are the same people's.
     own = [name for name in names if name.endswith(".md") and "README" not in name and name != "writeup.md"]
     alone = write_files(tmp_path / "alone", dict.fromkeys(own, TEMPLATE))
-    assert [each.id for each in staff.collect([alone], WANTED, "module.cpp")] == read
+    assert [each.id for each in writeups.collect([alone], WANTED, "module.cpp")] == read
     if form.startswith("files"):
-        several = staff.collect([alone / name for name in own], WANTED, "module.cpp")
+        several = writeups.collect([alone / name for name in own], WANTED, "module.cpp")
         assert sorted(each.id for each in several) == read

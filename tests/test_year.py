@@ -125,7 +125,7 @@ def appeal(acting: Class, **more: object) -> int:
     calibration = acting.folder / "ada" / "calibration.cpp"
     calibration.write_text("// PYBIND11_MODULE right\n")
     asked = {"rounds": 3, "calibration": calibration, "tier": "D", "trust": True, **more}
-    return appeals.run(appeals.Request(acting.out, "AD", **asked))  # type: ignore[arg-type]
+    return appeals.run(acting.out, "AD", **asked)  # type: ignore[arg-type]
 
 
 def test_an_appeal_is_on_record_and_changes_nothing_until_it_is_accepted(

@@ -11,7 +11,7 @@ from grader.assignment.records import Assignment
 from grader.assignment.regions import strip_solution
 from grader.core import textfile
 from grader.core.commandline import Parser
-from grader.core.errors import EXIT_PASS, KitError, UsageError
+from grader.core.errors import EXIT_PASS, KitError, UsageError, explained
 from grader.core.places import INSTALLED, ROOT, STUDENT_COMMAND, WRITEUP_TEMPLATE
 
 LARGEST_MASTER = 1 << 20
@@ -24,9 +24,9 @@ def main(arguments: Sequence[str]) -> int:
         prog=f"{STUDENT_COMMAND} init",
         description="Write a folder to work in: starter, assignment file, write-up template.",
     )
-    parse.add_argument("folder", metavar="DIR", type=Path, help="made if need be; no file in it is replaced")
+    parse.path("folder", "made if need be; no file in it is replaced", "DIR")
     parse.add_argument("--lab", metavar="NAME", default=labs.main(), help="another lab's starter")
-    parse.add_argument("--labs", metavar="DIR", type=Path, help="look for NAME in this folder too")
+    parse.path("--labs", "look for NAME in this folder too", "DIR")
     given = parse.parse_args(arguments)
     config = labs.assignment_file(labs.named(given.lab, given.labs))
     assignment = load(config)
@@ -66,9 +66,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
     there = [name for name in files if (folder / name).exists() or (folder / name).is_symlink()]
     if there:
         raise UsageError(f"{folder} holds {', '.join(there)} already: name another folder, or move them away")
-    try:
+    with explained(f"cannot write into {folder}", KitError, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise KitError(f"cannot write into {folder}: {error.strerror}; name another folder") from error

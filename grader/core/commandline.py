@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from grader.core.errors import EXIT_KIT, EXIT_USAGE, KitError, UsageError
 from grader.core.harmless import guard_standard_streams
@@ -28,6 +28,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help lists what there is)")
+
+    def path(self, flag: str, help: str, metavar: str = "FILE", **more: Any) -> None:
+        """Add an option or an argument that is a path; `more` is as for `add_argument`."""
+        self.add_argument(flag, metavar=metavar, type=Path, help=help, **more)
 
 
 class _Version(argparse.Action):

@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     """Run `python -m grader doctor`. Returns 0 if no finding is a failure (warnings are not), else 3."""
     parse = Parser(prog=f"{GRADER_COMMAND} doctor", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--quick", action="store_true", help="leave out the reference against itself")
-    parse.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="the assignment")
+    parse.path("--config", "the assignment", default=PUBLIC_CONFIG)
     add_lab(parse)
     given = parse.parse_args(arguments)
     counts = show(sections(None, steadiness=not given.quick, config=given.config))

@@ -11,7 +11,7 @@ from grader.backends.kinds import all_on_card, languages
 from grader.backends.native import editing
 from grader.core import wholefile
 from grader.core.commandline import Parser, source_file
-from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
+from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError, explained
 from grader.core.places import PUBLIC_CONFIG
 from grader.doctor import timing, tools
 from grader.doctor.host import Finding, Host, fail, ok, warn
@@ -40,10 +40,8 @@ def main(arguments: list[str]) -> int:
         help=f"write {editing.FILE} beside your file, for clangd: with the tensors that kernels are judged with "
         "(light), or with torch's own headers (full)",
     )
-    parse.add_argument("--module", metavar="PATH", type=Path, help="the file that you edit")
-    parse.add_argument(
-        "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
-    )
+    parse.path("--module", "the file that you edit", "PATH")
+    parse.path("--config", "another assignment", default=PUBLIC_CONFIG)
     given = parse.parse_args(arguments)
     if given.editor:
         return _write_commands(given.editor, given.module, given.config)
@@ -114,9 +112,7 @@ def _write_commands(headers: str, module: Path | None, config: Path) -> int:
     source = source_file(module, assignment.source, assignment.path.parent)
     path = source.resolve().parent / editing.FILE
     found = json.dumps(editing.commands(source, headers, {}), indent=1)
-    try:
+    with explained(f"cannot write {path}", KitError):
         wholefile.write(path, [found, "\n"])
-    except OSError as error:
-        raise KitError(f"cannot write {path}: {error.strerror}") from error
     print(f"{path} is written: clangd, and editors that use it, now know {source.name}")
     return EXIT_PASS

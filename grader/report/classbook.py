@@ -13,7 +13,7 @@ from pathlib import Path
 
 from grader.assignment.records import Assignment
 from grader.core import plainfile
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.report.machines import MachineRow, Row
 
 
@@ -37,24 +37,19 @@ def write(
     missing = missing_library()
     if missing:
         notes.append(f"report.html is not written, because {missing} is not installed: pip install {missing}")
-    try:
-        with ExitStack() as stack:
-            grades = GradesCsv(assignment)
-            report = (
-                None
-                if missing
-                else stack.enter_context(Report(assignment, made_at or datetime.now(), machines))
-            )
-            for row in rows:
-                grades.add(row)
-                if report:
-                    report.add(row)
-                notes += _give_feedback(assignment, row, out_dir)
-            _put(grades.write, out_dir / "grades.csv")
+    with explained(f"cannot write the reports in {out_dir}"), ExitStack() as stack:
+        grades = GradesCsv(assignment)
+        report = (
+            None if missing else stack.enter_context(Report(assignment, made_at or datetime.now(), machines))
+        )
+        for row in rows:
+            grades.add(row)
             if report:
-                _put(report.write, out_dir / "report.html")
-    except OSError as error:
-        raise UsageError(f"cannot write the reports in {out_dir}: {error.strerror or error}") from error
+                report.add(row)
+            notes += _give_feedback(assignment, row, out_dir)
+        _put(grades.write, out_dir / "grades.csv")
+        if report:
+            _put(report.write, out_dir / "report.html")
     return tuple(notes)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from grader.assignment.records import Assignment
 from grader.core import wholefile
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.core.results import Score, SubmissionResult
 from grader.report import bounds, feedback, github, student, words
 
@@ -127,11 +127,9 @@ def write(
         RESULT: bounds.encoded(results(assignment, result, score, environment, at)),
         BODY: body(assignment, result, score).encode(),
     }
-    try:
+    with explained(f"--classroom50: cannot write into {folder}"):
         for name, content in made.items():
             wholefile.write_bytes(folder / name, [content], mode=0o644)
-    except OSError as error:
-        raise UsageError(f"--classroom50: cannot write into {folder}: {error.strerror}") from error
 
 
 def _whole(points: float, factor: int) -> int:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TextIO
 
 from grader.assignment.records import Assignment
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.core.results import Diagnosis, Score, SubmissionResult
 from grader.explain.clues import HEADING
 from grader.report import bounds, feedback, student, words
@@ -104,11 +104,9 @@ def publish(
         if not environment.get(variable):
             print(f"note: {variable} names no file, so nothing was written there", file=stream, flush=True)
             continue
-        try:
-            with open(environment[variable], "a", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise UsageError(f"{variable}: cannot write {environment[variable]}: {error.strerror}") from error
+        path = environment[variable]
+        with explained(f"{variable}: cannot write {path}"), open(path, "a", encoding="utf-8") as file:
+            file.write(text)
 
 
 # ---- annotations

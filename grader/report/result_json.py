@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.core import plainfile, typedjson
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.core.results import Score, SubmissionResult
 
 LARGEST_BYTES = 1 << 20
@@ -92,14 +92,12 @@ def write(result: SubmissionResult, score: Score, path: Path) -> None:
     text = dumped(result, score)[1]
     place = path.resolve()
     partial = place.with_name(place.name + ".partial")
-    try:
+    with explained(f"cannot write {path}"):
         if place.exists() and not place.is_file():
             path.write_text(text, encoding="utf-8")
             return
         partial.write_text(text, encoding="utf-8")
         partial.replace(place)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _plain(value: Any) -> Any:
@@ -138,10 +136,8 @@ def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
     Raises UsageError, naming the file and the place in it, if it cannot be read or is not such a result: a link, too
     large, too deep, of other types.
     """
-    try:
+    with explained(f"cannot read {path}"):
         data = plainfile.read(path if inside is None else path.name, MOST_BYTES, inside=inside)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     try:
         values = typedjson.parse(data)
     except ValueError as error:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from grader.assignment.records import SUFFIXES, file_of
 from grader.core import removal
-from grader.core.errors import KitError, UsageError
+from grader.core.errors import KitError, UsageError, explained
 from grader.submission.archive.opening import NoRoom, disk_error
 from grader.submission.archive.records import Unreadable, shown
 from grader.submission.ids import identify
@@ -117,10 +117,8 @@ def _root(path: Path) -> DiskNode:
 
 
 def _private(scratch: Path) -> Path:
-    try:
+    with explained(f"cannot make the folder {scratch}", KitError):
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise KitError(f"cannot make the folder {scratch}: {error.strerror}") from error
     return scratch
 
 

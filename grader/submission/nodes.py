@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from grader.core.errors import explained
 from grader.core.quantities import MIB, size_text
 from grader.submission.archive.opening import open_archive, spool
 from grader.submission.archive.records import (
@@ -107,12 +108,9 @@ class DiskNode:
         return sorted(found, key=lambda node: os.fsencode(node.name))
 
     def pieces(self) -> Iterator[bytes]:
-        with self._file() as file:
-            try:
-                while piece := file.read(PIECE_BYTES):
-                    yield piece
-            except OSError as error:
-                raise Unreadable(f"cannot be read: {error.strerror}") from error
+        with self._file() as file, explained("cannot be read", Unreadable):
+            while piece := file.read(PIECE_BYTES):
+                yield piece
 
     def modified_at(self) -> datetime | None:
         try:
@@ -139,7 +137,7 @@ class DiskNode:
         return os.fdopen(descriptor, "rb")
 
     def _descend(self, flags: int) -> int:
-        try:
+        with explained("cannot be read", Unreadable):
             descriptor = os.open(self.base, _OPEN | (os.O_DIRECTORY if self.steps else flags))
             for number, step in enumerate(self.steps, start=1):
                 outer = descriptor
@@ -148,8 +146,6 @@ class DiskNode:
                     descriptor = os.open(step, _OPEN | (flags if last else os.O_DIRECTORY), dir_fd=outer)
                 finally:
                     os.close(outer)
-        except OSError as error:
-            raise Unreadable(f"cannot be read: {error.strerror}") from error
         return descriptor
 
 

@@ -28,7 +28,8 @@ from grader.report.machines import Row
 from grader.staff.classroom import byhand, ledger
 from grader.staff.classroom.ledger import Entry, Reported
 from grader.submission import find
-from grader.submission.archive import PIECE_BYTES, ArchiveLimits, Unreadable, open_archive
+from grader.submission.archive.opening import open_archive
+from grader.submission.archive.records import PIECE_BYTES, ArchiveLimits, Unreadable
 from grader.submission.exports import canvas_name, gradescope_entries
 
 LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)

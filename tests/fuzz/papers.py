@@ -17,10 +17,10 @@ from grader.assignment.regions import strip_solution
 from grader.core.errors import UsageError
 from grader.core.harmless import harmless
 from grader.report.grades_csv import csv_line, safe_text
+from grader.staff import writeups
 from grader.staff.classroom import byhand
 from grader.staff.similarity import agreement, likeness, passages, similar_html
 from grader.staff.similarity.tokens import Source, tokens
-from grader.staff.writeups import staff
 from grader.study.writeup import checking, regions
 
 MASTER = (ROOT / "module.cpp").read_text()
@@ -36,15 +36,15 @@ def read_writeup(path: Path) -> None:
     try:
         state = checking.state_of(checking.text_of(path), path.name, WANTED)
     except UsageError as error:
-        one = staff.Writeup("ada", "Ada", None, str(error))
+        one = writeups.Writeup("ada", "Ada", None, str(error))
     else:
-        one = staff.Writeup("ada", "Ada", state)
+        one = writeups.Writeup("ada", "Ada", state)
         assert all(len(line) < 200 for line in checking.told(Path("writeup.md"), state))
-    copy = staff.reading([one], (), WANTED)
+    copy = writeups.reading([one], (), WANTED)
     assert not any(char in copy for char in OBEYED)
-    assert len(copy) < staff.LONGEST_ANSWER * (len(WANTED) + regions.MOST_REGIONS)
+    assert len(copy) < writeups.LONGEST_ANSWER * (len(WANTED) + regions.MOST_REGIONS)
     table = path.with_name("manual.csv")
-    staff.update(table, {"ada": ("Ada", one.remark)}, "writeup", None)
+    writeups.update(table, {"ada": ("Ada", one.remark)}, "writeup", None)
     assert byhand.read_manual(table, ASSIGNMENT, IDS) == {"ada": {}}
 
 
@@ -80,7 +80,7 @@ def read_table(path: Path) -> None:
         message = str(error).removeprefix(str(path))
         assert len(message) < 400 and not any(char in message for char in (*OBEYED, "\n")), message
         raise
-    staff.update(path, {"ada": ("Ada", "empty: layout")}, "writeup", None)
+    writeups.update(path, {"ada": ("Ada", "empty: layout")}, "writeup", None)
     assert set(byhand.read_manual(path, ASSIGNMENT, IDS)) <= set(IDS)
 
 

@@ -22,16 +22,10 @@ PAGE, TABLE = "board.html", "pseudonyms.csv"
 
 def main(arguments: list[str]) -> int:
     parse = Parser(prog=f"{GRADER_COMMAND} board", description="Who is how fast among those who are right.")
-    parse.add_argument(
-        "folders",
-        metavar="DIR",
-        type=Path,
-        nargs="+",
-        help="folders that were --out of runs, the oldest first",
-    )
+    parse.path("folders", "folders that were --out of runs, the oldest first", "DIR", nargs="+")
     parse.add_argument("--names", action="store_true", help="show ids (default: pseudonyms)")
-    parse.add_argument("--out", metavar="FILE", type=Path, help=f"the page (default: {PAGE} in the last DIR)")
-    parse.add_argument("--json", metavar="FILE", type=Path, help="also Gradescope's leaderboard field, by id")
+    parse.path("--out", f"the page (default: {PAGE} in the last DIR)")
+    parse.path("--json", "also Gradescope's leaderboard field, by id")
     given = parse.parse_args(arguments)
     last: Path = given.folders[-1]
     assignment, _ = gradebook.open_book(last)

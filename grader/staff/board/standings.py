@@ -14,7 +14,7 @@ from pathlib import Path
 
 from grader.assignment.records import Assignment
 from grader.core import plainfile
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.staff.classroom import ledger
 from grader.staff.classroom.ledger import Entry, Record
 from grader.staff.platforms.matching import folder as folder_identity
@@ -40,19 +40,16 @@ def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
     """Return a pseudonym for each student, and keep it in the folder. Raises UsageError if the folder cannot be
     written."""
     names = sorted(students)
-    try:
-        with plainfile.folder(folder.resolve()) as place:
-            key = _secret(place)
-            known = _known(place)
-            for name in names:
-                known.setdefault(name, _drawn(key, name, set(known.values())))
-            text = io.StringIO()
-            table = csv.writer(text, lineterminator="\n")
-            table.writerow(("id", "pseudonym"))
-            table.writerows(sorted(known.items()))
-            plainfile.replace(place, TABLE, [text.getvalue().encode()])
-    except OSError as error:
-        raise UsageError(f"cannot keep pseudonyms in {folder}: {error.strerror}") from error
+    with explained(f"cannot keep pseudonyms in {folder}"), plainfile.folder(folder.resolve()) as place:
+        key = _secret(place)
+        known = _known(place)
+        for name in names:
+            known.setdefault(name, _drawn(key, name, set(known.values())))
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(("id", "pseudonym"))
+        table.writerows(sorted(known.items()))
+        plainfile.replace(place, TABLE, [text.getvalue().encode()])
     return {name: known[name] for name in names}
 
 

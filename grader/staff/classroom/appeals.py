@@ -9,42 +9,130 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from grader import score, submission
 from grader.assignment import labs
 from grader.assignment.records import Assignment
 from grader.core import plainfile
 from grader.core.errors import EXIT_KIT, EXIT_PASS, UsageError
-from grader.core.results import SubmissionResult
+from grader.core.results import PartResult, SubmissionResult
 from grader.judge.evaluate import evaluate
-from grader.report import appeal as report
-from grader.report import result_json
-from grader.report.appeal import Appeal, Round
+from grader.report import result_json, student, words
+from grader.report.html import document
+from grader.report.page import rounds
+from grader.report.student import StudentView
 from grader.sandbox import Sandbox, choose
 from grader.staff.classroom import byhand, changes, fingerprints, gradebook, ledger
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.grading import light
-from grader.staff.classroom.ledger import Entry, History, Ledger, Record
+from grader.staff.classroom.ledger import History, Ledger, Record
 from grader.staff.classroom.worker import bounded, calibrated, is_unfit, options
-
-MOST_ROUNDS = 50
 
 
 @dataclass(frozen=True)
-class Request:
-    """Arguments of the command line. `calibration` is by default the assignment's master."""
+class Round:
+    """One repetition: the submission, then the calibration file. `load` is the machine's 1-minute load average before
+    and after. `trouble` is the reason that the round does not count."""
 
-    folder: Path
+    at: str
+    load: tuple[float, float]
+    result: SubmissionResult
+    calibration: SubmissionResult
+    points: float
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Appeal:
+    """All rounds of one appeal. `chosen` is the position of the round in the middle by points; None if none counts.
+    `threads` are those of a timed call, by part."""
+
     submission_id: str
-    rounds: int
-    calibration: Path | None = None
-    timing: bool = True
-    tier: str | None = None
-    trust: bool = False
-    accept: bool = False
+    name: str
+    at: str
+    rounds: tuple[Round, ...]
+    recorded: SubmissionResult
+    recorded_points: float
+    chosen: int | None
+    accepted: bool
+    threads: Mapping[str, int]
+    calibration: str
+    kit: str
+
+
+def html(assignment: Assignment, appeal: Appeal) -> str:
+    """Return the page."""
+    shown = appeal.rounds[appeal.chosen or 0].result
+    views = {view.part.id: view for view in student.views(assignment, shown)}
+    return document(
+        "appeal.html",
+        None,
+        assignment=assignment,
+        appeal=appeal,
+        shown=shown,
+        parts=[_part(appeal, views[part.id]) for part in shown.parts],
+        outcome=outcome(appeal),
+        facts=facts(appeal),
+    )
+
+
+def outcome(appeal: Appeal) -> str:
+    """Return the outcome as one or two sentences."""
+    before = words.number(appeal.recorded_points)
+    if appeal.chosen is None:
+        return f"No round counts, because the machine was not fit. The recorded {before} points stay."
+    round_ = appeal.rounds[appeal.chosen]
+    points = f"{words.number(round_.points)} points (round {appeal.chosen + 1}, the middle one by points)"
+    if appeal.accepted:
+        return f"The recorded result is now that of this appeal: {points}, {before} before."
+    return (
+        f"This appeal measured {points}. The recorded result has {before} points, and has not been changed."
+    )
+
+
+def facts(appeal: Appeal) -> list[tuple[str, str]]:
+    """Return the conditions of the measurement: the machine, its load, versions."""
+    shown = appeal.rounds[0].result
+    machine, tools = shown.machine, shown.toolchain
+    loads = ", ".join(
+        f"{before:.1f} to {after:.1f}" for before, after in (each.load for each in appeal.rounds)
+    )
+    found = [
+        ("Machine", f"{machine.get('processor')}, {machine.get('cores')} cores, {machine.get('system')}"),
+        ("Load average, each round", loads),
+        ("Versions", f"{tools.get('compiler')}; Python {tools.get('python')}; torch {tools.get('torch')}"),
+        ("Kit", appeal.kit[:12]),
+        ("Sandbox", f"tier {shown.sandbox.get('tier')}"),
+        ("Calibration file", appeal.calibration),
+    ]
+    return [(label, words.line(text, 200)) for label, text in found]
+
+
+def _part(appeal: Appeal, view: StudentView) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    part_id = view.part.id
+    rows = [("recorded", _of(appeal.recorded, part_id), None)]
+    for k, each in enumerate(appeal.rounds):
+        rows.append((f"round {k + 1}", _of(each.result, part_id), _of(each.calibration, part_id)))
+    drawn = [part.time for _, part, _ in rows[1:] if part and part.time]
+    return {
+        "view": view,
+        "rows": [row for row in rows if row[1]],
+        "threads": appeal.threads.get(part_id),
+        "rounds": [Markup(rounds(time)) for time in drawn],
+    }
+
+
+def _of(result: SubmissionResult, part_id: str) -> PartResult | None:
+    return next((part for part in result.parts if part.id == part_id), None)
+
+
+MOST_ROUNDS = 50
 
 
 @dataclass(frozen=True)
@@ -54,8 +142,6 @@ class Judge:
     assignment: Assignment
     source: Path
     calibration: Path
-    beside: str
-    """Name of the calibration file as it was given."""
     timing: bool
     box: Sandbox
 
@@ -75,76 +161,87 @@ class Judge:
         return evaluate(self.assignment, source, self.assignment.select("all"), wanted, sandbox=self.box)
 
 
-def run(wanted: Request) -> int:
+def run(
+    folder: Path,
+    submission_id: str,
+    *,
+    rounds: int,
+    calibration: Path | None = None,
+    timing: bool = True,
+    tier: str | None = None,
+    trust: bool = False,
+    accept: bool = False,
+) -> int:
     """Judge again, write the record and the page; return the exit code.
 
-    Raises UsageError for an unknown student, a submission without a source, or a result that cannot be replaced.
+    `calibration` is by default the assignment's master. Raises UsageError for an unknown student, a submission without
+    a source, or a result that cannot be replaced.
     """
-    gradebook.open_book(wanted.folder)
-    with ledger.hold(wanted.folder) as book:
-        assignment, history = gradebook.open_book(wanted.folder)
-        entry = gradebook.entry_named(history, wanted.submission_id)
-        recorded = ledger.result(wanted.folder, entry.submission_id)
+    gradebook.open_book(folder)
+    with ledger.hold(folder) as book:
+        assignment, history = gradebook.open_book(folder)
+        entry = gradebook.entry_named(history, submission_id)
+        recorded = ledger.result(folder, entry.submission_id)
         record = history.records.get(entry.submission_id)
         if recorded is None or record is None or record.fault:
             raise UsageError(
                 f"{entry.submission_id} has no result to appeal: {entry.error or gradebook.NOT_YET}"
             )
-        timing = history.runs[-1].timing and wanted.timing
-        if wanted.accept:
-            _refuse_mixing(wanted, assignment, history, record)
-        judge = _judge(wanted, assignment, entry, book.scratch, timing=timing)
-        print(f"appeal of {entry.submission_id}: {wanted.rounds} rounds beside {judge.beside}")
-        rounds = []
-        for k in range(wanted.rounds):
-            rounds.append(judge.round(entry.submission_id))
-            print(line(k, rounds[-1]), flush=True)
-        points = score.score(assignment, recorded).earned
-        chosen = middle(rounds)
+        if accept:
+            _refuse_mixing(timing, assignment, history, record)
+        box = choose(tier, trust)
+        box.protect(folder)
+        master = calibration or labs.master(assignment.lab_folder, assignment.source)
+        sources = _sources(assignment, folder / entry.submission_id, master, book.scratch)
+        judge = Judge(assignment, *sources, history.runs[-1].timing and timing, box)
+        print(f"appeal of {entry.submission_id}: {rounds} rounds beside {master.name}")
+        made = []
+        for k in range(rounds):
+            made.append(judge.round(entry.submission_id))
+            print(line(k, made[-1]), flush=True)
+        chosen = middle(made)
         appeal = Appeal(
             submission_id=entry.submission_id,
             name=entry.name,
             at=ledger.now(),
-            rounds=tuple(rounds),
+            rounds=tuple(made),
             recorded=recorded,
-            recorded_points=points,
+            recorded_points=score.score(assignment, recorded).earned,
             chosen=chosen,
-            accepted=wanted.accept and chosen is not None,
+            accepted=accept and chosen is not None,
             threads=threads(assignment),
-            calibration=judge.beside,
+            calibration=master.name,
             kit=fingerprints.of_kit(),
         )
         if appeal.accepted:
             _accept(book, assignment, history, record, appeal)
         for name, text in files(assignment, appeal).items():
-            with plainfile.folder(wanted.folder / entry.submission_id) as place:
+            with plainfile.folder(folder / entry.submission_id) as place:
                 plainfile.replace(place, name, [text.encode()])
-            print(f"wrote {wanted.folder / entry.submission_id / name}")
-    print(report.outcome(appeal))
+            print(f"wrote {folder / entry.submission_id / name}")
+    print(outcome(appeal))
     return EXIT_PASS if chosen is not None else EXIT_KIT
 
 
-def _refuse_mixing(wanted: Request, assignment: Assignment, history: History, record: Record) -> None:
-    if not wanted.timing and history.runs[-1].timing:
+def _refuse_mixing(timing: bool, assignment: Assignment, history: History, record: Record) -> None:
+    if not timing and history.runs[-1].timing:
         raise UsageError("--accept with --no-time would replace a result with times: leave out one of them")
     if record.fingerprints.assignment != assignment.fingerprint:
         raise UsageError(f"{assignment.path} has changed since: go on with `run ... --resume`, then --accept")
 
 
-def _judge(wanted: Request, assignment: Assignment, entry: Entry, scratch: Path, *, timing: bool) -> Judge:
-    box = choose(wanted.tier, wanted.trust)
-    box.protect(wanted.folder)
-    scratch.chmod(0o711)
-    master = wanted.calibration or labs.master(assignment.lab_folder, assignment.source)
+def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path) -> list[Path]:
+    """Copy the student's source and the calibration file into the scratch folder. Raises UsageError."""
     if not master.is_file():
         raise UsageError(f"there is no calibration file {master}: name one with --calibration FILE")
+    scratch.chmod(0o711)
     sources = []
-    for name, place in (("student", wanted.folder / entry.submission_id), ("calibration", master)):
+    for name, place in (("student", student), ("calibration", master)):
         one = submission.find_one(place, assignment.source, scratch / name)
         if one.source is None:
             raise UsageError(f"{place}: {one.error or f'there is no {assignment.source} in it'}")
         sources.append(one.source)
-    return Judge(assignment, sources[0], sources[1], master.name, timing, box)
+    return sources
 
 
 def threads(assignment: Assignment) -> dict[str, int]:
@@ -204,33 +301,25 @@ def _accept(book: Ledger, assignment: Assignment, history: History, record: Reco
 def files(assignment: Assignment, appeal: Appeal) -> dict[str, str]:
     """Return the dated files of an appeal: the record for the staff, the page for the student."""
     name = f"appeal-{''.join(filter(str.isalnum, appeal.at.removesuffix('+00:00')))}Z"
-    rounds = [
+    made = [
         {
-            "at": each.at,
-            "load": list(each.load),
-            "points": each.points,
-            "trouble": each.trouble,
+            **{key: getattr(each, key) for key in ("at", "load", "points", "trouble")},
             "result": _plain(assignment, each.result),
             "calibration": _plain(assignment, each.calibration),
         }
         for each in appeal.rounds
     ]
+    kept = ("submission_id", "at", "kit", "calibration", "recorded_points", "chosen", "accepted")
     record = {
         "schema_version": 1,
-        "submission_id": appeal.submission_id,
-        "at": appeal.at,
+        **{key: getattr(appeal, key) for key in kept},
         "assignment_fingerprint": assignment.fingerprint,
-        "kit": appeal.kit,
         "threads": dict(appeal.threads),
-        "calibration": appeal.calibration,
-        "recorded_points": appeal.recorded_points,
-        "chosen": appeal.chosen,
-        "accepted": appeal.accepted,
-        "rounds": rounds,
+        "rounds": made,
     }
-    page = report.html(assignment, appeal)
-    record["page_sha256"] = hashlib.sha256(page.encode()).hexdigest()
-    return {f"{name}.json": json.dumps(record, indent=1) + "\n", f"{name}.html": page}
+    text = html(assignment, appeal)
+    record["page_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    return {f"{name}.json": json.dumps(record, indent=1) + "\n", f"{name}.html": text}
 
 
 def _plain(assignment: Assignment, result: SubmissionResult) -> object:

@@ -35,7 +35,7 @@ from grader.assignment.records import Assignment
 from grader.assignment.rubric import DESCRIPTIVE_COLUMNS, LateRule
 from grader.assignment.yamlnode import Keys, compose
 from grader.core import plainfile, textfile
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
 from grader.score import DAY_S, late_days
 from grader.staff.classroom.ledger import History
@@ -114,11 +114,8 @@ def write_days(folder: Path, days: Mapping[str, Days]) -> None:
         for name, each in sorted(days.items())
         if each
     ]
-    try:
-        with plainfile.folder(folder) as place:
-            plainfile.replace(place, FILE, ["".join([HEADER, *lines]).encode()])
-    except OSError as error:
-        raise UsageError(f"cannot write {folder / FILE}: {error.strerror}") from error
+    with explained(f"cannot write {folder / FILE}"), plainfile.folder(folder) as place:
+        plainfile.replace(place, FILE, ["".join([HEADER, *lines]).encode()])
 
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS = 16 << 20, 100_000, 1000

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader.core import wholefile
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
 from grader.core.results import PartResult, SubmissionResult
 from grader.report.grades_csv import csv_line, safe_text
@@ -284,10 +284,8 @@ def write_csv(path: Path, found: Sequence[Change]) -> None:
         (safe_text(c.submission_id), c.part, *map(_cell, (c.before, c.after, c.by)), safe_text(c.why))
         for c in found
     )
-    try:
+    with explained(f"cannot write {path}"):
         wholefile.write(path, [csv_line(COLUMNS), *map(csv_line, cells)], encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _cell(points: float | None) -> str:

@@ -18,7 +18,7 @@ from grader.assignment import layers, prints
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.core import plainfile
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
 from grader.core.results import Score, SubmissionResult
 from grader.report import classbook, feedback, result_json
@@ -321,21 +321,18 @@ def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
     table = [csv_line(("email", "name", "id", "file", "total", "max_points", "final"))]
     suffix, make = ("html", feedback.html) if as_html else ("txt", feedback.feedback)
     unaddressed, pending = [], []
-    try:
-        with plainfile.folder(to, make=True) as place:
-            for entry, row in zip(history.roster, rows(folder, assignment, history, by_hand), strict=True):
-                name = f"{row.submission_id}.{suffix}"
-                plainfile.replace(place, name, [make(assignment, row).encode()], sync=False)
-                is_final = row.total is not None and not (row.score and row.score.pending)
-                ([] if is_final else pending).append(row.submission_id)
-                ([] if entry.emails else unaddressed).append(row.submission_id)
-                final = "yes" if is_final else "no"
-                cells = (row.submission_id, name, number(row.total), number(row.max_points), final)
-                addresses = map(safe_text, entry.emails or ("",))
-                table += [csv_line((address, safe_text(row.name), *cells)) for address in addresses]
-            plainfile.replace(place, MAIL_MERGE, ["".join(table).encode("utf-8-sig")])
-    except OSError as error:
-        raise UsageError(f"cannot write in {to}: {error.strerror}") from error
+    with explained(f"cannot write in {to}"), plainfile.folder(to, make=True) as place:
+        for entry, row in zip(history.roster, rows(folder, assignment, history, by_hand), strict=True):
+            name = f"{row.submission_id}.{suffix}"
+            plainfile.replace(place, name, [make(assignment, row).encode()], sync=False)
+            is_final = row.total is not None and not (row.score and row.score.pending)
+            ([] if is_final else pending).append(row.submission_id)
+            ([] if entry.emails else unaddressed).append(row.submission_id)
+            final = "yes" if is_final else "no"
+            cells = (row.submission_id, name, number(row.total), number(row.max_points), final)
+            addresses = map(safe_text, entry.emails or ("",))
+            table += [csv_line((address, safe_text(row.name), *cells)) for address in addresses]
+        plainfile.replace(place, MAIL_MERGE, ["".join(table).encode("utf-8-sig")])
     print(f"wrote {len(history.roster)} files and {to / MAIL_MERGE}; nothing is sent")
     if unaddressed:
         print(f"note: {len(unaddressed)} have no e-mail address: {shortened(unaddressed)}")

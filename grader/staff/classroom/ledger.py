@@ -37,7 +37,7 @@ from typing import Any, Literal
 
 from grader.assignment.prints import PartPrints
 from grader.core import plainfile, removal, typedjson
-from grader.core.errors import KitError, UsageError
+from grader.core.errors import KitError, UsageError, explained
 from grader.core.quantities import size_text
 from grader.core.results import SubmissionResult
 from grader.report import result_json
@@ -346,14 +346,9 @@ class Ledger:
         with self._told():
             self._append({"kind": "report", **asdict(reported)})
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise KitError(
-                f"cannot write in {self.folder}: {error.strerror}; what is finished is kept: go on with --resume"
-            ) from error
+    def _told(self) -> contextlib.AbstractContextManager[None]:
+        advice = "what is finished is kept: go on with --resume"
+        return explained(f"cannot write in {self.folder}", KitError, advice)
 
     def _append(self, *items: Mapping[str, Any]) -> None:
         data = memoryview(b"".join(json.dumps(item, allow_nan=False).encode() + b"\n" for item in items))
@@ -370,10 +365,8 @@ def hold(folder: Path) -> Iterator[Ledger]:
     holds the folder or it cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        try:
+        with explained(f"cannot write in {folder}"):
             book = _taken(folder, stack)
-        except OSError as error:
-            raise UsageError(f"cannot write in {folder}: {error.strerror}") from error
         yield book
 
 
@@ -398,10 +391,8 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
     # Note the folder before it is made: if the process dies in between, the next holder knows what to remove.
     _leave_note(lock, _Note(_identity(lock), str(scratch), os.getpid()))
     stack.callback(removal.remove, scratch)
-    try:
+    with explained(f"cannot make the folder {scratch}", KitError):
         scratch.mkdir(mode=0o700)
-    except OSError as error:
-        raise KitError(f"cannot make the folder {scratch}: {error.strerror}") from error
     stack.enter_context(_claimed(scratch))
     _cut_torn_line(fd)
     with plainfile.folder(folder.resolve()) as descriptor:
@@ -411,10 +402,8 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
 
 def _open_own(path: Path, flags: int, mode: int) -> int:
     """Open a file of the ledger's own, made if need be. Raises UsageError for anything else under its name."""
-    try:
+    with explained(f"cannot write {path}"):
         return plainfile.open_file(path, flags | os.O_CREAT, mode=mode)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _cut_torn_line(fd: int) -> None:

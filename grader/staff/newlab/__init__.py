@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grader.assignment.labs import LABS, known
 from grader.core.commandline import Parser
-from grader.core.errors import EXIT_PASS, KitError, UsageError
+from grader.core.errors import EXIT_PASS, KitError, UsageError, explained
 from grader.core.places import GRADER_COMMAND, INSTALLED, STUDENT_COMMAND
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
@@ -30,12 +30,11 @@ def main(arguments: list[str]) -> int:
         prog=f"{GRADER_COMMAND} new", description="Make a lab that passes at once: a vector addition."
     )
     parse.add_argument("name", metavar="NAME", help="what it is called: a name of Python's, in small letters")
-    parse.add_argument(
+    parse.path(
         "--labs",
-        metavar="DIR",
-        type=Path,
+        "the folder that it goes into (labs/ of a checkout, else of this folder)",
+        "DIR",
         default=Path("labs") if INSTALLED else LABS,
-        help="the folder that it goes into (labs/ of a checkout, else of this folder)",
     )
     parse.add_argument(
         "--backend", choices=tuple(REFERENCES), default="cpp", help="language of the kernels (default: cpp)"
@@ -64,7 +63,7 @@ def write(name: str, labs: Path, backend: str = "cpp") -> Path:
         raise UsageError(f"{folder} is there already")
     module, reference = REFERENCES[backend]
     marks = {MARK: name, "SEED": str(secrets.randbits(62)), "@MODULE@": module, "@REFERENCE@": reference}
-    try:
+    with explained(f"cannot write {folder}", KitError):
         for top in (TEMPLATE / COMMON, TEMPLATE / backend):
             for path in sorted(top.rglob(f"*{SUFFIX}")):
                 there = path.relative_to(top).as_posix().removesuffix(SUFFIX).replace(MARK, name)
@@ -73,6 +72,4 @@ def write(name: str, labs: Path, backend: str = "cpp") -> Path:
                     text = text.replace(mark, value)
                 (folder / there).parent.mkdir(parents=True, exist_ok=True)
                 (folder / there).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise KitError(f"cannot write {folder}: {error.strerror}") from error
     return folder

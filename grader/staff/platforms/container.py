@@ -79,14 +79,7 @@ def _folder(container: Container, arguments: Sequence[str]) -> Path:
         prog=f"{GRADER_COMMAND} {command}",
         description=f"Grade the submission in {container.title}'s container.",
     )
-    parse.add_argument(
-        "root",
-        metavar="DIR",
-        type=Path,
-        nargs="?",
-        default=container.root,
-        help=f"in place of {container.root}",
-    )
+    parse.path("root", f"in place of {container.root}", "DIR", nargs="?", default=container.root)
     return parse.parse_args(arguments).root
 
 

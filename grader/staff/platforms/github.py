@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from grader.core import plainfile
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
 from grader.sandbox import run_limited
 from grader.staff.platforms import cells, gradebook, matching
@@ -71,12 +71,9 @@ def find_roster(submissions: Path) -> Path | None:
 
 def _is_roster(path: Path) -> bool:
     """Return True if it names accounts of GitHub; a course may call a table of its own so."""
-    try:
-        with path.open("rb") as file:
-            first = file.readline(4096)
-            return b"github_username" in first or b"github_id" in first
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    with explained(f"cannot read {path}"), path.open("rb") as file:
+        first = file.readline(4096)
+        return b"github_username" in first or b"github_id" in first
 
 
 def read_roster(path: Path) -> list[Enrolled]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from grader.assignment.records import Assignment
 from grader.core import plainfile
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
 from grader.report.machines import Row
 from grader.staff.classroom.ledger import Entry
@@ -257,9 +257,6 @@ def place_of(folder: Path, name: str) -> Path:
 def write(folder: Path, name: str, found: Filled) -> Path:
     """Write a filled export into the folder of a class, whole or not at all. Raises UsageError."""
     place = place_of(folder, name)
-    try:
-        with plainfile.folder(folder.resolve()) as descriptor:
-            plainfile.replace(descriptor, place.name, [found.content])
-    except OSError as error:
-        raise UsageError(f"cannot write {place}: {error.strerror or error}") from error
+    with explained(f"cannot write {place}"), plainfile.folder(folder.resolve()) as descriptor:
+        plainfile.replace(descriptor, place.name, [found.content])
     return place

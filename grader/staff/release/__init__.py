@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from grader.core.errors import EXIT_PASS, UsageError
 from grader.core.places import GRADER_COMMAND, ROOT
@@ -21,29 +20,21 @@ def main(arguments: Sequence[str]) -> int:
     from grader.core.commandline import Parser, add_lab
 
     parse = Parser(prog=f"{GRADER_COMMAND} release", description=(__doc__ or "").splitlines()[0])
-    parse.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the archives go")
-    parse.add_argument(
+    parse.path("--out", "where the archives go", "DIR", required=True)
+    parse.path(
         "--config",
-        metavar="FILE",
-        type=Path,
+        "the staff's file of the assignment (configs/hidden/gpt149.yaml)",
         default=ROOT / "configs" / "hidden" / "gpt149.yaml",
-        help="the staff's file of the assignment (configs/hidden/gpt149.yaml)",
     )
     add_lab(parse)
-    parse.add_argument(
-        "--master", metavar="FILE", type=Path, help="the source with the solution (the assignment's source)"
-    )
-    parse.add_argument("--text", metavar="FILE", type=Path, help="the assignment's text (docs/handout.md)")
-    parse.add_argument(
-        "--writeup", metavar="FILE", type=Path, help="the write-up's template (writeup_template.md)"
-    )
-    parse.add_argument(
+    parse.path("--master", "the source with the solution (the assignment's source)")
+    parse.path("--text", "the assignment's text (docs/handout.md)")
+    parse.path("--writeup", "the write-up's template (writeup_template.md)")
+    parse.path(
         "--reference",
-        metavar="FILE",
-        type=Path,
+        "compiled references of other platforms, made there by `python -m module_ref_stub FOLDER`",
         nargs="+",
         default=[],
-        help="compiled references of other platforms, made there by `python -m module_ref_stub FOLDER`",
     )
     parse.add_argument(
         "--platform",

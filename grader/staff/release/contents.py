@@ -23,7 +23,7 @@ from grader.assignment.regions import strip_solution
 from grader.core import imports, textfile, version
 from grader.core.errors import KitError, UsageError
 from grader.report import gradescope
-from grader.staff.release import stripping, wording
+from grader.staff.release import wording
 
 #: The earliest moment that a zip can name.
 _MOMENT = (1980, 1, 1, 0, 0, 0)
@@ -62,11 +62,19 @@ def packed(files: Files) -> bytes:
 def unpack(data: bytes, folder: Path) -> None:
     """Write what a zip of `packed` holds into an empty folder, with its modes, as unzip would."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for entry in archive.infolist():
-            path = folder / entry.filename
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(archive.read(entry))
-            path.chmod(entry.external_attr >> 16 & 0o777)
+        files = {
+            entry.filename: File(archive.read(entry), executable=bool(entry.external_attr >> 16 & 0o100))
+            for entry in archive.infolist()
+        }
+    write(files, folder)
+
+
+def write(files: Files, folder: Path) -> None:
+    """Write files below a folder, with their modes."""
+    for path, file in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(file.content)
+        (folder / path).chmod(_mode(file))
 
 
 def _mode(file: File) -> int:
@@ -190,6 +198,11 @@ def kit(
     return Kit(root, config, files[-1], assignment, masters, solutions, starters, text, writeup)
 
 
+def comment_of(name: str) -> str:
+    """Return the beginning of a comment in a file of this name."""
+    return "#" if name.endswith(".py") else "//"
+
+
 def _starter(master: Path, solution: str) -> str:
     """Return a master's text for students. Raises UsageError, in one line, for regions that are not as they must be."""
     try:
@@ -197,7 +210,7 @@ def _starter(master: Path, solution: str) -> str:
     except UsageError as error:
         raise UsageError(f"{master}: {error}") from error
     if made == solution:
-        sign = stripping.comment_of(master.name)
+        sign = comment_of(master.name)
         raise UsageError(f"{master}: it has no '{sign} BEGIN SOLUTION': it is a starter, and not the master")
     return made
 

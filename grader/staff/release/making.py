@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 from grader.assignment import labs
 from grader.core import wholefile
-from grader.core.errors import KitError, UsageError
+from grader.core.errors import KitError, UsageError, explained
 from grader.staff.release import contents, products, proofs, search
-from grader.staff.release.contents import Files, Kit, packed
+from grader.staff.release.contents import Kit, packed
 from grader.staff.release.products import Made
 from grader.study import helpers
 
@@ -131,27 +131,16 @@ def refuse_unnamed(kit: Kit) -> None:
 
 def _write(out: Path, made: Made, say: Callable[[str], None]) -> tuple[Path, ...]:
     """Archives and folders under their names, each in one step."""
-    try:
+    with explained(f"cannot write into {out}", KitError, "name another folder with --out"):
         out.mkdir(parents=True, exist_ok=True)
         for name, files in made.folders.items():
             with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=out) as folder:
                 whole = Path(folder) / name
-                _write_files(whole, files)
+                contents.write(files, whole)
                 whole.rename(out / name)
             digest = hashlib.sha256(packed(files)).hexdigest()[:16]
             say(f"wrote {out / name}/  {len(files)} files  sha256 {digest} as a zip")
         for name, data in made.archives.items():
             wholefile.write_bytes(out / name, [data], mode=0o644)
             say(f"wrote {out / name}  {len(data)} bytes  sha256 {hashlib.sha256(data).hexdigest()[:16]}")
-    except OSError as error:
-        raise KitError(
-            f"cannot write into {out}: {error.strerror}; name another folder with --out"
-        ) from error
     return (*(out / name for name in made.folders), *(out / name for name in made.archives))
-
-
-def _write_files(folder: Path, files: Files) -> None:
-    for path, file in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(file.content)
-        (folder / path).chmod(0o755 if file.executable else 0o644)

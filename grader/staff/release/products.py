@@ -156,9 +156,7 @@ def _prove_classroom50(bench: ProofSetup, made: Made) -> None:
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     bundle = bench.folder / "classroom50"
-    for path, file in made.folders["classroom50"].items():
-        (bundle / path).parent.mkdir(parents=True, exist_ok=True)
-        (bundle / path).write_bytes(file.content)
+    contents.write(made.folders["classroom50"], bundle)
     script = bundle / "autograders" / bench.assignment.id / BUNDLE_SCRIPT
     for given, whose in (
         (bench.starters, "starter"),
@@ -256,9 +254,7 @@ def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
             bench.unseen.append("PrairieLearn's job of the solution (not gradable while anything is open)")
             continue
         root = bench.folder / "grade" / whose.replace(" ", "_")
-        for path, file in tests.items():
-            (root / "tests" / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / "tests" / path).write_bytes(file.content)
+        contents.write(tests, root / "tests")
         (root / "student").mkdir()
         bench.put(given, root / "student")
         accept = (EXIT_PASS, EXIT_KIT) if bench.lacking else (EXIT_PASS,)

@@ -1,17 +1,118 @@
-"""The search of a handout for secrets."""
+"""Search of a handout for secrets: lines of a master and of the hidden file that are unlikely to occur by chance.
+
+A secret line has at least LEAST_CHARACTERS without white space, and is not a comment, a preprocessor directive or the
+head of a plain loop. (The assignment's text quotes the pragma on purpose.) Students must not have the same line outside
+of the marked regions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from grader.assignment import labs
+from grader.assignment import labs, regions
 from grader.assignment.labs import SOURCE_SUFFIXES
 from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.core.errors import UsageError
-from grader.staff.release import stripping
-from grader.staff.release.contents import Files, Kit
-from grader.staff.release.stripping import Secret
+from grader.staff.release.contents import Files, Kit, comment_of
+
+LEAST_CHARACTERS = 16
+LEAST_OF_SOURCE = 40
+#: Smaller numbers stand in any text by chance; seeds that are drawn as `docs/assignment-format.md` says have 18 digits.
+LEAST_SEED = 1 << 24
+LEAST_NAME = 6
+_PLAIN_LOOP = re.compile(rb"for\((int|size_t)(\w+)=0;\2<\w+;(\2\+\+|\+\+\2)\)\{?")
+_IMPORTS = re.compile(r"\s*(?:from\s+[\w.]+\s+)?import\s")
+_SPACE = re.compile(rb"\s+")
+
+
+@dataclass(frozen=True)
+class Secret:
+    """Bytes that must not be in any file of a handout. A `compact` needle has no white space, and the text that it is
+    searched in loses its own; `what` names the secret to the staff."""
+
+    what: str
+    needle: bytes
+    compact: bool = True
+
+
+def squeezed(data: bytes) -> bytes:
+    return _SPACE.sub(b"", data)
+
+
+def of_master(text: str, name: str) -> list[Secret]:
+    """Return the solution's lines, without those that the starter's given text holds as well."""
+    marked = list(regions.lines(text))
+    numbered = [(number, line) for number, line, region in marked if region == "SOLUTION"]
+    given = squeezed("".join(line for _, line, region in marked if region is None).encode())
+    return list(_telling(numbered, f"the solution, {name}", given, comment=comment_of(name)))
+
+
+def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret]:
+    """Return the secrets of a source that is not handed out, such as the reference's, in pieces of one or two lines.
+
+    Much of it is common C++ or Python. So a piece has to be LEAST_OF_SOURCE characters long, and imports are skipped.
+    """
+    comment = comment_of(name)
+    lines = [
+        b"" if comment == "#" and _IMPORTS.match(line) else squeezed(_code(line, comment).encode())
+        for line in text.splitlines()
+    ]
+    pieces = dict(enumerate(lines, 1))
+    found = []
+    for number, line in pieces.items():
+        after = pieces.get(number + 1, b"")
+        for piece in (line, line + after if line and after else b""):
+            if len(piece) >= LEAST_OF_SOURCE:
+                found.append(Secret(f"{whose}, {name}:{number}", piece))
+                break
+    return found
+
+
+def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secret]:
+    """Return all lines of a text for the staff: hidden cases, the key to the write-up. A line that only names the
+    extended one of the `public` parts is skipped, since it stands in the public file as well."""
+    openings = {squeezed(f"- id: {part}".encode()) for part in public}
+    told = _telling(enumerate(text.splitlines(), 1), f"what is for the staff, {name}", b"", comment="#")
+    return [secret for secret in told if secret.needle not in openings]
+
+
+def of_assignment(assignment: Assignment) -> list[Secret]:
+    """Return the hidden seed in each form that it could be written in, and the names of hidden cases."""
+    secrets = []
+    seeds = [assignment.seed] if assignment.seed is not None else []
+    seeds += [case.seed for part in assignment.parts for case in part.cases if case.hidden]
+    for seed in dict.fromkeys(seed for seed in seeds if seed >= LEAST_SEED):
+        forms = (str(seed), f"{seed:x}", f"{seed:X}")
+        secrets += [Secret("a hidden seed", form.encode()) for form in dict.fromkeys(forms)]
+        secrets += [
+            Secret("a hidden seed, in binary", seed.to_bytes(8, order), compact=False)
+            for order in ("little", "big")
+        ]
+    cases = [case for part in assignment.parts for case in part.cases]
+    names = {case.name for case in cases if case.hidden and len(case.name) >= LEAST_NAME}
+    names -= {case.name for case in cases if not case.hidden}
+    secrets += [
+        Secret(f"the name of the hidden case '{name}'", name.encode(), compact=False)
+        for name in sorted(names)
+    ]
+    return secrets
+
+
+def _telling(lines: Iterable[tuple[int, str]], what: str, given: bytes, *, comment: str) -> Iterator[Secret]:
+    for number, line in lines:
+        needle = squeezed(_code(line, comment).encode())
+        if len(needle) >= LEAST_CHARACTERS and needle not in given and not _PLAIN_LOOP.fullmatch(needle):
+            yield Secret(f"{what}:{number}", needle)
+
+
+def _code(line: str, comment: str) -> str:
+    """Return the line without its comment; nothing of a directive."""
+    return "" if line.lstrip().startswith("#") else line.split(comment)[0]
+
 
 #: Where a handout may hold C++: its starter, and the headers and drivers that the kit compiles with.
 _KITS_OWN = ("grader/",)
@@ -19,21 +120,21 @@ _KITS_OWN = ("grader/",)
 
 def secrets(kit: Kit) -> list[Secret]:
     """Every line and number that the staff keeps: solution, reference, hidden cases and seeds, keys."""
-    found = [secret for name, text in kit.solutions.items() for secret in stripping.of_master(text, name)]
+    found = [secret for name, text in kit.solutions.items() for secret in of_master(text, name)]
     # A reference that is written as a student's file is begins with what the starter gives everybody.
     whole = "\n".join(kit.starters.values()).encode()
-    given = whole, stripping.compact(whole)
+    given = whole, squeezed(whole)
     references = kit.reference_sources
     for path in kit.staff_files:
         text = path.read_text(encoding="utf-8")
         whose = "the reference" if path in references else "what is for the staff"
-        of_path = stripping.of_source(text, "/".join(path.parts[-2:]), whose)
+        of_path = of_source(text, "/".join(path.parts[-2:]), whose)
         found += [secret for secret in of_path if secret.needle not in given[secret.compact]]
     public = [part.id for part in load(kit.public).parts]
     for path in sorted(kit.config.parent.iterdir()):
         if path.is_file():
-            found += stripping.of_staff_text(path.read_text(encoding="utf-8"), path.name, public)
-    return found + stripping.of_assignment(kit.assignment)
+            found += of_staff_text(path.read_text(encoding="utf-8"), path.name, public)
+    return found + of_assignment(kit.assignment)
 
 
 def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
@@ -41,7 +142,7 @@ def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
     secrets = list(secrets)
     found = []
     for path, file in sorted(files.items()):
-        whole, compact = file.content, stripping.compact(file.content)
+        whole, compact = file.content, squeezed(file.content)
         for secret in secrets:
             if secret.needle in (compact if secret.compact else whole):
                 found.append(f"{path}{_line(whole, secret)} holds {secret.what}")
@@ -89,6 +190,6 @@ def _line(content: bytes, secret: Secret) -> str:
     if not secret.compact:
         return ""
     for number, line in enumerate(content.splitlines(), 1):
-        if secret.needle in stripping.compact(line):
+        if secret.needle in squeezed(line):
             return f":{number}"
     return ""

@@ -30,7 +30,7 @@ from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.core import wholefile
 from grader.core.commandline import Parser, add_lab
-from grader.core.errors import EXIT_PASS, UsageError
+from grader.core.errors import EXIT_PASS, UsageError, explained
 from grader.core.harmless import one_line
 from grader.core.places import MASTER
 from grader.core.quantities import size_text
@@ -231,39 +231,27 @@ def main(arguments: list[str]) -> int:
         prog="python -m grader similar",
         description="Pairs of submissions that are alike, and groups that are wrong alike: for a person to look at.",
     )
-    parse.add_argument("folder", metavar="DIR", type=Path, help="--out of a class run, or the submissions")
-    parse.add_argument(
+    parse.path("folder", "--out of a class run, or the submissions", "DIR")
+    parse.path(
         "--old",
-        metavar="DIR",
-        type=Path,
+        f"submissions of earlier years, as DIR or as --submissions; {INDEX} keeps what was read of them",
+        "DIR",
         nargs="+",
         default=[],
-        help=f"submissions of earlier years, as DIR or as --submissions; {INDEX} keeps what was read of them",
     )
-    parse.add_argument(
-        "--submissions", metavar="PATH", type=Path, help="the sources, if DIR holds results only"
-    )
-    parse.add_argument(
+    parse.path("--submissions", "the sources, if DIR holds results only", "PATH")
+    parse.path(
         "--starter",
-        metavar="FILE",
-        type=Path,
+        "what students were given, and counts nothing (the kit's module.cpp); again for a second one",
         action="append",
-        help="what students were given, and counts nothing (the kit's module.cpp); again for a second one",
     )
     parse.add_argument(
         "--source", metavar="NAME", help="the file handed in (default: the assignment's, module.cpp)"
     )
-    parse.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        help="the assignment (default: that of the class run, else the main one)",
-    )
+    parse.path("--config", "the assignment (default: that of the class run, else the main one)")
     add_lab(parse)
     parse.add_argument("--top", metavar="n", type=int, default=20, help="pairs to show (20)")
-    parse.add_argument(
-        "--html", metavar="FILE", type=Path, help="the page (similar.html, in DIR of a class run)"
-    )
+    parse.path("--html", "the page (similar.html, in DIR of a class run)")
     given = parse.parse_args(arguments)
     if given.top < 1:
         raise UsageError(f"--top takes a number from 1 up, not {given.top}")
@@ -398,8 +386,5 @@ def joined(texts: Mapping[str, str]) -> Source:
 
 
 def _read(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(LONGEST_TEXT + 1)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    with explained(f"cannot read {path}"), path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(LONGEST_TEXT + 1)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from grader.core import wholefile
-from grader.core.errors import UsageError
+from grader.core.errors import explained
 from grader.core.harmless import harmless
 from grader.staff.similarity.agreement import Group
 from grader.staff.similarity.passages import Pair, SharedRegion, Similarity
@@ -46,10 +46,8 @@ def write(
 ) -> None:
     """Write the page, whole or not at all: `shown` pairs side by side, below lines of `notes`. Raises UsageError when
     it cannot be written."""
-    try:
+    with explained(f"cannot write {path}"):
         wholefile.write(path, page(similarity, shown, groups, notes))
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def page(

@@ -10,28 +10,3 @@ zipfile and tarfile read listings of any size into memory, and some headers make
 
 Formats: zip (stored and deflated, zip64) and tar, plain or compressed with gzip, bzip2 or xz.
 """
-
-from grader.submission.archive.opening import archive_stem, is_archive_name, open_archive, spool
-from grader.submission.archive.records import (
-    PIECE_BYTES,
-    Archive,
-    ArchiveLimits,
-    Kind,
-    Member,
-    Unreadable,
-    shown,
-)
-
-__all__ = [
-    "PIECE_BYTES",
-    "Archive",
-    "ArchiveLimits",
-    "Kind",
-    "Member",
-    "Unreadable",
-    "archive_stem",
-    "is_archive_name",
-    "open_archive",
-    "shown",
-    "spool",
-]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol
 
-from grader.core.errors import KitError
+from grader.core.errors import KitError, explained
 from grader.core.quantities import size_text
 from grader.submission.archive.records import PIECE_BYTES, Archive, ArchiveLimits, Unreadable
 from grader.submission.archive.tar import BLOCK_BYTES, TarArchive, is_tar_header
@@ -60,12 +60,10 @@ def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archiv
     unnamed file under `scratch`. Raises Unreadable, with one line for its owner, if it is broken, too large or of
     another kind.
     """
-    try:
+    with explained("cannot be read", Unreadable):
         size_bytes = file.seek(0, 2)
         file.seek(0)
         head = file.read(BLOCK_BYTES)
-    except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror}") from error
     if not head:
         raise Unreadable("is an empty file: hand it in again")
     if is_tar_header(head):
@@ -169,11 +167,9 @@ def spool(pieces: Iterator[bytes], scratch: Path) -> BinaryIO:
 
     Raises the errors of the pieces, NoRoom if the disk is full, and KitError if the file cannot be written at all.
     """
-    try:
+    with explained(f"cannot make a file in {scratch}", KitError):
         # Unbuffered: closing would write the rest of a failed buffer again and raise another error.
         file = tempfile.TemporaryFile(dir=scratch, buffering=0)  # noqa: SIM115
-    except OSError as error:
-        raise KitError(f"cannot make a file in {scratch}: {error.strerror}") from error
     try:
         for piece in pieces:
             _write(file, piece, scratch)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from grader.core.errors import explained
 from grader.submission.archive.records import PIECE_BYTES, ArchiveLimits, Kind, Member, Unreadable, split_name
 
 BLOCK_BYTES = 512
@@ -37,10 +38,8 @@ class TarArchive:
     def __init__(self, file: BinaryIO, size_bytes: int, limits: ArchiveLimits) -> None:
         """List the archive. `size_bytes` is the size of the file. Raises Unreadable."""
         self._file, self._size_bytes = file, size_bytes
-        try:
+        with explained("cannot be read", Unreadable):
             self.members = list(self._entries(limits))
-        except OSError as error:
-            raise Unreadable(f"cannot be read: {error.strerror}") from error
 
     def close(self) -> None:
         self._file.close()
@@ -91,10 +90,8 @@ class TarArchive:
         assert isinstance(member.where, int)
         at, remaining = member.where, member.size_bytes
         while remaining > 0:
-            try:
+            with explained("cannot be read", Unreadable):
                 piece = self._read(at, min(remaining, PIECE_BYTES))
-            except OSError as error:
-                raise Unreadable(f"cannot be read: {error.strerror}") from error
             if not piece:
                 raise Unreadable(CUT_OFF)
             at, remaining = at + len(piece), remaining - len(piece)

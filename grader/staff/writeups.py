@@ -1,4 +1,8 @@
-"""For those who grade: the write-ups of a class, question by question beside the key, and the table of their points."""
+"""A class's write-ups: the answers to each question side by side with the key, and the table of points people give.
+
+The table is made or updated from the write-ups; no point is given or taken here. `grader.study.writeup` knows what a
+write-up is, and what of one is still empty.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,58 @@ from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.yamlnode import Keys, Node, compose
 from grader.core import wholefile
-from grader.core.errors import EXIT_PASS, UsageError
+from grader.core.commandline import Parser
+from grader.core.errors import EXIT_PASS, UsageError, explained
 from grader.core.harmless import harmless, one_line
 from grader.core.places import PUBLIC_CONFIG, WRITEUP_KEY
 from grader.report.grades_csv import csv_line, safe_text
 from grader.report.progress import shortened
 from grader.staff.classroom import byhand, gradebook, ledger
+from grader.study import writeup
 from grader.study.writeup import NAME, checking, exporting, template_of
 from grader.study.writeup.checking import State
 from grader.study.writeup.regions import Region
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m grader writeup`: of one write-up as for its student; of a class the exit code is always 0."""
+    given = _parser().parse_args(arguments)
+    writeup.refuse_absent(given.paths)
+    staff_options = given.read or given.sheet or given.results or given.key
+    if not (staff_options or len(given.paths) > 1 or given.paths[0].is_dir()):
+        return writeup.check_all(given.paths, given.export, writeup.template_of(given.config))
+    config = given.config or gradebook.config_in(given.results)
+    template = checking.template(template_of(config))
+    questions = _key(given.key, config)
+    found = collect(given.paths, template, load(config or PUBLIC_CONFIG).source)
+    width = max(len(each.id) for each in found)
+    for each in found:
+        print(f"{each.id:{width}}  {each.remark or 'complete'}")
+    whole = sum(not each.remark for each in found)
+    print(f"{len(found)} write-ups, {whole} complete")
+    if given.read:
+        wholefile.write(given.read, [reading(found, questions, template)])
+        print(f"wrote {given.read}: all answers, question by question")
+        if given.export:
+            print(exporting.export(given.read, given.export))
+    elif given.export:
+        raise UsageError("--export of several write-ups exports what --read FILE writes: name that, too")
+    table = given.sheet or (given.results / "manual.csv" if given.results else None)
+    if table:
+        remarks = {each.id: (each.name, each.remark) for each in found}
+        print(update(table, remarks, given.item, given.results))
+    return EXIT_PASS
+
+
+def _parser() -> Parser:
+    parse = writeup.parser("a write-up, several, or a folder or an archive of a class")
+    parse.path("--read", "write all answers, question by question, for reading")
+    parse.path("--sheet", "make or update this table of points (manual.csv)")
+    parse.path("--results", "the class's results: whose ids the table has", "DIR")
+    parse.path("--key", "right answers (default: configs/hidden/writeup_key.yaml)")
+    parse.add_argument("--item", metavar="ID", default="writeup", help="the column of the points (writeup)")
+    return parse
+
 
 #: What each remark of this room begins with, so that it can be told from a person's.
 MARK = "write-up: "
@@ -98,20 +145,6 @@ _QUESTION_KEYS = Keys("a question", ("title", "points", "expect"), ("numbers", "
 
 
 @dataclass(frozen=True)
-class WriteupOptions:
-    """The command line: what to look at, and what to write."""
-
-    paths: tuple[Path, ...]
-    read: Path | None
-    sheet: Path | None
-    results: Path | None
-    key: Path | None
-    item: str
-    export: str | None
-    config: Path | None = None
-
-
-@dataclass(frozen=True)
 class Question:
     """One question of the staff's key."""
 
@@ -143,31 +176,6 @@ class Writeup:
             return self.trouble
         empty = [place.name for place in self.state.missing]
         return one_line(f"empty: {', '.join(empty)}", LONGEST_REMARK) if empty else ""
-
-
-def run(wanted: WriteupOptions) -> int:
-    """List the write-ups, and write the reading copy and the table of points. Raises UsageError and KitError."""
-    config = wanted.config or gradebook.config_in(wanted.results)
-    template = checking.template(template_of(config))
-    questions = _key(wanted.key, config)
-    found = collect(wanted.paths, template, load(config or PUBLIC_CONFIG).source)
-    width = max(len(each.id) for each in found)
-    for each in found:
-        print(f"{each.id:{width}}  {each.remark or 'complete'}")
-    whole = sum(not each.remark for each in found)
-    print(f"{len(found)} write-ups, {whole} complete")
-    if wanted.read:
-        wholefile.write(wanted.read, [reading(found, questions, template)])
-        print(f"wrote {wanted.read}: all answers, question by question")
-        if wanted.export:
-            print(exporting.export(wanted.read, wanted.export))
-    elif wanted.export:
-        raise UsageError("--export of several write-ups exports what --read FILE writes: name that, too")
-    table = wanted.sheet or (wanted.results / "manual.csv" if wanted.results else None)
-    if table:
-        remarks = {each.id: (each.name, each.remark) for each in found}
-        print(update(table, remarks, wanted.item, wanted.results))
-    return EXIT_PASS
 
 
 def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
@@ -268,10 +276,8 @@ def _key(given: Path | None, config: Path | None) -> tuple[Question, ...]:
 
 def read_key(path: Path) -> tuple[Question, ...]:
     """Read the key's questions, in order. Raises UsageError with file and line."""
-    try:
+    with explained(f"cannot read the key {path}"):
         data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read the key {path}: {error.strerror}") from error
     keys = compose(data, path).mapping(_KEYS)
     return tuple(_question(name, node) for name, (_, node) in keys["questions"].entries("questions").items())
 
