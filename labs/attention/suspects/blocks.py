@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from grader.core import precision
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering, row
+from grader.explain.suspect import Suspect, row
 from grader.explain.wrong_places import USUAL_TILES, likely_tiles
 
 from ..scene import Scene, softmax
@@ -222,36 +224,6 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
 
 # ---- suspected losses of precision
 
-SUSPECTS: list[Suspect] = []
-suspect = registering(SUSPECTS)
-
-
-@suspect(
-    "low_precision", "The inputs have been rounded to half precision (float16). Keep float32 throughout."
-)
-def float16_inputs(s: Scene) -> Array:
-    q, k, v = (t.astype(np.float16).astype(np.float64) for t in (s.q, s.k, s.v))
-    return s.attend(q[:, s.rows] @ k.mT, v)
-
-
-def _rounded_to_bfloat16(values: Array) -> Array:
-    """The upper halves of float32 numbers, rounded to nearest, ties to even: NumPy has no such type."""
-    bits = values.astype(np.float32).view(np.uint32)
-    bits += 0x7FFF + ((bits >> 16) & 1)
-    return (bits & 0xFFFF0000).view(np.float32).astype(np.float64)
-
-
-@suspect("low_precision", "The inputs have been rounded to bfloat16. Keep float32 throughout.")
-def bfloat16_inputs(s: Scene) -> Array:
-    q, k, v = (_rounded_to_bfloat16(t) for t in (s.q, s.k, s.v))
-    return s.attend(q[:, s.rows] @ k.mT, v)
-
-
-def _cut_to_bfloat16(values: Array) -> Array:
-    """The upper halves of float32 numbers, the lower ones dropped."""
-    bits = values.astype(np.float32).view(np.uint32) & 0xFFFF0000
-    return bits.view(np.float32).astype(np.float64)
-
 
 def _cut_to_float16(values: Array) -> Array:
     """The next float16 towards zero."""
@@ -260,24 +232,32 @@ def _cut_to_float16(values: Array) -> Array:
     return np.where(beyond, np.nextafter(near, np.float16(0)), near).astype(np.float64)
 
 
-@suspect(
-    "low_precision",
-    "The inputs have been cut to bfloat16: the lower 16 bits of each float are dropped. Keep float32 throughout.",
-)
-def inputs_cut_to_bfloat16(s: Scene) -> Array:
-    q, k, v = (_cut_to_bfloat16(t) for t in (s.q, s.k, s.v))
+def _cut_to_bfloat16(values: Array) -> Array:
+    """The upper halves of float32 numbers, the lower ones dropped."""
+    bits = values.astype(np.float32).view(np.uint32) & 0xFFFF0000
+    return bits.view(np.float32).astype(np.float64)
+
+
+def _with_inputs(narrowed: Callable[[Array], Array], s: Scene) -> Array:
+    q, k, v = (narrowed(t).astype(np.float64) for t in (s.q, s.k, s.v))
     return s.attend(q[:, s.rows] @ k.mT, v)
 
 
-@suspect(
-    "low_precision",
-    "The inputs have been cut to half precision (float16), towards zero. Keep float32 throughout.",
+_WORDS = "The inputs have been {}. Keep float32 throughout."
+_NARROWED: tuple[tuple[str, str, Callable[[Array], Array]], ...] = (
+    ("float16_inputs", "rounded to half precision (float16)", partial(precision.rounded, precision=11)),
+    ("bfloat16_inputs", "rounded to bfloat16", partial(precision.rounded, precision=8)),
+    (
+        "inputs_cut_to_bfloat16",
+        "cut to bfloat16: the lower 16 bits of each float are dropped",
+        _cut_to_bfloat16,
+    ),
+    ("inputs_cut_to_float16", "cut to half precision (float16), towards zero", _cut_to_float16),
 )
-def inputs_cut_to_float16(s: Scene) -> Array:
-    q, k, v = (_cut_to_float16(t) for t in (s.q, s.k, s.v))
-    return s.attend(q[:, s.rows] @ k.mT, v)
-
-
+SUSPECTS = [
+    row(name, "low_precision", _WORDS.format(words), partial(_with_inputs, narrowed))
+    for name, words, narrowed in _NARROWED
+]
 SUSPECTS += [
     row("whole_scores", "low_precision",
         "The scores or weights are stored as whole numbers somewhere: an int in the place of a float?",

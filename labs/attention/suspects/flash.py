@@ -26,79 +26,75 @@ def _replay(s: Scene, update: Update) -> Array:
     return out
 
 
-def _not_rescaled(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return (o + pv) / (li + lij), li + lij
-
-
-def _added(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return o + (li * o + pv) / (li + lij), li + lij
-
-
-def _not_carried(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return pv / lij, li
-
-
-def _o_not_loaded(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return pv / (li + lij), li + lij
-
-
-def _never_divided(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return li * o + pv, li + lij
-
-
-def _divided_by_lij(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return (li * o + pv) / lij, li + lij
-
-
-def _divided_by_li(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return (li * o + pv) / np.where(li > 0, li, lij), li + lij
-
-
-def _lnew_for_li(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return o + pv / (li + lij), li + lij
-
-
-def _only_last_lij(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return (li * o + pv) / (li + lij), lij
-
-
-def _l_forgotten(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return (li * o + pv) / lij, lij
-
-
-def _l_product(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
-    return (lij * o + pv) / (li + lij), li + lij
-
-
-_FLASH_BUGS: tuple[tuple[str, str, Update], ...] = (
+#: Name, code, words, and the update with the mistake.
+_FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
     (
+        "not_rescaled",
         "flash_not_rescaled",
         "the old O counts too little: is it read back, and multiplied by li before PV is added?",
-        _not_rescaled,
+        lambda o, li, lij, pv: ((o + pv) / (li + lij), li + lij),
     ),
-    ("flash_not_rescaled", "PV / lnew is added to the old O without rescaling it by li / lnew", _lnew_for_li),
-    ("flash_not_rescaled", "the old O is multiplied by lij, not by li", _l_product),
-    ("flash_l_not_carried", "lnew is lij alone, the sum of one block: it is li + lij", _l_forgotten),
     (
+        "lnew_for_li",
+        "flash_not_rescaled",
+        "PV / lnew is added to the old O without rescaling it by li / lnew",
+        lambda o, li, lij, pv: (o + pv / (li + lij), li + lij),
+    ),
+    (
+        "l_product",
+        "flash_not_rescaled",
+        "the old O is multiplied by lij, not by li",
+        lambda o, li, lij, pv: ((lij * o + pv) / (li + lij), li + lij),
+    ),
+    (
+        "l_forgotten",
+        "flash_l_not_carried",
+        "lnew is lij alone, the sum of one block: it is li + lij",
+        lambda o, li, lij, pv: ((li * o + pv) / lij, lij),
+    ),
+    (
+        "added",
         "flash_o_twice",
         "the old O counts twice: the new value, which already contains it, is added to O. Assign it",
-        _added,
+        lambda o, li, lij, pv: (o + (li * o + pv) / (li + lij), li + lij),
     ),
     (
+        "not_carried",
         "flash_l_not_carried",
         "L is not carried on from one block of keys to the next: store lnew in L, read it as li in the next block, and "
         "let L be set to zero before the loop over blocks, not inside",
-        _not_carried,
+        lambda o, li, lij, pv: (pv / lij, li),
     ),
-    ("flash_l_not_carried", "L holds the sum of the last block alone: store lnew = li + lij", _only_last_lij),
-    ("flash_not_rescaled", "the old O is not carried on: read Oi from O before each update", _o_not_loaded),
-    ("flash_not_divided", "the division by lnew is missing", _never_divided),
     (
+        "only_last_lij",
+        "flash_l_not_carried",
+        "L holds the sum of the last block alone: store lnew = li + lij",
+        lambda o, li, lij, pv: ((li * o + pv) / (li + lij), lij),
+    ),
+    (
+        "o_not_loaded",
+        "flash_not_rescaled",
+        "the old O is not carried on: read Oi from O before each update",
+        lambda o, li, lij, pv: (pv / (li + lij), li + lij),
+    ),
+    (
+        "never_divided",
+        "flash_not_divided",
+        "the division by lnew is missing",
+        lambda o, li, lij, pv: (li * o + pv, li + lij),
+    ),
+    (
+        "divided_by_lij",
         "flash_not_divided",
         "the division is by lij, the sum of one block, not by lnew = li + lij",
-        _divided_by_lij,
+        lambda o, li, lij, pv: ((li * o + pv) / lij, li + lij),
     ),
-    ("flash_not_divided", "the division is by li, the old sum, not by lnew = li + lij", _divided_by_li),
+    (
+        "divided_by_li",
+        "flash_not_divided",
+        "the division is by li, the old sum, not by lnew = li + lij",
+        lambda o, li, lij, pv: ((li * o + pv) / np.where(li > 0, li, lij), li + lij),
+    ),
 )
 
 
@@ -130,12 +126,12 @@ def suspects(s: Scene) -> Iterator[Suspect]:
     block = s.shape.get("Bc", 0)
     if block < 1 or s.keys / block > 256:
         return
-    for code, words, update in _FLASH_BUGS:
+    for name, code, words, update in _FLASH_BUGS:
         yield Suspect(
             code,
             f"In the flash update, {words}{'' if words.endswith('?') else '.'}",
             lambda s, u=update: _replay(s, u),
-            (update.__name__,),
+            (name,),
             seen_in=_L,
         )
     if 0 < s.shape.get("Br", 0) < s.keys:

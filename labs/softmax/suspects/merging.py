@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering, row
+from grader.explain.suspect import Suspect, row
 
-MISTAKES: list[Suspect] = []
-mistake = registering(MISTAKES)
 Inputs = Mapping[str, Array]
 Outputs = dict[str, Array]
-ZERO = np.float32(0)
+ZERO, NAN = np.float32(0), np.float32(np.nan)
 
 
 @dataclass(frozen=True)
@@ -41,230 +39,124 @@ class Sides:
     def mean(self, side: int) -> Array:
         return self.inputs[f"o{side}"]
 
-    def merged(self, a: Array, b: Array, m: Array | None = None) -> Outputs:
-        """m, a + b and (a o1 + b o2) / (a + b), which is 0 where both sides are empty."""
-        both = a + b
-        o = (a[:, None] * self.mean(1) + b[:, None] * self.mean(2)) / both[:, None]
-        o = np.where(self.both_empty[:, None], ZERO, o)
-        return {"m": self.m if m is None else m, "l": both, "o": o}
-
-    def weighted(self) -> tuple[Array, Array]:
-        """Return the correct weights of both sides."""
+    @cached_property
+    def weights(self) -> tuple[Array, Array]:
+        """The correct weights of both sides."""
         return self.sum(1) * self.factor(1), self.sum(2) * self.factor(2)
 
+    @property
+    def total(self) -> Array:
+        """The correct new sum."""
+        return self.weights[0] + self.weights[1]
 
-def _one_side(inputs: Inputs, rescaled: tuple[bool, bool]) -> Outputs:
-    s = Sides(inputs)
-    a, b = (s.sum(k) * (s.factor(k) if rescaled[k - 1] else np.float32(1)) for k in (1, 2))
-    return s.merged(a, b)
+    def combined(self, a: Array, b: Array) -> Array:
+        """a o1 + b o2."""
+        return a[:, None] * self.mean(1) + b[:, None] * self.mean(2)
+
+    def merged(self, a: Array, b: Array, m: Array | None = None) -> Outputs:
+        """m, a + b and (a o1 + b o2) / (a + b), which is 0 where both sides are empty."""
+        o = np.where(self.both_empty[:, None], ZERO, self.combined(a, b) / (a + b)[:, None])
+        return {"m": self.m if m is None else m, "l": a + b, "o": o}
+
+    def rescaled(self, factor: Callable[[int], Array | float]) -> Outputs:
+        """The merge where each side counts its sum times this factor."""
+        return self.merged(self.sum(1) * factor(1), self.sum(2) * factor(2))
+
+    def with_maximum(self, m: Array) -> Outputs:
+        return self.merged(self.sum(1) * self.factor(1, m), self.sum(2) * self.factor(2, m), m)
+
+    def where(self, rows: Array, **values: np.float32) -> Outputs:
+        """The right outputs, with these values in some rows."""
+        right = self.merged(*self.weights)
+        return right | {
+            name: np.where(rows[:, None] if right[name].ndim == 2 else rows, value, right[name])
+            for name, value in values.items()
+        }
+
+    def means(self, o: Array) -> Outputs:
+        """o alone: m and l are right."""
+        return {"o": np.where(self.both_empty[:, None], ZERO, o)}
 
 
-MISTAKES += [
-    row("left_forgotten", "left_not_rescaled",
+def _mistake(name: str, code: str, words: str, predict: Callable[[Sides], Outputs]) -> Suspect:
+    return row(name, code, words, lambda inputs: predict(Sides(inputs)))
+
+
+MISTAKES: list[Suspect] = [
+    _mistake("left_forgotten", "left_not_rescaled",
         "The left side is not rescaled: it counts l1 * exp(m1 - m), with the new maximum m.",
-        lambda inputs: _one_side(inputs, (False, True))),
-    row("right_forgotten", "right_not_rescaled",
+        lambda s: s.merged(s.sum(1), s.weights[1])),
+    _mistake("right_forgotten", "right_not_rescaled",
         "The right side is not rescaled: it counts l2 * exp(m2 - m), with the new maximum m.",
-        lambda inputs: _one_side(inputs, (True, False))),
-    row("plain_sum", "sums_not_rescaled",
+        lambda s: s.merged(s.weights[0], s.sum(2))),
+    _mistake("plain_sum", "sums_not_rescaled",
         "l1 and l2 are added as they are: each side's has to be rescaled, by exp(m1 - m) and exp(m2 - m).",
-        lambda inputs: _one_side(inputs, (False, False))),
-]  # fmt: skip
-
-
-def _with_maximum(inputs: Inputs, m: Array) -> Outputs:
-    s = Sides(inputs)
-    return s.merged(s.sum(1) * s.factor(1, m), s.sum(2) * s.factor(2, m), m)
-
-
-MISTAKES += [
-    row("left_maximum", "maximum_of_one_side",
+        lambda s: s.merged(s.sum(1), s.sum(2))),
+    _mistake("left_maximum", "maximum_of_one_side",
         "m is the maximum of the left side alone: the new one is the larger of m1 and m2.",
-        lambda inputs: _with_maximum(inputs, inputs["m1"])),
-    row("right_maximum", "maximum_of_one_side",
+        lambda s: s.with_maximum(s.inputs["m1"])),
+    _mistake("right_maximum", "maximum_of_one_side",
         "m is the maximum of the right side alone: the new one is the larger of m1 and m2.",
-        lambda inputs: _with_maximum(inputs, inputs["m2"])),
-    row("smaller", "minimum_taken", "m is the smaller of m1 and m2, and not the larger one.",
-        lambda inputs: _with_maximum(inputs, np.minimum(inputs["m1"], inputs["m2"]))),
-    row("added_maxima", "maxima_added", "m is m1 + m2: it is the larger one of both.",
-        lambda inputs: {"m": inputs["m1"] + inputs["m2"]}),
-    row("not_below_zero", "maximum_start",
+        lambda s: s.with_maximum(s.inputs["m2"])),
+    _mistake("smaller", "minimum_taken", "m is the smaller of m1 and m2, and not the larger one.",
+        lambda s: s.with_maximum(np.minimum(s.inputs["m1"], s.inputs["m2"]))),
+    _mistake("added_maxima", "maxima_added", "m is m1 + m2: it is the larger one of both.",
+        lambda s: {"m": s.inputs["m1"] + s.inputs["m2"]}),
+    _mistake("not_below_zero", "maximum_start",
         "m is never below 0: the larger of m1 and m2 alone counts, and -inf where both sides are empty.",
-        lambda inputs: _with_maximum(inputs, np.maximum(Sides(inputs).m, ZERO))),
-]  # fmt: skip
-
-
-@mistake(
-    "rescaled_upside_down",
-    "The factors are upside down: a side counts exp(m1 - m), which is at most 1, and not exp(m - m1).",
-)
-def upside_down(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    return s.merged(*(s.sum(k) * np.exp(s.m - inputs[f"m{k}"]) for k in (1, 2)))
-
-
-@mistake(
-    "factors_exchanged",
-    "Each side is rescaled by the other one's factor: exp(m1 - m) belongs to l1 and o1, exp(m2 - m) to l2 and o2.",
-)
-def exchanged(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    return s.merged(s.sum(1) * s.factor(2), s.sum(2) * s.factor(1))
-
-
-@mistake(
-    "wrong_base",
-    "The factors are powers of 2 and not of e: exp2(x) is exp(x) only where x was multiplied by log2(e) before.",
-)
-def base_two(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    return s.merged(*(s.sum(k) * np.exp2(inputs[f"m{k}"] - s.m) for k in (1, 2)))
-
-
-@mistake(
-    "no_maximum",
-    "The maximum is not taken off: exp(m1) and exp(m2) are infinite above 88.7, and l is no longer relative to m.",
-)
-def no_maximum(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    return s.merged(*(s.sum(k) * np.exp(inputs[f"m{k}"]) for k in (1, 2)))
-
-
-@mistake(
-    "empty_sides",
-    "Where both sides are empty, m1 - m is -inf - -inf, and exp() of it NaN: nothing merged with "
-    "nothing is m = -inf, l = 0, "
-    "o = 0.",
-)
-def minus_infinity_less_itself(inputs: Inputs) -> Outputs:
-    s, nan = Sides(inputs), np.float32(np.nan)
-    right = s.merged(*s.weighted())
-    empty = s.both_empty
-    return {**right, "l": np.where(empty, nan, right["l"]), "o": np.where(empty[:, None], nan, right["o"])}
-
-
-@mistake(
-    "empty_sides",
-    "Where both sides are empty, o is 0 / 0: nothing merged with nothing is m = -inf, l = 0, o = 0.",
-)
-def divided_by_nothing(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    right = s.merged(*s.weighted())
-    return {**right, "o": np.where(s.both_empty[:, None], np.float32(np.nan), right["o"])}
-
-
-@mistake(
-    "empty_sides",
-    "Where one side is empty, the output is not the other side: a side with m = -inf and l = 0 "
-    "counts nothing, and no more.",
-)
-def empty_where_one_is(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    right = s.merged(*s.weighted())
-    one = np.isneginf(inputs["m1"]) | np.isneginf(inputs["m2"])
-    return {
-        "m": np.where(one, np.float32(-np.inf), right["m"]),
-        "l": np.where(one, ZERO, right["l"]),
-        "o": np.where(one[:, None], ZERO, right["o"]),
-    }
-
-
-# ---- o alone: m and l are right
-
-
-def _means(inputs: Inputs, o: Array) -> Outputs:
-    s = Sides(inputs)
-    return {"o": np.where(s.both_empty[:, None], ZERO, o)}
-
-
-@mistake(
-    "not_normalised",
-    "o is not divided by the new sum: o1 and o2 are means, and a o1 + b o2 is one only when it is "
-    "divided by l = a + b.",
-)
-def not_divided(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    a, b = s.weighted()
-    return _means(inputs, a[:, None] * s.mean(1) + b[:, None] * s.mean(2))
-
-
-@mistake(
-    "sums_forgotten_in_o",
-    "o takes o1 and o2 for sums and not for means: each counts l1 exp(m1 - m) or l2 exp(m2 - m) "
-    "times, not exp(m1 - m) or "
-    "exp(m2 - m) alone, before the division by l.",
-)
-def taken_for_sums(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    a, b = s.weighted()
-    found = s.factor(1)[:, None] * s.mean(1) + s.factor(2)[:, None] * s.mean(2)
-    return _means(inputs, found / (a + b)[:, None])
-
-
-@mistake(
-    "o_not_rescaled",
-    "o is weighted with l1 and l2 as they are: the sides count l1 exp(m1 - m) and l2 exp(m2 - m), as in l.",
-)
-def sums_alone(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    found = s.sum(1)[:, None] * s.mean(1) + s.sum(2)[:, None] * s.mean(2)
-    return _means(inputs, found / (s.sum(1) + s.sum(2))[:, None])
-
-
-@mistake(
-    "o_not_rescaled",
-    "o is weighted with l1 and l2 as they are, and divided by the new l, in which they are rescaled.",
-)
-def sums_over_new(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    a, b = s.weighted()
-    return _means(inputs, (s.sum(1)[:, None] * s.mean(1) + s.sum(2)[:, None] * s.mean(2)) / (a + b)[:, None])
-
-
-@mistake("left_not_rescaled", "In o the left side is not rescaled: o1 counts l1 * exp(m1 - m).")
-def left_mean_forgotten(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    a, b = s.weighted()
-    return _means(inputs, (s.sum(1)[:, None] * s.mean(1) + b[:, None] * s.mean(2)) / (a + b)[:, None])
-
-
-@mistake("right_not_rescaled", "In o the right side is not rescaled: o2 counts l2 * exp(m2 - m).")
-def right_mean_forgotten(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    a, b = s.weighted()
-    return _means(inputs, (a[:, None] * s.mean(1) + s.sum(2)[:, None] * s.mean(2)) / (a + b)[:, None])
-
-
-@mistake(
-    "reads_what_it_wrote",
-    "o1 counts the new l and not l1: the sum was overwritten before o was made. Keep l1 until both are done.",
-)
-def new_sum_for_left(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    a, b = s.weighted()
-    both = a + b
-    left = both * s.factor(1)
-    return _means(inputs, (left[:, None] * s.mean(1) + b[:, None] * s.mean(2)) / both[:, None])
-
-
-@mistake(
-    "o_not_merged",
-    "o is the mean of o1 and o2, each of which counts the same: they count a and b of l = a + b.",
-)
-def halves(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    return _means(inputs, (s.mean(1) + s.mean(2)) / np.float32(2))
-
-
-@mistake("o_not_merged", "o is o1 + o2: they are means, and count a and b of l = a + b.")
-def added(inputs: Inputs) -> Outputs:
-    s = Sides(inputs)
-    return _means(inputs, s.mean(1) + s.mean(2))
-
-
-MISTAKES += [
-    row("left_alone", "o_not_merged", "o is that of the left side alone.",
-        lambda inputs: _means(inputs, inputs["o1"])),
-    row("right_alone", "o_not_merged", "o is that of the right side alone.",
-        lambda inputs: _means(inputs, inputs["o2"])),
+        lambda s: s.with_maximum(np.maximum(s.m, ZERO))),
+    _mistake("upside_down", "rescaled_upside_down",
+        "The factors are upside down: a side counts exp(m1 - m), which is at most 1, and not exp(m - m1).",
+        lambda s: s.rescaled(lambda side: np.exp(s.m - s.inputs[f"m{side}"]))),
+    _mistake("exchanged", "factors_exchanged",
+        "Each side is rescaled by the other one's factor: exp(m1 - m) belongs to l1 and o1, exp(m2 - m) to l2 and o2.",
+        lambda s: s.rescaled(lambda side: s.factor(3 - side))),
+    _mistake("base_two", "wrong_base",
+        "The factors are powers of 2 and not of e: exp2(x) is exp(x) only where x was multiplied by log2(e) before.",
+        lambda s: s.rescaled(lambda side: np.exp2(s.inputs[f"m{side}"] - s.m))),
+    _mistake("no_maximum", "no_maximum",
+        "The maximum is not taken off: exp(m1) and exp(m2) are infinite above 88.7, and l is no longer relative to m.",
+        lambda s: s.rescaled(lambda side: np.exp(s.inputs[f"m{side}"]))),
+    _mistake("minus_infinity_less_itself", "empty_sides",
+        "Where both sides are empty, m1 - m is -inf - -inf, and exp() of it NaN: nothing merged with nothing is "
+        "m = -inf, l = 0, o = 0.",
+        lambda s: s.where(s.both_empty, l=NAN, o=NAN)),
+    _mistake("divided_by_nothing", "empty_sides",
+        "Where both sides are empty, o is 0 / 0: nothing merged with nothing is m = -inf, l = 0, o = 0.",
+        lambda s: s.where(s.both_empty, o=NAN)),
+    _mistake("empty_where_one_is", "empty_sides",
+        "Where one side is empty, the output is not the other side: a side with m = -inf and l = 0 counts nothing, "
+        "and no more.",
+        lambda s: s.where(np.isneginf(s.inputs["m1"]) | np.isneginf(s.inputs["m2"]),
+                          m=np.float32(-np.inf), l=ZERO, o=ZERO)),
+    _mistake("not_divided", "not_normalised",
+        "o is not divided by the new sum: o1 and o2 are means, and a o1 + b o2 is one only when it is divided by "
+        "l = a + b.",
+        lambda s: s.means(s.combined(*s.weights))),
+    _mistake("taken_for_sums", "sums_forgotten_in_o",
+        "o takes o1 and o2 for sums and not for means: each counts l1 exp(m1 - m) or l2 exp(m2 - m) times, not "
+        "exp(m1 - m) or exp(m2 - m) alone, before the division by l.",
+        lambda s: s.means(s.combined(s.factor(1), s.factor(2)) / s.total[:, None])),
+    _mistake("sums_alone", "o_not_rescaled",
+        "o is weighted with l1 and l2 as they are: the sides count l1 exp(m1 - m) and l2 exp(m2 - m), as in l.",
+        lambda s: s.means(s.combined(s.sum(1), s.sum(2)) / (s.sum(1) + s.sum(2))[:, None])),
+    _mistake("sums_over_new", "o_not_rescaled",
+        "o is weighted with l1 and l2 as they are, and divided by the new l, in which they are rescaled.",
+        lambda s: s.means(s.combined(s.sum(1), s.sum(2)) / s.total[:, None])),
+    _mistake("left_mean_forgotten", "left_not_rescaled",
+        "In o the left side is not rescaled: o1 counts l1 * exp(m1 - m).",
+        lambda s: s.means(s.combined(s.sum(1), s.weights[1]) / s.total[:, None])),
+    _mistake("right_mean_forgotten", "right_not_rescaled",
+        "In o the right side is not rescaled: o2 counts l2 * exp(m2 - m).",
+        lambda s: s.means(s.combined(s.weights[0], s.sum(2)) / s.total[:, None])),
+    _mistake("new_sum_for_left", "reads_what_it_wrote",
+        "o1 counts the new l and not l1: the sum was overwritten before o was made. Keep l1 until both are done.",
+        lambda s: s.means(s.combined(s.total * s.factor(1), s.weights[1]) / s.total[:, None])),
+    _mistake("halves", "o_not_merged",
+        "o is the mean of o1 and o2, each of which counts the same: they count a and b of l = a + b.",
+        lambda s: s.means((s.mean(1) + s.mean(2)) / np.float32(2))),
+    _mistake("added", "o_not_merged", "o is o1 + o2: they are means, and count a and b of l = a + b.",
+        lambda s: s.means(s.mean(1) + s.mean(2))),
+    _mistake("left_alone", "o_not_merged", "o is that of the left side alone.", lambda s: s.means(s.mean(1))),
+    _mistake("right_alone", "o_not_merged", "o is that of the right side alone.", lambda s: s.means(s.mean(2))),
 ]  # fmt: skip
