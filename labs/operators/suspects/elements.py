@@ -8,7 +8,7 @@ from grader.core.arrays import Array, np
 from grader.explain.suspect import Situation
 
 from .. import arithmetic
-from .gradients import Mistakes, common, exchanged
+from .gradients import Mistakes, beyond, common, exchanged
 
 Combine = Callable[[Array, Array], Array]
 
@@ -16,15 +16,10 @@ Combine = Callable[[Array, Array], Array]
 def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
     """B (R, 1) or (1, C) read with the index of the axis that it lacks; NaN beyond its end."""
     if b.shape == (1, columns) and columns > 1 and rows > 1:
-        return _beyond(b.ravel(), rows)[:, None]
+        return beyond(b.ravel(), rows)[:, None]
     if b.shape == (rows, 1) and rows > 1 and columns > 1:
-        return _beyond(b.ravel(), columns)[None, :]
+        return beyond(b.ravel(), columns)[None, :]
     return None
-
-
-def _beyond(values: Array, count: int, behind: float = np.nan) -> Array:
-    """`count` of the values from the first on, and what lies `behind` the last one: by default not known."""
-    return np.concatenate([values, np.full(max(0, count - len(values)), behind)])[:count]
 
 
 def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
@@ -91,9 +86,9 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
     def wrong_axis(s: Situation) -> Array | None:
         r, c, rows, columns = s.sizes["R"], s.sizes["C"], s.sizes["RB"], s.sizes["CB"]
         if (rows, columns) == (1, c) and r > 1 and c > 1:
-            return _beyond(terms(s).sum(1), c, 0.0)[None, :]
+            return beyond(terms(s).sum(1), c, 0.0)[None, :]
         if (rows, columns) == (r, 1) and r > 1 and c > 1:
-            return _beyond(terms(s).sum(0), r, 0.0)[:, None]
+            return beyond(terms(s).sum(0), r, 0.0)[:, None]
         return None
 
     @mistakes.adds(

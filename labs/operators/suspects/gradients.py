@@ -70,6 +70,25 @@ def added(s: Situation) -> Array:
     return s.expected - s.inputs[s.output]
 
 
+def beyond(values: Array, count: int, behind: float = np.nan) -> Array:
+    """`count` of the values from the first on, and what lies `behind` the last one: by default not known."""
+    return np.concatenate([values, np.full(max(0, count - len(values)), behind)])[:count]
+
+
+def only(x: Array, *at: slice | int) -> Array:
+    """Zeros but for the elements at this index."""
+    kept = np.zeros_like(x)
+    kept[at] = x[at]
+    return kept
+
+
+def without(x: Array, *at: slice | int) -> Array:
+    """The elements but for zeros at this index."""
+    left = x.copy()
+    left[at] = 0
+    return left
+
+
 def common(mistakes: Mistakes, *names: str) -> None:
     """Register mistakes of a function that adds to these gradients."""
     for name in names:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from grader.core.arrays import Array, np
 from grader.explain.suspect import Situation
 
-from .gradients import Mistakes, common, divided, exchanged, named
+from .gradients import Mistakes, beyond, common, divided, exchanged, named, only
 
 
 def other_layout(x: Array) -> Array:
@@ -145,40 +145,16 @@ def _product(s: Situation) -> Array:
     return s.inputs["X"] @ s.inputs["W"]
 
 
-@_LINEAR.gives("bias_missing", "The bias is not added.")
-def without_bias(s: Situation) -> Array:
-    return _product(s)
-
-
-@_LINEAR.gives(
-    "bias_wrong_index", "The bias is added by the row of the batch: b[o] belongs to column o of Y."
-)
-def bias_of_row(s: Situation) -> Array | None:
-    b, rows = s.inputs["b"], s.sizes["batch"]
-    if rows < 2:
-        return None
-    known = np.concatenate([b, np.full(max(0, rows - len(b)), np.nan)])[:rows]
-    return _product(s) + known[:, None]
-
-
 _LINEAR.gives_each(
+    ("without_bias", "bias_missing", "The bias is not added.", lambda s: _product(s)),
+    ("bias_of_row", "bias_wrong_index", "The bias is added by the row of the batch: b[o] belongs to column o of Y.",
+     lambda s: _product(s) + beyond(s.inputs["b"], s.sizes["batch"])[:, None] if s.sizes["batch"] > 1 else None),
     ("first_bias", "bias_wrong_index", "The first bias is added to all columns: b[o] belongs to column o of Y.",
      lambda s: _product(s) + s.inputs["b"][0]),
     ("bias_often", "bias_added_often", "The bias is added once for each term of the sum: add it once.",
      lambda s: _product(s) + s.sizes["I"] * s.inputs["b"]),
-)  # fmt: skip
-
-
-@_LINEAR.gives(
-    "bias_first_row", "The bias is added to the first row of Y alone: each row of the batch gets it."
-)
-def bias_once(s: Situation) -> Array:
-    made = _product(s)
-    made[0] += s.inputs["b"]
-    return made
-
-
-_LINEAR.gives_each(
+    ("bias_once", "bias_first_row", "The bias is added to the first row of Y alone: each row of the batch gets it.",
+     lambda s: _product(s) + only(np.broadcast_to(s.inputs["b"], s.expected.shape), 0)),
     ("bias_subtracted", "bias_sign", "The bias is subtracted.", lambda s: _product(s) - s.inputs["b"]),
     ("bias_alone", "bias_alone", "The output is the bias alone: XW is missing.",
      lambda s: np.broadcast_to(s.inputs["b"], s.expected.shape)),
@@ -237,18 +213,9 @@ _LINEAR_BACKWARD.adds_each("db",
     ("last_of_batch", "batch_not_summed",
      "db gets the gradient of the last row of the batch alone: add up those of all rows.",
      lambda s: s.inputs["dY"][-1] if s.sizes["batch"] > 1 else None),
-)  # fmt: skip
-
-
-@_LINEAR_BACKWARD.adds(
-    "db", "bias_wrong_axis", "db gets sums over the neurons: for each neuron add up the rows of the batch."
-)
-def over_neurons(s: Situation) -> Array | None:
-    sums, size = s.inputs["dY"].sum(1), s.sizes["O"]
-    return np.concatenate([sums, np.zeros(max(0, size - len(sums)))])[:size] if size > 1 else None
-
-
-_LINEAR_BACKWARD.adds_each("db",
+    ("over_neurons", "bias_wrong_axis",
+     "db gets sums over the neurons: for each neuron add up the rows of the batch.",
+     lambda s: beyond(s.inputs["dY"].sum(1), s.sizes["O"], 0.0) if s.sizes["O"] > 1 else None),
     ("over_all", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own column.",
      lambda s: s.inputs["dY"].sum(keepdims=True)[0] if s.sizes["O"] > 1 else None),
 )  # fmt: skip

@@ -68,53 +68,33 @@ def _in_window(s: Situation) -> Array:
     return arithmetic.pooling_windows(s.inputs["X"], s.sizes).argmax(4)
 
 
+def _starts(s: Situation, planes: int) -> Array:
+    """The first place of each of so many planes, in memory."""
+    return np.arange(planes) * s.sizes["rows"] * s.sizes["columns"]
+
+
+def _indexed(s: Situation, row_length: int) -> Array:
+    """The places as if rows of their planes had this many numbers."""
+    h, w = np.divmod(s.expected, s.sizes["columns"])
+    return h * row_length + w
+
+
 _MAXPOOL2D.gives_each(
     ("place_in_window", "index_in_window",
      "index is kh * K + kw, the place in the window: store h * Wd + w, the place in the plane.",
      lambda s: _in_window(s)),
-    output="index",
-)  # fmt: skip
-
-
-@_MAXPOOL2D.gives(
-    "index_in_tensor",
-    "index counts from the beginning of the tensor: store h * Wd + w, the place in its own plane.",
-    "index",
-)
-def place_in_tensor(s: Situation) -> Array:
-    n, c, h, w = (s.sizes[name] for name in ("maps", "planes", "rows", "columns"))
-    return s.expected + (np.arange(n * c) * h * w).reshape(n, c, 1, 1)
-
-
-@_MAXPOOL2D.gives(
-    "index_in_tensor", "index counts from the beginning of the image: store h * Wd + w, without c.", "index"
-)
-def place_in_image(s: Situation) -> Array:
-    size = s.sizes["rows"] * s.sizes["columns"]
-    return s.expected + (np.arange(s.sizes["planes"]) * size)[:, None, None]
-
-
-@_MAXPOOL2D.gives(
-    "index_transposed", "index is w * H + h: in row-major order the place is h * Wd + w.", "index"
-)
-def transposed(s: Situation) -> Array:
-    h, w = np.divmod(s.expected, s.sizes["columns"])
-    return w * s.sizes["rows"] + h
-
-
-@_MAXPOOL2D.gives("index_row_length", "index is h * H + w: a row of the plane has Wd numbers.", "index")
-def row_of_height(s: Situation) -> Array:
-    h, w = np.divmod(s.expected, s.sizes["columns"])
-    return h * s.sizes["rows"] + w
-
-
-@_MAXPOOL2D.gives("index_row_length", "index is h * OW + w: a row of the plane has Wd numbers.", "index")
-def row_of_output(s: Situation) -> Array:
-    h, w = np.divmod(s.expected, s.sizes["columns"])
-    return h * s.expected.shape[3] + w
-
-
-_MAXPOOL2D.gives_each(
+    ("place_in_tensor", "index_in_tensor",
+     "index counts from the beginning of the tensor: store h * Wd + w, the place in its own plane.",
+     lambda s: s.expected + _starts(s, s.sizes["maps"] * s.sizes["planes"]).reshape(*s.expected.shape[:2], 1, 1)),
+    ("place_in_image", "index_in_tensor",
+     "index counts from the beginning of the image: store h * Wd + w, without c.",
+     lambda s: s.expected + _starts(s, s.sizes["planes"])[:, None, None]),
+    ("transposed", "index_transposed", "index is w * H + h: in row-major order the place is h * Wd + w.",
+     lambda s: s.expected % s.sizes["columns"] * s.sizes["rows"] + s.expected // s.sizes["columns"]),
+    ("row_of_height", "index_row_length", "index is h * H + w: a row of the plane has Wd numbers.",
+     lambda s: _indexed(s, s.sizes["rows"])),
+    ("row_of_output", "index_row_length", "index is h * OW + w: a row of the plane has Wd numbers.",
+     lambda s: _indexed(s, s.expected.shape[3])),
     ("row_alone", "index_row", "index is the row h alone: store h * Wd + w.",
      lambda s: s.expected // s.sizes["columns"]),
     ("column_alone", "index_row", "index is the column w alone: store h * Wd + w.",
