@@ -15,6 +15,7 @@ from grader.assignment import loading
 from grader.judge import same_work
 from grader.judge.bench import Bench
 from grader.judge.marker import Marker
+from grader.source import landmarks
 from grader.source.callgraph import CallGraph
 
 LOOP = "for (int i = 0; i < n; i++) work(i);"
@@ -53,7 +54,7 @@ def marker(part: str, text: str) -> Marker:
         source=Path("module.cpp"), assignment=ASSIGNMENT, shape={}, backend=lambda _: None
     )
     made = Marker(cast(Bench, bench), ASSIGNMENT.part(part))
-    made.__dict__["source"] = text
+    made.__dict__ |= {"source": text, "body": landmarks.function(text, made.part.function)}
     return made
 
 
@@ -75,6 +76,33 @@ def test_a_part_without_a_loop_of_its_own(first: str, second: str, level: str) -
     text = f"{helpers}{PART_1} {{ {first} }}\n{PART_2} {{ {second} }}\n"
     found = [(flag.code, flag.level) for flag in same_work.source_flags(marker("part2", text))]
     assert found == [("same_as_part1", level)] * bool(level)
+
+
+ALL = "torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor W, int B, int H, int N, int d"
+WHOLE, ROWS = "shared(Q, K, V);", "for (int i = 0; i < N; i++)"
+
+
+@pytest.mark.parametrize(
+    ("body", "is_flagged"),
+    [
+        (f"int x = 0; {ROWS} x += i; {WHOLE}", True),
+        (f"{ROWS} W.data_ptr<float>()[i] = 0; {WHOLE}", True),
+        (f"auto a = Q, b = K; auto c(V); {ROWS} d += 0; auto O = shared(a, b, c); {ROWS} O[i] *= 1;", True),
+        (f"warm(); {WHOLE}", True),
+        (f"{ROWS} work(Q, i); {WHOLE}", False),
+        (f"auto *q = Q.data_ptr<float>(); {ROWS} if (q[i] > 0) W[i] = q[i]; {WHOLE}", False),
+        (f"warm(Q); {WHOLE}", False),
+        (f"kept = Q; keeps(); {WHOLE}", False),
+        (f"shared(Q); shared(K); shared(V); {ROWS} W[i] = 0;", False),
+        (f"auto all = shared(Q, K); {ROWS} work(all, V, i);", False),
+        (f"{ROWS} shared(Q, K, V, i);", False),
+    ],
+)
+def test_loops_beside_a_call_that_is_given_all_inputs(body: str, is_flagged: bool) -> None:
+    """They count only if they use the inputs, or what else is made of them."""
+    others = f"void warm() {{ while (n--) {{ }} }} void keeps() {{ {ROWS} W[i] = kept[i]; }}"
+    text = f"void shared() {{ {LOOP} }} {others}\n{PART_1} {{ {WHOLE} }}\n{PART_2[:-2]}({ALL}) {{ {body} }}\n"
+    assert bool([*same_work.source_flags(marker("part2", text))]) is is_flagged
 
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)

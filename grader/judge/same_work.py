@@ -267,12 +267,35 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
         copies = {each.shape for each in theirs.values() if each.has_loop}
         shared = [each.name for each in mine.values() if each.name in theirs and each.has_loop]
         shared += [each.name for each in own if each.shape in copies]
-        if not shared or any(each.has_loop and each.shape not in copies for each in own):
+        working = {each.name: each for each in own if each.shape not in copies}
+        # Wrappers without a loop lead to the shared ones.
+        leading = [
+            name
+            for name in mine
+            if name != part.function
+            and not (name in working and working[name].has_loop)
+            and not graph.reached(name).keys().isdisjoint(shared)
+        ]
+        if not shared or (
+            any(each.has_loop for each in working.values())
+            and (
+                part.function not in working
+                or callgraph.works_itself(part.function, working, leading, _input_names(marker))
+            )
+        ):
             continue
         may_differ = _constants(own, shared) != _constants(others_own, shared) and other.function not in mine
         message = f"{part.function} has no loop but those of {other.function}: {', '.join(shared[:3])}"
         yield Flag(f"same_as_{other.id}", message, "note" if may_differ else "review")
         return
+
+
+def _input_names(marker: Marker) -> list[str]:
+    """Return the parameters' names by which the part's function has its inputs; empty where they are not known."""
+    body, part = marker.body, marker.part
+    if body is None or len(body.parameters) != len(part.arguments):
+        return []
+    return [name for name, given in zip(body.parameters, part.arguments, strict=True) if given in part.inputs]
 
 
 def _earlier_alike(assignment: Assignment, part: Part) -> Iterator[Part]:

@@ -8,8 +8,9 @@ has a loop. Functions within functions and classes belong to those.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from grader.source.cpptext import without_comments
@@ -19,6 +20,9 @@ _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)([^\n]*)$", re.MUL
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)[^\n]*$", re.MULTILINE)
 _TOKEN = re.compile(r"[A-Za-z_]\w*|->|::|[^\s\w]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_SET = re.compile(r"\b([A-Za-z_]\w*)\s*=(?!=)([^=;]*?)(?=,[*&\s]*[A-Za-z_]\w*\s*=(?!=)|$)")
+_END_OF_LOOP = re.compile(r"[][(){};]")
+_CONSTRUCTED = re.compile(r"[\w>][\s&*]+([A-Za-z_]\w*)\s*[({](.*)")
 _AFTER_PARAMETERS = frozenset({"const", "noexcept", "override", "final", "mutable", "->", "::", "&", "*"})
 _NO_FUNCTION = frozenset({"if", "for", "while", "switch", "catch", "return", "sizeof", "alignas", "decltype"})
 #: A loop, or a call of what loops: an algorithm, threads, a function without a name.
@@ -49,6 +53,33 @@ class Definition:
     @property
     def words(self) -> frozenset[str]:
         return frozenset(_WORD.findall(self.text))
+
+    @functools.cached_property
+    def loops(self) -> list[str]:
+        """The texts of the outermost loops, each with the statement that it controls."""
+        return [self.text[first:last] for first, last in self._spans]
+
+    @functools.cached_property
+    def statements(self) -> list[str]:
+        """Statements outside of all loops."""
+        ends = [0, *itertools.chain(*self._spans), len(self.text)]
+        outside = (self.text[first:last] for first, last in zip(ends[::2], ends[1::2], strict=True))
+        return [each for piece in outside for each in re.split("[;{}]", piece)]
+
+    @functools.cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        found, after = list[tuple[int, int]](), 0
+        for loop in _LOOP.finditer(self.text):
+            if loop.start() < after:
+                continue
+            depth = 0
+            for token in _END_OF_LOOP.finditer(self.text, loop.start() + 1):
+                depth += (token[0] in "([{") - (token[0] in ")]}")
+                after = token.end()
+                if depth < 0 or (depth == 0 and token[0] in ";}"):
+                    break
+            found.append((loop.start(), after))
+        return found
 
 
 @functools.lru_cache(maxsize=2)
@@ -82,6 +113,46 @@ class CallGraph:
             found[now] = self.known[now]
             open_ += sorted(found[now].words & self.known.keys())
         return found
+
+
+def works_itself(
+    name: str, own: Mapping[str, Definition], shared: Collection[str], inputs: Collection[str]
+) -> bool:
+    """Return False if a function leaves its work to a `shared` function that is given all of its `inputs` at once.
+
+    The call stands outside of its loops, and no loop of its `own` definitions uses the inputs, or what else it makes of
+    them. Such loops may write workspaces or copy a result. `inputs` are names of parameters.
+    """
+    body = own[name]
+    origins = {each: {each} for each in inputs}
+    pending, delegates = list[str](), False
+    for statement in body.statements:
+        words = set(_WORD.findall(statement))
+        if not words.isdisjoint(shared) and _origins(statement, origins) >= set(inputs):
+            delegates = True
+            continue
+        pending.append(statement)
+        for found in (*_SET.finditer(statement), *_CONSTRUCTED.finditer(statement)):
+            if came := _origins(found[2], origins):
+                origins.setdefault(found[1], set()).update(came)
+    if not inputs or not delegates:
+        return True
+    used, called = [*body.loops], set[str]()
+    if any(not set(_WORD.findall(loop)).isdisjoint({*origins, *shared}) for loop in used):
+        return True
+    given = [each for each in pending if _origins(each, origins)]
+    while given:
+        reached = (set(_WORD.findall(given.pop())) & own.keys()) - called - {name}
+        called |= reached
+        given += [own[each].text for each in reached]
+    # A helper may also use what was put into variables of the file.
+    kept = origins.keys() - set(inputs)
+    helpers = [each for each in own if each != name and (each in called or own[each].words & kept)]
+    return any(own[each].has_loop for each in helpers)
+
+
+def _origins(text: str, origins: Mapping[str, set[str]]) -> set[str]:
+    return set().union(*(origins.get(word, ()) for word in _WORD.findall(text)))
 
 
 def _macros(code: str) -> Iterator[Definition]:
