@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from grader.core.arrays import Array, np
 from grader.explain.suspect import Suspect, registering, row
 
 from .. import arithmetic
-from .forward import turned_diagonal
-from .scene import LOG2_E, TILES, Heads, last_tile
+from .forward import diagonal_tiles, turned_diagonal
+from .scene import LOG2_E, TILES, Heads, in_blocks, last_tile
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
@@ -24,6 +24,11 @@ def _only(found: Outputs, *names: str) -> Outputs:
 # ---- scale
 
 
+def _both_by(h: Heads, factor: float) -> Outputs:
+    found = h.gradients()
+    return {name: found[name] * factor for name in ("dQ", "dK")}
+
+
 MISTAKES += [
     row("query_scale_missing", "scale_missing",
         "dQ is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
@@ -31,40 +36,16 @@ MISTAKES += [
     row("key_scale_missing", "scale_missing",
         "dK is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
         lambda h: {"dK": h.ds.swapaxes(1, 2) @ h.q}),
-]  # fmt: skip
-
-
-def _both_by(factor: Callable[[Heads], float]) -> Callable[[Heads], Outputs]:
-    def predict(h: Heads) -> Outputs:
-        found = h.gradients()
-        return {name: found[name] * factor(h) for name in ("dQ", "dK")}
-
-    return predict
-
-
-MISTAKES += [
-    Suspect(
-        "scale_wrong",
-        "It is multiplied by 1/sqrt(d) twice.",
-        _both_by(lambda h: h.d**-0.5),
-        ("scaled twice",),
-    ),
-    Suspect(
-        "base_mixed",
+    row("scaled twice", "scale_wrong", "It is multiplied by 1/sqrt(d) twice.", lambda h: _both_by(h, h.d**-0.5)),
+    row("times log2(e)", "base_mixed",
         "It is log2(e) = 1.4427 times what it should be: the factor of the scores for exp2() is none of their "
         "gradients.",
-        _both_by(lambda h: LOG2_E),
-        ("times log2(e)",),
-    ),
-    Suspect(
-        "base_mixed",
-        "It is log(2) = 0.6931 times what it should be: the derivative of exp2() was taken, and the scores' "
-        "factor log2(e) "
-        "forgotten.",
-        _both_by(lambda h: 1 / LOG2_E),
-        ("times log(2)",),
-    ),
-]
+        lambda h: _both_by(h, LOG2_E)),
+    row("times log(2)", "base_mixed",
+        "It is log(2) = 0.6931 times what it should be: the derivative of exp2() was taken, and the scores' factor "
+        "log2(e) forgotten.",
+        lambda h: _both_by(h, 1 / LOG2_E)),
+]  # fmt: skip
 
 
 @mistake("dv_scaled", "dV is multiplied by 1/sqrt(d): dV = P^T dO has no scale.")
@@ -86,88 +67,41 @@ MISTAKES += [
         "P is exp(s - maximum): it has to be exp(s - L), which is divided by the row's sum.",
         lambda h: _of_weights(h.weights, h)),
     row("base_two", "base_mixed", "P is exp2() of natural scores and L: multiply both by log2(e), or take exp().",
-        lambda h: _of_weights(np.exp2(h.s - _sums(h)), h)),
+        lambda h: _of_weights(np.exp2(h.s - h.lse[..., None]), h)),
     row("natural_sum", "base_mixed",
         "P is exp2() of scores in units of log2, but L is natural: multiply it by log2(e), too.",
-        lambda h: _of_weights(np.exp2(h.s * LOG2_E - _sums(h)), h)),
+        lambda h: _of_weights(np.exp2(h.s * LOG2_E - h.lse[..., None]), h)),
     row("natural_scores", "base_mixed",
         "P is exp2() of natural scores, but L is in units of log2: multiply the scores by log2(e), too.",
-        lambda h: _of_weights(np.exp2(h.s - _sums(h) * LOG2_E), h)),
+        lambda h: _of_weights(np.exp2(h.s - h.lse[..., None] * LOG2_E), h)),
     row("unscaled_scores", "score_scale_missing", "P is made of scores that are not multiplied by 1/sqrt(d).",
-        lambda h: _of_weights(np.exp(np.where(h.seen[None], h.plain, -np.inf) - _sums(h)), h)),
+        lambda h: _of_weights(np.exp(np.where(h.seen[None], h.plain, -np.inf) - h.lse[..., None]), h)),
 ]  # fmt: skip
-
-
-def _sums(h: Heads) -> Array:
-    assert h.lse is not None
-    return h.lse[..., None]
 
 
 # ---- D
 
 
-def _with_delta(delta: Callable[[Heads], Array | float]) -> Callable[[Heads], Outputs]:
-    def predict(h: Heads) -> Outputs:
-        return _only(h.gradients(ds=h.p * (h.dp - delta(h))), "dQ", "dK")
-
-    return predict
-
-
-def _do(h: Heads) -> Array:
-    assert h.do is not None
-    return h.do
-
-
-def _o(h: Heads) -> Array:
-    assert h.o is not None
-    return h.o
+def _with_delta(h: Heads, delta: Array | float) -> Outputs:
+    return _only(h.gradients(ds=h.p * (h.dp - delta)), "dQ", "dK")
 
 
 MISTAKES += [
-    Suspect(code, words, _with_delta(delta), (name,))
-    for name, code, words, delta in (
-        (
-            "no D",
-            "delta_missing",
-            "D = rowsum(dO * O) is missing: dS = P * (dP - D), for each weight also divides by a sum that holds it.",
-            lambda h: 0.0,
-        ),
-        ("D added", "delta_sign", "D is added: dS = P * (dP - D).", lambda h: -h.delta),
-        (
-            "D of dO",
-            "delta_wrong",
-            "D is rowsum(dO): it has to be rowsum(dO * O).",
-            lambda h: _do(h).sum(2, keepdims=True),
-        ),
-        (
-            "D of O",
-            "delta_wrong",
-            "D is rowsum(O): it has to be rowsum(dO * O).",
-            lambda h: _o(h).sum(2, keepdims=True),
-        ),
-        (
-            "D of squares",
-            "delta_wrong",
-            "D is rowsum(O * O): it has to be rowsum(dO * O).",
-            lambda h: np.square(_o(h)).sum(2, keepdims=True),
-        ),
-        (
-            "mean of D",
-            "delta_wrong",
-            "D is the mean over d: it has to be the sum of dO * O.",
-            lambda h: h.delta / h.d,
-        ),
-        (
-            "D scaled",
-            "delta_wrong",
-            "D is multiplied by 1/sqrt(d) before it is taken off dP, which is not: scale dS as a whole.",
-            lambda h: h.delta * h.d**-0.5,
-        ),
-    )
-]
-
-
-MISTAKES += [
+    row("no D", "delta_missing",
+        "D = rowsum(dO * O) is missing: dS = P * (dP - D), for each weight also divides by a sum that holds it.",
+        lambda h: _with_delta(h, 0.0)),
+    row("D added", "delta_sign", "D is added: dS = P * (dP - D).", lambda h: _with_delta(h, -h.delta)),
+    row("D of dO", "delta_wrong", "D is rowsum(dO): it has to be rowsum(dO * O).",
+        lambda h: _with_delta(h, h.do.sum(2, keepdims=True))),
+    row("D of O", "delta_wrong", "D is rowsum(O): it has to be rowsum(dO * O).",
+        lambda h: _with_delta(h, h.o.sum(2, keepdims=True))),
+    row("D of squares", "delta_wrong", "D is rowsum(O * O): it has to be rowsum(dO * O).",
+        lambda h: _with_delta(h, np.square(h.o).sum(2, keepdims=True))),
+    row("mean of D", "delta_wrong", "D is the mean over d: it has to be the sum of dO * O.",
+        lambda h: _with_delta(h, h.delta / h.d)),
+    row("D scaled", "delta_wrong",
+        "D is multiplied by 1/sqrt(d) before it is taken off dP, which is not: scale dS as a whole.",
+        lambda h: _with_delta(h, h.delta * h.d**-0.5)),
     row("delta_outside", "delta_outside",
         "D is taken off after P was multiplied: dS = P * (dP - D), and not P * dP - D.",
         lambda h: _only(h.gradients(ds=np.where(h.seen[None], h.p * h.dp - h.delta, 0.0)), "dQ", "dK")),
@@ -181,59 +115,48 @@ MISTAKES += [
 
 MISTAKES += [
     row("dv_not_transposed", "not_transposed", "dV is P dO: it has to be P^T dO, a sum over queries.",
-        lambda h: {"dV": h.p @ _do(h)} if h.queries == h.keys else None),
+        lambda h: {"dV": h.p @ h.do} if h.queries == h.keys else None),
     row("dk_not_transposed", "not_transposed", "dK is dS q: it has to be dS^T q, a sum over queries.",
         lambda h: {"dK": h.ds @ h.q * h.d**-0.5} if h.queries == h.keys else None),
 ]  # fmt: skip
 
 
-def _tiles_not_transposed(tile: int, name: str) -> Callable[[Heads], Outputs | None]:
+def _tiles_not_transposed(h: Heads, tile: int, name: str) -> Outputs:
     """Predict gradients from tiles of P or dS that were not transposed: each row of a tile, a query, is taken for a
     key. Queries beyond the last one have scores of 0, a saved sum of 0 and no dO: weights of 1 and no dS."""
-
-    def predict(h: Heads) -> Outputs | None:
-        padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile
-        left = np.zeros((len(h.q), padded_queries, padded_keys))
-        left[:, : h.queries, : h.keys] = h.p if name == "dV" else h.ds
-        if name == "dV":
-            left[:, h.queries :, : h.keys] = 1.0
-        right = np.zeros((len(h.q), padded_queries, h.d))
-        right[:, : h.queries] = _do(h) if name == "dV" else h.q * h.d**-0.5
-        tiles = left.reshape(len(h.q), -1, tile, padded_keys // tile, tile)
-        found = np.einsum("zaibj,zajd->zbid", tiles, right.reshape(len(h.q), -1, tile, h.d), optimize=True)
-        return {name: found.reshape(len(h.q), padded_keys, h.d)[:, : h.keys]}
-
-    return predict
+    padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile
+    left = np.zeros((len(h.q), padded_queries, padded_keys))
+    left[:, : h.queries, : h.keys] = h.p if name == "dV" else h.ds
+    if name == "dV":
+        left[:, h.queries :, : h.keys] = 1.0
+    right = np.zeros((len(h.q), padded_queries, h.d))
+    right[:, : h.queries] = h.do if name == "dV" else h.q * h.d**-0.5
+    tiles = left.reshape(len(h.q), -1, tile, padded_keys // tile, tile)
+    found = np.einsum("zaibj,zajd->zbid", tiles, right.reshape(len(h.q), -1, tile, h.d), optimize=True)
+    return {name: found.reshape(len(h.q), padded_keys, h.d)[:, : h.keys]}
 
 
-MISTAKES += [
-    Suspect(
-        "not_transposed",
-        {
-            "dV": "dV is P dO: it has to be P^T dO, a sum over queries.",
-            "dK": "dK is dS q: it has to be dS^T q.",
-        }[name],
-        _tiles_not_transposed(tile, name),
-        (f"{name} in tiles of {tile}",),
-    )
-    for name in ("dV", "dK")
-    for tile in TILES
-]
+for name, words in (
+    ("dV", "dV is P dO: it has to be P^T dO, a sum over queries."),
+    ("dK", "dK is dS q: it has to be dS^T q."),
+):
+    predict = partial(_tiles_not_transposed, name=name)
+    MISTAKES += in_blocks(f"{name} in tiles of {{}}", "not_transposed", words, predict, TILES)
 
 
 MISTAKES += [
     row("dq_transposed", "not_transposed", "dQ is dS^T k: it has to be dS k, a sum over keys.",
         lambda h: {"dQ": h.ds.swapaxes(1, 2) @ h.k * h.d**-0.5} if h.queries == h.keys else None),
     row("dp_of_keys", "operand_exchanged", "dP is dO k^T: it has to be dO v^T.",
-        lambda h: _only(h.gradients(ds=h.p * (_do(h) @ h.k.swapaxes(1, 2) - h.delta)), "dQ", "dK")),
+        lambda h: _only(h.gradients(ds=h.p * (h.do @ h.k.swapaxes(1, 2) - h.delta)), "dQ", "dK")),
     row("dv_of_ds", "operand_exchanged", "dV is made of dS: it has to be P^T dO.",
-        lambda h: {"dV": h.ds.swapaxes(1, 2) @ _do(h)}),
+        lambda h: {"dV": h.ds.swapaxes(1, 2) @ h.do}),
     row("dk_of_weights", "operand_exchanged", "dK is made of P: it has to be dS^T q.",
         lambda h: {"dK": h.p.swapaxes(1, 2) @ h.q * h.d**-0.5}),
     row("dq_of_weights", "operand_exchanged", "dQ is made of P: it has to be dS k.",
         lambda h: {"dQ": h.p @ h.k * h.d**-0.5}),
     row("dv_of_output", "operand_exchanged", "dV is P^T O: it has to be P^T dO.",
-        lambda h: {"dV": h.p.swapaxes(1, 2) @ _o(h)}),
+        lambda h: {"dV": h.p.swapaxes(1, 2) @ h.o}),
     row("dq_of_values", "operand_exchanged", "dQ is dS v: it has to be dS k.",
         lambda h: {"dQ": h.ds @ h.v * h.d**-0.5}),
 ]  # fmt: skip
@@ -249,7 +172,6 @@ def exchanged(h: Heads) -> Outputs:
 
 
 def _masked_by(h: Heads, seen: Array) -> Outputs:
-    assert h.lse is not None
     p = np.exp(np.where(seen[None], h.scaled, -np.inf) - h.lse[..., None])
     return _of_weights(p, h)
 
@@ -263,22 +185,13 @@ MISTAKES += [
 ]  # fmt: skip
 
 
-def _turned_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
-    def predict(h: Heads) -> Outputs | None:
-        return _masked_by(h, turned_diagonal(h, tile)) if h.causal and h.keys > tile else None
-
-    return predict
-
-
-MISTAKES += [
-    Suspect(
-        "mask_reversed",
-        "The backward pass has its causal mask on the wrong side of the diagonal, within its tiles.",
-        _turned_tiles(tile),
-        (f"turned tiles of {tile}",),
-    )
-    for tile in TILES
-]
+MISTAKES += in_blocks(
+    "turned tiles of {}",
+    "mask_reversed",
+    "The backward pass has its causal mask on the wrong side of the diagonal, within its tiles.",
+    lambda h, tile: None if (seen := turned_diagonal(h, tile)) is None else _masked_by(h, seen),
+    TILES,
+)
 
 
 @mistake("mask_strict", "The backward pass leaves out the diagonal: keys j <= i are seen, not j < i.")
@@ -291,7 +204,7 @@ def _differentiated(h: Heads, seen: Array) -> Outputs:
     s = np.where(seen[None], h.scaled, -np.inf)
     lse = arithmetic.log_sum_exp(s)[..., None]
     p = np.exp(s - np.where(np.isneginf(lse), np.nan, lse))
-    delta = (_do(h) * (p @ h.v)).sum(2, keepdims=True)
+    delta = (h.do * (p @ h.v)).sum(2, keepdims=True)
     return h.gradients(p, p * (h.dp - delta))
 
 
@@ -322,81 +235,62 @@ def mask_not_asked(h: Heads) -> Outputs | None:
 def masked_in_dv_alone(h: Heads) -> Outputs | None:
     if not h.causal:
         return None
-    p = np.exp(h.scaled - _sums(h))
+    p = np.exp(h.scaled - h.lse[..., None])
     return _only(h.gradients(ds=p * (h.dp - h.delta)), "dQ", "dK")
 
 
-def _diagonal(tile: int) -> Callable[[Heads], Outputs | None]:
-    def predict(h: Heads) -> Outputs | None:
-        if not h.causal or h.keys <= tile:
-            return None
-        return _masked_by(h, np.arange(h.keys)[None] // tile <= np.arange(h.queries)[:, None] // tile)
-
-    return predict
-
-
-MISTAKES += [
-    Suspect(
-        "mask_by_tiles",
-        "Whole tiles are masked and single keys are not: within the tile on the diagonal each query sees all keys.",
-        _diagonal(tile),
-        (f"diagonal tiles of {tile}",),
-    )
-    for tile in TILES
-]
+MISTAKES += in_blocks(
+    "diagonal tiles of {}",
+    "mask_by_tiles",
+    "Whole tiles are masked and single keys are not: within the tile on the diagonal each query sees all keys.",
+    lambda h, tile: None if (seen := diagonal_tiles(h, tile)) is None else _masked_by(h, seen),
+    TILES,
+)
 
 
 # ---- tiles that do not count
-
-
-def _tiles(tile: int, say: str) -> Callable[[Heads], Outputs | None]:
-    def predict(h: Heads) -> Outputs | None:
-        queries, keys = np.arange(h.queries), np.arange(h.keys)
-        found: Outputs = {}
-        if say == "dropped":
-            full_queries, full_keys = h.queries // tile * tile, h.keys // tile * tile
-            if h.queries % tile and full_queries:
-                found |= _only(_kept(h, (queries < full_queries)[:, None]), "dK", "dV")
-            if h.keys % tile and full_keys:
-                found |= _only(_kept(h, (keys < full_keys)[None]), "dQ")
-        elif say == "last":
-            if h.queries > tile:
-                found |= _only(_kept(h, (queries >= last_tile(h.queries, tile))[:, None]), "dK", "dV")
-            if h.keys > tile:
-                kept = (keys >= last_tile(h.keys, tile))[None]
-                if h.causal:
-                    kept = keys[None] // tile == queries[:, None] // tile
-                found |= _only(_kept(h, kept), "dQ")
-        elif h.causal and h.keys > tile:
-            # The loop begins behind the tile on the diagonal.
-            found |= _kept(h, keys[None] // tile < queries[:, None] // tile)
-        return found or None
-
-    return predict
 
 
 def _kept(h: Heads, kept: Array) -> Outputs:
     return h.gradients(h.p * kept[None], h.ds * kept[None])
 
 
-_REACHED = {
-    "dropped": (
+def _tiles(h: Heads, tile: int, say: str) -> Outputs | None:
+    queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
+    found: Outputs = {}
+    if say == "dropped":
+        full_queries, full_keys = h.queries // tile * tile, h.keys // tile * tile
+        if h.queries % tile and full_queries:
+            found |= _only(_kept(h, queries < full_queries), "dK", "dV")
+        if h.keys % tile and full_keys:
+            found |= _only(_kept(h, keys < full_keys), "dQ")
+    elif say == "last":
+        if h.queries > tile:
+            found |= _only(_kept(h, queries >= last_tile(h.queries, tile)), "dK", "dV")
+        if h.keys > tile:
+            kept = keys // tile == queries // tile if h.causal else keys >= last_tile(h.keys, tile)
+            found |= _only(_kept(h, kept), "dQ")
+    elif h.causal and h.keys > tile:
+        # The loop begins behind the tile on the diagonal.
+        found |= _kept(h, keys // tile < queries // tile)
+    return found or None
+
+
+for say, code, words in (
+    (
+        "dropped",
         "dropped_block",
-        "What lies beyond the last full tile of the sum is left out (queries for dK and dV, keys for dQ): count "
-        "tiles by "
-        "ceiling division.",
+        "What lies beyond the last full tile of the sum is left out (queries for dK and dV, keys for dQ): count tiles "
+        "by ceiling division.",
     ),
-    "last": (
+    (
+        "last",
         "last_block_only",
         "Only the last tile of the sum counts: the accumulator is overwritten, or stored in each step.",
     ),
-    "diagonal": ("diagonal_dropped", "The tile on the diagonal is left out: its lower half is to be seen."),
-}
-MISTAKES += [
-    Suspect(code, words, _tiles(tile, say), (f"{say} tile of {tile}",))
-    for say, (code, words) in _REACHED.items()
-    for tile in TILES
-]
+    ("diagonal", "diagonal_dropped", "The tile on the diagonal is left out: its lower half is to be seen."),
+):
+    MISTAKES += in_blocks(f"{say} tile of {{}}", code, words, partial(_tiles, say=say), TILES)
 
 
 MISTAKES += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
@@ -10,6 +10,7 @@ from grader.explain.relations import Found
 from grader.explain.suspect import Situation, Suspect, registering, row
 
 from ..arithmetic import CUBIC, ROOT, softmax
+from .scene import in_blocks
 
 GELU: list[Suspect] = []
 SOFTMAX: list[Suspect] = []
@@ -118,81 +119,61 @@ SOFTMAX += [
 ]  # fmt: skip
 
 
-def _in_blocks(block: int, say: str) -> Callable[[Situation], Array | None]:
-    def predict(s: Situation) -> Array | None:
-        x = s.inputs["x"]
-        columns = x.shape[1]
-        starts = range(0, columns, block)
-        if columns <= block and say != "padded":
-            return None
-        blocks = [x[:, start : start + block] for start in starts]
-        most = x.max(1, keepdims=True)
-        each = [b.max(1, keepdims=True) for b in blocks]
-        sums = [np.exp(b - m).sum(1, keepdims=True) for b, m in zip(blocks, each, strict=True)]
-        whole = [t * np.exp(m - most) for t, m in zip(sums, each, strict=True)]
-        if say == "no_rescale":
-            running = list(np.maximum.accumulate(np.array(each), 0))
-            taken = [np.exp(b - m).sum(1, keepdims=True) for b, m in zip(blocks, running, strict=True)]
-            return np.exp(x - most) / sum(taken)
-        if say == "no_rescale_of_block":
-            return np.exp(x - most) / sum(sums)
-        if say.startswith("lanes"):
-            lanes = np.full((len(x), len(blocks) * block), -np.inf)
-            lanes[:, :columns] = x
-            lanes = np.maximum(lanes.reshape(len(x), -1, block), -3e38)
-            now = np.maximum.accumulate(lanes, 1)
-            if say == "lanes_apart":
-                now = lanes.max(1, keepdims=True)
-                return np.exp(x - most) / np.exp(lanes - now).sum((1, 2))[:, None]
-            taken = np.exp(lanes - now).sum(1) * np.exp(lanes.max(1) - most)
-            return np.exp(x - most) / taken.sum(1, keepdims=True)
-        if say == "last_block":
-            return np.exp(x - most) / whole[-1]
-        if say == "block_alone":
-            return np.concatenate([np.exp(b - m) / t for b, m, t in zip(blocks, each, sums, strict=True)], 1)
-        if say == "dropped":
-            if columns % block == 0 or columns < block:
-                return None
-            return np.exp(x - most) / sum(whole[:-1])
-        pad = -columns % block
-        shift = np.maximum(most, 0.0)
+def _online(s: Situation, block: int, say: str) -> Array | None:
+    x = s.inputs["x"]
+    columns = x.shape[1]
+    most = x.max(1, keepdims=True)
+    if say == "padded":
+        pad, shift = -columns % block, np.maximum(most, 0.0)
         weights = np.exp(x - shift)
         return weights / (weights.sum(1, keepdims=True) + pad * np.exp(-shift)) if pad else None
+    if columns <= block:
+        return None
+    blocks = [x[:, start : start + block] for start in range(0, columns, block)]
+    each = [b.max(1, keepdims=True) for b in blocks]
+    sums = [np.exp(b - m).sum(1, keepdims=True) for b, m in zip(blocks, each, strict=True)]
+    whole = [t * np.exp(m - most) for t, m in zip(sums, each, strict=True)]
+    if say == "no_rescale":
+        running = list(np.maximum.accumulate(np.array(each), 0))
+        taken = [np.exp(b - m).sum(1, keepdims=True) for b, m in zip(blocks, running, strict=True)]
+        return np.exp(x - most) / sum(taken)
+    if say == "no_rescale_of_block":
+        return np.exp(x - most) / sum(sums)
+    if say == "last_block":
+        return np.exp(x - most) / whole[-1]
+    if say == "block_alone":
+        return np.concatenate([np.exp(b - m) / t for b, m, t in zip(blocks, each, sums, strict=True)], 1)
+    return np.exp(x - most) / sum(whole[:-1]) if columns % block else None
 
-    return predict
 
-
-_SAYS = {
-    "no_rescale": (
+for say, code, words in (
+    (
         "no_rescale",
-        "The sum is not rescaled when the maximum grows: what was added before belongs to an older maximum and "
-        "has to be "
-        "multiplied by exp(old - new).",
-    ),
-    "no_rescale_of_block": (
         "no_rescale",
-        "The sums of the blocks are added as they are, though each belongs to the maximum of its own block: "
-        "multiply each "
-        "by exp(its maximum - the row's).",
+        "The sum is not rescaled when the maximum grows: what was added before belongs to an older maximum and has to "
+        "be multiplied by exp(old - new).",
     ),
-    "last_block": (
+    (
+        "no_rescale_of_block",
+        "no_rescale",
+        "The sums of the blocks are added as they are, though each belongs to the maximum of its own block: multiply "
+        "each by exp(its maximum - the row's).",
+    ),
+    (
+        "last_block",
         "sum_of_last_block",
         "Each row is divided by the sum of its last block alone: it starts anew in each block.",
     ),
-    "block_alone": ("block_alone", "Each block sums to 1: maximum and sum have to go over the whole row."),
-    "dropped": ("dropped_block", "The sum leaves out the columns beyond the last full block."),
-    "padded": (
+    ("block_alone", "block_alone", "Each block sums to 1: maximum and sum have to go over the whole row."),
+    ("dropped", "dropped_block", "The sum leaves out the columns beyond the last full block."),
+    (
+        "padded",
         "tail_unmasked",
-        "Places beyond the row's end are counted: they are loaded as 0, so that each adds exp(0 - maximum). "
-        "Load them as "
-        "-inf.",
+        "Places beyond the row's end are counted: they are loaded as 0, so that each adds exp(0 - maximum). Load them "
+        "as -inf.",
     ),
-}
-SOFTMAX += [
-    Suspect(code, words, _in_blocks(block, say), (f"{say} {block}",))
-    for say, (code, words) in _SAYS.items()
-    for block in BLOCKS
-]
+):
+    SOFTMAX += in_blocks(f"{say} {{}}", code, words, partial(_online, say=say), BLOCKS)
 
 
 FACTORS = (
@@ -204,7 +185,6 @@ FACTORS = (
 # ---- mistakes in a tiled product, and what a sum in 16 bits loses
 
 MISTAKES: list[Suspect] = []
-mistake = registering(MISTAKES)
 
 INNER = (16, 32, 64, 128)
 """Lengths of tiles along the sum."""
@@ -212,87 +192,71 @@ LOST = 16
 """Errors up to so many roundings of the largest number may be those of sums in 16 bits."""
 
 
-def _of_tiles(block: int, say: str) -> Callable[[Situation], Array | None]:
-    def predict(s: Situation) -> Array | None:
-        a, b = s.inputs["a"], s.inputs["b"]
-        inner = a.shape[1]
-        last = (inner - 1) // block * block
-        if say == "dropped":
-            return a[:, :last] @ b[:last] if inner % block and last else None
-        if last == 0:
-            return None
-        if say == "overwritten":
-            return a[:, last:] @ b[last:]
-        if say == "first":
-            return a[:, :block] @ b[:block]
-        # The pointers stay at the first tile; the mask of the last step is that of what is left.
-        whole = inner // block
-        return whole * (a[:, :block] @ b[:block]) + a[:, : inner - last] @ b[: inner - last] * bool(
-            inner % block
-        )
-
-    return predict
+def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
+    a, b = s.inputs["a"], s.inputs["b"]
+    inner = a.shape[1]
+    last = (inner - 1) // block * block
+    if say == "dropped":
+        return a[:, :last] @ b[:last] if inner % block and last else None
+    if last == 0:
+        return None
+    if say == "overwritten":
+        return a[:, last:] @ b[last:]
+    if say == "first":
+        return a[:, :block] @ b[:block]
+    # The pointers stay at the first tile; the mask of the last step is that of what is left.
+    whole, rest = inner // block, inner - last
+    return whole * (a[:, :block] @ b[:block]) + a[:, :rest] @ b[:rest] * bool(inner % block)
 
 
-_PRODUCT_SAYS = {
-    "dropped": (
+for say, code, words in (
+    (
+        "dropped",
         "dropped_block",
         "The last part of the sum is left out: its length is no multiple of the tile.",
     ),
-    "overwritten": (
+    (
+        "overwritten",
         "last_block_only",
         "Each value holds the last tile of the sum alone: the accumulator is overwritten, not added to.",
     ),
-    "first": (
+    (
+        "first",
         "first_block_only",
         "Each value holds the first tile of the sum alone: is there a loop over the inner size?",
     ),
-    "standing": (
+    (
+        "standing",
         "pointers_not_moved",
         "The first tile of a and b is added again and again: move the pointers on.",
     ),
-}
-MISTAKES += [
-    Suspect(code, words, _of_tiles(block, say), (f"{say} {block}",))
-    for say, (code, words) in _PRODUCT_SAYS.items()
-    for block in INNER
-]
+):
+    MISTAKES += in_blocks(f"{say} {{}}", code, words, partial(_of_tiles, say=say), INNER)
 
 
-@mistake("transposed_operand", "This is a b^T: rows of b are taken for columns. Look at the strides of b.")
-def of_b_transposed(s: Situation) -> Array | None:
-    a, b = s.inputs["a"], s.inputs["b"]
-    return a @ b.T if b.shape[0] == b.shape[1] else None
-
-
-@mistake("transposed_operand", "This is a^T b: rows of a are taken for columns. Look at the strides of a.")
-def of_a_transposed(s: Situation) -> Array | None:
-    a, b = s.inputs["a"], s.inputs["b"]
-    return a.T @ b if a.shape[0] == a.shape[1] else None
+def _turned(a: Array, b: Array, of: Array) -> Array | None:
+    return a @ b if of.shape[0] == of.shape[1] else None
 
 
 MISTAKES += [
+    row("of_b_transposed", "transposed_operand",
+        "This is a b^T: rows of b are taken for columns. Look at the strides of b.",
+        lambda s: _turned(s.inputs["a"], s.inputs["b"].T, s.inputs["b"])),
+    row("of_a_transposed", "transposed_operand",
+        "This is a^T b: rows of a are taken for columns. Look at the strides of a.",
+        lambda s: _turned(s.inputs["a"].T, s.inputs["b"], s.inputs["a"])),
     row("b_by_columns", "operand_not_contiguous",
         "b is read as if its rows lay behind each other in memory: use the strides that it has.",
-        lambda s: s.inputs["a"] @ s.inputs["b"].ravel(order="F").reshape(s.inputs["b"].shape)),
+        lambda s: s.inputs["a"] @ by_columns(s.inputs["b"])),
     row("a_by_columns", "operand_not_contiguous",
         "a is read as if its rows lay behind each other in memory: use the strides that it has.",
-        lambda s: s.inputs["a"].ravel(order="F").reshape(s.inputs["a"].shape) @ s.inputs["b"]),
+        lambda s: by_columns(s.inputs["a"]) @ s.inputs["b"]),
+    row("both_by_columns", "operand_not_contiguous",
+        "a and b are read as if their rows lay behind each other in memory: use their strides.",
+        lambda s: by_columns(s.inputs["a"]) @ by_columns(s.inputs["b"])),
+    row("of_absolutes", "absolute_value", "This is the product of absolute values.",
+        lambda s: np.asarray(abs(s.inputs["a"]) @ abs(s.inputs["b"]))),
 ]  # fmt: skip
-
-
-@mistake(
-    "operand_not_contiguous",
-    "a and b are read as if their rows lay behind each other in memory: use their strides.",
-)
-def both_by_columns(s: Situation) -> Array:
-    a, b = s.inputs["a"], s.inputs["b"]
-    return a.ravel(order="F").reshape(a.shape) @ b.ravel(order="F").reshape(b.shape)
-
-
-@mistake("absolute_value", "This is the product of absolute values.")
-def of_absolutes(s: Situation) -> Array:
-    return np.asarray(abs(s.inputs["a"]) @ abs(s.inputs["b"]))
 
 
 def half_accumulator(seen: Deviation) -> Found | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from grader.core.arrays import Array, np
 from grader.explain.suspect import Suspect, registering, row
 
-from .scene import LOG2_E, TILES, Heads, last_tile, padding, running_maxima, softmax_of
+from .scene import LOG2_E, TILES, Heads, in_blocks, last_tile, running_maxima, softmax_of
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
@@ -20,6 +20,41 @@ def _hidden(h: Heads, seen: Array) -> Outputs:
 
 
 # ---- the mask
+
+
+def _masked_late(h: Heads) -> Outputs | None:
+    if not h.causal:
+        return None
+    whole = softmax_of(h.scaled, h.v)
+    weights = np.exp(h.scaled - whole["L"][..., None]) * h.seen[None]
+    return {"O": weights @ h.v, "L": whole["L"]}
+
+
+def diagonal_tiles(h: Heads, tile: int) -> Array | None:
+    """Return the mask of a kernel that masks whole tiles only; None where it does not differ."""
+    if not h.causal or h.keys <= tile:
+        return None
+    return np.arange(h.keys)[None] // tile <= np.arange(h.queries)[:, None] // tile
+
+
+def turned_diagonal(h: Heads, tile: int) -> Array | None:
+    """Return the mask of a kernel that skips tiles beyond the diagonal and reverses the mask of the tiles on it."""
+    if not h.causal or h.keys <= tile:
+        return None
+    queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
+    return (keys // tile < queries // tile) | ((keys // tile == queries // tile) & (keys >= queries))
+
+
+def _padded(h: Heads, tile: int) -> Outputs | None:
+    pad = -h.keys % tile
+    if not pad or (h.causal and h.queries <= h.keys):
+        return None
+    most = np.maximum(h.most, 0.0)
+    extra = pad * np.exp(-most)
+    if h.causal:
+        extra = extra * np.clip(np.arange(h.queries) + 1 - h.keys, 0, pad)[None, :, None] / pad
+    total = h.total * np.exp(h.most - most) + extra
+    return {"O": h.weights * np.exp(h.most - most) @ h.v / total, "L": (most + np.log(total))[..., 0]}
 
 
 MISTAKES += [
@@ -43,182 +78,94 @@ MISTAKES += [
             _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + h.keys - h.queries)),
     row("masked_as_zero", "mask_as_zero", "Masked scores are 0, and count exp(0): they have to be -inf.",
         lambda h: softmax_of(np.where(h.seen[None], h.scaled, 0.0), h.v) if h.causal else None),
-]  # fmt: skip
-
-
-@mistake(
-    "mask_after_exp",
-    "The mask hides values, and not weights: the row's sum still holds the keys that are not seen.",
-)
-def masked_late(h: Heads) -> Outputs | None:
-    if not h.causal:
-        return None
-    whole = softmax_of(h.scaled, h.v)
-    weights = np.exp(h.scaled - whole["L"][..., None]) * h.seen[None]
-    return {"O": weights @ h.v, "L": whole["L"]}
-
-
-MISTAKES += [
+    row("masked_late", "mask_after_exp",
+        "The mask hides values, and not weights: the row's sum still holds the keys that are not seen.", _masked_late),
     row("mask_not_asked", "mask_always", "The causal mask is applied though it was not asked for.",
         lambda h: None if h.causal else softmax_of(replace(h, causal=True).s, h.v)),
-]  # fmt: skip
-
-
-def _diagonal_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
-    def predict(h: Heads) -> Outputs | None:
-        if not h.causal or h.keys <= tile:
-            return None
-        return _hidden(h, np.arange(h.keys)[None] // tile <= np.arange(h.queries)[:, None] // tile)
-
-    return predict
-
-
-MISTAKES += [
-    Suspect(
-        "mask_by_tiles",
+    *in_blocks("diagonal tiles of {}", "mask_by_tiles",
         "Whole tiles are masked and single keys are not: within the tile on the diagonal each query sees all keys.",
-        _diagonal_tiles(tile),
-        (f"diagonal tiles of {tile}",),
-    )
-    for tile in TILES
-]
-
-
-def _turned_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
-    def predict(h: Heads) -> Outputs | None:
-        return _hidden(h, turned_diagonal(h, tile)) if h.causal and h.keys > tile else None
-
-    return predict
-
-
-def turned_diagonal(h: Heads, tile: int) -> Array:
-    """Return the mask of a kernel that skips tiles beyond the diagonal and reverses the mask of the tiles on it."""
-    queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
-    return (keys // tile < queries // tile) | ((keys // tile == queries // tile) & (keys >= queries))
-
-
-MISTAKES += [
-    Suspect(
-        "mask_reversed",
+        lambda h, tile: None if (seen := diagonal_tiles(h, tile)) is None else _hidden(h, seen), TILES),
+    *in_blocks("turned tiles of {}", "mask_reversed",
         "The causal mask is on the wrong side of the diagonal within its tiles: query i has to see the keys up to i.",
-        _turned_tiles(tile),
-        (f"turned tiles of {tile}",),
-    )
-    for tile in TILES
-]
-
-
-def _padded(tile: int, of_values: bool) -> Callable[[Heads], Outputs | None]:
-    def predict(h: Heads) -> Outputs | None:
-        pad = padding(h.keys, tile)
-        if not pad or (h.causal and h.queries <= h.keys):
-            return None
-        most = np.maximum(h.most, 0.0)
-        extra = pad * np.exp(-most)
-        if h.causal:
-            extra = extra * np.clip(np.arange(h.queries) + 1 - h.keys, 0, pad)[None, :, None] / pad
-        total = h.total * np.exp(h.most - most) + extra
-        o = h.weights * np.exp(h.most - most) @ h.v / total
-        return {"O": o, "L": (most + np.log(total))[..., 0]} if of_values else {"O": o, "L": h.right[1]}
-
-    return predict
-
-
-MISTAKES += [
-    Suspect(
-        "tail_unmasked",
+        lambda h, tile: None if (seen := turned_diagonal(h, tile)) is None else _hidden(h, seen), TILES),
+    *in_blocks("padded to {}", "tail_unmasked",
         "Keys beyond the last one are counted: they are loaded as 0, so that their scores are 0 and each adds exp(0 - "
-        "maximum). Set the scores of keys j >= M to -inf.",
-        _padded(tile, True),
-        (f"padded to {tile}",),
-    )
-    for tile in TILES
-]
+        "maximum). Set the scores of keys j >= M to -inf.", _padded, TILES),
+]  # fmt: skip
 
 
 # ---- the online softmax
 
 
-def _online(tile: int, say: str) -> Callable[[Heads], Outputs | None]:
-    def predict(h: Heads) -> Outputs | None:
-        if h.keys <= tile:
-            return None
-        now = running_maxima(h.s, tile)
-        taken = np.exp(np.where(h.seen[None], h.s - np.where(np.isneginf(now), 0.0, now), -np.inf))
-        l_old = taken.sum(2, keepdims=True)
-        o_old = taken @ h.v
-        right = h.weights @ h.v
-        if say == "neither":
-            return {"O": o_old / l_old, "L": (h.most + np.log(l_old))[..., 0]}
-        if say == "acc":
-            return {"O": o_old / h.total, "L": h.right[1]}
-        return {"O": right / l_old, "L": (h.most + np.log(l_old))[..., 0]}
-
-    return predict
+def _online(h: Heads, tile: int, say: str) -> Outputs | None:
+    if h.keys <= tile:
+        return None
+    now = running_maxima(h.s, tile)
+    taken = np.exp(np.where(h.seen[None], h.s - np.where(np.isneginf(now), 0.0, now), -np.inf))
+    l_old = taken.sum(2, keepdims=True)
+    if say == "acc":
+        return {"O": taken @ h.v / h.total, "L": h.right[1]}
+    o = taken @ h.v if say == "neither" else h.weights @ h.v
+    return {"O": o / l_old, "L": (h.most + np.log(l_old))[..., 0]}
 
 
-_RESCALED = {
-    "acc": "The accumulator is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in "
-    "each tile.",
-    "l": "The sum l is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in each tile.",
-    "neither": "Neither accumulator nor sum is rescaled when the maximum grows: multiply both by exp(old "
-    "maximum - new).",
-}
-MISTAKES += [
-    Suspect("no_rescale", words, _online(tile, say), (f"{say} not rescaled, tiles of {tile}",))
-    for say, words in _RESCALED.items()
-    for tile in TILES
-]
+for say, words in (
+    (
+        "acc",
+        "The accumulator is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in each "
+        "tile.",
+    ),
+    (
+        "l",
+        "The sum l is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in each tile.",
+    ),
+    (
+        "neither",
+        "Neither accumulator nor sum is rescaled when the maximum grows: multiply both by exp(old maximum - new).",
+    ),
+):
+    predict = partial(_online, say=say)
+    MISTAKES += in_blocks(f"{say} not rescaled, tiles of {{}}", "no_rescale", words, predict, TILES)
 
 
-def _tiles_of_keys(tile: int, say: str) -> Callable[[Heads], Outputs | None]:
-    def predict(h: Heads) -> Outputs | None:
-        keys = np.arange(h.keys)
-        if say == "dropped":
-            kept = keys < h.keys // tile * tile
-            return _hidden(h, h.seen & kept[None]) if h.keys % tile and h.keys > tile else None
-        if h.keys <= tile:
-            return None
-        if say == "last":
-            kept = keys >= last_tile(h.keys, tile)
-            if h.causal:
-                kept = keys[None] // tile == np.arange(h.queries)[:, None] // tile
-            return _hidden(h, h.seen & (kept if kept.ndim == 2 else kept[None]))
-        if say == "first":
-            return _hidden(h, h.seen & (keys < tile)[None])
-        # The tile on the diagonal is never reached.
-        return (
-            _hidden(h, h.seen & (keys[None] < np.arange(h.queries)[:, None] // tile * tile))
-            if h.causal
-            else None
-        )
-
-    return predict
+def _tiles_of_keys(h: Heads, tile: int, say: str) -> Outputs | None:
+    keys, own_tile = np.arange(h.keys)[None], np.arange(h.queries)[:, None] // tile
+    if say == "dropped":
+        kept = keys < h.keys // tile * tile
+        return _hidden(h, h.seen & kept) if h.keys % tile and h.keys > tile else None
+    if h.keys <= tile or (say == "diagonal" and not h.causal):
+        return None
+    if say == "last":
+        kept = keys // tile == own_tile if h.causal else keys >= last_tile(h.keys, tile)
+    else:
+        # Of `diagonal`, the tile on the diagonal is never reached.
+        kept = keys < tile if say == "first" else keys < own_tile * tile
+    return _hidden(h, h.seen & kept)
 
 
-_REACHED = {
-    "dropped": (
+for say, code, words in (
+    (
+        "dropped",
         "dropped_block",
         "The keys beyond the last full tile are left out: count tiles by ceiling division.",
     ),
-    "last": (
+    (
+        "last",
         "last_block_only",
         "Only the last tile of keys counts: what was added up before is overwritten.",
     ),
-    "first": (
+    (
+        "first",
         "first_block_only",
         "Only the first tile of keys counts: is there a loop over keys, and do its pointers move?",
     ),
-    "diagonal": (
+    (
+        "diagonal",
         "diagonal_dropped",
         "The tile of keys on the diagonal is left out: its lower half is to be seen.",
     ),
-}
-MISTAKES += [
-    Suspect(code, words, _tiles_of_keys(tile, say), (f"{say} tile of {tile}",))
-    for say, (code, words) in _REACHED.items()
-    for tile in TILES
-]
+):
+    MISTAKES += in_blocks(f"{say} tile of {{}}", code, words, partial(_tiles_of_keys, say=say), TILES)
 
 
 MISTAKES += [
@@ -253,68 +200,44 @@ def begun_at_zero(h: Heads) -> Outputs:
 # ---- scale and base
 
 
-def _scaled_by(of: Callable[[Heads], float]) -> Callable[[Heads], Outputs]:
-    def predict(h: Heads) -> Outputs:
-        return softmax_of(np.where(h.seen[None], h.plain * of(h), -np.inf), h.v)
-
-    return predict
+def _scaled_by(h: Heads, factor: float) -> Outputs:
+    return softmax_of(np.where(h.seen[None], h.plain * factor, -np.inf), h.v)
 
 
-MISTAKES += [
-    Suspect(code, words, _scaled_by(of), (name,))
-    for name, code, words, of in (
-        ("unscaled", "scale_missing", "The scores are not multiplied by 1/sqrt(d).", lambda h: 1.0),
-        ("by d", "scale_wrong", "The scores are divided by d, and not by sqrt(d).", lambda h: 1.0 / h.d),
-        (
-            "by root again",
-            "scale_wrong",
-            "The scores are multiplied by sqrt(d), and not divided by it.",
-            lambda h: h.d**0.5,
-        ),
-        (
-            "base 2",
-            "base_mixed",
-            "The weights are powers of 2: exp2() needs scores that are multiplied by log2(e) = 1.4427.",
-            lambda h: h.d**-0.5 / LOG2_E,
-        ),
-        (
-            "log2(e) and exp",
-            "base_mixed",
-            "The scores are multiplied by log2(e), and then exp(), not exp2(), is taken of them.",
-            lambda h: h.d**-0.5 * LOG2_E,
-        ),
-    )
-]
-
-
-def _rescaled_by_base(tile: int, of_old: float) -> Callable[[Heads], Outputs | None]:
-    """Predict weights in one base that are rescaled in another: 2^(m_old - m) instead of e^(m_old - m), or the
+def _rescaled_by_base(h: Heads, tile: int, of_old: float) -> Outputs | None:
+    """Predict weights in one base that are rescaled in another: 2^(m_old - m) in place of e^(m_old - m), or the
     reverse."""
-
-    def predict(h: Heads) -> Outputs | None:
-        if h.keys <= tile:
-            return None
-        now = running_maxima(h.s, tile)
-        finite = np.where(np.isneginf(now), 0.0, now)
-        factor = np.exp(np.where(np.isneginf(now), -np.inf, (finite - h.most) * of_old))
-        taken = np.exp(np.where(h.seen[None], h.s - finite, -np.inf)) * factor
-        total = taken.sum(2, keepdims=True)
-        return {"O": taken @ h.v / total, "L": (h.most + np.log(total))[..., 0]}
-
-    return predict
+    if h.keys <= tile:
+        return None
+    now = running_maxima(h.s, tile)
+    finite = np.where(np.isneginf(now), 0.0, now)
+    factor = np.exp(np.where(np.isneginf(now), -np.inf, (finite - h.most) * of_old))
+    taken = np.exp(np.where(h.seen[None], h.s - finite, -np.inf)) * factor
+    total = taken.sum(2, keepdims=True)
+    return {"O": taken @ h.v / total, "L": (h.most + np.log(total))[..., 0]}
 
 
 MISTAKES += [
-    Suspect(
+    row("unscaled", "scale_missing", "The scores are not multiplied by 1/sqrt(d).", lambda h: _scaled_by(h, 1.0)),
+    row("by d", "scale_wrong", "The scores are divided by d, and not by sqrt(d).", lambda h: _scaled_by(h, 1.0 / h.d)),
+    row("by root again", "scale_wrong", "The scores are multiplied by sqrt(d), and not divided by it.",
+        lambda h: _scaled_by(h, h.d**0.5)),
+    row("base 2", "base_mixed",
+        "The weights are powers of 2: exp2() needs scores that are multiplied by log2(e) = 1.4427.",
+        lambda h: _scaled_by(h, h.d**-0.5 / LOG2_E)),
+    row("log2(e) and exp", "base_mixed",
+        "The scores are multiplied by log2(e), and then exp(), not exp2(), is taken of them.",
+        lambda h: _scaled_by(h, h.d**-0.5 * LOG2_E)),
+]  # fmt: skip
+for factor in (1 / LOG2_E, LOG2_E):
+    MISTAKES += in_blocks(
+        f"rescaled to {factor:.3g}, tiles of {{}}",
         "base_mixed",
         "The weights are exp() of differences, what rescales them is exp2() (or the other way round): both need "
         "one base.",
-        _rescaled_by_base(tile, factor),
-        (f"rescaled to {factor:.3g}, tiles of {tile}",),
+        partial(_rescaled_by_base, of_old=factor),
+        TILES,
     )
-    for factor in (1 / LOG2_E, LOG2_E)
-    for tile in TILES
-]
 
 
 MISTAKES += [
@@ -359,24 +282,17 @@ def _read_as_rows(t: Array) -> Array:
     return t.swapaxes(0, 1).reshape(t.shape)
 
 
-def _misread(names: str) -> Callable[[Heads], Outputs | None]:
-    def predict(h: Heads) -> Outputs | None:
-        if len(h.q) < 2:
-            return None
-        other = replace(h, **{name: _read_as_rows(getattr(h, name)) for name in names})
-        return softmax_of(other.s, other.v)
-
-    return predict
+def _misread(h: Heads, names: str) -> Outputs | None:
+    if len(h.q) < 2:
+        return None
+    other = replace(h, **{name: _read_as_rows(getattr(h, name)) for name in names})
+    return softmax_of(other.s, other.v)
 
 
-MISTAKES += [
-    Suspect(
-        "operand_not_contiguous",
-        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} read as if one head lay behind the other in "
-        f"memory: use "
-        "the strides that the tensor has.",
-        _misread(names),
-        (f"{names} not contiguous",),
+for names in ("qkv", "q", "k", "v", "kv"):
+    words = (
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} read as if one head lay behind the other in memory: "
+        "use the strides that the tensor has."
     )
-    for names in ("qkv", "q", "k", "v", "kv")
-]
+    predict = partial(_misread, names=names)
+    MISTAKES.append(row(f"{names} not contiguous", "operand_not_contiguous", words, predict))

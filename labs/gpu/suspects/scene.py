@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from grader.core.arrays import Array, np
+from grader.explain.suspect import Suspect, row
 
 from .. import arithmetic
+
+
+def in_blocks(
+    name: str, code: str, words: str, predict: Callable[[Any, int], Any], lengths: Iterable[int]
+) -> list[Suspect]:
+    """Return a mistake for each length of blocks; `name` has {} in the length's place."""
+    return [row(name.format(k), code, words, lambda scene, k=k: predict(scene, k)) for k in lengths]
+
 
 TILES = (16, 32, 64, 128)
 """Lengths of tiles that kernels are written with."""
@@ -23,9 +33,9 @@ class Heads:
     k: Array
     v: Array
     causal: bool
-    o: Array | None = None
-    lse: Array | None = None
-    do: Array | None = None
+    o: Any = None
+    lse: Any = None
+    do: Any = None
 
     @classmethod
     def of(cls, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> Heads:
@@ -95,18 +105,15 @@ class Heads:
     @cached_property
     def p(self) -> Array:
         """exp(s - L), (B, N, M)."""
-        assert self.lse is not None
         return np.exp(self.s - self.lse[..., None])
 
     @cached_property
     def dp(self) -> Array:
-        assert self.do is not None
         return np.asarray(self.do @ self.v.swapaxes(1, 2))
 
     @cached_property
     def delta(self) -> Array:
         """rowsum(dO * O), (B, N, 1)."""
-        assert self.do is not None and self.o is not None
         return np.asarray((self.do * self.o).sum(2, keepdims=True))
 
     @cached_property
@@ -116,7 +123,6 @@ class Heads:
     def gradients(self, p: Array | None = None, ds: Array | None = None) -> dict[str, Array]:
         """dQ, dK and dV from weights and the gradient of the scores, both as they should be by default."""
         p, ds = self.p if p is None else p, self.ds if ds is None else ds
-        assert self.do is not None
         scale = self.d**-0.5
         return {
             "dQ": scale * ds @ self.k,
@@ -139,11 +145,6 @@ def running_maxima(s: Array, tile: int) -> Array:
         most = np.maximum(most, s[:, :, start : start + tile].max(2))
         found[:, :, start : start + tile] = most[:, :, None]
     return found
-
-
-def padding(keys: int, tile: int) -> int:
-    """Keys of the last tile that lie beyond the end."""
-    return -keys % tile
 
 
 def last_tile(length: int, tile: int) -> int:
