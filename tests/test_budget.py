@@ -8,8 +8,7 @@ from building import binding, includes
 from native_programs import asked, program
 
 from grader.backends.native.nativehost import NativeHost
-from grader.runner.budget import MOST_CALLS, MOST_IDLE_CALLS, Budget
-from grader.runner.calls import Call
+from grader.runner.calls import MOST_CALLS, MOST_IDLE_CALLS, Budget, Call
 
 KERNELS = """
 torch::Tensor nap(torch::Tensor t) { usleep(100000); return t; }

@@ -23,8 +23,7 @@ from conftest import ROOT, write, write_files
 from grader.assignment.loading import load
 from grader.backends.gpu import devicebuild, devicerunner, host, timing
 from grader.backends.gpu.card import clock, driver, finding, smclock
-from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, Tensor
-from grader.backends.gpu.card.looking import OnCard
+from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, OnCard, Tensor
 from grader.backends.gpu.compiled import Caches
 from grader.backends.torch.zygote import Zygote
 from grader.core.precision import encoded

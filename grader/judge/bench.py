@@ -18,7 +18,7 @@ from grader.backends.torch.zygote import Zygote
 from grader.core.errors import KitError
 from grader.core.results import Flag
 from grader.judge.events import Listener
-from grader.runner.budget import Budget
+from grader.runner.calls import Budget
 from grader.runner.session import Session
 
 if TYPE_CHECKING:

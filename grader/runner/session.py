@@ -10,9 +10,11 @@ runner can touch either.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
 import os
+import platform
 import selectors
 import signal
 import sys
@@ -26,12 +28,10 @@ import grader.runner.runner
 from grader.core import procfs
 from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
-from grader.runner.budget import Budget
-from grader.runner.calls import Call, Request, offered, understood, words
+from grader.runner.calls import Budget, Call, Request, offered, understood, words
 from grader.runner.frames import FRAME, Incoming, RunnerDied
 from grader.runner.payloads import IN_MEMORY, Payloads
 from grader.runner.runner import DELAYS, ECHOES, INPUTS
-from grader.runner.stopping import stop_threads
 from grader.runner.watch import TICK_S, Evidence, Watch
 from grader.sandbox.leftovers import Scratch
 
@@ -40,6 +40,9 @@ LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
 #: How often a long call's working directory is looked at.
 SCRATCH_LOOK_S = 0.25
+#: tgkill(2), which Python does not offer: the numbers of Linux's tables for these machines.
+_TGKILL = {"x86_64": 234, "aarch64": 131}
+_LIBC = ctypes.CDLL(None)
 
 
 class Session:
@@ -456,3 +459,17 @@ def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
         time.sleep(0.001)
+
+
+def stop_threads(pid: int) -> None:
+    """Send SIGSTOP to a process, and to each of its threads. Raises ProcessLookupError when it is gone.
+
+    The process's own signal goes to its first thread, and only when that one has got a core do the others hear of it:
+    beside other work, threads that spin at the end of a parallel region went on for milliseconds. The thread that runs
+    takes a signal of its own at once and stops all others with it. SIGCONT takes back what has not been delivered.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    number = _TGKILL.get(platform.machine())
+    if sys.platform == "linux" and number is not None:
+        for thread in procfs.threads(pid, procfs.Excess()):
+            _LIBC.syscall(number, pid, thread, int(signal.SIGSTOP))
