@@ -28,13 +28,11 @@ from grader.assignment.rubric import ONE_THREAD, LateRule
 from grader.core.results import (
     CaseResult,
     Diagnosis,
-    Flag,
     PartResult,
     Score,
     ScoreLine,
     SubmissionResult,
     Timing,
-    Verdict,
 )
 
 DAY_S = 86_400.0
@@ -54,27 +52,21 @@ REASONS = {
 }
 
 
-def part_points(
-    part: Part,
-    verdict: Verdict,
-    cases: Sequence[CaseResult] = (),
-    timing: Timing | None = None,
-    flags: Sequence[Flag] = (),
-) -> tuple[float, str]:
+def part_points(part: Part, result: PartResult) -> tuple[float, str]:
     """Return a part's points, and the reason in one line."""
+    verdict, timing = result.verdict, result.time
     if verdict in ("pass", "slow"):
         points, reason = part.points, "right on every input" + _ratio_text(part, timing)
         if verdict == "slow":
             points, reason = _slow_points(part, timing)
-        if not any(flag.code == ONE_THREAD and flag.level != "note" for flag in flags) or not is_required(
-            part
-        ):
+        is_alone = any(flag.code == ONE_THREAD and flag.level != "note" for flag in result.flags)
+        if not is_alone or not is_required(part):
             return points, reason
         slowest = part.time_bands[-1].share * part.points if part.time_bands else part.points_if_slow
         points = min(points, _rounded(slowest))
         return points, f"right, but it runs on one thread{_of(points, part)}"
     if verdict == "wrong":
-        return _wrong_points(part, cases)
+        return _wrong_points(part, result.cases)
     return 0.0, REASONS[verdict]
 
 
@@ -185,7 +177,7 @@ def score(
 def _part_line(part: Part, result: PartResult | None, given: float | None) -> ScoreLine:
     points, reason = 0.0, "not judged"
     if result is not None:
-        points, reason = part_points(part, result.verdict, result.cases, result.time, result.flags)
+        points, reason = part_points(part, result)
     if result is not None and result.waits_for:
         reason = f"not judged: the machine has no {result.waits_for}, and the points are open"
     if given is not None:

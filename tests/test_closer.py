@@ -24,6 +24,7 @@ from grader.explain.closer_look import Closer
 from grader.explain.common_facts import Seen
 from grader.explain.suspect import Suspect
 from grader.judge import second_build
+from grader.judge.explanation import failing_helper
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
 from grader.source import landmarks
@@ -432,11 +433,11 @@ def test_an_accessor_that_fails_its_test_is_named_by_the_parts_that_call_it() ->
     caller = landmarks.function("void kernel(float *Q) {\n  fourDimRead(Q, 1);\n}\n", "kernel")
     helpers = {"4Dread": True, "4Dwrite": True}
     bench = SimpleNamespace(helpers=helpers, assignment=ASSIGNMENT)
-    judge = cast(PartJudge, SimpleNamespace(bench=bench, marker=SimpleNamespace(body=caller)))
-    found = PartJudge.failing_helper(judge)
+    results: Any = SimpleNamespace(bench=bench, marker=SimpleNamespace(body=caller))
+    found = failing_helper(results)
     assert found is not None and found.function == "fourDimRead"
     helpers["4Dread"] = False
-    assert PartJudge.failing_helper(judge) is None, "it does not call fourDimWrite"
+    assert failing_helper(results) is None, "it does not call fourDimWrite"
 
 
 def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:

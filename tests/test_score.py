@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -35,12 +36,23 @@ def results(part: Part, *right: str) -> tuple[CaseResult, ...]:
     return tuple(CaseResult(name, {}, ok, 0.0, hidden=hidden) for name, ok, hidden in cases)
 
 
+def points_of(
+    part: Part,
+    verdict: Any,
+    cases: Sequence[CaseResult] = (),
+    time: Timing | None = None,
+    flags: tuple[Flag, ...] = (),
+) -> tuple[float, str]:
+    judged = PartResult(part.id, part.title, verdict, part.points, tuple(cases), time, flags=flags)
+    return part_points(part, judged)
+
+
 def names(part: Part, *, hidden: bool) -> list[str]:
     return [case.name for case in part.cases if case.hidden == hidden]
 
 
 def earned(part: Part, verdict: str, *right: str, time: Timing | None = None) -> float:
-    return part_points(part, verdict, results(part, *right), time)[0]  # type: ignore[arg-type]
+    return points_of(part, verdict, results(part, *right), time)[0]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +63,7 @@ def earned(part: Part, verdict: str, *right: str, time: Timing | None = None) ->
 def test_slow_earns_the_share_of_its_band(ratio: float, low: float, share: float) -> None:
     """Of the band of the interval's low end: doubt is for the student."""
     part = PUBLIC.part("part2")
-    points, reason = part_points(part, "slow", (), timing(ratio, low))
+    points, reason = points_of(part, "slow", (), timing(ratio, low))
     assert points == pytest.approx(20 * share)
     assert f"{points:g} of 20 points" in reason and f"{ratio:.2f} x" in reason
 
@@ -91,7 +103,7 @@ def test_wrong_earns_by_weight_the_smaller_of_both_fractions() -> None:
         ),
     )  # fmt: skip
     reason = "wrong on 2 of 5 inputs: 4 of 20 points"
-    assert part_points(part, "wrong", results(part, "a", "c", "d")) == (4.0, reason)
+    assert points_of(part, "wrong", results(part, "a", "c", "d")) == (4.0, reason)
     assert earned(part, "wrong", "b", "d", "e") == 2.0 and earned(part, "wrong", "a", "b", "c") == 0.0
     assert earned(replace(part, case_credit=0.0), "wrong", "a", "d") == 0.0
 
@@ -124,10 +136,10 @@ def test_hidden_cases_count_in_two_steps_whatever_their_number(count: int) -> No
 def test_luck_earns_nothing() -> None:
     part = PUBLIC.part("part3")
     cases = results(part, *(case.name for case in part.cases[1:]))
-    assert part_points(part, "wrong", cases)[0] > 0
+    assert points_of(part, "wrong", cases)[0] > 0
     race = Diagnosis("race", "another result")
     unsteady = [case if case.ok else replace(case, diagnosis=race) for case in cases]
-    points, why = part_points(part, "wrong", unsteady)
+    points, why = points_of(part, "wrong", unsteady)
     assert points == 0 and "luck" in why
 
 
@@ -138,7 +150,7 @@ def test_wrong_under_the_clock_counts_as_one_more_public_case() -> None:
     timed = CaseResult("timed call", {}, False, 1.0)
     points = 25 * 0.4 * weight / (weight + 1)
     for cases in ((*right, timed), right):
-        assert part_points(part, "wrong", cases)[0] == pytest.approx(points, abs=0.006)
+        assert points_of(part, "wrong", cases)[0] == pytest.approx(points, abs=0.006)
 
 
 def test_a_pass_earns_all_points_and_a_right_kernel_never_less_than_a_wrong_one() -> None:
@@ -153,7 +165,7 @@ def test_a_pass_earns_all_points_and_a_right_kernel_never_less_than_a_wrong_one(
 @pytest.mark.parametrize("verdict", ["crash", "timeout", "compile_error", "missing", "rejected"])
 def test_a_part_without_results_earns_nothing(verdict: str) -> None:
     part = PUBLIC.part("part2")
-    points, reason = part_points(part, verdict, results(part, "random", "ragged"))  # type: ignore[arg-type]
+    points, reason = points_of(part, verdict, results(part, "random", "ragged"))
     assert points == 0 and reason
 
 
@@ -312,12 +324,12 @@ def test_a_table_that_is_not_there_or_no_file_is_one_line(tmp_path: Path) -> Non
 def test_one_thread_leaves_the_slowest_share_where_several_are_required() -> None:
     flags = (Flag("one_thread", level="review"),)
     part = PUBLIC.part("part3")
-    assert part_points(part, "pass", flags=flags) == (
+    assert points_of(part, "pass", flags=flags) == (
         10.0,
         "right, but it runs on one thread: 10 of 25 points",
     )
-    assert part_points(part, "slow", (), timing(1.5), flags)[0] == 10.0
+    assert points_of(part, "slow", (), timing(1.5), flags)[0] == 10.0
     assert part.time is not None
     for parallel in ("review", "free"):
         other = replace(part, time=replace(part.time, parallel=parallel))
-        assert part_points(other, "pass", flags=flags)[0] == 25.0
+        assert points_of(other, "pass", flags=flags)[0] == 25.0

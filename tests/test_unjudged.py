@@ -46,7 +46,8 @@ def test_its_points_are_open_and_no_part_of_a_grade_until_they_are_given_by_hand
     assert SCORED.waiting == ids and SCORED.pending == (*ids, "writeup")
     assert all("no ispc" in line.reason and "open" in line.reason for line in SCORED.lines if line.id in ids)
     for known in assignment().parts:
-        assert part_points(known, "unjudged")[0] == 0 and "open" in part_points(known, "unjudged")[1]
+        points, reason = part_points(known, PartResult(known.id, known.title, "unjudged", known.points))
+        assert points == 0 and "open" in reason
     scored = score(assignment(), WAITING, {"part1": 8.0})
     assert "part1" not in scored.waiting and "part1" not in scored.pending
     assert next(line for line in scored.lines if line.id == "part1").points == 8.0

@@ -10,7 +10,6 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +17,6 @@ from dataclasses import replace
 from grader.assignment.records import Part
 from grader.assignment.rubric import ONE_THREAD
 from grader.backends import faults
-from grader.backends.native import crashes
 from grader.core import machine
 from grader.core.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.explain import explanation_errors
@@ -32,7 +30,6 @@ from grader.judge.regrade import BROKEN_OFF
 from grader.judge.timing import rounds
 from grader.runner.calls import Call
 
-Refinement = Callable[[Diagnosis], Diagnosis]
 #: In the text of a function that has several threads.
 THREADS = r"#\s*pragma\s+omp\s+(?!simd)|std::thread|\bparallel_for\b"
 
@@ -61,17 +58,18 @@ class PartJudge:
         """Set the verdict, in the place of any before it."""
         self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
 
-    def refine(self, *steps: Refinement) -> None:
+    def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
         """Let each step say more of why the part is not right: in its diagnosis, and in the case that this is of."""
         for step in steps:
             if (told := self.diagnosis) is None:
                 return
             refined = explanation_errors.attempt(functools.partial(step, told), told)
             self.conclude(self.verdict, refined, self.waits_for)
-            self.results.cases = [
-                replace(case, diagnosis=self.diagnosis) if case.diagnosis is told else case
-                for case in self.results.cases
-            ]
+            if in_cases:
+                self.results.cases = [
+                    replace(case, diagnosis=refined) if case.diagnosis is told else case
+                    for case in self.results.cases
+                ]
 
     def settle(self, fault: faults.Faulty) -> None:
         self.conclude(fault.verdict, fault.diagnosis, fault.waits_for)
@@ -122,8 +120,7 @@ class PartJudge:
         self.look_for_other_work()
         self.look_for_races()
         self.look_with_torch()
-        self.look_closer()
-        self.name_files()
+        self.explain()
         self.flags += explanation_errors.flags()
 
     def has_hidden_cases(self) -> bool:
@@ -182,11 +179,13 @@ class PartJudge:
         self.has_results = True
         if (found := self.results.diagnosis) is not None:
             self.conclude("wrong", found)
-            self.refine(*(() if self.results.judged_through else (self.results.with_inquiry,)))
-            if self.results.outside:
+            if not self.results.judged_through:
+                self.refine(self.results.with_inquiry)
+            if lines := sorted(self.results.outside):
                 # In the part's diagnosis alone: nothing else is looked for where these lines are known.
-                lines, told = sorted(self.results.outside), self.diagnosis or found
-                self.conclude("wrong", self.backend.with_loads_outside(self.part, told, lines))
+                self.refine(
+                    lambda known: self.backend.with_loads_outside(self.part, known, lines), in_cases=False
+                )
         if self.results.judged_through:
             self.flags.append(Flag(f"judged_through_{self.results.judged_through}"))
 
@@ -254,86 +253,17 @@ class PartJudge:
             )
         self.flags += unlike
 
-    def look_closer(self) -> None:
-        """Say more of what is wrong, for its student. Verdict, points and codes stay."""
-        diagnosis, options = self.diagnosis, self.bench.options
-        if diagnosis is None or self.is_trusted() or self.results.judged_through:
+    def explain(self) -> None:
+        """Say more of why the part is not right, for its student."""
+        if self.diagnosis is None:
             return
-        from grader.explain import closer_look
-        from grader.explain.judged_part import JudgedPart
-        from grader.judge.second_build import SecondBuild
+        from grader.judge import explanation
 
         before = len(self.runners.sessions)
-        if self.part.table:
-            self.bench.helpers[self.part.id] = self.verdict in ("wrong", *BROKEN_OFF)
-        elif (
-            not diagnosis.hidden
-            and (helper := explanation_errors.attempt(self.failing_helper, None)) is not None
-        ):
-            first = f"Your {helper.function} fails its own test (python gpt149.py {helper.command}): fix it first."
-            # Of a crash the reason is known with this.
-            rest = (
-                diagnosis.message if self.verdict == "wrong" else f"{diagnosis.message.partition(': ')[0]}."
-            )
-            self.refine(lambda told: replace(told, message=f"{first} {rest}"))
-            return
         with ExitStack() as stack:
-            second = SecondBuild(self.bench, stack) if options.second_look else None
-            judged = JudgedPart(
-                self.marker,
-                self.bench.source,
-                options.defines,
-                self.results.cases,
-                self.results.broken,
-                self.runners.fresh,
-                options.watch_races,
-            )
-            closer = closer_look.Closer(judged, second)
-            if self.verdict in ("crash", "timeout"):
-                self.refine(closer.crash)
-            elif self.verdict == "wrong" and any(
-                case.diagnosis is diagnosis and not case.hidden for case in self.results.cases
-            ):
-                self.refine(closer.wrong)
+            self.refine(*explanation.refinements(self.results, self.verdict, self.diagnosis, stack))
         # Runners that explain are no evidence: the look for cheats is made without them.
         del self.runners.sessions[before:]
-
-    def name_files(self) -> None:
-        """Name the files that a wrong or crashing kernel could not open, with the lines that ask for them."""
-        refused, now = self.results.refused_files, self.diagnosis
-        if now is None or now.hidden or not refused or self.verdict not in ("wrong", *BROKEN_OFF):
-            return
-        body, name = self.marker.body, self.bench.source.name
-        rows, code = (body.rows, body.code) if body is not None else ((), ())
-        lines = []
-        for call, path in refused[:3]:
-            at = [n for n, row in enumerate(rows) if path and path in row]
-            at += [n for n, row in enumerate(code) if re.search(r"\b(?:f?re|f)?open\b|\bifstream\b", row)]
-            place = f"{name}:{at[0] + 1}: " if at else ""
-            lines.append(
-                f'{place}{call}("{path}") failed: kernels cannot open files, except those about caches in '
-                "/sys/devices/system/cpu/cpu0/cache"
-            )
-        message = "\n".join([now.message.replace(crashes.ADVICE, "").rstrip(), *lines])
-        self.refine(lambda told: replace(told, message=message))
-
-    def failing_helper(self) -> Part | None:
-        """The first function with a test of its own that this part calls and that fails it; None without one."""
-        body, known = self.marker.body, self.bench.helpers
-        for part in self.bench.assignment.parts:
-            if not part.table or body is None or not body.find(rf"\b{part.function}\s*\("):
-                continue
-            if part.id not in known:
-                alone = replace(part, stands_in=None)
-                results = Correctness(self.bench, alone, Runners(self.bench, alone), look=False)
-                try:
-                    results.check()
-                    known[part.id] = results.diagnosis is not None
-                except faults.Faulty as fault:
-                    known[part.id] = fault.verdict in BROKEN_OFF
-            if known[part.id]:
-                return part
-        return None
 
     # ---- integrity
 

@@ -166,9 +166,7 @@ class Terminal:
             result, settled = event.result, self.settled
             self.settled = result if isinstance(event, Settled) else None
             if settled is None or (settled.id, settled.verdict) != (result.id, result.verdict):
-                points, _ = score.part_points(
-                    event.part, result.verdict, result.cases, result.time, result.flags
-                )
+                points, _ = score.part_points(event.part, result)
                 self.verdict(result, points)
 
     def say(self, text: str, end: str = "\n") -> None:

@@ -1,0 +1,107 @@
+"""The steps that say more of why a part is not right, for its student. Verdict, points and codes stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+from grader.assignment.records import Part
+from grader.backends import faults
+from grader.backends.native import crashes
+from grader.core.results import Diagnosis, Verdict
+from grader.explain.closer_look import Closer
+from grader.explain.explanation_errors import attempt
+from grader.explain.judged_part import JudgedPart
+from grader.judge.correctness import Correctness, Runners
+from grader.judge.regrade import BROKEN_OFF
+from grader.judge.second_build import SecondBuild
+
+Refinement = Callable[[Diagnosis], Diagnosis]
+#: Calls that open a file, in the student's text.
+OPENS = r"\b(?:f?re|f)?open\b|\bifstream\b"
+MOST_FILES = 3
+
+
+def refinements(
+    results: Correctness, verdict: Verdict, diagnosis: Diagnosis, stack: ExitStack
+) -> list[Refinement]:
+    """Return the steps for a part's diagnosis, in order. What they start ends with `stack`."""
+    steps = [] if _is_plain(results) else _closer_look(results, verdict, diagnosis, stack)
+    if not diagnosis.hidden and results.refused_files and verdict in ("wrong", *BROKEN_OFF):
+        steps.append(lambda known: _with_files(known, results))
+    return steps
+
+
+def _is_plain(results: Correctness) -> bool:
+    """Return True if nothing of the student's runs here, not as it would be judged, or another part decided."""
+    is_students = results.backend.kind.is_students
+    return not is_students or results.bench.options.sanitize or bool(results.judged_through)
+
+
+def _closer_look(
+    results: Correctness, verdict: Verdict, diagnosis: Diagnosis, stack: ExitStack
+) -> list[Refinement]:
+    part, bench = results.part, results.bench
+    if part.table:
+        bench.helpers[part.id] = verdict in ("wrong", *BROKEN_OFF)
+    elif not diagnosis.hidden and (helper := attempt(lambda: failing_helper(results), None)) is not None:
+        return [lambda known: _helper_first(known, helper, verdict)]
+    options = bench.options
+    judged = JudgedPart(
+        results.marker,
+        bench.source,
+        options.defines,
+        results.cases,
+        results.broken,
+        results.runners.fresh,
+        options.watch_races,
+    )
+    closer = Closer(judged, SecondBuild(bench, stack) if options.second_look else None)
+    if verdict in ("crash", "timeout"):
+        return [closer.crash]
+    is_public = any(case.diagnosis is diagnosis and not case.hidden for case in results.cases)
+    return [closer.wrong] if verdict == "wrong" and is_public else []
+
+
+def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict) -> Diagnosis:
+    first = f"Your {helper.function} fails its own test (python gpt149.py {helper.command}): fix it first."
+    # Of a crash the reason is known with this.
+    rest = known.message if verdict == "wrong" else f"{known.message.partition(': ')[0]}."
+    return replace(known, message=f"{first} {rest}")
+
+
+def failing_helper(results: Correctness) -> Part | None:
+    """Return the first function with a test of its own that the part calls and that fails it; None without one."""
+    bench, body = results.bench, results.marker.body
+    for part in bench.assignment.parts:
+        if not part.table or body is None or not body.find(rf"\b{part.function}\s*\("):
+            continue
+        if part.id not in bench.helpers:
+            alone = replace(part, stands_in=None)
+            found = Correctness(bench, alone, Runners(bench, alone), look=False)
+            try:
+                found.check()
+                bench.helpers[part.id] = found.diagnosis is not None
+            except faults.Faulty as fault:
+                bench.helpers[part.id] = fault.verdict in BROKEN_OFF
+        if bench.helpers[part.id]:
+            return part
+    return None
+
+
+def _with_files(known: Diagnosis, results: Correctness) -> Diagnosis:
+    """Name the files that a kernel could not open, with the lines that ask for them."""
+    body, name = results.marker.body, results.bench.source.name
+    rows, code = (body.rows, body.code) if body is not None else ((), ())
+    lines = [known.message.replace(crashes.ADVICE, "").rstrip()]
+    for call, path in results.refused_files[:MOST_FILES]:
+        at = [n for n, row in enumerate(rows) if path and path in row]
+        at += [n for n, row in enumerate(code) if re.search(OPENS, row)]
+        place = f"{name}:{at[0] + 1}: " if at else ""
+        lines.append(
+            f'{place}{call}("{path}") failed: kernels cannot open files, except those about caches in '
+            "/sys/devices/system/cpu/cpu0/cache"
+        )
+    return replace(known, message="\n".join(lines))
