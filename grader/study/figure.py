@@ -8,7 +8,7 @@ go from light to dark in luminance alone (matplotlib's "cividis").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -81,6 +81,21 @@ class HeatMap:
 
 
 Figure = Plot | HeatMap
+
+
+def bars(
+    name: str,
+    title: str,
+    about: str,
+    unit: str,
+    names: Sequence[str],
+    values: Mapping[str, Sequence[float]],
+    x_label: str = "",
+) -> Plot:
+    """Return a plot of bars over `names`, with a bar in each group for each of `values`, which has them by label."""
+    places = tuple(map(float, range(len(names))))
+    series = tuple(Series(label, places, tuple(each), style="bars") for label, each in values.items())
+    return Plot(name, title, about, x_label, unit, series, x_names=tuple(names))
 
 
 def draw(figure: Figure, path: Path, kind: Literal["png", "svg"] = "png") -> None:

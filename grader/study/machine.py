@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from grader.core import machine as host
 from grader.core.errors import EXIT_PASS
-from grader.study import facts, options, outcome
+from grader.study import facts, figure, options, outcome
 from grader.study.facts import Machine, Speed
-from grader.study.figure import Figure, Plot, Series
+from grader.study.figure import Figure
 from grader.study.table import Cell, Table
 
 LEVEL_WORDS = {
@@ -91,28 +91,15 @@ class MachineStudy:
         return f"{self.about}. Peaks and bandwidths are the best of several tries.{guessed}{busy}"
 
     def figures(self) -> tuple[Figure, ...]:
-        levels = self.speed.levels
-        places = tuple(float(k) for k in range(len(levels)))
-        series = [
-            Series(
-                "one thread" if threads == 1 else f"{threads} threads",
-                places,
-                tuple(self.speed.peak(level, threads) / 1e9 for level in levels),
-                style="bars",
-            )
+        peaks = {
+            "one thread" if threads == 1 else f"{threads} threads": [
+                self.speed.peak(level, threads) / 1e9 for level in self.speed.levels
+            ]
             for threads in dict.fromkeys((1, self.speed.cores))
-        ]
-        return (
-            Plot(
-                "machine",
-                "Peak of each instruction set level",
-                self.about,
-                "instruction set level",
-                "GFLOP/s",
-                tuple(series),
-                x_names=levels,
-            ),
-        )
+        }
+        title = "Peak of each instruction set level"
+        names, x_label = self.speed.levels, "instruction set level"
+        return (figure.bars("machine", title, self.about, "GFLOP/s", names, peaks, x_label),)
 
 
 def _shared(ways: int | None, cores: int | None) -> str:

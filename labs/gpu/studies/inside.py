@@ -55,6 +55,14 @@ def median_ms(call: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
+def measured(call: Callable[[], object]) -> float | str:
+    """Return the time in ms, or the error of a call that fails: it keeps no other from being measured."""
+    try:
+        return median_ms(call)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:80]
+
+
 def card() -> dict[str, Any]:
     import torch
 
@@ -84,7 +92,6 @@ def roofline(file: str) -> dict[str, Any]:
     x, z = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float16) for _ in range(2))
     y = torch.empty_like(x)
     q, k, v, do = (torch.rand(64, 4096, 64, device="cuda", dtype=torch.float16) for _ in range(4))
-    found: dict[str, float | str] = {}
     calls: dict[str, Callable[[], object]] = {
         "gelu": lambda: kernels.gelu(x, y),
         "softmax": lambda: kernels.softmax(x, y),
@@ -92,17 +99,10 @@ def roofline(file: str) -> dict[str, Any]:
         "matmul": lambda: kernels.matmul(x, z, y),
         "flash_forward": lambda: kernels.flash_forward(q, k, v, False),
     }
-    for name, call in calls.items():
-        try:
-            found[name] = median_ms(call)
-        except Exception as error:  # noqa: PERF203  what one function lacks keeps no other from being measured
-            found[name] = f"{type(error).__name__}: {error}"[:80]
+    found = {name: measured(call) for name, call in calls.items()}
     if isinstance(found["flash_forward"], float):
-        try:
-            o, lse = kernels.flash_forward(q, k, v, False)
-            found["flash_backward"] = median_ms(lambda: kernels.flash_backward(q, k, v, o, lse, do, False))
-        except Exception as error:
-            found["flash_backward"] = f"{type(error).__name__}: {error}"[:80]
+        saved = kernels.flash_forward(q, k, v, False)
+        found["flash_backward"] = measured(lambda: kernels.flash_backward(q, k, v, *saved, do, False))
     return {"ms": found, **roofs()}
 
 
@@ -157,17 +157,8 @@ def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
 
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "kernels.so"
-        command = [
-            "nvcc",
-            "-O3",
-            "-shared",
-            "-Xcompiler",
-            "-fPIC",
-            "-arch=native",
-            "-o",
-            str(library),
-            str(source),
-        ]
+        flags = ("-O3", "-shared", "-Xcompiler", "-fPIC", "-arch=native")
+        command = ["nvcc", *flags, "-o", str(library), str(source)]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
         function = ctypes.CDLL(str(library)).gelu
 
@@ -233,13 +224,7 @@ def ladder(file: str, part: str, shape: dict[str, int], others: dict[str, str]) 
         module = loaded(path)
         if hasattr(module, part):
             calls[name] = own(getattr(module, part))
-    found: dict[str, float | str] = {}
-    for name, call in calls.items():
-        try:
-            found[name] = median_ms(call)
-        except Exception as error:  # noqa: PERF203  one rung less is no reason to have none
-            found[name] = f"{type(error).__name__}: {error}"[:80]
-    return {"ms": found, **roofs()}
+    return {"ms": {name: measured(call) for name, call in calls.items()}, **roofs()}
 
 
 Calls = tuple[dict[str, Callable[[], object]], Callable[[Any], Callable[[], object]]]
@@ -358,11 +343,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {**card(), **ANSWERS[what](**request)}
     except Exception as error:
-        return {
-            "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error) else ''}"[
-                :300
-            ]
-        }
+        last = (str(error).strip().splitlines() or [""])[-1]
+        return {"failed": f"{type(error).__name__}: {last}"[:300]}
 
 
 if __name__ == "__main__":

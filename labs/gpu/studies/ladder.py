@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from grader.core.errors import UsageError
 from grader.core.results import EXIT_PASS, EXIT_SUBMISSION
-from grader.study import options, outcome
-from grader.study.figure import Figure, Plot, Series
+from grader.study import figure, options, outcome
+from grader.study.figure import Figure
 from grader.study.table import Cell, Table
 
 from .asking import about, measured
@@ -67,26 +67,14 @@ class LadderStudy:
         return (True, -ms) if isinstance(ms, float) else (False, 0.0)
 
     def figures(self) -> tuple[Figure, ...]:
-        known = [
-            (rung, ms)
+        known = {
+            rung: ms
             for rung in sorted(self.times, key=self._order)
             if isinstance(ms := self.times[rung], float)
-        ]
-        known.append((LIMIT, self.limit[1]))
-        places = tuple(float(k) for k in range(len(known)))
-        bars = Series("ms", places, tuple(ms for _, ms in known), style="bars")
-        names = tuple(rung for rung, _ in known)
-        return (
-            Plot(
-                "ladder",
-                f"{self.part}: from the naive way to the limit",
-                self.about,
-                "",
-                "ms",
-                (bars,),
-                x_names=names,
-            ),
-        )
+        }
+        known[LIMIT] = self.limit[1]
+        title = f"{self.part}: from the naive way to the limit"
+        return (figure.bars("ladder", title, self.about, "ms", tuple(known), {"ms": tuple(known.values())}),)
 
 
 def limits_of(part: str, shape: Mapping[str, int], bytes_s: float, flops_s: float) -> dict[str, float]:

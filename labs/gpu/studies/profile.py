@@ -12,8 +12,8 @@ from typing import Any
 
 from grader.core.errors import UsageError
 from grader.core.results import EXIT_PASS
-from grader.study import options, outcome
-from grader.study.figure import Figure, Plot, Series
+from grader.study import figure, options, outcome
+from grader.study.figure import Figure
 from grader.study.table import Cell, Table
 
 from .asking import about, measured
@@ -77,15 +77,9 @@ class ProfileStudy:
 
     def figures(self) -> tuple[Figure, ...]:
         known = [way for way in self.ways if way.ms is not None]
-        places = tuple(float(k) for k in range(len(known)))
-        bars = (
-            Series("ms", places, tuple(float(way.ms or 0) for way in known), style="bars"),
-            Series("kernels", places, tuple(float(way.count) for way in known), style="bars"),
-        )
-        names = tuple(way.name for way in known)
-        return (
-            Plot("profile", "Five ways to write GELU", self.about, "", "ms; kernels", bars, x_names=names),
-        )
+        values = {"ms": [way.ms or 0.0 for way in known], "kernels": [float(way.count) for way in known]}
+        names = [way.name for way in known]
+        return (figure.bars("profile", "Five ways to write GELU", self.about, "ms; kernels", names, values),)
 
 
 def _short(name: str) -> str:
