@@ -1,7 +1,5 @@
 """Small sources and shared compiler flags for tests of the build, calls of built objects, and growth of CPU time."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import time

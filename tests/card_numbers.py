@@ -1,7 +1,5 @@
 """The numbers of `fill_uniform` (gpu/card/kernels.cu) by NumPy: so inputs are known that were never read."""
 
-from __future__ import annotations
-
 from grader.core.arrays import Array, np
 from grader.core.precision import encoded, widened
 

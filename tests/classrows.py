@@ -1,7 +1,5 @@
 """A class on paper, drawn from a seed: rows with every verdict, hidden cases, absent values and hostile text."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """One build cache for all tests, and what most test files share."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The expert library's C ABI (module_ref_stub/expert.cpp), called in this process on torch's tensors."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 

@@ -1,7 +1,5 @@
 """Archives made byte by byte, for what no honest program would write."""
 
-from __future__ import annotations
-
 import io
 import struct
 import tarfile

@@ -1,7 +1,5 @@
 """A class on disk and its submissions as they are found, shared by several tests."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo

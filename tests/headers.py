@@ -3,8 +3,6 @@
 Run it from the project's folder: `PYTHONPATH=.:tests python -m headers`. Tests make what cannot be made here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A script for `ispc`: it refuses empty files as ispc 1.22 does, and translates what the tests use to C++."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sources built for both kinds of runner, with torch and without; requests to them, and replies to compare."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

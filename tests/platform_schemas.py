@@ -4,8 +4,6 @@ A schema is a type, a set of values, a predicate, `[schema]` for a list, or a ma
 ends in "?" may be absent, and no other key is allowed.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -1,7 +1,5 @@
 """Releases as the tests look at them: the kit, both archives, PrairieLearn's question, a search for planted lines."""
 
-from __future__ import annotations
-
 import platform
 from dataclasses import replace
 from functools import cache, cached_property

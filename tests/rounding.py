@@ -6,8 +6,6 @@ of values, which is more the further these lie apart; so the budget of column c 
     u (sqrt(E[v_c^2]) + sqrt(E[S^2]) sqrt(Var[v_c])),    S_j = sum_k |q_k k_jk|,  E and Var over keys by their weights.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Archives of strangers: what honest programs write is read as they do, and everything else ends in one clear line."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

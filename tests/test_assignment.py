@@ -1,7 +1,5 @@
 """An assignment file as it is read: the public one, the staff's above it, and what the documentation says."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone

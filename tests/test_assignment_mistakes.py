@@ -1,7 +1,5 @@
 """An assignment file is checked to the last key, and every mistake is told with its file and line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

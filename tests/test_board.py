@@ -1,7 +1,5 @@
 """The leaderboard: who is on it, ties, pseudonyms, histories, and a page that needs nothing from elsewhere."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

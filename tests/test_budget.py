@@ -1,7 +1,5 @@
 """All calls of a part together have a limit: one submission cannot hold a class with naps, nor with slow calls."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from building import binding, includes

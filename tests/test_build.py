@@ -1,7 +1,5 @@
 """Builds with torch, on both paths, and without it; the interface of the built object; the tools of the machine."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

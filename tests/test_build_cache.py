@@ -1,7 +1,5 @@
 """The build's cache: the keys of its entries, and robustness against kills, concurrent builds and pruning."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Compiler messages as shown to students: few lines, in the student's own file, with advice."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Functions that a file defines, and which of them a part reaches: read as text, without a compiler."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast

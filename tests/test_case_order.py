@@ -1,7 +1,5 @@
 """Hidden cases are called after everything that a student is shown, so that no clock can carry a hidden size."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

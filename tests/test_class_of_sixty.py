@@ -1,7 +1,5 @@
 """A class as it arrives: sixty submissions, good, wrong, broken and hostile, in every form, graded twice unattended."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

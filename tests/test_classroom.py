@@ -1,7 +1,5 @@
 """A class on record: killed judges and workers, unfit machines, changed submissions, and the command line."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

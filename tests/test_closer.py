@@ -1,7 +1,5 @@
 """Facts of all inputs and lines of a text that are reported of a wrong part besides its verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product

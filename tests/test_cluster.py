@@ -1,7 +1,5 @@
 """Many machines: a class on a scheduler and two machines that are processes here, and what may go wrong with them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The lab `cs336`: its known kernels in Triton's interpreter, and the class of a file that is judged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

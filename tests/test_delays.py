@@ -1,7 +1,5 @@
 """Delays, under which a race shows even where each thread could finish its share within one time slice."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial

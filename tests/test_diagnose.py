@@ -1,7 +1,5 @@
 """Each simulated bug is found out by name, on several shapes, and reported with its place and numbers."""
 
-from __future__ import annotations
-
 import time
 import timeit
 from collections.abc import Callable, Sequence

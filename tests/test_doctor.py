@@ -1,7 +1,5 @@
 """Findings of the doctor on simulated machines: where each must show and where it must not."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence

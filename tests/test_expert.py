@@ -1,7 +1,5 @@
 """The expert kernels and the plain best one: right at every level, for any shape, however large the scores are."""
 
-from __future__ import annotations
-
 import expert_library as expert
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """A kernel's place on the ladder: the arithmetic, what is kept for later verdicts, and one measurement of all rungs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Left out where there is no card.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The GPU lab without a GPU: oracle and budget, known kernels in Triton's interpreter, studies on recorded figures."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence

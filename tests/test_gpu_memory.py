@@ -1,7 +1,5 @@
 """Kernels in Triton's interpreter that reach outside of their tensors: the same verdict each time, and its line."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

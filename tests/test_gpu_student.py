@@ -1,7 +1,5 @@
 """What a student without a GPU meets: kernels that ask for a card's driver, faults of a Python file, words for them."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

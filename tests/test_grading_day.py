@@ -1,7 +1,5 @@
 """A class on the day of grading: points by hand, times of submission and settings are neither lost nor assumed."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """A prepared results or scratch folder (THREATS E3, E7) costs one line that names the file, and nothing outside it."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The kit without a clone: a wheel in an empty environment, a folder to work in, version and commit in results."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

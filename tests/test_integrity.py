@@ -1,7 +1,5 @@
 """Each witness of `grader.integrity.flags` by itself: symbols, texts, loaded code, times."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import struct

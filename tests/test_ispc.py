@@ -1,7 +1,5 @@
 """module.ispc: compiled on machines with ispc, left open on machines without it. No student loses points for that."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

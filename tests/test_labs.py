@@ -1,7 +1,5 @@
 """Labs besides the main one: a new one, that of docs/labs.md, one with shapes and outputs of every kind."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Hostile submissions in the labs of operators and of softmax: each is wrong, crashes or does not build."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

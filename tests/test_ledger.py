@@ -1,7 +1,5 @@
 """The record of a class, its timings and its display: the ledger, the machine's lock, the progress."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The verdict on time for given or generated rounds. No clock is read."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The native runner and the one with Python and torch: equal replies to every call, and on which cores they run."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Code in a native runner finds nothing around it, in any tier: a probe tries, and prints what it saw."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The lab of operators: its oracles, its known kernels, and diagnoses that call a student's own forward function."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace

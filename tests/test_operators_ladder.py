@@ -1,7 +1,5 @@
 """The ladder of the operators: its fast kernels, its limits, one study from end to end, and its part of a handout."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import platform

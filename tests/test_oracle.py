@@ -1,7 +1,5 @@
 """Inputs as graded ones must be, and as torch drew them; the error budget passes honest float32 alone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

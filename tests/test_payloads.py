@@ -1,7 +1,5 @@
 """Inputs and outputs in memory that judge and runner share: the same results as through pipes, and nothing to gain."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import struct

@@ -1,7 +1,5 @@
 """The stand-in for torch: the same expressions, built with it and with torch, print the same."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Gradebooks of Canvas and Moodle: a class goes in and comes back, other bytes stay, another class's is refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random

@@ -1,7 +1,5 @@
 """Results as platforms get them: valid whatever the submission says, and never more than feedback.txt tells."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

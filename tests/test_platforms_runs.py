@@ -1,7 +1,5 @@
 """Platforms' own layouts and releases for them. A hostile submission gains nothing in any."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

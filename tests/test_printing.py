@@ -1,7 +1,5 @@
 """Everything that is printed is harmless at the printer, whoever wrote it; the kit's own colours, bars and sizes."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

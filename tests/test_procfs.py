@@ -1,7 +1,5 @@
 """Reading /proc of an untrusted process: within limits, and with the files that it keeps without a name."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The checker of prose finds what has to be read twice, and leaves plain sentences alone."""
 
-from __future__ import annotations
-
 import json
 
 from tools import prose

@@ -1,7 +1,5 @@
 """Python hand-ins without a kernel are flagged, and honest ones that use torch around their kernels are not."""
 
-from __future__ import annotations
-
 import ast
 import base64
 import importlib

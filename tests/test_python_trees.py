@@ -1,7 +1,5 @@
 """Hand-ins of several Python files: packages, helpers and adapters, judged as one in Triton's interpreter."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

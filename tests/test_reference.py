@@ -1,7 +1,5 @@
 """The reference library at every level and on 64-bit Arm, its calls in Python, and the starter made from the master."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """Releases of an assignment that is handed in as several files: GELU of the kit's lab for GPUs, in Triton and CUDA."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Replies of runners: accepted only in the kind and size that were requested."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """grades.csv, feedback.txt and result.json: what is written can be read back, run by nobody, and tells no secrets."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

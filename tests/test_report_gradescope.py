@@ -1,7 +1,5 @@
 """Gradescope's results.json: valid whatever happens, honest to the student, and out of the submission's reach."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Pages: report.html of a class, in which nothing of a student's runs, and a verdict's page with its pictures."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """One loop bound as several parts is flagged for people; honest kernels never are."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Hashable
 from dataclasses import replace

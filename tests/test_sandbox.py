@@ -1,7 +1,5 @@
 """The sandbox's tiers on this machine: what a kernel can and cannot do in each, and that nothing remains of it."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """A build with sanitizers names the student's own line for each kind of fault, and nothing for a call without one."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

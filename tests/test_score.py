@@ -1,7 +1,5 @@
 """Points by the rubric: each rule against figures worked out by hand, and the table of points people give."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

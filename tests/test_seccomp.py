@@ -1,7 +1,5 @@
 """The seccomp filters, run by an interpreter for both machines: the kernel here knows only one of them."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import itertools

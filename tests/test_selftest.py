@@ -1,7 +1,5 @@
 """The self-test finds what is wrong with a judge, and says what then cannot be trusted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

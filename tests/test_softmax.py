@@ -1,7 +1,5 @@
 """The softmax lab: tables of wrong and right kernels, the oracle's error budget, studies, and what is handed out."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from pathlib import Path

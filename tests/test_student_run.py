@@ -1,7 +1,5 @@
 """A run that passes, from the command line to result.json: bytes, familiar lines, shapes, files of other origins."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The study: fits, comparisons, tables, figures, the write-up, command lines, and one sweep from end to end."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

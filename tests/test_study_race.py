@@ -1,7 +1,5 @@
 """Planted races are found by variable and line, right kernels are not blamed. One program holds all of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

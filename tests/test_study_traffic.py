@@ -1,7 +1,5 @@
 """The traffic simulator against counts by hand, the formulas and a naive cache."""
 
-from __future__ import annotations
-
 import csv
 import platform
 import random

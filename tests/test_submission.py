@@ -1,7 +1,5 @@
 """Submissions in every form a class arrives in, good, odd and hostile: found, told apart, copied or refused."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

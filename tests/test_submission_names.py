@@ -1,7 +1,5 @@
 """Whose a submission is: what course sites tell, and ids that are readable, unique and the same in each run."""
 
-from __future__ import annotations
-
 import os
 import unicodedata
 from datetime import datetime, timezone

@@ -1,7 +1,5 @@
 """Corpus, vocabulary, checkpoints and training: ours are reproducible, and foreign files are never code."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

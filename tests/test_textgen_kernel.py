@@ -1,7 +1,5 @@
 """The model through a kernel: right ones give PyTorch's text, wrong ones are located by token, layer and head."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

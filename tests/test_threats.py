@@ -1,7 +1,5 @@
 """Each threat ends as promised in every sandbox tier that this machine can give, and controls are left in peace."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

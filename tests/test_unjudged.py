@@ -1,7 +1,5 @@
 """What the machine lacks is not the student's fault: open points, never a 0, from the verdict to every report."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Each way in which a submission can fail gets its own verdict, words to act on, exit 1, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

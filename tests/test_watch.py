@@ -1,7 +1,5 @@
 """`--watch`: the memory of a session, the moment a file counts as saved, and sessions up to Ctrl-C."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

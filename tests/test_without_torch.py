@@ -1,7 +1,5 @@
 """The judge's own process never imports torch, and judges, explains and times on machines without it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The write-up: regions that tables are put into, what is still empty, and a class's answers side by side."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

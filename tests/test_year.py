@@ -1,7 +1,5 @@
 """A course's year: changes between reports, appeals, extensions, and feedback to give out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Attention with torch, to compare with what the judge computes by NumPy: the two have no code in common."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Kernels for a GPU judged by Triton's interpreter: what several test files use."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A class of acting submissions: all is real but the evaluator of `acting_worker.py`."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

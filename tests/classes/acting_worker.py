@@ -6,8 +6,6 @@ KitError), `// nest N` (nested folders in the worker's place), `// die N`, `// u
 kill the dask worker above it: the first N times). The folder $ACTING_STATE has a log of the finished evaluations.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Processes and timings of a class in a cluster."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path

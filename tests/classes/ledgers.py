@@ -1,7 +1,5 @@
 """Entries of a ledger, and processes that hold one or the machine, shared by tests of classrooms."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

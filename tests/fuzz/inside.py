@@ -1,7 +1,5 @@
 """The readers of a submission's products: source, compiler's messages, object, symbols, replies, results."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

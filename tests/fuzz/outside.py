@@ -1,7 +1,5 @@
 """The readers of what comes from outside a run: archives, an export's metadata, results, ledgers, locks and times."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

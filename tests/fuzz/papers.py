@@ -1,7 +1,5 @@
 """The readers of texts for people: write-ups, tables of points, and sources that `similar` compares."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Every reader of untrusted bytes raises nothing but the promised errors, and its time grows as the size does."""
 
-from __future__ import annotations
-
 import pytest
 from conftest import one_of_each
 

@@ -4,8 +4,6 @@ The texts are ours, and do what the published ones do. `formatTensor` copies ten
 is one dot product. Part 3 takes a row of `temp` by `index` for each row of the output.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

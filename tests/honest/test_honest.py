@@ -3,8 +3,6 @@
 How often each is in time at the full sizes is in docs/measurements.md: too long for a suite.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

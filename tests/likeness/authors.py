@@ -6,8 +6,6 @@ In the texts below `⟦a¦b⟧` is a choice, `Q[i][k]` an element of a tensor or
 and `for (i < N)` a loop from 0 in steps of 1, or `by` others.
 """
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -1,7 +1,5 @@
 """Changes by which copiers hide where a text comes from, from careless to patient."""
 
-from __future__ import annotations
-
 import random
 import re
 

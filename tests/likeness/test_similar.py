@@ -1,7 +1,5 @@
 """Copies are found in every handed-in file, wrong outputs are grouped, and the page shows both harmlessly."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

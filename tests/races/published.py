@@ -3,8 +3,6 @@
 Each is the same frame around a way to read elements and a loop; `SOURCES` has their texts by name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

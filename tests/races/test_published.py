@@ -1,7 +1,5 @@
 """Files in the published style can be studied without torch: watched for races, counted by cachegrind, sanitized."""
 
-from __future__ import annotations
-
 import csv
 import re
 import shutil

@@ -6,8 +6,6 @@ edit stands on the line of the mistake, or, where a statement is missing, on the
 out before anything is compiled.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The output for every bug of the table leads to its line, and says nothing that leads elsewhere."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from functools import cache, partial

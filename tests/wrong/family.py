@@ -3,8 +3,6 @@
 As a program, from the project's folder: `PYTHONPATH=.:tests python tests/wrong/family.py`.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import tempfile

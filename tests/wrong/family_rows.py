@@ -1,7 +1,5 @@
 """Short forms for the rows of the tables. A kernel's name begins with its part: "p1 ..." is of part 1."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from grader.assignment.mutations import Edit, Mutation

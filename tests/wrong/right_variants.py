@@ -1,7 +1,5 @@
 """The right ones: other ways to write the same thing, each of which must be accepted."""
 
-from __future__ import annotations
-
 from family_rows import BATCHES, ROW_SUM
 from family_rows import RIGHT as RIGHT_OF
 from wrong_flash import ADD_L, FLASH, I_BLOCKS, J_BLOCKS, STORE_L, rows_outer

@@ -1,7 +1,5 @@
 """Every wrong kernel is rejected, with its bug named where that is promised; every right variant is accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

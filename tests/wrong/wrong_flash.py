@@ -1,7 +1,5 @@
 """Wrong kernels of part 4: the flash update, its sums, its blocks of rows and of keys."""
 
-from __future__ import annotations
-
 from family_rows import BATCHES, DECLARE_ZERO, WRONG, head_of
 
 *_, p4 = WRONG

@@ -1,7 +1,5 @@
 """The wrong ones. Comments name those that the published kit accepts."""
 
-from __future__ import annotations
-
 from family_rows import DECLARE_ZERO, HEADS, ROW_SUM, head_of
 from family_rows import WRONG as WRONG_OF
 from wrong_flash import FLASHED, ROWS_OUTER

@@ -1,7 +1,5 @@
 """Wrong loop nests of parts 1 to 3: scores, softmax and product in loops of their own, over a workspace of one head."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from family_rows import BATCHES, ROW_SUM, WRONG

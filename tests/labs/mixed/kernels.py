@@ -1,7 +1,5 @@
 """Kernels of the mixed lab whose end is known."""
 
-from __future__ import annotations
-
 from grader.assignment.mutations import Mutation
 
 SUMS = "        for (int c = 0; c < C; c++) sum += std::exp(x[r * C + c]);\n"

@@ -1,7 +1,5 @@
 """Expected values of the mixed lab, and a few suspects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from grader.core.arrays import Array, np
