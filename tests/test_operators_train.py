@@ -1,7 +1,5 @@
 """Networks on a student's operators, beside PyTorch's, and their digits: drawn ones, or MNIST's files."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import struct
