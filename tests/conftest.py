@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +35,16 @@ from grader.sandbox import Sandbox, choose  # noqa: E402
 
 COURSE = ROOT / "configs" / "gpt149.yaml"
 ASSIGNMENT = load(COURSE)
+
+
+def pytest_configure() -> None:
+    """Remove the roots of runners that killed runs have left."""
+    for root in Path(tempfile.gettempdir()).glob("gpt149-root-*-*"):
+        with contextlib.suppress(OSError, ValueError):
+            try:
+                os.kill(int(root.name.split("-")[2]), 0)
+            except ProcessLookupError:
+                root.rmdir()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -38,8 +38,10 @@ ROWS_OF = {
     "columns": 5,
 }
 SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0, **ROWS_OF}
-#: Cases that tell most wrong kernels; what they do not tell is judged on all.
-TELLING = ("random", "ragged", "columns", "large", "increasing", "square", "causal", "climbing", "float16")
+#: Cases on which wrong kernels show, and more of other types and sizes for a right file.
+ON_MATRICES = ("random", "ragged", "columns", "large", "increasing", "square")
+TELLING = (*ON_MATRICES, "causal", "heads beside each other")
+MORE = (*TELLING, "climbing", "float16")
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +211,7 @@ def test_samples_are_parts_of_the_whole(part: str, distribution: str) -> None:
 @pytest.mark.parametrize(
     ("file", "some"),
     [
-        ("kernels", lambda part: some_cases(part, TELLING)),
+        ("kernels", lambda part: some_cases(part, MORE)),
         pytest.param("kernels", lambda part: part, marks=pytest.mark.full),
         pytest.param("reference", public, marks=pytest.mark.full),
     ],
@@ -241,10 +243,11 @@ def named(mutation: Mutation, result: PartResult) -> bool:
 @pytest.mark.parametrize("made", in_files(known.WRONG, code_of, 60, [*softmax.WRONG, *operators.WRONG]))
 def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, made: Made, tmp_path: Path) -> None:
     found = dict(zip(made, known_kernels(assignment, tmp_path, made, TELLING), strict=True))
-    others = [mutation for mutation in made if not named(mutation, found[mutation])]
-    if others:
+    others = [one for one in made if not named(one, found[one])]
+    # All cases take ten times as long.
+    if len(others) > 0.15 * len(made) or any(found[one].verdict == "pass" for one in others):
         found |= dict(zip(others, known_kernels(assignment, tmp_path, others), strict=True))
-    assert [mutation.name for mutation in made if found[mutation].verdict == "pass"] == []
+    assert [one.name for one in made if found[one].verdict == "pass"] == []
     unnamed = [(one.name, found[one].diagnosis) for one in made if not named(one, found[one])]
     assert len(unnamed) <= 0.15 * len(made), unnamed
 

@@ -120,7 +120,9 @@ class NativeHost:
         self._numbers = itertools.count()
         self._stack = contextlib.ExitStack()
         self._uids = self._stack.enter_context(sandbox.claimed_uids())
-        self._root = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gpt149-root-"))
+        # The process is named for those who clear up after one that was killed.
+        folder = tempfile.TemporaryDirectory(prefix=f"gpt149-root-{os.getpid()}-")
+        self._root = self._stack.enter_context(folder)
         os.chmod(self._root, 0o555)
         self._processes = process_limit(sandbox.own_uid)
         self._filter = self._chosen_filter()
