@@ -27,9 +27,10 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from grader.assignment.records import Assignment
 from grader.backends.kinds import all_on_card
@@ -37,8 +38,50 @@ from grader.core import commandline, removal, wholefile
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
 from grader.core.places import GRADER_COMMAND, ROOT
-from grader.core.results import SubmissionResult
-from grader.staff.platforms.records import Container
+from grader.core.results import Score, SubmissionResult
+
+Results = dict[str, Any]
+
+
+class Renderer(Protocol):
+    """Renderer of the results that a platform with a container of its own takes, as plain JSON values. A module with
+    these functions will do (`grader.report.gradescope`)."""
+
+    def results(
+        self, assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
+    ) -> Results:
+        """Render a judged submission; `seconds` is the time that grading took."""
+
+    def refused(self, assignment: Assignment, why: str, *, seconds: float) -> Results:
+        """Render a submission that has nothing to judge, by its own fault."""
+
+    def kit_fault(self, details: str, *, seconds: float, max_points: float = 0.0) -> Results:
+        """Render a failure of grading itself: no traceback for the student, and no grade."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """A platform that starts the kit for one submission, in folders of its own making.
+
+    `root` is the folder of all others. In it, `submission` is the hand-in and `results` the results file. `kits` are
+    folders in it that may hold the assignment (`configs/`), in this order, before the kit's own. `late_s` reads the
+    lateness from the root: seconds after the due date, or None. `limit_s` leaves time to report a time-out before the
+    platform stops the container. `limit_variable` names the environment variable that replaces it. `module` is run
+    for the child process; `image` names the place where a missing program is to be installed.
+    """
+
+    title: str
+    module: str
+    root: Path
+    submission: str
+    results: str
+    kits: tuple[str, ...]
+    renderer: Renderer
+    late_s: Callable[[Path, Assignment], float | None]
+    limit_s: float
+    limit_variable: str
+    image: str
+
 
 CONFIG = Path("configs") / "gpt149.yaml"
 HIDDEN_CONFIG = Path("configs") / "hidden" / "gpt149.yaml"

@@ -14,7 +14,7 @@ from pathlib import Path
 from grader.assignment.records import Assignment
 from grader.report import gradescope as renderer
 from grader.staff.platforms import container
-from grader.staff.platforms.records import Container
+from grader.staff.platforms.container import Container
 
 AUTOGRADER = Path("/autograder")
 

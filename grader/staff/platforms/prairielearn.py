@@ -13,7 +13,7 @@ from pathlib import Path
 
 from grader.report import prairielearn as renderer
 from grader.staff.platforms import container
-from grader.staff.platforms.records import Container
+from grader.staff.platforms.container import Container
 
 GRADE = Path("/grade")
 TIMEOUT_S = 600

@@ -2,11 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from grader.report.classroom50 import LARGEST_BYTES as LARGEST_CLASSROOM50_BYTES
 from grader.report.prairielearn import LARGEST_BYTES
 from grader.staff.platforms import gradebook_formats, gradescope, prairielearn
+from grader.staff.platforms.container import Container
 from grader.staff.platforms.gradebook import Gradebook
-from grader.staff.platforms.records import Limits, Platform
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a platform: seconds for one submission, bytes of the results, processors. None: unknown, or chosen by
+    the staff."""
+
+    seconds: float | None = None
+    bytes_back: int | None = None
+    cpus: str = ""
+
+    def __str__(self) -> str:
+        told = [f"{self.seconds:g} s"] if self.seconds else []
+        told += [f"{self.bytes_back} bytes back"] if self.bytes_back else []
+        return ", ".join([*told, *([self.cpus] if self.cpus else [])]) or "none"
+
+
+@dataclass(frozen=True)
+class Platform:
+    """One platform: a row of the table. The first five fields after the title are words for people. A feature that is
+    None does not exist on the platform.
+
+    `release` describes the files that `release --platform NAME` writes; `grader.staff.release.products` writes them.
+    """
+
+    name: str
+    title: str
+    hands_in: str
+    wants_back: str
+    matched_by: str
+    shown: str
+    limits: Limits
+    command: str
+    container: Container | None = None
+    gradebook: Gradebook | None = None
+    release: str = ""
+
 
 AS_FEEDBACK = "as feedback.txt: public cases in full, of hidden ones that one failed"
 
