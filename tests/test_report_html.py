@@ -283,7 +283,7 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
         band = next(k for k in range(64) if edges[k] <= row < edges[k + 1])
         assert levels[band, 20] == (3 if 48 <= row < 96 else 0), row
     assert (levels == charts.DECADES + 1).sum() == 1, "no number"
-    drawn = [(p.get("class"), p.get("d")) for p in ElementTree.fromstring(charts.svg(seen)).iter("path")]
+    drawn = [(p.get("class"), p.get("d")) for p in ElementTree.fromstring(charts.map_svg(seen)).iter("path")]
     (line,) = (d for kind, d in drawn if kind == "block")
     assert line.count("M") == 2, "at 48 and 96; a block of 64 columns covers all 40"
     # A light line below each, or it would not be seen on dark cells.
@@ -300,7 +300,7 @@ def test_any_output_has_a_picture(shape: tuple[int, ...]) -> None:
     output.reshape(-1)[-1] = np.inf
     seen = charts.reduced(deviated(output))
     assert charts.level(seen.cells[-1][-1]) == charts.DECADES + 1
-    drawn = ElementTree.fromstring(charts.svg(seen))
+    drawn = ElementTree.fromstring(charts.map_svg(seen))
     _, _, width, height = map(float, drawn.get("viewBox", "").split())
     for each in drawn.iter("rect"):
         assert float(each.get("x", 0)) + float(each.get("width", 0)) <= width + 0.1
@@ -375,12 +375,12 @@ def test_a_page_shows_where_and_how_long(tmp_path: Path) -> None:
     assert "Where it is wrong" in text and text.count('class="e4"') >= 2 and "to 1000 x" in text
     calls = {"reference_wall_ms": (100.0, 110.0, 105.0, 95.0), "student_wall_ms": (100.0, 110.0, 105.0, 95.0)}
     timed = replace(part("part1", "naive", 10).time, clock="wall", rounds=2, **calls)
-    circles = list(ElementTree.fromstring(verdict_page.rounds(timed)).iter("circle"))
+    circles = list(ElementTree.fromstring(charts.rounds(timed)).iter("circle"))
     dots = [each.get("class") for each in circles]
     assert dots.count("reference") == dots.count("student") == 4
     heights = [float(each.get("cy", 0)) for each in circles]
     assert heights[1] < heights[0] < heights[3] and all(0 < height < 150 for height in heights)
-    assert verdict_page.rounds(replace(timed, student_wall_ms=(), student_cpu_ms=())) == ""
+    assert charts.rounds(replace(timed, student_wall_ms=(), student_cpu_ms=())) == ""
 
 
 def shown(found: PartResult, points: float, *, is_terminal: bool) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from statistics import median
 
+from grader.core.results import Timing
 from grader.judge.events import Deviated
 from grader.report import words
 
@@ -60,17 +61,12 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
             f'<g><title>{label}</title><rect class="bar" x="{_n(_LEFT + k * step + 1)}" y="{_n(base - tall)}" '
             f'width="{_n(step - 2)}" height="{_n(tall)}" rx="1.5"/></g>'
         )
-        counts.append(_tick_label(_LEFT + (k + 0.5) * step, base - tall - 4, str(count)))
-    parts.append(f'<path class="axis" d="M{_LEFT} {base}H{_RIGHT}"/>')
-    parts += [_tick_label(x(points), base + 15, _n(points)) for points in _round_ticks(top, width)]
+        counts.append(_text(_LEFT + (k + 0.5) * step, base - tall - 4, str(count)))
+    parts.append(_path("axis", f"M{_LEFT} {base}H{_RIGHT}"))
+    parts += [_text(x(points), base + 15, _n(points)) for points in _round_ticks(top, width)]
     if totals:
         middle = median(totals)
-        side = "end" if x(middle) > WIDTH / 2 else "start"
-        shift = -4 if side == "end" else 4
-        parts.append(
-            f'<path class="mark" d="M{_n(x(middle))} 14V{base}"/>'
-            f'<text class="strong" x="{_n(x(middle) + shift)}" y="12" text-anchor="{side}">median {_n(middle)}</text>'
-        )
+        parts.append(_mark(x(middle), 12, base, f"median {_n(middle)}", 14))
     # The counts come last, so that the median's line does not cross them out.
     return "".join([*parts, *counts, "</svg>"])
 
@@ -89,33 +85,23 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
     parts = [_svg(160, f"Time ratios of {len(dots)} students, {len(slow)} of them too slow", role)]
     if allowances:
         low, high = scale(min(allowances)), scale(max(allowances))
-        parts.append(
-            f'<rect class="beyond" x="{_n(high)}" y="18" width="{_n(_RIGHT + 6 - high)}" height="{base - 18}"/>'
-        )
+        parts.append(_rect("beyond", high, 18, _RIGHT + 6 - high, base - 18))
         if high - low > 1:
-            parts.append(
-                f'<rect class="between" x="{_n(low)}" y="18" width="{_n(high - low)}" height="{base - 18}"/>'
-            )
+            parts.append(_rect("between", low, 18, high - low, base - 18))
         # Near the right edge the label would leave the picture.
         at, anchor = (_RIGHT + 6, "end") if high > _RIGHT - 30 else (high, "middle")
-        parts.append(
-            f'<path class="limit" d="M{_n(high)} 18V{base}"/>'
-            f'<text class="strong" x="{_n(at)}" y="12" text-anchor="{anchor}">allowed {max(allowances):.2f}</text>'
-        )
+        parts.append(_path("limit", f"M{_n(high)} 18V{base}"))
+        parts.append(_text(at, 12, f"allowed {max(allowances):.2f}", anchor, "strong"))
     size, places = _stacked(dots, scale, height)
-    fast = "".join(f"M{_n(x)} {_n(base - y)}h.01" for dot, x, y in places if not dot.slow)
-    parts.append(f'<path class="dots" stroke-width="{_n(size * 0.86)}" d="{fast}"/>')
+    parts.append(_dots(size, base, [place for place in places if not place[0].slow]))
     for k, (dot, x, y) in enumerate((dot, x, y) for dot, x, y in places if dot.slow):
         parts.append(_diamond(dot, x, base - y, max(size * 0.55, 2.4), linked=k < _MOST_LINKS))
-    parts.append(f'<path class="axis" d="M{_LEFT - 6} {base}H{_RIGHT + 6}"/>')
+    parts.append(_path("axis", f"M{_LEFT - 6} {base}H{_RIGHT + 6}"))
     found = [dot.ratio for dot in dots]
     beyond = {limits[0]: min(found) < limits[0], limits[1]: max(found) > limits[1]} if found else {}
     for tick in _octaves(limits):
-        at = scale(tick)
         sign = ("≤ " if tick < 1 else "≥ ") if beyond.get(tick) else ""
-        parts.append(
-            f'<path class="axis" d="M{_n(at)} {base}v4"/>' + _tick_label(at, base + 16, f"{sign}{tick:g}")
-        )
+        parts.append(_tick(scale(tick), base, f"{sign}{tick:g}"))
     return "".join([*parts, "</svg>"])
 
 
@@ -132,21 +118,14 @@ def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
         _svg(160, f"Shares of the machine's peak of {len(dots)} students and {len(rungs)} other kernels")
     ]
     for k, (word, share_percent) in enumerate(sorted(rungs.items(), key=lambda rung: rung[1])):
-        x, y = scale(share_percent), above + 11 * k
-        side = "end" if x > WIDTH / 2 else "start"
-        parts.append(
-            f'<path class="mark" d="M{_n(x)} {_n(y - 8)}V{base}"/>'
-            f'<text class="strong" x="{_n(x - 4 if side == "end" else x + 4)}" y="{_n(y)}" text-anchor="{side}">'
-            f"{escape(word)} {share_percent:.2g} %</text>"
-        )
+        y = above + 11 * k
+        parts.append(_mark(scale(share_percent), y, base, f"{word} {share_percent:.2g} %", y - 8))
     size, places = _stacked(dots, scale, height)
-    drawn = "".join(f"M{_n(x)} {_n(base - y)}h.01" for _, x, y in places)
-    parts.append(f'<path class="dots" stroke-width="{_n(size * 0.86)}" d="{drawn}"/>')
-    parts.append(f'<path class="axis" d="M{_LEFT - 6} {base}H{_RIGHT + 6}"/>')
+    parts.append(_dots(size, base, places))
+    parts.append(_path("axis", f"M{_LEFT - 6} {base}H{_RIGHT + 6}"))
     ticks = [tick for tick in _octaves((limits[0], 64.0)) if tick <= 40] + [100.0]
-    for tick in ticks[:: 1 + len(ticks) // 9] if len(ticks) > 9 else ticks:
-        at = scale(tick)
-        parts.append(f'<path class="axis" d="M{_n(at)} {base}v4"/>' + _tick_label(at, base + 16, f"{tick:g}"))
+    shown = ticks[:: 1 + len(ticks) // 9] if len(ticks) > 9 else ticks
+    parts += [_tick(scale(tick), base, f"{tick:g}") for tick in shown]
     return "".join([*parts, "</svg>"])
 
 
@@ -171,9 +150,7 @@ def verdict_bar(counts: Mapping[str, int]) -> str:
     for verdict, count in counts.items():
         wide = WIDTH * count / total
         if count:
-            parts.append(
-                f'<rect class="v-{verdict}" x="{_n(at)}" width="{_n(max(wide - 1, 0.7))}" height="10"/>'
-            )
+            parts.append(_rect(f"v-{verdict}", at, 0, max(wide - 1, 0.7), 10))
         at += wide
     return "".join([*parts, "</svg>"])
 
@@ -213,8 +190,33 @@ def _n(value: float) -> str:
     return f"{round(value, 1):g}"
 
 
-def _tick_label(x: float, y: float, text: str) -> str:
-    return f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="middle">{text}</text>'
+def _path(kind: str, drawn: str) -> str:
+    return f'<path class="{kind}" d="{drawn}"/>'
+
+
+def _rect(kind: str, x: float, y: float, wide: float, tall: float) -> str:
+    return f'<rect class="{kind}" x="{_n(x)}" y="{_n(y)}" width="{_n(wide)}" height="{_n(tall)}"/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle", kind: str = "") -> str:
+    named = f' class="{kind}"' if kind else ""
+    shown = escape(words.line(text, 80))
+    return f'<text{named} x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{shown}</text>'
+
+
+def _tick(x: float, base: float, text: str) -> str:
+    return _path("axis", f"M{_n(x)} {base}v4") + _text(x, base + 16, text)
+
+
+def _mark(x: float, y: float, base: float, text: str, top: float) -> str:
+    """Draw a vertical line with its name beside it, on the side with more room."""
+    side, at = ("end", x - 4) if x > WIDTH / 2 else ("start", x + 4)
+    return _path("mark", f"M{_n(x)} {_n(top)}V{base}") + _text(at, y, text, side, "strong")
+
+
+def _dots(size: float, base: float, places: Sequence[tuple[Dot, float, float]]) -> str:
+    drawn = "".join(f"M{_n(x)} {_n(base - y)}h.01" for _, x, y in places)
+    return f'<path class="dots" stroke-width="{_n(size * 0.86)}" d="{drawn}"/>'
 
 
 def _diamond(dot: Dot, x: float, y: float, r: float, *, linked: bool) -> str:
@@ -371,7 +373,7 @@ def level(cell: float) -> int:
     return 0 if cell <= 1 else min(DECADES, 1 + int(math.log10(cell)))
 
 
-def svg(picture: Picture) -> str:
+def map_svg(picture: Picture) -> str:
     """Draw the picture as inline SVG, coloured by the page's classes `e0` to `e6`.
 
     Blocks are drawn into it as lines.
@@ -390,11 +392,8 @@ def svg(picture: Picture) -> str:
         top, bottom = row_edges[y] * y_of, row_edges[y + 1] * y_of
         for x, end, cell in _runs(band):
             left, right = column_edges[x] * x_of, column_edges[end] * x_of
-            parts.append(
-                f'<rect class="e{level(cell)}" x="{_n(_MAP_LEFT + left)}" y="{_n(_TOP + top)}" '
-                f'width="{_n(right - left)}" height="{_n(bottom - top)}"/>'
-            )
-    parts.append(f'<rect class="frame" x="{_MAP_LEFT}" y="{_TOP}" width="{_n(wide)}" height="{_n(tall)}"/>')
+            parts.append(_rect(f"e{level(cell)}", _MAP_LEFT + left, _TOP + top, right - left, bottom - top))
+    parts.append(_rect("frame", _MAP_LEFT, _TOP, wide, tall))
     parts += _lines(
         picture.blocks[0], picture.rows, lambda k: f"M{_MAP_LEFT} {_n(_TOP + k * y_of)}h{_n(wide)}"
     )
@@ -431,26 +430,15 @@ def _edges(length: int) -> list[int]:
     """Return the edges at which `numpy.array_split` cuts so many elements into cells."""
     cells = min(MOST_CELLS, length)
     small, more = divmod(length, cells)
-    edges = [0]
-    for k in range(cells):
-        edges.append(edges[-1] + small + (k < more))
-    return edges
+    return [k * small + min(k, more) for k in range(cells + 1)]
 
 
-def _lines(block: Block | None, length: int, path: object) -> list[str]:
+def _lines(block: Block | None, length: int, path: Callable[[int], str]) -> list[str]:
     if block is None or not 0 < block.length < length or length / block.length > MOST_LINES:
         return []
-    assert callable(path)
     drawn = "".join(path(k) for k in range(block.length, length, block.length))
     # A wide light line below keeps the thin one visible on every colour.
-    return [f'<path class="under" d="{drawn}"/><path class="block" d="{drawn}"/>']
-
-
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return (
-        f'<text{named} x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(words.line(text, 40))}</text>'
-    )
+    return [_path("under", drawn) + _path("block", drawn)]
 
 
 def caption(picture: Picture) -> list[str]:
@@ -461,20 +449,60 @@ def caption(picture: Picture) -> list[str]:
         f"On '{picture.case}' ({' '.join(f'{name}={size}' for name, size in picture.shape)}): "
         f"{picture.wrong} of {picture.total} elements are wrong{several}.{shown}"
     ]
-    cuts = [
-        f"{axis} every {block.length} ({block.name})"
-        for axis, block, length in zip(
-            picture.axes, picture.blocks, (picture.rows, picture.columns), strict=True
-        )
-        if block is not None and block.length < length
-    ]
-    uncut = [
-        f"{block.name} = {block.length}, which covers all of {axis}"
-        for axis, block, length in zip(
-            picture.axes, picture.blocks, (picture.rows, picture.columns), strict=True
-        )
-        if block is not None and block.length >= length
-    ]
+    cuts, uncut = [], []
+    lengths = (picture.rows, picture.columns)
+    for axis, block, length in zip(picture.axes, picture.blocks, lengths, strict=True):
+        if block is not None and block.length < length:
+            cuts.append(f"{axis} every {block.length} ({block.name})")
+        elif block is not None:
+            uncut.append(f"{block.name} = {block.length}, which covers all of {axis}")
     if cuts or uncut:
         lines.append("; ".join([*([f"Lines: {' and '.join(cuts)}"] if cuts else []), *uncut]) + ".")
     return lines
+
+
+def rounds(time: Timing) -> str:
+    """Draw each timed call as a dot over the rounds, in milliseconds: the reference's hollow, the student's filled."""
+    sides = {
+        side: getattr(time, f"{side}_{time.clock}_ms") or getattr(time, f"{side}_wall_ms")
+        for side in ("reference", "student")
+    }
+    if not all(sides.values()) or not all(math.isfinite(ms) for calls in sides.values() for ms in calls):
+        return ""
+    base, top, left, right = 150, 20, 40, 350
+    allowed = time.allowance * time.reference_ms if "not_graded" not in time.flags else 0.0
+    highest = 1.08 * max([*sides["reference"], *sides["student"], allowed, 1e-6])
+    count = max(len(calls) for calls in sides.values()) / 2
+    # The limit's label stands at the right, beyond the last call.
+    last = right - 48 if allowed else right
+
+    def y(ms: float) -> float:
+        return base - (base - top) * ms / highest
+
+    parts = [_svg(182, f"Times of {time.rounds} rounds, milliseconds")]
+    for tick in _ticks(highest):
+        parts.append(_path("rule", f"M{left} {_n(y(tick))}h{right - left}"))
+        parts.append(_text(left - 5, y(tick) + 4, f"{tick:g}", "end"))
+    if allowed:
+        parts.append(_path("limit", f"M{left} {_n(y(allowed))}h{right - left}"))
+        parts.append(_text(right, y(allowed) - 4, "allowed", "end", "strong"))
+    for side, calls in sides.items():
+        for k, ms in enumerate(calls):
+            x = left + (last - left) * (k // 2 + 0.5 + (0.07 if k % 2 else -0.07)) / count
+            parts.append(
+                f'<circle class="{side}" cx="{_n(x)}" cy="{_n(y(ms))}" r="3.6"><title>{ms:.3g} ms</title></circle>'
+            )
+    parts += [
+        _path("axis", f"M{left} {base}h{right - left}"),
+        _text(left, base + 15, "round 1", "start"),
+        _text(last, base + 15, str(time.rounds), "end"),
+        _text(left - 5, 11, "ms", "end"),
+    ]
+    return "".join([*parts, "</svg>"])
+
+
+def _ticks(highest: float) -> Sequence[float]:
+    """Return round values up to this one: four to eight of them."""
+    power = 10.0 ** math.floor(math.log10(highest))
+    step = next(power * k for k in (0.1, 0.2, 0.5, 1, 2) if highest / (power * k) <= 8)
+    return [step * k for k in range(int(highest / step) + 1)]

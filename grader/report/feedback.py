@@ -55,8 +55,8 @@ def html(assignment: Assignment, row: Row) -> str:
     """Return the same as a page, with a picture of the timed calls."""
     from markupsafe import Markup
 
+    from grader.report.charts import rounds
     from grader.report.html import document
-    from grader.report.page import rounds
 
     views = student.views(assignment, row.result) if row.result else ()
     shown: set[str] = set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
@@ -21,7 +21,7 @@ from grader.core import wholefile
 from grader.core.errors import UsageError
 from grader.core.harmless import harmless
 from grader.core.pythontree import whole
-from grader.core.results import PartResult, Score, SubmissionResult, Timing
+from grader.core.results import PartResult, Score, SubmissionResult
 from grader.judge.events import Deviated, Event, PartStarted
 from grader.report import charts, words
 from grader.report.charts import Picture
@@ -107,9 +107,9 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any, code: str, name: 
         "part": part,
         "told": told(words.block(part.diagnosis.message, 4000, 60)) if part.diagnosis else [],
         "code": Markup(rows(code, name, part.diagnosis.message)) if part.diagnosis else "",
-        "map": Markup(charts.svg(seen)) if seen else "",
+        "map": Markup(charts.map_svg(seen)) if seen else "",
         "caption": charts.caption(seen) if seen else [],
-        "rounds": Markup(rounds(part.time)) if part.time else "",
+        "rounds": Markup(charts.rounds(part.time)) if part.time else "",
         "ladder": Markup(_ladder(place.peak_percent, rungs)) if place else "",
     }
 
@@ -135,62 +135,6 @@ def _moved_left(lines: list[str]) -> list[str]:
 
 def _ladder(share_percent: float, rungs: dict[str, float]) -> str:
     return charts.ladder([charts.Dot(share_percent, False, "", "this kernel")], rungs)
-
-
-def rounds(time: Timing) -> str:
-    """Draw each timed call as a dot over the rounds, in milliseconds: the reference's hollow, the student's filled."""
-    sides = {
-        side: getattr(time, f"{side}_{time.clock}_ms") or getattr(time, f"{side}_wall_ms")
-        for side in ("reference", "student")
-    }
-    if not all(sides.values()) or not all(math.isfinite(ms) for calls in sides.values() for ms in calls):
-        return ""
-    base, top, left, right = 150, 20, 40, 350
-    allowed = time.allowance * time.reference_ms if "not_graded" not in time.flags else 0.0
-    highest = 1.08 * max([*sides["reference"], *sides["student"], allowed, 1e-6])
-    count = max(len(calls) for calls in sides.values()) / 2
-    # The limit's label stands at the right, beyond the last call.
-    last = right - 48 if allowed else right
-
-    def y(ms: float) -> float:
-        return base - (base - top) * ms / highest
-
-    parts = [
-        f'<svg class="chart" viewBox="0 0 360 182" role="img" aria-label="'
-        f'{escape(f"Times of {time.rounds} rounds, milliseconds")}">'
-    ]
-    parts += [
-        f'<path class="rule" d="M{left} {_n(y(tick))}h{right - left}"/>'
-        f'<text x="{left - 5}" y="{_n(y(tick) + 4)}" text-anchor="end">{tick:g}</text>'
-        for tick in _ticks(highest)
-    ]
-    if allowed:
-        parts.append(
-            f'<path class="limit" d="M{left} {_n(y(allowed))}h{right - left}"/>'
-            f'<text class="strong" x="{right}" y="{_n(y(allowed) - 4)}" text-anchor="end">allowed</text>'
-        )
-    for side, calls in sides.items():
-        for k, ms in enumerate(calls):
-            x = left + (last - left) * (k // 2 + 0.5 + (0.07 if k % 2 else -0.07)) / count
-            parts.append(
-                f'<circle class="{side}" cx="{_n(x)}" cy="{_n(y(ms))}" r="3.6"><title>{ms:.3g} ms</title></circle>'
-            )
-    parts.append(f'<path class="axis" d="M{left} {base}h{right - left}"/>')
-    parts.append(f'<text x="{left}" y="{base + 15}">round 1</text>')
-    parts.append(f'<text x="{last}" y="{base + 15}" text-anchor="end">{time.rounds}</text>')
-    parts.append(f'<text x="{left - 5}" y="11" text-anchor="end">ms</text>')
-    return "".join([*parts, "</svg>"])
-
-
-def _ticks(highest: float) -> Sequence[float]:
-    """Return round values up to this one: four to eight of them."""
-    power = 10.0 ** math.floor(math.log10(highest))
-    step = next(power * k for k in (0.1, 0.2, 0.5, 1, 2) if highest / (power * k) <= 8)
-    return [step * k for k in range(int(highest / step) + 1)]
-
-
-def _n(value: float) -> str:
-    return f"{round(value, 1):g}"
 
 
 AROUND = 2

@@ -22,8 +22,8 @@ from grader.core.errors import EXIT_KIT, EXIT_PASS, UsageError
 from grader.core.results import PartResult, SubmissionResult
 from grader.judge.evaluate import evaluate
 from grader.report import result_json, student, words
+from grader.report.charts import rounds
 from grader.report.html import document
-from grader.report.page import rounds
 from grader.report.student import StudentView
 from grader.sandbox import Sandbox, choose
 from grader.staff.classroom import byhand, changes, fingerprints, gradebook, ledger
