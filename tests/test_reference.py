@@ -1,4 +1,4 @@
-"""The reference library at every level and on 64-bit Arm, its calls in Python, and the starter made from the master."""
+"""The reference library at every level and on 64-bit Arm, and the starter made from the master."""
 
 import ctypes
 import dataclasses
@@ -15,7 +15,6 @@ import torch
 from conftest import ASSIGNMENT, ROOT, python, refused, write_files
 from hypothesis import given, settings, strategies
 
-import module_ref_stub as reference
 from grader.assignment.regions import strip_solution
 from grader.backends import binding
 from grader.backends.native import toolchain
@@ -26,6 +25,7 @@ from grader.study.standalone import ran
 from labs.attention.cases import make_inputs
 from labs.attention.oracle import ORACLES
 from module_ref_stub import library as ref_library
+from module_ref_stub import library_path
 
 KERNELS = ("naive", "blocked", "fused", "flash")
 #: Multiples of every tile, a prime N with ragged tiles, one row, tiles larger than N, N just beyond a tile.
@@ -47,18 +47,20 @@ LIBRARIES = {
 
 
 def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
-    """Call one of the four on workspace that holds NaN: a kernel may rely on nothing in it but flash's zeros in L."""
+    """Call one of the four on workspace and output that hold NaN: a kernel may rely on nothing in them."""
     B, H, N, d, Br, Bc = (shape[key] for key in ("B", "H", "N", "d", "Br", "Bc"))
-    qkv = [torch.from_numpy(inputs[name]) for name in "QKV"]
     tiles = ((Br, d), (Bc, d), (Bc, d), (Br, Bc), (Br, Bc), (Br, d), (Br, d), (N,), (Br,), (Br,), (Br,))
-    function, workspace, more = {
-        "naive": (reference.myNaiveAttention, ((N, N),), ()),
-        "blocked": (reference.myUnfusedAttentionBlocked, ((N, N),), ()),
-        "fused": (reference.myFusedAttention, ((shape["threads"], N),), ()),
-        "flash": (reference.myFlashAttention, tiles, (Bc, Br)),
-    }[kernel]
-    stale = (torch.full(size, torch.nan) for size in workspace)
-    return function(*qkv, *stale, *more, B, H, N, d).numpy()
+    rows = {"fused": ((shape["threads"], N),), "flash": tiles}
+    stale = [np.full(size, np.nan, np.float32) for size in rows.get(kernel, ((N, N),))]
+    sizes = (*((Bc, Br) if kernel == "flash" else ()), B, H, N, d)
+    out = np.full((B, H, N, d), np.nan, np.float32)
+    library = ctypes.CDLL(str(library_path()))
+    library.gpt149_ref_set_threads(shape["threads"])
+    pointers = [
+        ctypes.c_void_p(array.ctypes.data) for array in (*(inputs[name] for name in "QKV"), *stale, out)
+    ]
+    getattr(library, f"gpt149_ref_{kernel}")(*pointers[:-1], *map(ctypes.c_int, sizes), pointers[-1])
+    return out
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +72,7 @@ def one_thread_afterwards() -> Iterator[None]:
 
 @pytest.fixture
 def library() -> Iterator[ctypes.CDLL]:
-    found = ctypes.CDLL(str(reference.library_path()))
+    found = ctypes.CDLL(str(library_path()))
     best = found.gpt149_ref_level()
     yield found
     found.gpt149_ref_set_level(best)
@@ -146,29 +148,6 @@ def test_accessors_read_and_write_row_major(library) -> None:
         assert value == tensor[tuple(index)].item()
         library.gpt149_ref_write4d(ctypes.c_void_p(written.data_ptr()), *place, ctypes.c_float(value))
     assert torch.equal(written, tensor)
-
-
-def test_the_profiler_counts_the_output_once() -> None:
-    shape = {"B": 2, "H": 2, "N": 32, "d": 8, "Br": 16, "Bc": 16, "threads": 2}
-    inputs = make_inputs("random", shape, seed=3)
-    qkv, sizes = [torch.from_numpy(inputs[name]) for name in "QKV"], (2, 2, 32, 8)
-    profiler = torch.autograd.profiler
-    with profiler.profile(profile_memory=True) as profile, profiler.record_function("model_inference"):
-        scores = torch.zeros(32, 32)
-        out = reference.myNaiveAttention(*qkv, scores, *sizes)
-    scope = next(row for row in profile.key_averages() if row.key == "model_inference")
-    figure = getattr(scope, "cpu_memory_usage", None) or scope.self_cpu_memory_usage
-    assert figure == scores.nbytes + out.nbytes
-
-
-def test_unfit_tensors_are_refused_before_they_reach_c() -> None:
-    Q = torch.zeros(1, 1, 4, 2)
-    for function, K, workspace, message in (
-        (reference.myNaiveAttention, Q.double(), torch.zeros(4, 4), "float64"),
-        (reference.myNaiveAttention, Q, torch.zeros(4, 3), "at least 16 elements"),
-        (reference.myFusedAttention, Q, torch.zeros(3), "a row of 4 elements"),
-    ):
-        refused(message, function, Q, K, Q, workspace, 1, 1, 4, 2, of=ValueError)
 
 
 def use_compiler(monkeypatch: pytest.MonkeyPatch, cache: Path, script: str) -> None:

@@ -20,6 +20,7 @@ from grader.core.results import PartResult, SubmissionResult
 from grader.explain.comparison import Expected, compare
 from grader.staff import writeups
 from grader.staff.release import contents
+from grader.study.helpers import simulated
 from grader.study.writeup import regions
 from labs.softmax import kernels
 from labs.softmax.inputs import LOGITS, PARTIALS, make_inputs
@@ -154,7 +155,8 @@ def test_what_is_counted_is_what_the_theory_says(kernel: str) -> None:
     rows, columns = 6, 4096
     for size_bytes in (4 << 10, 128 << 10):
         model = Model(size_bytes)
-        found = traffic.simulate(kernel, rows, columns, model)
+        walk = ((kernel, rows, columns), model)
+        found = traffic.Traffic(*simulated(traffic.SIMULATOR, [walk])[0])
         assert (found.loads, found.stores) == traffic.theory(kernel, rows, columns)
         expected = traffic.passes(kernel, columns, model)
         if expected is not None:

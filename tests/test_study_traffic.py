@@ -21,8 +21,13 @@ KB = 1 << 10
 Access = tuple[str, int]
 
 
+def simulated(kernel: str, shape: Shape, model: Model, *, scores_only: bool = True) -> Traffic:
+    walk = (kernel, model, shape)
+    return cache.simulate([walk], scores_only=scores_only)[walk]
+
+
 def scores(kernel: str, N: int, d: int, cache_bytes: int, **tiles: int) -> Traffic:
-    return cache.simulate(kernel, Shape(N, d, **tiles), Model(cache_bytes), scores_only=True)
+    return simulated(kernel, Shape(N, d, **tiles), Model(cache_bytes))
 
 
 def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
@@ -83,7 +88,7 @@ def walked(N: int, d: int, T: int) -> Iterator[Access]:
 @pytest.mark.parametrize(("lines", "ways"), [(4, 0), (16, 0), (16, 2), (8, 1)])
 def test_the_simulator_walks_as_the_loops_of_part_2(N: int, d: int, T: int, lines: int, ways: int) -> None:
     """Rows that begin in the middle of a line, ragged tiles, and a cache in which two lines do not both stay."""
-    found = cache.simulate("part2", Shape(N, d, T), Model(64 * lines, ways), scores_only=True)
+    found = simulated("part2", Shape(N, d, T), Model(64 * lines, ways))
     assert found == naive(list(walked(N, d, T)), lines, ways)
 
 
@@ -95,7 +100,7 @@ def test_counts_by_hand() -> None:
     # Tiles of 4 rows of Q, K and S, and room for the next 4 of K: it comes anew for each 4 rows of Q.
     assert scores("part2", 16, 16, 16 * 64, tile=4).fetched == 16 + 4 * 16 + 16
     # Part 3 keeps one row of scores and writes O where parts 1 and 2 keep all of them.
-    whole = cache.simulate("part3", Shape(16, 16), Model(64 * KB), scores_only=False)
+    whole = simulated("part3", Shape(16, 16), Model(64 * KB), scores_only=False)
     assert (whole.fetched, whole.written) == (4 * 16 + 1, 16 + 1)
 
 

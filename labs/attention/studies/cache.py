@@ -78,13 +78,7 @@ class Traffic:
         return self.fetched + self.written
 
 
-def simulate(kernel: str, shape: Shape, model: Model, *, scores_only: bool) -> Traffic:
-    """Walk one of KERNELS, whole or its Q * transpose(K) alone. Raises KitError where the simulator does not build."""
-    walk = (kernel, model, shape)
-    return simulate_all([walk], scores_only=scores_only)[walk]
-
-
-def simulate_all(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]:
+def simulate(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]:
     """Several walks, as many at a time as there are cores."""
     tail = "-scores" if scores_only else ""
     found = helpers.simulated(
@@ -224,7 +218,7 @@ def measure(
 ) -> CacheStudy:
     """Simulate every kernel in every cache. Raises KitError where the simulator cannot be built."""
     study = CacheStudy(tuple(kernels), tuple(models), tuple(shapes), scores_only, {}, about)
-    return replace(study, found=simulate_all(study.walks(), scores_only=scores_only))
+    return replace(study, found=simulate(study.walks(), scores_only=scores_only))
 
 
 def main(arguments: list[str]) -> int:

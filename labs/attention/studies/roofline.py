@@ -197,7 +197,7 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
     model = Model(machine.last.size_bytes, line_bytes=machine.line_bytes)
     tell("Simulating the traffic of each part")
     walks = [(part.id, model, one_head) for part in parts if part.id in KERNELS]
-    lines = cache.simulate_all(walks, scores_only=False)
+    lines = cache.simulate(walks, scores_only=False)
     variants, names = [], []
     for part in parts:
         variants.append(Variant(part.id, part, sizes))

@@ -49,11 +49,6 @@ class Traffic:
     written: int
 
 
-def simulate(kernel: str, rows: int, columns: int, model: Model) -> Traffic:
-    """Walk one of KERNELS. Raises KitError where the simulator does not build."""
-    return Traffic(*helpers.simulated(SIMULATOR, [((kernel, rows, columns), model)])[0])
-
-
 def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
     """Loads and stores in elements, as in the module's text."""
     all_of = rows * columns
