@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from classes.acting_class import HANG_S
 from classes.ledgers import AT, HOLDS_LEDGER, HOLDS_MACHINE, holding, record, some_run
-from conftest import ASSIGNMENT, refused
+from conftest import ASSIGNMENT, ROOT, refused
 
 from grader.__main__ import to_resume
+from grader.assignment.loading import load
 from grader.core.errors import KitError, UsageError
 from grader.report.progress import Progress, duration
 from grader.staff.classroom import ledger
@@ -160,10 +161,9 @@ def test_all_timings_hold_the_machine_where_that_is_asked_for_or_no_core_can_be_
     for slot in (Slot(tmp_path, [1], alone=True), Slot(tmp_path, [])):
         with slot.shared(), slot.hold("core") as held:
             assert (held.resource, held.cpus) == ("machine", None)
-    with Slot(tmp_path, []).hold("card") as held:
-        assert held.resource == "card 0"
     needs = {"part1": "core", "part2": "core", "part3": "machine"}
     assert {name: need_of(ASSIGNMENT.part(name)) for name in needs} == needs
+    assert {need_of(part) for part in load(ROOT / "labs/gpu/assignment.yaml").parts} == {"machine"}
 
 
 def test_plain_progress_is_one_line_for_each_with_verdicts_and_time_left() -> None:

@@ -299,8 +299,10 @@ def forward_of(p: Propagated) -> dict[str, Expected]:
     return {"O": Expected(value, tolerance), "L": Expected(lse, lse_tolerance)}
 
 
-def gradients_of(p: Propagated, o: Array, lse: Array, upstream: Array, *, own: bool) -> dict[str, Expected]:
-    """dQ (B, n, d) of these rows, and what they add to dK and dV (B, M, d).
+def gradients_of(
+    p: Propagated, o: Array, lse: Array, upstream: Array, *, own: bool, wanted: Sequence[str]
+) -> dict[str, Expected]:
+    """Return the `wanted` of: dQ (B, n, d) of these rows, and what they add to dK and dV (B, M, d).
 
     With `own`, the hand-in's forward pass computed O and L. The error of L is then that of a weighted mean of scores.
     D = sum of dO O has the errors of the weights and values in O.
@@ -345,11 +347,12 @@ def gradients_of(p: Propagated, o: Array, lse: Array, upstream: Array, *, own: b
         return Expected(value, factor * tolerance + 1.01 * u * abs(value) + flushed(p.shape))
 
     turned = [t.swapaxes(1, 2) for t in (ds, ds_off, weights, weights_off)]
-    return {
-        "dQ": product(ds, ds_off, p.k, keys, scale),
-        "dK": product(turned[0], turned[1], p.q, rows, scale),
-        "dV": product(turned[2], turned[3], upstream, rows, 1.0),
+    factors = {
+        "dQ": (ds, ds_off, p.k, keys, scale),
+        "dK": (turned[0], turned[1], p.q, rows, scale),
+        "dV": (turned[2], turned[3], upstream, rows, 1.0),
     }
+    return {name: product(*factors[name]) for name in wanted}
 
 
 class Flash(Oracle):
@@ -439,16 +442,16 @@ class FlashBackward(Flash):
 
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         every = [np.arange(shape[size]) for size in ("B", "N", "M")]
-        return self._gradients(inputs, shape, *every)
+        return self._gradients(inputs, shape, *every, ("dQ", "dK", "dV"))
 
     def sample(
         self, inputs: Inputs, shape: Shape, draws: Draws, rows: int
     ) -> tuple[tuple[Array, Array], Mapping[str, Expected]]:
         heads, chosen = _chosen(shape, draws, rows)
         chosen = chosen[chosen < shape["M"]]
-        queries = self._gradients(inputs, shape, heads, chosen, np.arange(shape["M"]))
-        keys = self._gradients(inputs, shape, heads, np.arange(shape["N"]), chosen)
-        return (heads[:, None], chosen[None, :]), {"dQ": queries["dQ"], "dK": keys["dK"], "dV": keys["dV"]}
+        queries = self._gradients(inputs, shape, heads, chosen, np.arange(shape["M"]), ("dQ",))
+        keys = self._gradients(inputs, shape, heads, np.arange(shape["N"]), chosen, ("dK", "dV"))
+        return (heads[:, None], chosen[None, :]), {**queries, **keys}
 
     def flops(self, shape: Shape) -> int:
         """Five products where the forward pass has two."""
@@ -462,19 +465,20 @@ class FlashBackward(Flash):
 
     @staticmethod
     def _gradients(
-        inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array
+        inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array, wanted: Sequence[str]
     ) -> Mapping[str, Expected]:
-        """Return the gradients that these rows and keys add to each other: dQ is complete if `keys` are all keys, dK
-        and dV if `rows` are all rows."""
+        """Return the `wanted` gradients that these rows and keys add to each other.
+
+        dQ is complete if `keys` are all keys, dK and dV if `rows` are all rows.
+        """
         own = "L" not in inputs
         if not own:
             o, lse = inputs["O"][heads][:, rows], inputs["L"][heads][:, rows]
         else:
             q, k, v = (inputs[name][heads] for name in "qkv")
             o, lse = arithmetic.attention(q, k, v, causal=bool(shape["causal"]), rows=rows)
-        return gradients_of(
-            Propagated.of(inputs, shape, heads, rows, keys), o, lse, inputs["dO"][heads][:, rows], own=own
-        )
+        seen, upstream = Propagated.of(inputs, shape, heads, rows, keys), inputs["dO"][heads][:, rows]
+        return gradients_of(seen, o, lse, upstream, own=own, wanted=wanted)
 
 
 def _chosen(shape: Shape, draws: Draws, rows: int) -> tuple[Array, Array]:

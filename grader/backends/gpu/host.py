@@ -46,6 +46,8 @@ PLAYER_BYTES = 2 << 30
 """Memory of a player beyond the student's: it keeps all tensors of a call."""
 #: A context of CUDA's holds many descriptors open.
 OPEN_FILES = 1024
+ON_CARD = {"CUDA_VISIBLE_DEVICES": "0", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+"""Environment of runners on a GPU. Without segments that grow, a call ran out of memory with 16 GiB of it unused."""
 PROBE = "def probe(x, y):\n    y.copy_(x)\n"
 #: What a process needs to find CUDA's driver where it is no part of the system.
 INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
@@ -93,7 +95,7 @@ def place(sandbox: Sandbox, start: Callable[..., Parent]) -> Place:
         found = card()
         interprets = found is None
         environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        environment |= {INTERPRETED: "1"} if interprets else {"CUDA_VISIBLE_DEVICES": "0"}
+        environment |= {INTERPRETED: "1"} if interprets else ON_CARD
         modules = MODULES if devicebuild.has_triton() else MODULES[:1]
         zygote = start(environment, sandbox, modules=modules, card=not interprets)
         made = Place(zygote, found, interprets)

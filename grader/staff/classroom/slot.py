@@ -2,8 +2,8 @@
 
 The need of a timing depends on the clock that decides it (`need_of`). A serial part is decided by the CPU time of a
 pinned core, which work on other cores hardly affects. It holds one core (`core-K`), while timings on other cores,
-builds and results continue. A part with threads is decided by wall time. It holds the machine, and nothing else of
-the class runs. A part on a GPU holds the GPU.
+builds and results continue. A part with threads or on a GPU is decided by wall time. It holds the machine, and
+nothing else of the class runs: beside the results of others on the same GPU, calls of one reference took 4 to 18 ms.
 
 There are three kinds of locks. Workers hold `room` shared; a timing that needs the machine holds it exclusively. A
 worker must pass the `gate` to share the room. A timing that wants the machine keeps the gate shut while it waits and
@@ -31,17 +31,16 @@ from grader.assignment.records import Part
 from grader.backends.kinds import kind_of
 from grader.core import machine
 
-Need = Literal["core", "machine", "card"]
+Need = Literal["core", "machine"]
 LOOK_S = 0.02
 """Seconds between two looks of a waiting timing for a free core: a timing takes a second or more."""
 
 
 def need_of(part: Part) -> Need:
     """Return the resource that a timing of this part needs to itself."""
-    if kind_of(part).on_card:
-        return "card"
     rule = part.time
-    return "core" if rule is not None and rule.clock == "cpu" and rule.threads == 1 else "machine"
+    serial = rule is not None and rule.clock == "cpu" and rule.threads == 1
+    return "core" if serial and not kind_of(part).on_card else "machine"
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,8 @@ class Slot:
         if need == "machine" or self.alone or (need == "core" and not self.cores):
             with self.exclusive():
                 yield Held("machine", None)
-        elif need == "card":
-            with _one_of(self.folder, "card", (0,)) as card:
-                yield Held(f"card {card}", None)
         else:
-            with _one_of(self.folder, "core", self.cores) as core:
+            with self._core() as core:
                 yield Held(f"core {core}", [core])
 
     @contextmanager
@@ -108,28 +104,27 @@ class Slot:
         os.close(self._gate)
         os.close(self._room)
 
+    @contextmanager
+    def _core(self) -> Iterator[int]:
+        """Hold the first free core; wait for one if none is free."""
+        while True:
+            for number in self.cores:
+                lock = _open(self.folder / f"core-{number}")
+                try:
+                    with suppress(BlockingIOError):
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        yield number
+                        return
+                finally:
+                    os.close(lock)
+            time.sleep(LOOK_S)
+
     def _enter(self) -> None:
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._room, fcntl.LOCK_SH)
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
-
-
-@contextmanager
-def _one_of(folder: Path, kind: str, numbers: Sequence[int]) -> Iterator[int]:
-    """Hold the first free resource of these; wait for one if none is free."""
-    while True:
-        for number in numbers:
-            lock = _open(folder / f"{kind}-{number}")
-            try:
-                with suppress(BlockingIOError):
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    yield number
-                    return
-            finally:
-                os.close(lock)
-        time.sleep(LOOK_S)
 
 
 def _open(path: Path) -> int:
