@@ -60,6 +60,7 @@ def call(machine: str, name: str) -> int:
 
 
 AT_EMPTY_PATH, MAP_SHARED, MAP_PRIVATE, ANONYMOUS = 0x1000, 0x1, 0x2, 0x20
+HUGE = 0x40000 | MAP_PRIVATE | ANONYMOUS
 READ_EXEC, ALL_RIGHTS = 0x5, 0x7
 #: Ways to execute what a program wrote itself.
 NEW_CODE: list[tuple[Any, ...]] = [
@@ -76,7 +77,7 @@ BOTH_RUNNERS = {
     ],
     EPERM: [
         ("timer_settime", 0, 0, 0x7F00_0000_0000, 0x7F00_0000_0000),
-        ("prlimit64", 1, 9), ("prctl", 1, 0), ("memfd_create",),
+        ("prlimit64", 1, 9), ("prctl", 1, 0), ("memfd_create",), ("mmap", 0, 4096, 3, HUGE),
     ],
     ENOSYS: [("clone3",)],
     KILL: [

@@ -102,7 +102,7 @@ NETWORK = "socket 41 198, socketpair 53 199, connect 42 203, bind 49 200"
 #: The highest number that this table was made with (Linux 6.1).
 LAST_KNOWN = 450
 
-CLONE_THREAD, MAP_SHARED, MAP_ANONYMOUS = 0x00010000, 0x1, 0x20
+CLONE_THREAD, MAP_SHARED, MAP_ANONYMOUS, MAP_HUGETLB = 0x00010000, 0x1, 0x20, 0x40000
 PROT_WRITE, PROT_EXEC = 0x2, 0x4
 #: MADV_REMOVE, MADV_COLD and MADV_PAGEOUT: they take pages out of what a process is seen to hold, and keep their data.
 HIDING_ADVICE = (9, 20, 21)
@@ -129,6 +129,8 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
 #: What an executable mapping (mmap's arguments) must not be besides: writable, without a file, the payload memory.
 WRITABLE_CODE = ((2, _ANY_BIT, PROT_WRITE), (3, _ANY_BIT, MAP_ANONYMOUS), (4, _EQUAL, PAYLOADS_FD))
+#: Large pages of the machine's reserve are not counted as a process's memory. Those by madvise are.
+RESERVED_PAGES = (3, _ANY_BIT, MAP_HUGETLB)
 _X32_CALLS = 0x40000000
 
 
@@ -173,6 +175,8 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     special = numbers(BY_ARGUMENT, machine)
     if card:
         program.returns(numbers(CARD_ALLOWED, machine).values(), ALLOW)
+    else:
+        program.refuses(numbers(ALLOWED, machine)["mmap"], RESERVED_PAGES)
     program.returns(numbers(ALLOWED, machine).values(), ALLOW)
     # glibc falls back to clone, whose flags can be seen from here.
     program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
@@ -210,6 +214,7 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     special = numbers(f"{BY_ARGUMENT}, {NATIVE_BY_ARGUMENT}", machine)
     starts = numbers(STARTS_PROCESSES, machine)
     executable = (2, _ANY_BIT, PROT_EXEC)
+    program.refuses(special["mmap"], RESERVED_PAGES)
     program.refuses(numbers(NATIVE_ALLOWED, machine)["mprotect"], executable)
     program.returns(numbers(NATIVE_ALLOWED, machine).values(), ALLOW)
     if opens_libraries:
