@@ -6,6 +6,7 @@
 //   TEXT   what an expression prints
 // An exception is shown by its class and, where the words are torch's for everybody to read, its first line. Elements are
 // shown in hexadecimal, as no digit of theirs may be another.
+#include <c10/util/irange.h>
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/ops/full_like.h>
@@ -238,6 +239,10 @@ static void elements() {
     TEXT(m.stride(-2) << m.t().stride(0) << c.stride(1) << e.stride(0))
     TEXT(m.sizes().vec().size() << m.sizes().front() << m.sizes().back() << m.sizes().at(1) << m.sizes().empty())
     TEXT(m.sizes().at(2)) TEXT(at::IntArrayRef(std::vector<int64_t>{1, 2, 3}))
+    TEXT([] { int64_t sum = 0; for (auto k : c10::irange(5)) sum = 10 * sum + k; return sum; }())
+    TEXT([] { int64_t sum = 9; for (auto k : c10::irange(3, int64_t{6})) sum = 10 * sum + k; return sum; }())
+    TEXT([] { int64_t count = 0; for (auto k : c10::irange(-2)) count += 1 + k; return count; }())
+    TEXT([] { int64_t count = 0; for (auto k : c10::irange(4, 1)) count += 1 + k; return count; }())
     TEXT(m[1][2].item().isFloatingPoint() << at::arange(3)[2].item().isIntegral(false) << s.item().toInt())
     TEXT(m[1][2].item() << at::arange(3)[2].item() << s.item())
     TEXT(at::full({1}, -1.75).item<int64_t>() << at::full({1}, 3).item<float>() << at::full({}, true).item<bool>())

@@ -55,7 +55,7 @@ HEADERS = (
     *(f"ATen/core/{name}.h" for name in ("Tensor", "TensorAccessor", "TensorBody")),
     *(f"ATen/ops/{name}.h" for name in ("arange", "empty", "from_blob", "full", "ones", "zeros")),
     *(f"ATen/ops/{name}_like.h" for name in ("empty", "full", "ones", "zeros")),
-    *(f"c10/{name}.h" for name in ("core/ScalarType", "util/ArrayRef", "util/Exception")),
+    *(f"c10/{name}.h" for name in ("core/ScalarType", "util/ArrayRef", "util/Exception", "util/irange")),
 )
 FORWARD = f"#ifndef GPT149_PLAIN_TORCH_H\n#include <{HEADER}>\n#endif\n"
 #: Directives in a text without layout: pragmas that decide how functions after them are compiled, and #include.

@@ -90,6 +90,32 @@ inline bool isFloatingType(ScalarType type) { return type == ScalarType::Float |
 
 enum class MemoryFormat : int8_t { Contiguous, Preserve };
 
+// The whole numbers from a first one to before another: for (auto i : c10::irange(n)).
+template <class I>
+struct WholeNumbers {
+  struct Iterator {
+    constexpr I operator*() const { return value; }
+    constexpr Iterator &operator++() {
+      ++value;
+      return *this;
+    }
+    constexpr bool operator!=(Iterator other) const { return value != other.value; }
+    I value;
+  };
+  constexpr Iterator begin() const { return {first}; }
+  constexpr Iterator end() const { return {last}; }
+  I first, last;
+};
+template <class I, class J>
+constexpr WholeNumbers<J> irange(I first, J last) {
+  static_assert(std::is_integral_v<I> && std::is_integral_v<J>);
+  return {static_cast<J>(first), std::max(static_cast<J>(first), last)};
+}
+template <class I>
+constexpr WholeNumbers<I> irange(I last) {
+  return irange(I(), last);
+}
+
 // ---- sizes
 
 // Points to elements that somebody else holds, as torch's own.
