@@ -66,7 +66,8 @@ def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
     command = [helpers.program(cache.SIMULATOR), "script", *sizes]
     script = "".join(f"{kind} {index}\n" for kind, index in accesses)
     ended = subprocess.run(command, input=script, capture_output=True, text=True, check=True)
-    assert Traffic(*map(int, ended.stdout.split())) == naive(accesses, lines, ways)
+    loads, stores, *moved = map(int, ended.stdout.split())
+    assert Traffic(loads + stores, *moved) == naive(accesses, lines, ways)
 
 
 def walked(N: int, d: int, T: int) -> Iterator[Access]:

@@ -8,7 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 namespace cachemodel {
@@ -22,10 +24,10 @@ class Cache {
       : sets_(ways == 0 ? 1 : capacity / ways), ways_(ways == 0 ? capacity : ways),
         nodes_(lines_in_memory), heads_(sets_, kNone), tails_(sets_, kNone), filled_(sets_, 0) {}
 
-  uint64_t accesses = 0, fetched = 0, written = 0;
+  uint64_t loads = 0, stores = 0, fetched = 0, written = 0;
 
   void touch(Line line, bool write) {
-    accesses++;
+    (write ? stores : loads)++;
     const size_t set = sets_ == 1 ? 0 : line % sets_;
     Node &node = nodes_[line];
     node.dirty |= write;
@@ -100,7 +102,8 @@ struct Matrix {
   void write(int row, int column) const { cache->touch(line(row, column), true); }
 };
 
-// Matrices one behind the other in memory, each on lines of its own, and the cache that they are walked through.
+// Matrices one behind the other in memory, each on lines of its own, and the cache that they are walked through. The
+// cache is made with the first walk, so that it knows all matrices.
 class Layout {
  public:
   // `sizes` are three words: CACHE_BYTES WAYS LINE_BYTES.
@@ -115,15 +118,43 @@ class Layout {
   uint64_t lines() const { return floats_ / per_line() + 1; }
 
   Matrix matrix(int rows, int columns) {
-    Matrix made{nullptr, floats_, columns, static_cast<int>(per_line())};
+    Matrix made{&cache_, floats_, columns, static_cast<int>(per_line())};
     const uint64_t wanted = static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns);
     floats_ += (wanted + per_line() - 1) / per_line() * per_line();
     return made;
   }
-  Cache cache() const { return Cache(lines(), bytes_ / line_, ways_); }
+
+  // Walks with `walk(cache)`, writes back what is left in the cache, and prints "loads stores fetched written": accesses
+  // to matrices, and lines between the cache and memory. Gives the program's exit code.
+  template <class Walk>
+  int run(Walk walk) {
+    if (lines() >= kNone) return 2;
+    cache_ = Cache(lines(), bytes_ / line_, ways_);
+    if (!walk(cache_)) return 2;
+    cache_.flush();
+    for (const uint64_t count : {cache_.loads, cache_.stores, cache_.fetched, cache_.written})
+      std::printf("%llu ", static_cast<unsigned long long>(count));
+    return 0;
+  }
 
  private:
   uint64_t bytes_, ways_, line_, floats_ = 0;
+  Cache cache_{0, 1, 1};
 };
+
+// A walk by its name, over a program's matrices and sizes.
+template <class... Memory>
+struct Kernel {
+  const char *name;
+  void (*walk)(const Memory &...);
+};
+
+// Runs the walk of this name. False where there is none.
+template <std::size_t count, class... Memory>
+bool walked(const Kernel<Memory...> (&kernels)[count], const char *name, const Memory &...memory) {
+  for (const auto &kernel : kernels)
+    if (std::strcmp(name, kernel.name) == 0) return kernel.walk(memory...), true;
+  return false;
+}
 
 }  // namespace cachemodel

@@ -84,7 +84,10 @@ def simulate(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]
     found = helpers.simulated(
         SIMULATOR, [((f"{name}{tail}", s.N, s.d, s.tile, s.Br, s.Bc), model) for name, model, s in walks]
     )
-    return {walk: Traffic(*counts) for walk, counts in zip(walks, found, strict=True)}
+    return {
+        walk: Traffic(loads + stores, fetched, written)
+        for walk, (loads, stores, fetched, written) in zip(walks, found, strict=True)
+    }
 
 
 def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:

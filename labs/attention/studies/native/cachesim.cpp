@@ -3,8 +3,8 @@
 //
 //   program KERNEL N d TILE BR BC CACHE_BYTES WAYS LINE_BYTES
 //
-// prints "accesses fetched written". The cache is that of cachemodel.h; what is left in it at the end is written back,
-// too. WAYS 0 makes it fully associative, which is the model behind the formulas of a blocked product.
+// prints "loads stores fetched written". The cache is that of cachemodel.h; what is left in it at the end is written
+// back, too. WAYS 0 makes it fully associative, which is the model behind the formulas of a blocked product.
 //
 // Numbers that the compiler keeps in a register (loop counters, a running sum) are no accesses. One head is walked, cold.
 // KERNEL "script" reads accesses ("r" or "w" and an element's index) from the standard input instead.
@@ -20,7 +20,6 @@ namespace {
 using cachemodel::Cache;
 using cachemodel::Line;
 using cachemodel::Matrix;
-using cachemodel::kNone;
 
 struct Shape {
   int N, d, T, Br, Bc;
@@ -40,7 +39,7 @@ void dot(const Matrix &A, int i, const Matrix &B, int j, int from, int to) {
     run = together(A, i, B, j, k, to);
     A.read(i, k);
     B.read(j, k);
-    A.cache->accesses += 2 * static_cast<uint64_t>(run - 1);
+    A.cache->loads += 2 * static_cast<uint64_t>(run - 1);
   }
 }
 
@@ -51,7 +50,8 @@ void add_row(const Matrix &O, int i, const Matrix &V, int j, int to) {
     O.read(i, k);
     V.read(j, k);
     O.write(i, k);
-    O.cache->accesses += 3 * static_cast<uint64_t>(run - 1);
+    O.cache->loads += 2 * static_cast<uint64_t>(run - 1);
+    O.cache->stores += static_cast<uint64_t>(run - 1);
   }
 }
 
@@ -234,11 +234,7 @@ void flash(const Memory &m, const Shape &s, bool all) {
 void part4(const Memory &m, const Shape &s) { flash(m, s, true); }
 void scores_flash(const Memory &m, const Shape &s) { flash(m, s, false); }
 
-struct Kernel {
-  const char *name;
-  void (*walk)(const Memory &, const Shape &);
-};
-constexpr Kernel kKernels[] = {
+constexpr cachemodel::Kernel<Memory, Shape> kKernels[] = {
     {"part1", part1},
     {"part2", part2},
     {"part2-rewritten", part2_rewritten},
@@ -253,13 +249,14 @@ constexpr Kernel kKernels[] = {
 
 // ---- accesses from elsewhere
 
-void play_script(Cache &cache, uint64_t lines, int per_line) {
+bool play_script(Cache &cache, uint64_t lines, int per_line) {
   char kind = 0;
   unsigned long long index = 0;
   while (std::scanf(" %c %llu", &kind, &index) == 2) {
-    if (index / static_cast<unsigned>(per_line) >= lines) std::exit(2);
+    if (index / static_cast<unsigned>(per_line) >= lines) return false;
     cache.touch(static_cast<Line>(index / static_cast<unsigned>(per_line)), kind == 'w');
   }
+  return true;
 }
 
 }  // namespace
@@ -272,26 +269,13 @@ int main(int count, char **words) {
   if (shape.N < 1 || shape.d < 1 || shape.T < 1 || shape.Br < 1 || shape.Bc < 1 || !layout.sound()) return 2;
   const auto matrix = [&](int rows, int columns) { return layout.matrix(rows, columns); };
   const int N = shape.N, d = shape.d, widest = N > shape.Br ? N : shape.Br;
-  Memory memory{matrix(N, d),        matrix(N, d),        matrix(N, d),        matrix(N, d),
+  const Memory memory{matrix(N, d),        matrix(N, d),        matrix(N, d),        matrix(N, d),
                 matrix(N, N),        matrix(1, N),        matrix(shape.Br, d), matrix(shape.Br, d),
                 matrix(shape.Br, d), matrix(shape.Bc, d), matrix(shape.Bc, d), matrix(shape.Br, shape.Bc),
                 matrix(shape.Br, shape.Bc), matrix(2, widest)};
-  if (layout.lines() >= kNone) return 2;
-  Cache cache = layout.cache();
-  for (Matrix *one : {&memory.Q, &memory.K, &memory.V, &memory.O, &memory.S, &memory.row, &memory.Qi, &memory.Oi,
-                      &memory.PV, &memory.Kj, &memory.Vj, &memory.Sij, &memory.Pij, &memory.sums})
-    one->cache = &cache;
-
-  bool known = std::strcmp(words[1], "script") == 0;
-  if (known) play_script(cache, layout.lines(), static_cast<int>(layout.per_line()));
-  for (const Kernel &kernel : kKernels)
-    if (std::strcmp(words[1], kernel.name) == 0) {
-      kernel.walk(memory, shape);
-      known = true;
-    }
-  if (!known) return 2;
-  cache.flush();
-  std::printf("%llu %llu %llu\n", static_cast<unsigned long long>(cache.accesses),
-              static_cast<unsigned long long>(cache.fetched), static_cast<unsigned long long>(cache.written));
-  return 0;
+  return layout.run([&](Cache &cache) {
+    if (std::strcmp(words[1], "script") == 0)
+      return play_script(cache, layout.lines(), static_cast<int>(layout.per_line()));
+    return cachemodel::walked(kKernels, words[1], memory, shape);
+  });
 }

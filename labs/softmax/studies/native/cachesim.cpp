@@ -7,28 +7,13 @@
 // is left in the cache at the end is written back, too. Numbers that the compiler keeps in a register (loop counters, a
 // running maximum or sum) are no accesses.
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include "cachemodel.h"
 
 namespace {
 
-using cachemodel::Cache;
 using cachemodel::Matrix;
-
-uint64_t loads = 0, stores = 0;
-
-void load(const Matrix &matrix, int i, int j) {
-  matrix.read(i, j);
-  loads++;
-}
-
-void store(const Matrix &matrix, int i, int j) {
-  matrix.write(i, j);
-  stores++;
-}
 
 // X and O (R, C); what a framework keeps between its kernels: vectors of R, matrices (R, C).
 struct Memory {
@@ -38,14 +23,14 @@ struct Memory {
 
 // One pass over row i of X.
 void read_row(const Memory &m, int i) {
-  for (int j = 0; j < m.C; j++) load(m.X, i, j);
+  for (int j = 0; j < m.C; j++) m.X.read(i, j);
 }
 
 // One pass that makes row i of O out of that of X.
 void write_row(const Memory &m, int i) {
   for (int j = 0; j < m.C; j++) {
-    load(m.X, i, j);
-    store(m.O, i, j);
+    m.X.read(i, j);
+    m.O.write(i, j);
   }
 }
 
@@ -69,38 +54,34 @@ void fused(const Memory &m) { passes(m, 0); }
 void framework(const Memory &m) {
   for (int i = 0; i < m.R; i++) {
     read_row(m, i);
-    store(m.maxima, 0, i);
+    m.maxima.write(0, i);
   }
   for (int i = 0; i < m.R; i++) {
-    load(m.maxima, 0, i);
+    m.maxima.read(0, i);
     for (int j = 0; j < m.C; j++) {
-      load(m.X, i, j);
-      store(m.shifted, i, j);
+      m.X.read(i, j);
+      m.shifted.write(i, j);
     }
   }
   for (int i = 0; i < m.R; i++)
     for (int j = 0; j < m.C; j++) {
-      load(m.shifted, i, j);
-      store(m.powers, i, j);
+      m.shifted.read(i, j);
+      m.powers.write(i, j);
     }
   for (int i = 0; i < m.R; i++) {
-    for (int j = 0; j < m.C; j++) load(m.powers, i, j);
-    store(m.sums, 0, i);
+    for (int j = 0; j < m.C; j++) m.powers.read(i, j);
+    m.sums.write(0, i);
   }
   for (int i = 0; i < m.R; i++) {
-    load(m.sums, 0, i);
+    m.sums.read(0, i);
     for (int j = 0; j < m.C; j++) {
-      load(m.powers, i, j);
-      store(m.O, i, j);
+      m.powers.read(i, j);
+      m.O.write(i, j);
     }
   }
 }
 
-struct Kernel {
-  const char *name;
-  void (*walk)(const Memory &);
-};
-constexpr Kernel kKernels[] = {
+constexpr cachemodel::Kernel<Memory> kKernels[] = {
     {"framework", framework}, {"naive", naive}, {"safe", safe}, {"online", online}, {"fused", fused},
 };
 
@@ -112,20 +93,6 @@ int main(int count, char **words) {
   cachemodel::Layout layout(words + 4);
   if (R < 1 || C < 1 || !layout.sound()) return 2;
   const auto matrix = [&](int rows, int columns) { return layout.matrix(rows, columns); };
-  Memory memory{matrix(R, C), matrix(R, C), matrix(1, R), matrix(R, C), matrix(R, C), matrix(1, R), R, C};
-  if (layout.lines() >= cachemodel::kNone) return 2;
-  Cache cache = layout.cache();
-  for (Matrix *one : {&memory.X, &memory.O, &memory.maxima, &memory.shifted, &memory.powers, &memory.sums})
-    one->cache = &cache;
-
-  for (const Kernel &kernel : kKernels)
-    if (std::strcmp(words[1], kernel.name) == 0) {
-      kernel.walk(memory);
-      cache.flush();
-      std::printf("%llu %llu %llu %llu\n", static_cast<unsigned long long>(loads),
-                  static_cast<unsigned long long>(stores), static_cast<unsigned long long>(cache.fetched),
-                  static_cast<unsigned long long>(cache.written));
-      return 0;
-    }
-  return 2;
+  const Memory memory{matrix(R, C), matrix(R, C), matrix(1, R), matrix(R, C), matrix(R, C), matrix(1, R), R, C};
+  return layout.run([&](cachemodel::Cache &) { return cachemodel::walked(kKernels, words[1], memory); });
 }
