@@ -151,45 +151,31 @@ extern "C" {
 void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned) { parallel(body, data, threads); }
 void GOMP_barrier(void) { barrier(); }
 
-#define LOOP(kind)                                                                                                   \
-  bool GOMP_loop_##kind##_start(long a, long b, long step, long chunk, long *from, long *to) {                       \
+// schedule(runtime) names no chunk.
+#define CHUNK(T) T chunk,
+#define NO_CHUNK(T)
+#define LOOP(kind, GIVEN, chunk)                                                                                     \
+  bool GOMP_loop_##kind##_start(long a, long b, long step, GIVEN(long) long *from, long *to) {                       \
     return loop_start(a, b, step, chunk, from, to);                                                                  \
   }                                                                                                                  \
   bool GOMP_loop_##kind##_next(long *from, long *to) { return loop_next(from, to); }                                 \
-  bool GOMP_loop_ull_##kind##_start(bool, Ull a, Ull b, Ull step, Ull chunk, Ull *from, Ull *to) {                   \
+  bool GOMP_loop_ull_##kind##_start(bool, Ull a, Ull b, Ull step, GIVEN(Ull) Ull *from, Ull *to) {                   \
     return ull_start(a, b, step, chunk, from, to);                                                                   \
   }                                                                                                                  \
   bool GOMP_loop_ull_##kind##_next(Ull *from, Ull *to) { return ull_next(from, to); }                                \
   void GOMP_parallel_loop_##kind(void (*body)(void *), void *data, unsigned threads, long a, long b, long step,      \
-                                 long chunk, unsigned) {                                                             \
+                                 GIVEN(long) unsigned) {                                                             \
     LoopRegion region{body, data, a, b, step, chunk};                                                                \
     parallel(run_loop_region, &region, threads);                                                                     \
   }
-LOOP(static)
-LOOP(dynamic)
-LOOP(guided)
-LOOP(nonmonotonic_dynamic)
-LOOP(nonmonotonic_guided)
-#undef LOOP
-
-// schedule(runtime) names no chunk.
-#define LOOP(kind)                                                                                                   \
-  bool GOMP_loop_##kind##_start(long a, long b, long step, long *from, long *to) {                                   \
-    return loop_start(a, b, step, 1, from, to);                                                                      \
-  }                                                                                                                  \
-  bool GOMP_loop_##kind##_next(long *from, long *to) { return loop_next(from, to); }                                 \
-  bool GOMP_loop_ull_##kind##_start(bool, Ull a, Ull b, Ull step, Ull *from, Ull *to) {                              \
-    return ull_start(a, b, step, 1, from, to);                                                                       \
-  }                                                                                                                  \
-  bool GOMP_loop_ull_##kind##_next(Ull *from, Ull *to) { return ull_next(from, to); }                                \
-  void GOMP_parallel_loop_##kind(void (*body)(void *), void *data, unsigned threads, long a, long b, long step,      \
-                                 unsigned) {                                                                         \
-    LoopRegion region{body, data, a, b, step, 1};                                                                    \
-    parallel(run_loop_region, &region, threads);                                                                     \
-  }
-LOOP(runtime)
-LOOP(nonmonotonic_runtime)
-LOOP(maybe_nonmonotonic_runtime)
+LOOP(static, CHUNK, chunk)
+LOOP(dynamic, CHUNK, chunk)
+LOOP(guided, CHUNK, chunk)
+LOOP(nonmonotonic_dynamic, CHUNK, chunk)
+LOOP(nonmonotonic_guided, CHUNK, chunk)
+LOOP(runtime, NO_CHUNK, 1)
+LOOP(nonmonotonic_runtime, NO_CHUNK, 1)
+LOOP(maybe_nonmonotonic_runtime, NO_CHUNK, 1)
 #undef LOOP
 
 void GOMP_loop_end(void) { barrier(); }
