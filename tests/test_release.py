@@ -75,7 +75,7 @@ def test_every_import_of_the_handout_resolves_inside_it(tmp_path: Path) -> None:
     assert by_name & {*imports.modules(ROOT)} <= rooms
     listed = {*re.findall(r"^\w+", MAIN.handout["requirements.txt"].content.decode(), re.M)}
     assert imports.third_party(tmp_path, rooms) <= {"yaml", "regex", "torch", *listed}
-    (tmp_path / "grader" / "judge" / "oracle.py").unlink()
+    (tmp_path / "grader" / "explain" / "oracle.py").unlink()
     lost = "imports grader.explain.oracle, which is not in it"
     refused(lost, proofs.imports_resolve, tmp_path, of=proofs.Unproved)
 
