@@ -18,7 +18,7 @@ from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples
-from grader.explain.closer_look import Closer
+from grader.explain.closer_look import Closer, _Findings
 from grader.explain.common_facts import Seen
 from grader.explain.suspect import Suspect
 from grader.judge import second_build
@@ -350,7 +350,8 @@ def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> Non
         kernel = SimpleNamespace(backend=SimpleNamespace(kind=kind))
         named = SimpleNamespace(second=None, kernel=kernel, _named=lambda: "python gpt149.py part1")
         diagnosis = Diagnosis(code, "The values are close.")
-        assert Closer._next(cast(Closer, named), None, None, None, diagnosis, False) == told
+        found = _Findings(diagnosis, has_cause=False, checked=None, prober=None, smallest=None)
+        assert Closer._next(cast(Closer, named), found) == told
 
 
 def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from grader.assignment.records import Case
@@ -58,6 +58,18 @@ PLAIN = frozenset(
 def _sentence(explain: Callable[[], _T], otherwise: _U) -> _T | _U:
     """Return `explain()`, or `otherwise` where the kernel breaks off or the explanation itself fails."""
     return attempt(explain, otherwise, expected=(faults.Faulty,))
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """Results of the calls and builds that look closer at a wrong part."""
+
+    diagnosis: Diagnosis
+    has_cause: bool
+    """True if the diagnosis names a mistake and not only a place."""
+    checked: Checked | None
+    prober: Prober | None
+    smallest: dict[str, int] | None
 
 
 class Closer:
@@ -146,60 +158,67 @@ class Closer:
 
     # ---- a wrong answer
 
-    def wrong(self, told: Diagnosis) -> Diagnosis:
-        """With all that can be said of it besides. `told` is a public case's."""
-        if told.code in PLAIN:
-            return told
-        known = told.code not in unexplained(self.kernel.oracle.axes) and not told.message.startswith(PARTLY)
-        if told.code == "race" and (races := _sentence(self._races, "")):
-            numbers = NUMBERS.search(told.message)
-            first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
-            return replace(
-                told,
-                message="\n".join(
-                    [
-                        first,
-                        *self._with_indices(races),
-                        RACE.format(self._named("race ")),
-                        numbers[0] if numbers else "",
-                    ]
-                ),
-            )
-        plain = told
-        told = _sentence(lambda: self._stored(plain), plain)
-        checked = _sentence(lambda: self._checked(told, known), None)
-        prober, smallest = (
-            (None, None)
-            if checked is not None and checked.sites.found
-            else _sentence(self._probed, (None, None))
+    def wrong(self, known: Diagnosis) -> Diagnosis:
+        """With all that can be said of it besides. `known` is a public case's."""
+        if known.code in PLAIN:
+            return known
+        if known.code == "race" and (races := _sentence(self._races, "")):
+            return self._raced(known, races)
+        diagnosis = _sentence(lambda: self._stored(known), known)
+        has_cause = known.code not in unexplained(self.kernel.oracle.axes) and not known.message.startswith(
+            PARTLY
         )
+        checked = _sentence(lambda: self._checked(diagnosis, has_cause), None)
         if checked is not None and checked.sites.found:
-            return self._outside(told, checked)
-        added: list[str] = []
-        facts_found = ""
-        dissected: Dissected | None = None
-        if not known or told.code in self.kernel.oracle.sized_codes:
-            facts_found = _sentence(lambda: self._facts(prober), "")
-            added.append(facts_found)
-        if told.code == "unsteady":
+            return self._outside(diagnosis, checked)
+        prober, smallest = _sentence(self._probed, (None, None))
+        found = _Findings(diagnosis, has_cause, checked, prober, smallest)
+        shared, dissected = self._shared(found), self._dissection(found)
+        lines = [
+            self._lead(found, shared, dissected),
+            *_sentence(lambda: self._lines(found, dissected, self._bounds(shared)), []),
+            *_sentence(lambda: self._next(found), []),
+        ]
+        return replace(diagnosis, message="\n".join(line for line in lines if line))
+
+    def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
+        """The lines of a data race that a watched run saw."""
+        numbers = NUMBERS.search(diagnosis.message)
+        first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
+        command = RACE.format(self._named("race "))
+        lines = [first, *self._with_indices(races), command, numbers[0] if numbers else ""]
+        return replace(diagnosis, message="\n".join(lines))
+
+    def _shared(self, found: _Findings) -> str:
+        """The facts of all inputs, where the cause is not known or depends on sizes."""
+        if found.has_cause and found.diagnosis.code not in self.kernel.oracle.sized_codes:
+            return ""
+        return _sentence(lambda: self._facts(found.prober), "")
+
+    def _dissection(self, found: _Findings) -> Dissected | None:
+        """The step that is wrong, where the cause is not known or has several steps."""
+        code, message = found.diagnosis.code, found.diagnosis.message
+        is_named = found.has_cause or (code == "low_precision" and not message.startswith(CLOSE))
+        if is_named and code not in self.kernel.oracle.dissected_codes:
+            return None
+        return _sentence(lambda: self._dissected(found.prober), None)
+
+    def _lead(self, found: _Findings, shared: str, dissected: Dissected | None) -> str:
+        """The diagnosis behind the sentences that were found besides."""
+        added = [shared]
+        if found.diagnosis.code == "unsteady":
             added.append(_sentence(self._left_behind, ""))
-        named = known or (told.code == "low_precision" and not told.message.startswith(CLOSE))
-        if not named or told.code in self.kernel.oracle.dissected_codes:
-            dissected = _sentence(lambda: self._dissected(prober), None)
-            added.append(dissected.words if dissected else "")
-        added.append(self._zeros(told, checked))
+        added += [dissected.words if dissected else "", self._zeros(found.checked)]
         if right := self._right_outputs():
             others = " and ".join(sorted(self.kernel.wrong_outputs))
             added.append(
                 f"of its outputs {' and '.join(right)} came out right on all inputs; look at {others}"
             )
         lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
-        message = LIKELY.sub("", told.message) if "tile of" in lead or "multiple of" in lead else told.message
-        lines = [f"{lead} {message}".strip()]
-        bounds = self._bounds(facts_found)
-        lines += _sentence(lambda: self._lines(told, dissected, known, checked, bounds), [])
-        lines += _sentence(lambda: self._next(prober, smallest, checked, told, known), [])
-        return replace(told, message="\n".join(line for line in lines if line))
+        message = found.diagnosis.message
+        if "tile of" in lead or "multiple of" in lead:
+            message = LIKELY.sub("", message)
+        return f"{lead} {message}".strip()
 
     def _stored(self, diagnosis: Diagnosis) -> Diagnosis:
         """Of an output of zeros: whether its function does store something."""
@@ -335,7 +354,7 @@ class Closer:
         told = [f"  {self.source.name}:{place.line}: {place.text}" for place in made]
         return [places, "The indices there come from:", *told] if told else [places]
 
-    def _zeros(self, told: Diagnosis, checked: Checked | None) -> str:
+    def _zeros(self, checked: Checked | None) -> str:
         if checked is None or not checked.is_right:
             return ""
         return (
@@ -345,19 +364,15 @@ class Closer:
 
     # ---- what to do next, and where
 
-    def _next(
-        self,
-        prober: Prober | None,
-        smallest: dict[str, int] | None,
-        checked: Checked | None,
-        told: Diagnosis,
-        known: bool,
-    ) -> list[str]:
+    def _next(self, found: _Findings) -> list[str]:
+        prober, smallest, checked = found.prober, found.smallest, found.checked
         repeated = []
         if prober is not None and smallest is not None:
             numbers = _sentence(lambda: self._numbers(prober, smallest), "")
             repeated = [f"Smallest that fails: {self._command(smallest)}{numbers}"]
-        if told.code == "low_precision" or (known and told.code != "unsteady"):
+        if found.diagnosis.code == "low_precision" or (
+            found.has_cause and found.diagnosis.code != "unsteady"
+        ):
             # Roundings are no accesses: what to look for is in the diagnosis.
             return repeated
         if checked is not None and checked.tried:
@@ -428,25 +443,19 @@ class Closer:
             return [*(f"mixed:{name}" for name in relation.groups()), f"?until:{relation[2]}"]
         return []
 
-    def _lines(
-        self,
-        told: Diagnosis,
-        dissected: Dissected | None,
-        known: bool,
-        checked: Checked | None,
-        bounds: list[str],
-    ) -> list[str]:
+    def _lines(self, found: _Findings, dissected: Dissected | None, bounds: list[str]) -> list[str]:
+        code, known, checked = found.diagnosis.code, found.has_cause, found.checked
         if self.body is None:
             return []
         oracle, wanted = self.kernel.oracle, [*bounds, *(dissected.clues if dissected else ())]
         if checked is not None and checked.is_right:
             wanted += ["static", "bare", "fresh"]
         wanted += (
-            oracle.clues.get(told.code)
-            or clues.usual(told.code)
+            oracle.clues.get(code)
+            or clues.usual(code)
             or (("store",) if known else clues.USUAL["wrong_values"])
         )
-        suspected = self._suspected(known and told.code not in {*oracle.dissected_codes, "unsteady"})
+        suspected = self._suspected(known and code not in {*oracle.dissected_codes, "unsteady"})
         name = self.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         if not shown and not self.kernel.backend.kind.holds_its_work:
