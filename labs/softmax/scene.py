@@ -103,7 +103,7 @@ def fitting(
     likely: frozenset[str],
     right: Mapping[str, Array] | None = None,
 ) -> list[Suspect]:
-    """Return the suspects that explain an output, as `grader.judge.oracle.Oracle.suspects` does. One that predicts
+    """Return the suspects that explain an output, as `grader.explain.oracle.Oracle.suspects` does. One that predicts
     several outputs by name has to predict those in `right` rightly."""
 
     def spoils(suspect: Suspect) -> bool:
