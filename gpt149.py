@@ -17,7 +17,7 @@ from grader.assignment.options import chosen_lab, chosen_options, chosen_tests
 from grader.core import commandline
 from grader.core.commandline import Parser, macros, source_file, whole_number
 from grader.core.errors import UsageError
-from grader.core.places import INSTALLED, PUBLIC_CONFIG, ROOT, STUDENT_COMMAND
+from grader.core.places import INSTALLED, PUBLIC_CONFIG, ROOT, STUDENT_COMMAND, STUDENT_PROGRAM
 from textgen import demo
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
-PROGRAM = STUDENT_COMMAND.removeprefix("python ")
 LAB, DOCTOR, INIT = "lab", "doctor", "init"
 #: Flags that are printed below the verdicts.
 NOTED = ("torch_runner", "judged_class", "explanation_failed")
@@ -46,7 +45,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     tests, source = chosen_tests(arguments)
     compare = "or compare: one text by all parts; " if has_demo else ""
     parse = Parser(
-        prog=PROGRAM,
+        prog=STUDENT_PROGRAM,
         description=f"Compile {source} and judge its kernels: results, time and memory beside the reference.",
         epilog=EPILOG.format(studies="".join(f"  {name:9} {what}\n" for name, (_, what) in studies.items())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -110,7 +109,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
 
 def run_lab(arguments: list[str]) -> int:
     """`lab` lists the labs; `lab NAME TEST ...` is `TEST ...` with the assignment of that lab."""
-    early = Parser(prog=f"{PROGRAM} lab", add_help=False)
+    early = Parser(prog=f"{STUDENT_PROGRAM} lab", add_help=False)
     early.add_argument("--labs", type=Path)
     given, rest = early.parse_known_args(arguments)
     if not rest or rest[0] in ("-h", "--help"):
@@ -148,7 +147,9 @@ def run(arguments: list[str]) -> int:
         and "--config" not in arguments
         and (meant := get_close_matches(arguments[0], studies, 1, 0.8))
     ):
-        raise UsageError(f"no command '{arguments[0]}': {meant[0]}? ({PROGRAM} --help lists what there is)")
+        raise UsageError(
+            f"no command '{arguments[0]}': {meant[0]}? ({STUDENT_PROGRAM} --help lists what there is)"
+        )
     given = parser(arguments, studies, has_demo=lab.has_demo).parse_args(arguments)
     if lab.has_demo and demo.wanted(given):
         if given.watch or given.html:
@@ -318,7 +319,7 @@ def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
 
 def main() -> NoReturn:
     """Run the command `gpt149`."""
-    commandline.main(PROGRAM, run)
+    commandline.main(STUDENT_PROGRAM, run)
 
 
 if __name__ == "__main__":

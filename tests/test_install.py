@@ -166,6 +166,7 @@ def test_a_wheel_judges_grades_and_names_itself_in_an_empty_environment(installe
     quick = ("--no-time", "--no-table")
     said = call("gpt149", "part3", *quick, code=1, folder=work)
     assert "not written yet" in said and "the kit's own solution" not in said
+    assert "Smallest that fails: gpt149 part3" in said and "gpt149.py" not in said
     assert "gpt149 init DIR --lab softmax" in call("gpt149", "lab", "softmax", "naive", *quick)
     hand_in = installed / "class" / "ada"
     hand_in.mkdir(parents=True)

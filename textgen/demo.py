@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from grader.core.commandline import whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.core.places import STUDENT_COMMAND
 from textgen.textsetup import DEFAULT_WINDOW, TextOptions, TextSetup, fault_lines
 
 if TYPE_CHECKING:
@@ -101,7 +102,9 @@ def wanted(given: argparse.Namespace) -> bool:
     for name in (*OWN, "trust_my_kernel"):
         if getattr(given, name):
             flag = "-m" if name == "length" else "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} belongs to --inference (python gpt149.py part4 --inference {flag} ...)")
+            raise UsageError(
+                f"{flag} belongs to --inference ({STUDENT_COMMAND} part4 --inference {flag} ...)"
+            )
     return False
 
 

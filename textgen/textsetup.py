@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.core.errors import KitError, UsageError
+from grader.core.places import STUDENT_PROGRAM
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -176,6 +177,7 @@ def fault_lines(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
         )
     if not setup.options.trust:
         lines.append(
-            f"The text up to there is right. `gpt149.py {part.id}` looks for the bug; --trust-my-kernel babbles on."
+            f"The text up to there is right. `{STUDENT_PROGRAM} {part.id}` looks for the bug; "
+            "--trust-my-kernel babbles on."
         )
     return lines

@@ -15,4 +15,5 @@ MASTER = ROOT / "module.cpp"
 INSTALLED = ROOT.name == "gpt149_kit"
 """True for a kit that `setup.py` put among installed packages: nothing is written into its folder."""
 STUDENT_COMMAND = "gpt149" if INSTALLED else "python gpt149.py"
+STUDENT_PROGRAM = STUDENT_COMMAND.removeprefix("python ")
 GRADER_COMMAND = "gpt149-grader" if INSTALLED else "python -m grader"

@@ -12,13 +12,13 @@ from grader.backends.native import editing
 from grader.core import wholefile
 from grader.core.commandline import Parser, source_file
 from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError, explained
-from grader.core.places import PUBLIC_CONFIG
+from grader.core.places import PUBLIC_CONFIG, STUDENT_PROGRAM
 from grader.doctor import timing, tools
 from grader.doctor.host import Finding, Host, fail, ok, warn
 
 #: (module, what is missing without it, how to get it).
 OWN_MODULES = (("watchfiles", "there is no --watch", "pip install watchfiles"),)
-PROGRAM = "gpt149.py doctor"
+PROGRAM = f"{STUDENT_PROGRAM} doctor"
 
 
 def main(arguments: list[str]) -> int:

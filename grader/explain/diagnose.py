@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from grader.core.arrays import Array, first_of, np
+from grader.core.places import STUDENT_COMMAND
 from grader.core.precision import FLOATING, unwritten, widened
 from grader.core.results import CaseResult, Diagnosis
 from grader.explain import explanation_errors
@@ -151,7 +152,7 @@ def _unsteady(
         return _report("unsteady", f"{OTHER_RESULT} {ONE_THREAD}", place, seen)
     words = f"{OTHER_RESULT} {oracle.race_advice}"
     told = _report("race", words, place, seen)
-    command = f"`python gpt149.py race {part_id}` names the variable and the line."
+    command = f"`{STUDENT_COMMAND} race {part_id}` names the variable and the line."
     return replace(told, message=f"{told.message} {command}")
 
 

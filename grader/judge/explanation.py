@@ -10,6 +10,7 @@ from dataclasses import replace
 from grader.assignment.records import Part
 from grader.backends import faults
 from grader.backends.native import crashes
+from grader.core.places import STUDENT_COMMAND
 from grader.core.results import Diagnosis, Verdict
 from grader.explain.closer_look import Closer
 from grader.explain.explanation_errors import attempt
@@ -66,7 +67,7 @@ def _closer_look(
 
 
 def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict) -> Diagnosis:
-    first = f"Your {helper.function} fails its own test (python gpt149.py {helper.command}): fix it first."
+    first = f"Your {helper.function} fails its own test ({STUDENT_COMMAND} {helper.command}): fix it first."
     # Of a crash the reason is known with this.
     rest = known.message if verdict == "wrong" else f"{known.message.partition(': ')[0]}."
     return replace(known, message=f"{first} {rest}")

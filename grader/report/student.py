@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from grader.assignment.records import Assignment, Case
+from grader.core.places import STUDENT_PROGRAM
 from grader.core.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Verdict
 from grader.report import words
 
@@ -28,7 +29,7 @@ HIDDEN_FAILED = (
     "odd ones, sizes that are no multiple of 16 or of your blocks' lengths, and several of everything."
 )
 PRINTED_WITHHELD = (
-    "(What it printed is not shown, because it also ran on hidden tests. Run gpt149.py to see it.)"
+    f"(What it printed is not shown, because it also ran on hidden tests. Run {STUDENT_PROGRAM} to see it.)"
 )
 
 #: Numbers that a fixed sentence may hold ("row 0", "1 + x", "2^x"); the kernel may have chosen any other number.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from grader.assignment.options import chosen_options
 from grader.core.commandline import Parser, sizes, source_file, whole_number
 from grader.core.errors import UsageError
-from grader.core.places import PUBLIC_CONFIG
+from grader.core.places import PUBLIC_CONFIG, STUDENT_PROGRAM
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment, Part
@@ -50,7 +50,7 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
 
     Sizes named in `lists` vary in this command: the caller reads them with `numbers`.
     """
-    parse = Parser(prog=f"gpt149.py {command}", description=description)
+    parse = Parser(prog=f"{STUDENT_PROGRAM} {command}", description=description)
     files = parse.add_argument_group("files")
     files.add_argument("--module", metavar="PATH", type=Path, help="the file to study, or its folder")
     files.add_argument(

@@ -15,6 +15,7 @@ from grader import study
 from grader.assignment.labs import Step
 from grader.assignment.options import chosen_options
 from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
+from grader.core.places import STUDENT_PROGRAM
 from grader.study import options, outcome
 from grader.study.writeup import regions
 
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
         try:
             code = study.main(settings.assignment.lab, step.command, line)
         except (UsageError, KitError) as error:
-            print(f"gpt149.py {step.command}: {error}", file=sys.stderr)
+            print(f"{STUDENT_PROGRAM} {step.command}: {error}", file=sys.stderr)
             failed.append(f"{step.table}: {error}")
             code = EXIT_KIT if isinstance(error, KitError) else EXIT_SUBMISSION
         worst = max(worst, code)

@@ -25,7 +25,7 @@ from grader.backends.kinds import kind_of
 from grader.core import commandline
 from grader.core.commandline import Parser, source_file, whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
-from grader.core.places import PUBLIC_CONFIG, STUDENT_COMMAND
+from grader.core.places import PUBLIC_CONFIG, STUDENT_COMMAND, STUDENT_PROGRAM
 from grader.core.results import Standing, SubmissionResult
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ MOST_ROUNDS = 1000
 
 def parser(arguments: list[str]) -> Parser:
     parse = Parser(
-        prog="gpt149.py frontier",
+        prog=f"{STUDENT_PROGRAM} frontier",
         description="Your kernel between the naive one, the reference, the best kernels known here, and the machine.",
         epilog="What it measures of the others is kept: later verdicts of this machine and shape show their place.",
     )

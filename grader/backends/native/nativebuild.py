@@ -50,6 +50,7 @@ from grader.backends.native.toolchain import (
 from grader.backends.records import Build, BuildOptions
 from grader.core import objectcache
 from grader.core.errors import KitError
+from grader.core.places import GRADER_COMMAND
 from grader.sandbox import Finished, TimeLimit, compiling
 
 INSIDE = Path(__file__).resolve().parent / "inside"
@@ -259,7 +260,7 @@ def _make_kit(tools: Toolchain, place: Path) -> None:
     linkage = next((each for each in LINKAGES if _works(tools, each, place)), None)
     if linkage is None:
         _make(_link(tools, "dynamic", [RUNNER, "trial.o"], TRIAL), place)
-        raise KitError("programs that this compiler makes do not start; try `python -m grader doctor`")
+        raise KitError(f"programs that this compiler makes do not start; try `{GRADER_COMMAND} doctor`")
     _open_to_runners(place / TRIAL)
     (place / "linkage").write_text(linkage)
     static = ("-static",) if linkage.startswith("static") else ()

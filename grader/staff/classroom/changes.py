@@ -14,6 +14,7 @@ from pathlib import Path
 from grader.core import wholefile
 from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
+from grader.core.places import GRADER_COMMAND
 from grader.core.results import PartResult, SubmissionResult
 from grader.report.grades_csv import csv_line, safe_text
 from grader.report.progress import shortened
@@ -100,7 +101,7 @@ def read(folder: Path) -> Graded:
         raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the folder that was --out of a run")
     path = folder / GRADES
     if not path.is_file():
-        raise UsageError(f"{folder} holds no {GRADES}: write it with `python -m grader report {folder}`")
+        raise UsageError(f"{folder} holds no {GRADES}: write it with `{GRADER_COMMAND} report {folder}`")
     _, rows = byhand.table(path)
     table = folder / (history.manual or byhand.MANUAL)
     by_hand = byhand.read_manual(table) if table.is_file() else {}

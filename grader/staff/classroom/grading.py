@@ -14,6 +14,7 @@ from grader import score
 from grader.assignment.records import Assignment
 from grader.core import typedjson
 from grader.core.errors import KitError
+from grader.core.places import GRADER_COMMAND
 from grader.judge.regrade import Rest
 from grader.report import result_json
 from grader.report.progress import Progress
@@ -121,7 +122,7 @@ class Grading:
         self.faults[failed.why] += not failed.died
         if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:
             raise KitError(
-                f"nothing can be graded here: {failed.why}; `python -m grader doctor` may know more"
+                f"nothing can be graded here: {failed.why}; `{GRADER_COMMAND} doctor` may know more"
             )
 
     def finish(self, name: str, done: Done | None = None, *, trouble: str = "", fault: Fault = "") -> None:

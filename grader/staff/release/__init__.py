@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.platform not in products.PRODUCTS:
         raise UsageError(
             f"--platform takes {', '.join(products.PRODUCTS)}, not '{given.platform}' "
-            "(a gradebook needs no release of its own: `python -m grader platforms`)"
+            f"(a gradebook needs no release of its own: `{GRADER_COMMAND} platforms`)"
         )
     kit = contents.kit(ROOT, given.config, given.master, given.text, given.writeup)
     if given.image and given.platform != "prairielearn":

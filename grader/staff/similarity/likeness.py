@@ -32,7 +32,7 @@ from grader.core import wholefile
 from grader.core.commandline import Parser, add_lab
 from grader.core.errors import EXIT_PASS, UsageError, explained
 from grader.core.harmless import one_line
-from grader.core.places import MASTER
+from grader.core.places import GRADER_COMMAND, MASTER
 from grader.core.quantities import size_text
 from grader.staff.classroom import gradebook
 from grader.staff.similarity import agreement
@@ -228,7 +228,7 @@ def _linked(links: Iterable[tuple[T, T]], least: int = 3) -> tuple[tuple[T, ...]
 def main(arguments: list[str]) -> int:
     """`python -m grader similar DIR`: DIR is the folder of a class run, or the submissions themselves."""
     parse = Parser(
-        prog="python -m grader similar",
+        prog=f"{GRADER_COMMAND} similar",
         description="Pairs of submissions that are alike, and groups that are wrong alike: for a person to look at.",
     )
     parse.path("folder", "--out of a class run, or the submissions", "DIR")

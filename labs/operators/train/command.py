@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from grader.core import machine
 from grader.core.commandline import Parser, whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
-from grader.core.places import PUBLIC_CONFIG
+from grader.core.places import PUBLIC_CONFIG, STUDENT_PROGRAM
 from grader.report.progress import Harmless, console
 from grader.study import options, outcome
 
@@ -88,7 +88,7 @@ MOST_PRINTED = 20
 
 def parser() -> Parser:
     parse = Parser(
-        prog="gpt149.py lab operators train",
+        prog=f"{STUDENT_PROGRAM} lab operators train",
         description="A network learns to read digits, every operator of it yours and in your runner, beside PyTorch's.",
     )
     files = parse.add_argument_group("files")
