@@ -1,10 +1,10 @@
-"""One judged call: what was sent, the outputs by name, and how far they are from what is expected.
+"""One judged call: its inputs, its outputs by name, and their deviation from the expected values.
 
-An output is what the function returned, or what it wrote into a tensor that it was given for that.
+An output is the returned value, or a tensor argument that the function writes.
 
-The inputs of a case and what is expected of them are the same for every part and every submission of a class. Making
-them costs as much as many a kernel, so a process that judges many keeps some. Inputs of timed calls are drawn afresh
-for each and never kept.
+The inputs of a case and the expected values are the same for every part and every submission of a class. Computing them
+can cost as much as a kernel's call, so a process that judges many submissions caches some. Inputs of timed calls are
+drawn afresh for each and never kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KEPT = 32
 LARGEST_KEPT_ELEMENTS = 1 << 20
 """Of all inputs of a case: with its expected values one of this size takes some 10 MB."""
-#: The name of what a function returns.
+#: Name of the output that a function returns.
 RESULT = ""
 
 
@@ -57,7 +57,7 @@ class CaseRun:
 
     @property
     def outputs(self) -> dict[str, Any] | None:
-        """Arrays by name; None without an answer of the right type and shape (`misfit`)."""
+        """Outputs by name; None if the call has no answer of the right type and shape (see `misfit`)."""
         return self._read[0]
 
     @property
@@ -77,7 +77,7 @@ class CaseRun:
 
     @cached_property
     def wrong(self) -> str | None:
-        """Name of the first wrong output; None if all are right, or without outputs."""
+        """Name of the first wrong output; None if all outputs are right, or if there are none."""
         return next((name for name, compared in self.comparisons.items() if not compared.ok), None)
 
     @property
@@ -121,7 +121,7 @@ def outputs_of(
 
 
 def _unwritten(dtype: str) -> Any:
-    """The bits of an element that nobody has written."""
+    """Return the bits that mark an element as never written."""
     filled = unwritten((1,), dtype)
     return filled.view(f"u{filled.itemsize}")[0]
 
@@ -150,7 +150,7 @@ def expectations(part: Part, expected: Expected | Mapping[str, Expected]) -> dic
 
 
 class CaseInputs(dict[str, Any]):
-    """Input arrays by name, which remember the expected values. Nobody may write to either."""
+    """Input arrays by name, with the expected values once they were computed. Both are read-only."""
 
     def __init__(self, lab: Lab, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
         super().__init__(inputs)
@@ -158,7 +158,7 @@ class CaseInputs(dict[str, Any]):
         self._expected: dict[tuple[str, int], Expected | Mapping[str, Expected]] = {}
 
     def expected(self, oracle: str, seen: Mapping[str, Any]) -> Expected | Mapping[str, Expected]:
-        """Return what the oracle of that name expects of these of the inputs."""
+        """Return the expected values that the oracle of this name computes from the inputs in `seen`."""
         key = (oracle, len(seen))
         if key not in self._expected:
             self._expected[key] = self._lab.oracle(oracle).expected(seen, self._shape)

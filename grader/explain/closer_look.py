@@ -1,8 +1,8 @@
-"""A part's verdict is known: what else may be said of it, so that its student finds the line.
+"""Explanation of a wrong or crashing part, so that its student finds the line. The verdict is already known.
 
-Order of what is told of a wrong result: an access outside of an array, if a checked build sees one; what holds of all
-inputs; which step is wrong; the lines to look at; the smallest sizes that fail, as the next command. Whatever fails
-on the way costs its own sentence, and nothing here changes a verdict, points, or a diagnosis' code.
+Order of the sentences on a wrong result: an access outside of an array, if a checked build sees one; facts common to
+all inputs; the wrong step; the lines to look at; the smallest sizes that fail, as the next command. A step that fails
+loses only its own sentence. Nothing here changes a verdict, points, or a diagnosis' code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 _U = TypeVar("_U")
 #: A tile's length that one input alone suggests.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
-#: What is said of a signal in general, where a place is known.
+#: General words on a signal, dropped where the place is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 #: Sizes that a fact (`facts.condition`) names: a tile that another size is to be a multiple of, two that are compared.
 MULTIPLE = re.compile(r"right where \w+ is a multiple of ([A-Za-z]\w*)")
@@ -80,17 +80,20 @@ class Closer:
         self.part, self.assignment, self.source = self.kernel.part, self.kernel.assignment, judged.source
         self.body = self.kernel.body
 
-    # ---- a call without an answer
+    # ---- calls without an answer
 
     def crash(self, diagnosis: Diagnosis) -> Diagnosis:
-        """With the place that a checked build sees, where the crash was on a public input, and with what answers before
-        it show: a result in the wrong array is a wrong answer at one size and a crash at the next."""
+        """Add the place that a checked build reports for a crash on a public input, and the cause of earlier wrong
+        answers.
+
+        A result in the wrong array is a wrong answer at one size and a crash at the next.
+        """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
         before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
         return replace(placed, message=f"{placed.message}\n{before}") if before else placed
 
     def _before(self, told: Diagnosis) -> str:
-        """The cause of wrong public answers of a part that broke off later; "" where they tell none."""
+        """Return the cause of earlier wrong public answers of a part that broke off; "" if there is none."""
         wrong = [case for case in self.judged.cases if not case.hidden and case.diagnosis not in (None, told)]
         found = concluded(wrong, self.kernel.oracle.axes)
         if found is None or found.code in unexplained(self.kernel.oracle.axes):
@@ -144,7 +147,7 @@ class Closer:
         return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
-        """Of a crash that takes earlier calls: what may stay behind from them."""
+        """Explain a crash that happens only after earlier calls: name the variables that keep values between calls."""
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
         first = found.sites.found[:1] if found is not None else []
         if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
@@ -204,7 +207,7 @@ class Closer:
         return _sentence(lambda: self._dissected(found.prober), None)
 
     def _lead(self, found: _Findings, shared: str, dissected: Dissected | None) -> str:
-        """The diagnosis behind the sentences that were found besides."""
+        """Return the diagnosis, preceded by the sentences that were found besides it."""
         added = [shared]
         if found.diagnosis.code == "unsteady":
             added.append(_sentence(self._left_behind, ""))
@@ -321,7 +324,7 @@ class Closer:
         return self.second.look(self.part, wrong[:MOST_CHECKED])
 
     def _outside(self, diagnosis: Diagnosis, checked: Checked) -> Diagnosis:
-        """An access outside of an array comes before all that the output would tell."""
+        """Put an access outside of an array before the other findings."""
         numbers = NUMBERS.search(diagnosis.message)
         lead = OUTSIDE
         if diagnosis.code in ("unsteady", "race"):
@@ -373,7 +376,7 @@ class Closer:
         if found.diagnosis.code == "low_precision" or (
             found.has_cause and found.diagnosis.code != "unsteady"
         ):
-            # Roundings are no accesses: what to look for is in the diagnosis.
+            # Rounding is not an access: the diagnosis says where to look.
             return repeated
         if checked is not None and checked.tried:
             return ["No access outside of an array was seen on these inputs.", *repeated]

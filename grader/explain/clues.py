@@ -1,7 +1,7 @@
-"""Lines of the student's function that a finding is about: found in its text, never guessed.
+"""Lines of the student's function that a finding is about. They are found in its text, never guessed.
 
-A clue is a word for what to look for. What every lab may use is here; which clues belong to which diagnosis an oracle
-says (`grader.explain.oracle.Oracle.clues`).
+A clue is a keyword for a kind of line. This module has the clues for every lab; an oracle assigns clues to diagnoses
+(`grader.explain.oracle.Oracle.clues`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from grader.source.landmarks import Body, Place
 
 MOST_PLACES, MOST_LINES = 4, 5
 HEADING = "Lines to look at in"
-"""Before a list of places: the first of them is no place of the whole message."""
+"""Heading before a list of places. It marks the first of them as a part of the list, not as the message's own place."""
 _TYPES = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
 
 _SUMS = r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+="
 
-#: What is looked for by a word of its own: words for the student, and how it is found.
+#: Clues with a search of their own: the words for the student, and the function that finds the lines.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with bounds of its own", Body.loops),
     "same_ends": ("another counter ends there, too", Body.same_ends),
@@ -78,16 +78,18 @@ def usual(code: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Shown:
-    """A line of the student's file, and what stands there."""
+    """A line of the student's file, and the words that describe it."""
 
     place: Place
     words: str
 
 
 def lines(body: Body, part: Part, clues: Sequence[str], right: Collection[str] = ()) -> list[Shown]:
-    """The lines that the clues find in a function, those of the first clue first. A clue that finds more than a few
-    lines tells none of them apart, and shows none. One that begins with "?" counts if those before it find none.
-    Lines that store into the `right` outputs, by name, are left out."""
+    """Return the lines that the clues find in a function, those of the first clue first.
+
+    A clue that finds more than MOST_PLACES lines is dropped, since it singles out none. A clue that begins with "?"
+    counts only if those before it find nothing. Lines that store into the `right` outputs, by name, are left out.
+    """
     found: dict[int, Shown] = {}
     for clue in clues:
         if found and clue.startswith("?"):

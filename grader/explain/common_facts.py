@@ -1,8 +1,7 @@
-"""Finds what all inputs of a wrong kernel have in common: which indices are wrong on each, and which sizes make it
-right.
+"""Facts that hold for all inputs of a wrong kernel: the indices that are wrong, and the sizes that make it right.
 
-A statement is reported only if it holds for every input that was tried and is about at least one. Simple ones come
-first: a place of the output before a condition on sizes, a condition with names alone before one with numbers.
+A statement is reported only if it holds for every input that was tried and at least one input shows it. Simple ones
+come first: a place of the output before a condition on sizes, a condition between sizes before one with numbers.
 """
 
 from __future__ import annotations
@@ -24,8 +23,10 @@ NEAREST = 1.5
 
 @dataclass(frozen=True)
 class Seen:
-    """One input: its sizes, and where the output was wrong (bool, of its shape), None where it was right. `weak`: a
-    kernel that is wrong may well be right on it. `output` names the wrong one where a part has several."""
+    """One input: its sizes, and a bool mask of the wrong elements, None where the output was right.
+
+    `weak`: a wrong kernel may well be right on this input. `output` names the wrong output of a part with several.
+    """
 
     sizes: Sizes
     wrong: Array | None
@@ -194,8 +195,9 @@ class Condition:
 
 
 def condition(seen: Sequence[Seen], names: Sequence[str], tiles: Sequence[str]) -> str:
-    """On which sizes the kernel is right and on which wrong, without the end; "" where nothing simple tells them
-    apart."""
+    """Return a condition on the sizes for which the kernel is right, without the final period; "" if no simple one
+    separates right from wrong.
+    """
     right = [each.sizes for each in seen if each.wrong is None and not each.weak]
     wrong = [each.sizes for each in seen if each.wrong is not None]
     if len(right) < FEWEST_EACH or len(wrong) < FEWEST_EACH:

@@ -1,4 +1,4 @@
-"""Expected values in float64 with what a kernel may be off by, and an output held against them."""
+"""Expected values in float64 with their tolerances, and the comparison of an output with them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`wrong` is a bool array of the output's shape. `max_error` is max |actual - expected|, inf when an
-    element is not finite. `budget_used` is the largest error as a fraction of what its element is allowed."""
+    """`wrong` is a bool array of the output's shape. `max_error` is max |actual - expected|, inf when an element is not
+    finite. `budget_used` is the largest error as a fraction of its element's tolerance.
+    """
 
     ok: bool
     max_error: float

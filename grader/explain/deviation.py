@@ -1,4 +1,4 @@
-"""A wrong output beside the expected one, and what its axes are called."""
+"""A wrong output with the expected one, and the names of its axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grader.core.arrays import Array, np
 class Axis:
     """One axis of an output: what an index along it is called, and which of the assignment's sizes is its length.
 
-    Indices of a `listed` axis have no order that matters: they are told one by one, not as ranges.
+    Indices of a `listed` axis have no order that matters: they are listed one by one, not as ranges.
     """
 
     name: str
@@ -71,8 +71,9 @@ class Deviation:
     def agrees(
         self, wanted: Array, got: Array, slack: Array | None = None, wrong: Array | None = None
     ) -> bool:
-        """Return True if nearly all elements of `got` are the wanted ones, those that are wrong as the output stands
-        too."""
+        """Return True if nearly all elements of `got` equal the wanted ones, also among the elements where the output
+        is wrong.
+        """
         slack, wrong = self.slack if slack is None else slack, self.wrong if wrong is None else wrong
         close = abs(got - wanted) <= slack
         return bool(wrong.any()) and bool(close.mean() > 0.97) and bool(close[wrong].mean() > 0.97)

@@ -1,9 +1,9 @@
-"""From a wrong output to words a student can act on: where it is wrong, how much of it, and most likely why.
+"""Diagnosis of a wrong output: where it is wrong, how much of it, and the likely cause, in words for the student.
 
-Order of work, cheapest and surest first: no numbers at all (NaN, infinity); another answer on the second
-call; simple relations between the output and the right one (`relations`); suspected bugs whose prediction
-agrees with the output (`suspects`); the place of the wrong elements (`patterns`). A cause that
-explains the values beats a place, and the place is told with it.
+Order of work, cheapest and surest first: no numbers at all (NaN, infinity); another answer on the second call; simple
+relations between the output and the right one (`relations`); suspected bugs whose prediction agrees with the output
+(`suspects`); the place of the wrong elements (`patterns`). A cause that explains the values comes before the place; the
+message names both.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from grader.explain.relations import NOT_STORED, first_found
 from grader.explain.suspect import Suspect
 from grader.explain.wrong_places import EVERYWHERE, Place, find_place
 
-#: Codes that say that an output is wrong but not why; those of places are the axes' own (`unexplained`).
+#: Codes of outputs that are known to be wrong without a cause; places have codes of their axes (`unexplained`).
 UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: Share of the outputs that say something of which a mistake must explain to be named without a doubt, and how many
-#: must refute it for one. What explains less than half is not named.
+#: A mistake is named without doubt if it explains this share of the informative outputs, or if fewer outputs than this
+#: refute it. A mistake that explains less than half is not named.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that say nothing against a mistake: on small inputs other ones look like these.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
 #: How words begin of a mistake that explains half of the outputs and no more.
 PARTLY = "This explains only"
-#: Mistakes named in one message at most, and what stands between them.
+#: Most mistakes named in one message, and the text between them.
 _MOST_NAMED = 3
-#: Times as many zeros as there are other wrong elements, from which the zeros are what is wrong.
+#: With this many times more zeros than other wrong elements, the zeros are the finding.
 _FAR_SMALLER = 100
-#: What C++ calls the types that an assignment may ask for.
+#: C++ names of the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
 OTHER_RESULT = "A second call with the same inputs gives another result."
 ONE_THREAD = (
@@ -109,7 +109,7 @@ def diagnose(
         amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
         return _report(*oracle.not_finite(seen, amount), _place_of(bad, seen), seen)
     found = None
-    # An error of a few tolerances fits many predictions about as well as the right answer does.
+    # Within a few tolerances, many predictions fit about as well as the right answer.
     if (abs(seen.actual - value) > 8 * seen.tolerance).any():
         found = first_found(oracle.relations, seen)
         if found is None:
@@ -139,7 +139,7 @@ def _unsteady(
 ) -> Diagnosis:
     """Two calls with the same inputs differ by more than rounding. `part_id`: "" where one thread alone works."""
     if oracle.outside_codes:
-        # What lies beside a tensor changes from call to call: who reads it has no race.
+        # Memory beside a tensor changes from call to call: reading it is not a race.
         outside = [
             suspect
             for suspect in attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
@@ -166,13 +166,13 @@ class Explained(Diagnosis):
     """Of the same output without a cause."""
 
     def left(self, counts: Mapping[str, int]) -> list[Suspect]:
-        """Those that explain most outputs, where `counts` holds how many, by name."""
+        """Return the suspects that explain most outputs; `counts` has the number of outputs by suspect's name."""
         outputs = [max(counts[name] for name in suspect.names) for suspect in self.suspects]
         most = max(outputs)
         return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
 
     def in_order(self, is_in_text: Callable[[str], bool]) -> Explained:
-        """The same with those suspects last that the function's text speaks against."""
+        """Return a copy in which suspects that do not fit the function's text come last."""
         ordered = sorted(
             self.suspects, key=lambda suspect: bool(suspect.seen_in) and not is_in_text(suspect.seen_in)
         )
@@ -186,7 +186,7 @@ class Explained(Diagnosis):
         return self._plain(suspects[0].code, named + self.message.removeprefix(self.suspects[0].words))
 
     def unexplained(self) -> Diagnosis:
-        """The same without a cause: what its suspects say is not so on other outputs."""
+        """Return the diagnosis without a cause: other outputs refute its suspects."""
         return self._plain(self.place_code, self.message.removeprefix(self.suspects[0].words).strip())
 
     def _plain(self, code: str, message: str) -> Diagnosis:
@@ -195,7 +195,7 @@ class Explained(Diagnosis):
 
 
 def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
-    """Return the only length of a tile that fits every output; "" where several do or none is meant."""
+    """Return the only tile length that fits every output; "" if several do or no suspect depends on one."""
     most = max((counts.get(name, 0) for suspect in suspects for name in suspect.names), default=0)
     lengths = {
         suspect.tiles[name]
@@ -210,9 +210,11 @@ def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
 
 
 def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
-    """The diagnoses of a kernel's outputs, each with the suspects that explain most of these outputs: on one input
-    several mistakes give the same, and another input tells them apart. Where two or more are left, all are named; what
-    most of the outputs refute is not named at all."""
+    """Return the diagnoses of a kernel's outputs, each with the suspects that explain most of these outputs.
+
+    Several mistakes may give the same output on one input; another input separates them. If two or more are left, all
+    are named. A suspect that most outputs refute is not named.
+    """
     counts = _counts(diagnoses)
     saying = sum(diagnosis is not None and diagnosis.code not in _SAYS_LITTLE for diagnosis in diagnoses)
     return [
@@ -222,7 +224,7 @@ def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
 
 
 def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Diagnosis:
-    """With those suspects that explain most outputs, if that is most of those that say something."""
+    """Keep the suspects that explain most outputs, if they explain enough of the `saying` informative ones."""
     left = diagnosis.left(counts)
     most = max(counts[name] for suspect in left for name in suspect.names)
     told = diagnosis.told(left, counts)
@@ -234,8 +236,7 @@ def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Di
 
 
 def undecided(diagnoses: Sequence[Diagnosis | None]) -> bool:
-    """Return True if several mistakes explain all these outputs that are explained, so that one more may tell them
-    apart."""
+    """Return True if several mistakes explain all explained outputs, so that one more input may separate them."""
     counts = _counts(diagnoses)
     explained = [diagnosis for diagnosis in diagnoses if isinstance(diagnosis, Explained)]
     return bool(explained) and all(len(each.left(counts)) > 1 for each in explained)
@@ -283,7 +284,7 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
         explained = diagnosis.code not in places
         if explained and diagnosis.code not in _SAYS_LITTLE:
             explained = 2 * counts[diagnosis.code] >= saying
-        # Of what nobody wrote any suspect may explain a part.
+        # Any suspect may explain part of the elements that were never written.
         unsteady = diagnosis.code == "unsteady"
         is_place = diagnosis.code in places
         return unsteady, explained, is_place, counts[diagnosis.code], diagnosis.wrong_count or 0
@@ -292,8 +293,10 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
 
 
 def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | None:
-    """Return the diagnosis from a part's cases: the public ones alone where any of them tells something, as their
-    student may be told it. None where all are right."""
+    """Return the diagnosis of a part from its cases, None if all are right.
+
+    The public cases alone decide if any of them has a diagnosis, since only these may be shown to the student.
+    """
     told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
     public = [diagnosis for hidden, diagnosis in told if not hidden]
     if not told and not all(case.ok for case in cases):
@@ -302,7 +305,9 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
 
 
 def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:
-    """Each case's diagnosis in the light of the others: of the public ones alone where a student may be told it."""
+    """Return the cases with diagnoses that take the others into account. Public cases are settled among themselves,
+    since their student sees them.
+    """
     public = settled([None if case.hidden else case.diagnosis for case in cases])
     every = settled([case.diagnosis for case in cases])
     return [
@@ -343,7 +348,7 @@ def not_written(name: str) -> Diagnosis:
 
 
 def inputs_overwritten(changed: Iterable[str], inputs: Sequence[str], output: str) -> Diagnosis:
-    """The `output` is right, but these of the `inputs` are not what they were before the call."""
+    """Return the diagnosis for a call whose `output` is right but which changed some of its `inputs`."""
     needed = " and ".join(filter(None, [", ".join(inputs[:-1]), inputs[-1]]))
     return Diagnosis(
         "inputs_overwritten",

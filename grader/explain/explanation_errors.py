@@ -1,4 +1,4 @@
-"""Exceptions in code that explains a wrong result: each costs its own sentence, never a verdict.
+"""Exceptions in code that explains a wrong result. Each removes its own sentence, never a verdict.
 
 The author of a lab writes its suspects, facts and clues. A mistake in them is reported to the author with its file and
 line, and judging goes on.
@@ -24,7 +24,7 @@ _failed: ContextVar[tuple[str, ...]] = ContextVar("_failed", default=())
 def attempt(
     explain: Callable[[], _T], otherwise: _U, *, expected: tuple[type[Exception], ...] = ()
 ) -> _T | _U:
-    """Return `explain()`, or `otherwise` if it raises. What it raises is noted, unless it is of an `expected` type."""
+    """Return `explain()`, or `otherwise` if it raises. The exception is recorded unless it is of an `expected` type."""
     try:
         return explain()
     except expected:

@@ -76,7 +76,7 @@ class Samples:
         finally:
             os.close(memory)
         words_of_stack = (int.from_bytes(top[at : at + 8], "little") for at in range(0, len(top) - 7, 8))
-        # A return address is that of the next instruction.
+        # A return address points to the next instruction.
         called = [counter - base, *(word - 1 - base for word in words_of_stack if base < word < end)]
         self.addresses.append([address for address in called if 0 <= address < end - base])
 

@@ -29,7 +29,7 @@ class Kernel(Checks, Protocol):
     lab: Lab
     backend: Backend
     wrong: dict[str, Any]
-    """By the input's name: a bool array of the output's shape, or None where the answer was right."""
+    """By the input's name: a bool array of the output's shape, None where the answer was right."""
     wrong_output: dict[str, str]
     """By the input's name: which output `wrong` is about."""
     seen_outputs: set[str]
@@ -65,9 +65,9 @@ class JudgedPart:
     defines: Mapping[str, str]
     cases: Sequence[CaseResult]
     broken: tuple[Case, Call] | None
-    """The case whose call gave no answer, and what became of it."""
+    """The case whose call gave no answer, with that call."""
     fresh: Callable[..., Session]
-    """Starts a runner of its own, for so many `threads`."""
+    """Starts a fresh runner with this number of `threads`."""
     watch_races: Callable[[Part], str | None] | None = None
 
 

@@ -1,4 +1,4 @@
-"""Interface of a lab's oracle: expected values in float64, and what it knows of wrong ones.
+"""Interface of a lab's oracle: expected values in float64, and explanations of wrong ones.
 
 Only `expected` must be written. The rest makes verdicts quicker (`sample`), cheats and hangs easier to see (`flops`)
 and diagnoses better (all else).
@@ -27,7 +27,7 @@ Ask = Callable[[Shape, Inputs], "Array | None"]
 
 @dataclass(frozen=True)
 class Dissected:
-    """In words which of its steps a kernel gets right and which wrong, and what to look for in its lines."""
+    """Words that say which steps of a kernel are right and which wrong, and the clues for its lines."""
 
     words: str
     clues: tuple[str, ...] = ()
@@ -35,12 +35,12 @@ class Dissected:
 
 @dataclass(frozen=True)
 class Inquiry:
-    """Questions to a submission's other functions, to explain a wrong result (`grader.judge.correctness`).
+    """Calls of a submission's other functions, to explain a wrong result (`grader.judge.correctness`).
 
-    How a function changes with its inputs says what its derivative should be, an inverse undoes it. `calls` are parts,
-    by id, with the inputs, by name, on which their functions are called, at the sizes of the case that is explained.
-    `told` is given their answers in this order, each by the output's name, of the right types and shapes but of any
-    values, and makes a sentence for the student of them, or "".
+    For example, finite differences of a forward function check its derivative. `calls` are parts, by id, with the
+    inputs, by name, on which their functions are called, at the sizes of the case that is explained. `told` receives
+    the answers in the same order, by the output's name. Types and shapes are right, values may be anything. It returns
+    a sentence for the student, or "".
     """
 
     calls: Sequence[tuple[str, Mapping[str, Any]]]
@@ -66,9 +66,10 @@ class Oracle(ABC):
     weak_relations: tuple[simple.Relation, ...] = (simple.imprecise,)
     """So general that they are worth saying only when no suspect explains the output."""
     outside_codes: frozenset[str] = frozenset()
-    """Codes of suspects that read beside a tensor: what they read changes from call to call without a race."""
+    """Codes of suspects that read beside a tensor. The values that they read change from call to call without a race.
+    """
     explains_not_finite = False
-    """True if `suspects` predicts NaN and infinities, too: then it is asked about outputs that hold some."""
+    """True if `suspects` also predicts NaN and infinities; it is then called for outputs that hold some."""
     mistakes: tuple[Suspect, ...] = ()
     """Suspects whose `predict` takes a `suspect.Situation` and gives the whole output, simpler ones first."""
     probes: Mapping[str, tuple[int, ...]] = {}
@@ -79,9 +80,9 @@ class Oracle(ABC):
     clues: Mapping[str, tuple[str, ...]] = {}
     """Patterns to look for in a student's function, by diagnosis code (`grader.explain.clues`)."""
     sized_codes: frozenset[str] = frozenset()
-    """Codes of causes that depend on sizes: which sizes are right is told with them."""
+    """Codes of causes that depend on sizes: the diagnosis also names the sizes that are right."""
     dissected_codes: frozenset[str] = frozenset()
-    """Codes of causes that `dissect` can tell more of."""
+    """Codes of causes that `dissect` may refine."""
     race_advice = (
         "Do threads share a variable or a row of the workspace (declare it inside the parallel loop)? Is memory read "
         "before it is written, or does something stay behind from the call before (a static or global variable)?"
@@ -89,15 +90,15 @@ class Oracle(ABC):
 
     @abstractmethod
     def expected(self, inputs: Inputs, shape: Shape) -> Expected | Mapping[str, Expected]:
-        """The whole output in float64, and how far a kernel in the assignment's precision may be from it.
+        """Return the whole output in float64, with the tolerance of the assignment's precision.
 
-        By name where a part has several `outputs`; what is returned besides them has the name "".
+        A part with several `outputs` gets a mapping by name; the returned value then has the name "".
         """
 
     def sample(
         self, inputs: Inputs, shape: Shape, draws: Draws, rows: int
     ) -> tuple[Any, Expected | Mapping[str, Expected]]:
-        """An index into the output that `draws` chose, of about so many rows, and what is expected there."""
+        """Return the index of about `rows` random rows of the output, chosen by `draws`, and the values expected."""
         return (), self.expected(inputs, shape)
 
     def flops(self, shape: Shape) -> int:
@@ -107,26 +108,31 @@ class Oracle(ABC):
     def diagnose(
         self, inputs: Inputs, shape: Shape, expected: Expected, actual: Array, comparison: Comparison
     ) -> Diagnosis | None:
-        """A diagnosis in place of the usual one; None for the usual one."""
+        """Return a diagnosis in place of the usual one; None for the usual one."""
         return None
 
     def inquiry(
         self, inputs: Inputs, shape: Shape, expected: Mapping[str, Expected], actual: Mapping[str, Array]
     ) -> Inquiry | None:
-        """Further calls of the submission's functions that help to explain the wrong outputs `actual`, by name as
-        `expected`; None where none would."""
+        """Return further calls of the submission's functions that help to explain the wrong outputs `actual`; None if
+        none would. `expected` and `actual` map the same names.
+        """
         return None
 
     def dissect(self, ask: Ask, sizes: Shape) -> Dissected | None:
-        """Explain a kernel by its answers to inputs that show one of its steps alone. `ask` gives its output,
-        float64, for sizes (the others are the run's) and inputs, None where it gives none; it is wrong at `sizes`."""
+        """Explain a kernel by its answers to inputs that isolate one of its steps.
+
+        `ask` returns the kernel's float64 output for sizes (the others are the run's) and inputs, None if it gives
+        none. The kernel is wrong at `sizes`.
+        """
         return None
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        """All suspects that explain the whole output, else those that explain its wrong elements; simpler ones first.
+        """Return all suspects that explain the whole output, else those that explain its wrong elements; simpler ones
+        first.
 
-        `likely` names suspects that other outputs of the kernel have shown: where some of them explain the whole
-        output, no others need be tried.
+        `likely` names suspects that fit other outputs of the kernel. If some of them explain the whole output, the
+        others need not be tried.
         """
         return matching_suspects(self.mistakes, seen, likely)
 

@@ -17,7 +17,7 @@ CLOSE = "The values are close"
 #: Words on an output of zeros: of it, and why where nothing is known of the source.
 ALL_ZEROS = "The output is all zeros"
 NOT_STORED = "the part is not written yet, or its result is never stored in {}"
-#: (code, words) of what was found.
+#: Code and words of a finding.
 Found = tuple[str, str]
 Relation = Callable[[Deviation], "Found | None"]
 
@@ -99,7 +99,7 @@ def constant_factor(seen: Deviation) -> Found | None:
         return None
     names: dict[float, str] = {}
     own = [axis.size for axis in seen.axes if axis.size and not axis.listed]
-    # Of an output whose axes nobody has named, any size may be the one that was forgotten.
+    # An output's axes may have no names: then any size may be the forgotten factor.
     for size in dict.fromkeys(
         own or [name for name in seen.sizes if name != "threads" and seen.sizes[name] > 2]
     ):

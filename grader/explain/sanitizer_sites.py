@@ -31,7 +31,7 @@ class Sites:
     found: list[Site] = field(default_factory=list)
 
     def look(self, session: Session, where: str) -> None:
-        """Add what a runner has said until now, after a call on this input."""
+        """Add the reports that a runner has printed so far, after a call on the input `where`."""
         known = {site.report.place for site in self.found}
         said = session.printed
         if self.program is not None:
@@ -39,7 +39,7 @@ class Sites:
         for report in sanitize.reports(said, self.source):
             if report.place not in known:
                 self.found.append(Site(report, where))
-        # One without a line of the student's says nothing beside others.
+        # Reports without a line of the student's file are dropped if others have one.
         self.found = [site for site in self.found if site.report.frames] or self.found
 
     def diagnosis(self, hidden: bool | None = None) -> Diagnosis:
@@ -47,7 +47,7 @@ class Sites:
 
 
 def words(sites: Sequence[Site], file_name: str) -> str:
-    """All of them for a student, the first to be reached first: the place that asked for the access, with its text."""
+    """Return all sites as text for a student, in the order in which they were reached, each with its source line."""
     count = len(sites)
     lines = (
         [] if count == 1 else [f"{count} places, in the order of the run; later ones may come of the first."]

@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 BUDGET_S, MOST_CALLS = 0.6, 120
 #: Elements of an output that a call for a closer look may have.
 LARGEST = 1 << 16
-#: Of a size that shrinks: these, and what is below them.
+#: Values to try when a size shrinks.
 SMALL = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)
 
 
 class Ended(Exception):
-    """The kernel gave no answer, or there is no time for another call. `crashed` are the sizes of a call that gave
-    none."""
+    """Raised when the kernel gave no answer, or time is up. `crashed` are the sizes of the call without an answer."""
 
     def __init__(self, crashed: dict[str, int] | None = None) -> None:
         super().__init__()
@@ -40,7 +39,9 @@ class Ended(Exception):
 
 
 class Prober:
-    """Asks one kernel. `case` says what the inputs are like, `session` is a runner of its own."""
+    """Calls one kernel at sizes of its choice. `case` defines the kind of inputs; `session` is a runner used for
+    nothing else.
+    """
 
     def __init__(self, kernel: Kernel, session: Session, case: Case) -> None:
         self.kernel, self.session, self.case = kernel, session, case
@@ -61,8 +62,7 @@ class Prober:
             self.crashed = end.crashed
 
     def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
-        """Sizes as small as one at a time can become while the kernel is still wrong; None where it is right at
-        `anchor`."""
+        """Return the smallest sizes, one after the other, at which the kernel is wrong; None if `anchor` is right."""
         found = dict(anchor)
         try:
             if not self.is_wrong(found):
@@ -91,7 +91,7 @@ class Prober:
         return self.ask(sizes).wrong is not None
 
     def ask(self, sizes: Mapping[str, int]) -> Seen:
-        """Return True if the kernel is right at these sizes, from memory where it was asked before. Raises Ended."""
+        """Return the result at these sizes, from memory if they were tried before. Raises Ended."""
         key = tuple(sorted(sizes.items()))
         if key not in self.seen:
             shape = {**self.kernel.shape, **sizes}
@@ -102,7 +102,7 @@ class Prober:
         return self.seen[key]
 
     def wrong(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> tuple[Array | None, str]:
-        """Return the places at which the first wrong output is wrong, and its name; None and "" if all are right."""
+        """Return a mask of the wrong elements of the first wrong output, and its name; None and "" if all are right."""
         run = self.called(shape, inputs)
         if run.wrong is None:
             return None, ""
@@ -123,7 +123,7 @@ class Prober:
         return run
 
     def output(self, sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> Array | None:
-        """The returned output as float64 for inputs of the oracle's own choice; None where there is none."""
+        """Return the kernel's output as float64 for inputs that the oracle made; None without an answer."""
         shape = {**self.kernel.shape, **sizes}
         try:
             run = self.called(shape, inputs)
@@ -140,14 +140,16 @@ def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
 
 
 def choose(kernel: Kernel) -> Case | None:
-    """The public case whose inputs probes are made like: one that takes the run's sizes, so that the command line can
-    repeat what is found, and on which no kernel is right by chance; None where the part has none."""
+    """Return the public case whose kind of inputs probes use; None if the part has none.
+
+    It takes the run's sizes, so that a command line can repeat a finding, and no kernel is right on it by chance.
+    """
     sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)
 
 
 def anchors(kernel: Kernel) -> list[dict[str, int]]:
-    """The sizes of the public cases that were wrong, those of the smallest output first."""
+    """Return the sizes of the wrong public cases, those of the smallest output first."""
     names = [name for name in kernel.oracle.probes if name in kernel.sizes(kernel.shape)]
     found = [
         {name: shape[name] for name in names}

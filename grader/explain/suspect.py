@@ -12,18 +12,16 @@ from grader.explain.explanation_errors import attempt
 
 #: Shares of the elements that a prediction must agree with, and that it must say something of.
 AGREEING, KNOWN = 0.97, 0.25
-#: Wrong elements below which a suspect must agree with the right ones beside them, too: some suspect always fits a few.
+#: With fewer wrong elements a suspect must also agree with the right ones near them: some suspect always fits a few.
 FEWEST_PARTIAL = 8
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A mistake and the output that it would give. A prediction is NaN where nothing can be said (memory beside a
-    tensor was read), None where the mistake does not apply.
-
-    `names` tell it from every other mistake, also of the same code, and are the same for all inputs: one name, or one
-    for each tile length that gives this output: `tiles` has the length's own name for each of those. What `predict`
-    takes is its lab's choice.
+    """A mistake and the output that it would give. A prediction is NaN where the value is unknown (memory beside a
+    tensor was read), None where the mistake does not apply. `names` identify the mistake among all others, also of the
+    same code, and are the same for all inputs. There is one name, or one for each tile length that gives this output;
+    `tiles` maps each of those to the length's own name. The lab chooses the argument of `predict`.
     """
 
     code: str
@@ -32,11 +30,12 @@ class Suspect:
     names: tuple[str, ...]
     tiles: Mapping[str, str] = field(default_factory=dict)
     seen_in: str = ""
-    """Regular expression for the text of a function that can have this mistake. Where it does not,
-    other mistakes that explain the same are told first; "" says nothing."""
+    """Regular expression that matches the source of a function which can have this mistake. Without a match, other
+    mistakes that explain the same output come first. "" matches any source.
+    """
 
     def predicted(self, scene: Any) -> Any:
-        """Return the prediction, or None. A mistake in `predict` itself gives None, too."""
+        """Return the prediction, None if there is none or if `predict` itself raises."""
         return attempt(lambda: self.predict(scene), None)
 
 
@@ -49,8 +48,10 @@ def row(name: str, code: str, words: str, predict: Predictor) -> Suspect:
 
 
 def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:
-    """A decorator that adds a prediction to `suspects`, with a code and words: what is wrong and what to look at, for a
-    student, in one or two sentences."""
+    """Return a decorator that adds a prediction to `suspects`, with a code and words.
+
+    The words name the mistake and the place to look at, for a student, in one or two sentences.
+    """
 
     def suspect(code: str, words: str) -> Callable[[Predictor], Predictor]:
         def register(predict: Predictor) -> Predictor:
@@ -64,8 +65,10 @@ def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predi
 
 @dataclass(frozen=True)
 class Situation:
-    """Basis of a prediction: the inputs as float64, the sizes, the right output and its name (among several;
-    what the oracle calls its `output` where it is returned)."""
+    """Data that a prediction is computed from: the inputs as float64, the sizes, the right output and its name.
+
+    The name is that of one output among several, or the oracle's `output` for the returned value.
+    """
 
     inputs: Mapping[str, Array]
     sizes: Mapping[str, int]
@@ -91,7 +94,7 @@ def matching_suspects(
     agrees = agrees or agreement
     full: list[Suspect] = []
     partial: list[Suspect] = []
-    # Those that other outputs have shown come first; sorting is stable.
+    # Suspects that fit other outputs come first; sorting is stable.
     for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
         if full and likely.isdisjoint(suspect.names) and not likely.isdisjoint(full[0].names):
             break
@@ -113,7 +116,7 @@ def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
         return False, False
     miss = abs(seen.actual - predicted)
     close = miss <= seen.slack + 1e-4 * np.minimum(abs(predicted), abs(seen.actual))
-    # It must be far nearer to the output than the right answer is.
+    # A partial match must be far nearer to the output than the right answer is.
     close_to_wrong = (close & (miss <= 0.25 * abs(seen.actual - seen.expected)))[known & wrong]
     if close_to_wrong.mean() < AGREEING:
         return False, False

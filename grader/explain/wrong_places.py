@@ -114,7 +114,9 @@ class _Describing:
         )
 
     def share_of_thread(self, axis: int, first: int, count: int, size: int) -> str:
-        """A remark when a range is what one thread of a static schedule gets; columns are not shared out."""
+        """Return a remark if the range is one thread's share under a static schedule, else "". Columns are not shared
+        out.
+        """
         threads = self.shape.get("threads", 1)
         chunk = -(-size // max(1, threads))
         shared_out = len(self.axes) == 1 or axis < len(self.axes) - 1

@@ -1,4 +1,4 @@
-"""Context shared by the parts of one submission: the assignment, the build, what starts runners, and the runners."""
+"""Context shared by the parts of one submission: the assignment, the build, the runners and their hosts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Options:
     """True if other builds of a file that is wrong or crashes may be made to find the line: in a student's own run, in
     which nothing is confined."""
     watch_races: Callable[[Part], str | None] | None = None
-    """Result of a watched run of a part: variables and lines, "" if it saw no race, None if it cannot be watched."""
+    """Result of a watched run of a part: variables and lines, "" without a race, None if it cannot be watched."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,13 @@ class Bench:
     zygote: Zygote
     stack: ExitStack
     exclusive: Exclusive = unshared
-    """Gives this submission what a timing of a part needs to itself, for as long as it is measured: the cores for its
-    runners, None for those that the machine's own rule names."""
+    """Reserves the resources that a timing of a part needs. It yields the cores for the runners, None for the machine's
+    default.
+    """
     host: NativeHost | None = None
-    """Starts programs of `build`'s kind; None where all is judged in processes with torch."""
+    """Starts programs of `build`'s kind; None if everything is judged in processes with torch."""
     with_torch: Callable[[], Build] | None = None
-    """Builds the object for a process with torch, where `build` is none; after the first time it is known."""
+    """Builds the object for a process with torch, if `build` is not one; later calls return the same build."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
     """Flags of the built object (`grader.integrity.flags.inspect_object`), once they are known."""
     device: DeviceHost | None = None

@@ -1,12 +1,12 @@
-"""In which order a part's cases are called, and what is looked at besides: memory, and the profiler's table.
+"""Order in which a part's cases are called, and the calls that also measure memory or feed the profiler's table.
 
 Hidden cases are called after all public calls of all parts, in runners of their own
-(`grader.judge.evaluate`): nothing that a student is shown can depend on them.
+(`grader.judge.evaluate`): so no output that a student sees can depend on them.
 
-Small inputs of their own shape come first: a crash shows soonest there, and they warm up code pages. The first call
-of the run's own shape is measured for its peak, since memory that an earlier one of that size left in the heap would
-hide it. The last one is the one whose call is shown: made once more under torch's profiler, after the verdict on
-results, as nothing but the familiar table hangs on it (`grader.judge.memory`).
+Small inputs of their own shape come first: a crash shows soonest there, and they warm up code pages. The first call of
+the run's own shape is measured for its peak, since memory that an earlier one of that size left in the heap would hide
+it. The last one is repeated under torch's profiler, after the verdict on results: only the profiler's table depends on
+it (`grader.judge.memory`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ Side = Literal["REFERENCE", "STUDENT"]
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a case. `peak`: its memory is measured; `shown`: it is made again under the profiler; `held_up`:
-    its threads are held up at random moments, where they share work."""
+    """One call of a case. `peak`: its memory is measured; `shown`: it is made again under the profiler; `held_up`: its
+    threads are delayed at random moments, if they share work.
+    """
 
     case: Case
     peak: bool = False
@@ -67,7 +68,7 @@ def steps(part: Part, *, look: bool) -> list[Step]:
     fixed = [case for case in public if case.shape]
     if not sized:
         fixed, sized = fixed[:-2], fixed[-2:]
-    # Among those of one size random data first: the published ramp is what the table of the published kit shows.
+    # Random data come first among cases of one size: the profiler table shows the last one, the published ramp.
     sized.sort(key=lambda case: case.distribution != "random")
     if not look or not sized:
         return [Step(case) for case in (*fixed, *sized)]
@@ -86,8 +87,10 @@ def hidden_steps(part: Part) -> list[Step]:
 
 
 def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
-    """Steps by the number of threads that they are called on: a case's own, or the run's `usual` one, which is first.
-    A runner is told its number when it starts."""
+    """Return the steps by number of threads: a case's own, or the run's `usual` one, which comes first.
+
+    A runner gets its number of threads when it starts.
+    """
     found: dict[int, list[Step]] = {usual: []}
     for step in steps:
         found.setdefault(step.case.shape.get("threads", usual), []).append(step)

@@ -1,6 +1,5 @@
-"""Judges a part's results: the student's answer on every case, and why a wrong one is wrong.
-
-What settles the verdict at once (a crash, a hang, a function that is not there) is raised as `Faulty`.
+"""Verdict on a part's results: the student's answer on every case, with the causes of wrong ones. A finding that
+settles the verdict at once (a crash, a hang, a missing function) is raised as `Faulty`.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
 which more are explained while two bugs fit all so far, which costs little, as these alone are tried first."""
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
-"""Seconds of their own work for which threads that share it are held up at random moments before their results count as
-right: a race may well pass in one short call. Cases that are called again for it, and calls at most; calls that a wrong
-result is compared with, to see whether it is always the same."""
+"""Seconds of work during which threads are delayed at random before results count as right: one short call may hide a
+race. Then: cases that are repeated for it, calls at most, and calls that a wrong result is compared with.
+"""
 
 #: Calls of one inquiry at most, and codes of diagnoses that no further call would add to.
 MOST_INQUIRED = 16
@@ -45,7 +44,7 @@ NEEDS_NO_INQUIRY = frozenset(
 
 
 class Runners:
-    """Fresh runners of the student's code for one part; all of them are remembered, with what they did."""
+    """Fresh runners of the student's code for one part. All of them are kept, with their evidence."""
 
     def __init__(self, bench: Bench, part: Part, sessions: list[Session] | None = None) -> None:
         self.bench, self.part = bench, part
@@ -58,9 +57,8 @@ class Runners:
 
 
 class Correctness:
-    """One part of one submission, held against the oracle case by case.
-
-    `look`: keep what some of the calls show besides (`grader.judge.case_order`), for the table and the memory.
+    """One part of one submission, compared with the oracle case by case. `look`: also keep memory and the profiled call
+    (`grader.judge.case_order`).
     """
 
     def __init__(
@@ -77,7 +75,7 @@ class Correctness:
         """Of calls with delays, so far."""
         self.cases: list[CaseResult] = []
         self.diagnosis: Diagnosis | None = None
-        """Reason that the part is wrong; None while all is right."""
+        """Reason that the part is wrong; None if all is right so far."""
         self.judged_through = ""
         self.printed = ""
         self.shares_work = True
@@ -86,12 +84,12 @@ class Correctness:
         """Calls and paths of files that could not be opened on public inputs."""
         self.shown: Shown | None = None
         self.sites = Sites(bench.source, bench.build.program)
-        """Of a checked build: places that touched what is not theirs."""
+        """Accesses outside of arrays that a checked build reported."""
         self.outside: set[int] = set()
         """Lines (`gpu.crashes.place_of`) that loaded from outside of every tensor on wrong public inputs."""
         self.observed: list[Observed] = []
         self.broken: tuple[Case, Call] | None = None
-        """The case whose call gave no answer, and what became of it."""
+        """The case whose call gave no answer, with that call."""
         self.unsettled: list[CaseResult] = []
         """Public cases as they were diagnosed one by one."""
         self.stand_in: Correctness | None = None
@@ -159,7 +157,9 @@ class Correctness:
                     self.call_cases(session, steps)
 
     def call_cases(self, session: Session, steps: list[Step]) -> None:
-        """Judge cases, and keep what some of these calls show besides (`grader.judge.case_order`)."""
+        """Judge cases. Also keep the memory and the call for the profiler, as the steps ask
+        (`grader.judge.case_order`).
+        """
         results = {case.name: case for case in self.cases}
         peak_bytes = held_bytes = None
         for step in steps:
@@ -179,15 +179,17 @@ class Correctness:
                 self.shown = Shown(peak_bytes, run, result.ok, held_bytes)
 
     def shake(self, session: Session, steps: list[Step]) -> None:
-        """Call the largest of these cases again and again, if the threads share work and were held up for a short time
-        only, and all is right so far."""
+        """Repeat the largest of these cases with delayed threads.
+
+        Does nothing if the threads share no work, were already delayed long enough, or a result is wrong.
+        """
         if not steps or not self.delays or not session.shares_work:
             return
         largest = sorted(
             steps, key=lambda step: sum(x.size for x in self.marker.inputs_of(step.case)[1].values())
         )
         placement.spread(session.pid, machine.usable_cpus())
-        # Held up and free in turn: on many cores threads meet at their own pace more often than held up.
+        # Alternate delayed and free calls: on many cores threads meet at their own pace more often than when delayed.
         calls = itertools.product([step.case for step in largest[: -MOST_SHAKEN - 1 : -1]], (True, False))
         # Threads that have no work left count as sharing it: the calls together may take as long as one.
         ends_s = time.monotonic() + session.call_timeout_s
@@ -237,7 +239,7 @@ class Correctness:
         if run.wrong is None or not explain or self.part.table:
             result = self.marker.mark(run, explain=explain)
         else:
-            # An explanation takes its time: what other calls show comes first.
+            # Explanations take time: measurements of other calls come first.
             result = self.marker.mark(
                 run,
                 again=self.outputs_again(session, run, was_right=again),
@@ -247,10 +249,10 @@ class Correctness:
         return run, replace(result, hidden=step.case.hidden)
 
     def outputs_again(self, session: Session, run: CaseRun, *, was_right: bool) -> list[dict[str, Any]]:
-        """Return the outputs of the same call made again: a wrong result that is different the next time, or was
-        right before, has another cause than one that repeats.
+        """Return the outputs of the same call made again.
 
-        Several calls where threads share the work, since a race may well lose the same element twice.
+        A wrong result that differs the next time, or was right before, has another cause than one that repeats. Several
+        calls are made where threads share the work: a race may lose the same element twice.
         """
         if was_right:
             return [{name: known.value for name, known in run.expected.items()}]
@@ -263,7 +265,7 @@ class Correctness:
         return found
 
     def with_inquiry(self, told: Diagnosis) -> Diagnosis:
-        """A public case's diagnosis with what further calls of the submission say of it, if its oracle asks for any."""
+        """Extend a public case's diagnosis by the findings of further calls, if its oracle asks for any."""
         names = [case.name for case in self.cases if case.diagnosis is told]
         case = next((case for case in self.part.cases if case.name in names), None)
         if case is None or type(self.marker.oracle).inquiry is Oracle.inquiry:
@@ -273,7 +275,7 @@ class Correctness:
             with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
                 return inquired(self.marker, case, session, told)
 
-        # Whatever becomes of a further call, the verdict is settled.
+        # The verdict is settled, whatever happens to a further call.
         sentence = attempt(inquire, "", expected=(faults.Faulty,))
         return replace(told, message=f"{told.message} {sentence}") if sentence else told
 
@@ -296,8 +298,11 @@ def met_s(call: Call) -> float:
 
 
 def inquired(marker: Marker, case: Case, session: Session, told: Diagnosis) -> str:
-    """Return what further calls show of the part's wrong result on this case, which is computed once more; "" for
-    nothing, or where one of the calls gives no answer."""
+    """Return a sentence on the part's wrong result from further calls; "" if there is none or one of the calls gives no
+    answer.
+
+    The wrong result is computed once more.
+    """
     from grader.core.arrays import np
 
     if told.code in NEEDS_NO_INQUIRY:
@@ -322,8 +327,7 @@ def inquired(marker: Marker, case: Case, session: Session, told: Diagnosis) -> s
 def _outputs_of(
     marker: Marker, part: Part, run: CaseRun, inputs: Mapping[str, Any], session: Session
 ) -> dict[str, Any] | None:
-    """The outputs of a function at the sizes of a run; None if it is not bound, breaks off or answers something
-    else."""
+    """Return a function's outputs at the sizes of a run; None if it is not bound, crashes or returns another type."""
     if marker.backend.unbound(part, session) is not None:
         return None
     call = session.call(marker.backend.request(part, run.shape, inputs))

@@ -1,10 +1,9 @@
 """The one evaluator: from a source file to a result, for the student's run, the class and Gradescope alike.
 
 Order of work for each part (`grader.judge.part`): is it bound; is it right on every public case (the student's runner
-gets inputs only, the judge compares with float64); how fast is it, in paired rounds whose every output is checked as
-well; what do torch's profiler and the resident high-water mark say beside the reference, where that is asked for. A
-listener hears each finding as it is made, so that a terminal can show correctness long before the timing is done.
-Nothing here prints.
+gets inputs only, the judge compares with float64); how fast is it, in paired rounds whose outputs are all checked. If
+requested, torch's profiler and the peak of resident memory are compared with the reference's. A listener receives each
+finding as it is made, so that a terminal can show correctness long before the timing is done. Nothing here prints.
 
 Hidden cases are called last, once every part has had all of its public calls. A kernel reads the clock: it could end a
 hidden call at a moment that encodes the hidden size, and a later runner could return that number as its wrong public
@@ -57,11 +56,11 @@ def evaluate(
 ) -> SubmissionResult:
     """Build one source file and judge these parts of it, in order.
 
-    `zygote` may be shared by many evaluations; without one each has its own. `exclusive(part)` is entered around
-    whatever is timed, so that many evaluations on one machine can take turns; it may name the cores for it. `sandbox`
-    confines compiler and runners; without one they have the zygote's, or what suits the file (`sandbox.of_file`).
-    Raises KitError when the machine or the kit cannot judge at all, UsageError for a source that cannot be read or
-    sizes that are too large; never for what the submission does.
+    `zygote` may be shared by many evaluations; without one each has its own. `exclusive(part)` is entered around each
+    timing, so that evaluations on one machine can take turns; it may name the cores. `sandbox` confines compiler and
+    runners; without one they have the zygote's, or what suits the file (`sandbox.of_file`). Raises KitError when the
+    machine or the kit cannot judge at all, UsageError for a source that cannot be read or sizes that are too large;
+    never for what the submission does.
     """
     sandbox = sandbox or (zygote.sandbox if zygote else of_file(source))
     shape = {**assignment.defaults, **options.shape}
@@ -70,9 +69,9 @@ def evaluate(
     sandbox.protect(*view.secrets(), *assignment.files, assignment.lab_folder, cache_root())
     with ExitStack() as stack:
         listener(BuildStarted(source))
-        # Now, as it is compiled: whoever wrote it may be saving it again by the end.
+        # Hash before compiling: the file may change meanwhile.
         sha256 = hashlib.sha256(pythontree.whole(source)).hexdigest()
-        # A compiler without sanitizers is no fault of the file's.
+        # A compiler without sanitizers is not the submission's fault.
         checked = sanitize.environment() if options.sanitize else None
         made = selection.make_all(
             assignment,

@@ -23,8 +23,8 @@ class BuildStarted:
 
 @dataclass(frozen=True)
 class StepStarted:
-    """Before the first part: "headers" (the kit's own are compiled), "building" (the compiler has the file) or
-    "inspection" (the judge reads the source, what the compiler said of it, or the object)."""
+    """Before the first part: "headers" (the kit's own are compiled), "building" (the compiler runs) or
+    "inspection" (the judge reads the source, the compiler's output or the object)."""
 
     step: BuildStep
 
@@ -42,9 +42,9 @@ class PartStarted:
 
 @dataclass(frozen=True)
 class Deviated:
-    """A wrong output, while it is there: before Corrected, and for a wrong timed output after it. `expected`, `actual`
+    """A wrong output, sent before Corrected, or after it for a timed output. `expected`, `actual`
     and `tolerance` are float64 of the output's shape, `wrong` is bool; a listener changes none of them. `blocks` are
-    those of `grader.judge.grid.blocks`. A `case` may be told again, when its call has been repeated."""
+    those of `grader.judge.grid.blocks`. The same `case` may be sent again if its call was repeated."""
 
     part: Part
     case: str
@@ -96,8 +96,9 @@ class Settled:
 
 @dataclass(frozen=True)
 class Profiled:
-    """One call under the profiler. `side` is REFERENCE or STUDENT; `ok` says whether its output was right, of which
-    `claim` are the words, and `denial` those below it where it was not."""
+    """One call under the profiler. `side` is REFERENCE or STUDENT; `ok` says whether its output was right. `claim` are
+    the words for that, `denial` the words below a wrong one.
+    """
 
     part: Part
     side: str

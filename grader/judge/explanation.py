@@ -28,7 +28,7 @@ MOST_FILES = 3
 def refinements(
     results: Correctness, verdict: Verdict, diagnosis: Diagnosis, stack: ExitStack
 ) -> list[Refinement]:
-    """Return the steps for a part's diagnosis, in order. What they start ends with `stack`."""
+    """Return the steps that refine a part's diagnosis, in order. Processes that they start end with `stack`."""
     steps = [] if _is_plain(results) else _closer_look(results, verdict, diagnosis, stack)
     if not diagnosis.hidden and results.refused_files and verdict in ("wrong", *BROKEN_OFF):
         steps.append(lambda known: _with_files(known, results))

@@ -1,4 +1,4 @@
-"""Into which blocks a kernel cuts its output, as far as sizes of the call and macros of its source tell."""
+"""Blocks into which a kernel cuts its output, as far as sizes of the call and macros of its source show them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def blocks(
     function: str,
     defines: Mapping[str, str],
 ) -> tuple[tuple[str, int] | None, ...]:
-    """For each axis the name and length of its blocks, None where nothing is known.
+    """Return for each axis the name and length of its blocks, None where they are unknown.
 
     `cuts` are candidates by the axis's letter (`grader.explain.oracle.Oracle.cuts`): a size of the call, else a macro
     that the function's body names, with a value from `defines` or from the source. Linear in the source's length.
@@ -43,7 +43,7 @@ def blocks(
 
 @functools.lru_cache(maxsize=1)
 def _words(source: str, function: str) -> frozenset[str]:
-    """Of the function's body. Asked for each wrong result of a part, and 10 ms for a file of 30 KB."""
+    """Return the words in the function's body. Takes 10 ms for a 30 KB file, once for each wrong result of a part."""
     code = blanked(source)
     found = definition(code, function)
     return frozenset(re.findall(r"\w+", code[found.body : found.end])) if found else frozenset()

@@ -1,4 +1,4 @@
-"""The calls of one part, compared with the oracle as a whole; and the verdict for a call without an answer."""
+"""Calls of one part, compared with the oracle as a whole, and the verdict for a call without an answer."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 class Marker:
-    """Marks the answers to one part of one submission, the reference's as well as the student's.
+    """Compares the answers to one part of one submission, the reference's as well as the student's.
 
-    Of each input it remembers where the first wrong answer to it was wrong, and nothing else.
+    For each input it keeps only where the first wrong answer was wrong.
     """
 
     def __init__(self, bench: Bench, part: Part) -> None:
         self.bench, self.part, self.shape = bench, part, bench.shape
         self.lab, self.assignment, self.backend = bench.assignment.lab, bench.assignment, bench.backend(part)
         self.wrong: dict[str, Any] = {}
-        """By the input's name: a bool array of the output's shape, or None where the answer was right."""
+        """By the input's name: a bool array of the output's shape, None where the answer was right."""
         self.wrong_output: dict[str, str] = {}
         """By the input's name: which output `wrong` is about."""
         self.functions: Mapping[str, str] | None = None
@@ -64,7 +64,7 @@ class Marker:
         return expected_of(self.part, self.oracle, inputs, self.seen(inputs), shape)
 
     def seen(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return those of a call's inputs that it depends on."""
+        """Return the inputs that the call depends on."""
         names = None if self.functions is None else self.backend.seen(self.part, self.functions)
         return inputs if names is None else {name: value for name, value in inputs.items() if name in names}
 
@@ -102,7 +102,7 @@ class Marker:
     def sampled(
         self, shape: Mapping[str, int], inputs: Mapping[str, Any], outputs: Mapping[str, Any], rows: int
     ) -> dict[str, SampledRows]:
-        """Compare about so many rows of each output, drawn only now."""
+        """Compare about `rows` random rows of each output, chosen only now."""
         from grader.core.arrays import np
         from grader.core.draws import Draws
         from grader.explain.comparison import compare
@@ -143,7 +143,8 @@ class Marker:
         earlier: Sequence[Diagnosis] | None = None,
         shared: bool = True,
     ) -> CaseResult:
-        """Right or wrong, and why if it is to be explained. `again` are the outputs of the same call made again.
+        """Return whether a call's outputs are right, with a diagnosis if `explain`. `again` are the outputs of the same
+        call made again.
 
         `shared` says whether several threads worked on it. `earlier` are the diagnoses of other inputs, which
         `diagnose.settled` is to compare with this one; None for an output by itself.
@@ -224,7 +225,7 @@ class Marker:
 
     @functools.cached_property
     def body(self) -> Body | None:
-        """The part's function in the student's text, None where it is not found there."""
+        """The part's function in the student's text; None if it is not found there."""
         return attempt(lambda: self.backend.function_in(self.part, self.source), None)
 
     def _tell_deviation(self, run: CaseRun) -> None:
@@ -269,7 +270,7 @@ class Marker:
             return ""
 
     def overwritten(self, run: CaseRun) -> Diagnosis | None:
-        """A diagnosis where the call changed an input that is no output."""
+        """Return a diagnosis if the call changed an input that is not an output."""
         part, inputs, call = self.part, run.inputs, run.call
         if not call.changed_inputs or (part.table and part.returns == "nothing"):
             return None
@@ -279,7 +280,7 @@ class Marker:
         return self.changed_inputs(changed, kept) if changed else None
 
     def sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
-        """Those that the part has, as they are told."""
+        """Return the part's sizes as messages show them."""
         used = binding.used_sizes(shape, self.part)
         used.pop("threads", None)
         return used
@@ -293,14 +294,14 @@ class Marker:
         hidden: bool = False,
         shape: Mapping[str, int] | None = None,
     ) -> None:
-        """Raises Faulty, the part's verdict, for a call of the student's that gave no answer. `hidden`: on a hidden
+        """Raise Faulty with the part's verdict if a call of the student's gave no answer. `hidden`: on a hidden
         case; `shape` are all sizes of the input that `where` names."""
         if call.status != "ok":
             sizes = {} if shape is None else self.sizes(shape)
             raise self.backend.fault(Broken(self.part, call, where, hidden, sizes, session.printed))
 
     def refuse_failed_reference(self, call: Call) -> None:
-        """Raises KitError for a call of the reference that gave no answer; Faulty where the student's code ended it."""
+        """Raise KitError if a call of the reference gave no answer; Faulty if the student's code ended it."""
         if call.status != "ok":
             if self.bench.zygote.sabotaged:
                 raise faults.sabotage()

@@ -1,8 +1,8 @@
-"""A part's memory and profiler table beside the reference's, each from the same calls.
+"""A part's memory and profiler table, compared with the reference's from the same calls.
 
 The true peak comes from the calls that are judged. The table and its bytes are torch's, so they need a process that has
-torch: the shown call is made once more there, on both sides. What it answers decides no result, but a kernel that
-behaves otherwise under torch than where it was judged is one for people to look at.
+torch: the shown call is made once more there, on both sides. Its output decides no result, but a kernel that behaves
+differently under torch is flagged for review.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from grader.runner.calls import Call
 from grader.runner.session import Session
 
 SAME_FACTOR = 2.0
-"""A profiled output may be so many times as far from the judged one as another judged one is."""
+"""A profiled output may differ from the judged one by this many times the difference of two judged ones."""
 
 
 def beside_reference(
@@ -34,8 +34,8 @@ def beside_reference(
     """Return the table's rows of both sides, the reference's first; the listener hears both.
 
     `student` is a runner with torch that holds the student's object, `again` starts one like that which gave `mine`.
-    The Call is the student's profiled one. Raises KitError when the reference fails or is wrong, Faulty for a call of
-    the student's without an answer.
+    The Call is the student's profiled one. Raises KitError when the reference fails or is wrong, Faulty if a call of
+    the student's gives no answer.
     """
     part, bench = marker.part, marker.bench
     theirs: CaseRun | None = None
@@ -108,9 +108,9 @@ _KNOWN_CALLS: dict[tuple[Any, ...], Call] = {}
 def _large_call(
     marker: Marker, session: Session, sizes: Mapping[str, int], *, reference: bool
 ) -> Call | None:
-    """Make the call that is measured for its peak, in other `sizes` if there are any, after the smaller ones.
+    """Make the call whose peak is measured, in other `sizes` if there are any, after the smaller ones.
 
-    Returns None for a student's call that gives no right answer.
+    Returns None if a call of the student's gives no right answer.
     """
     measured = None
     for step in case_order.reference_steps(marker.part):
@@ -133,7 +133,7 @@ def _large_call(
 
 
 def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Side) -> CaseRun:
-    """The shown call under the profiler, after a small one that touches code and starts threads."""
+    """Make the shown call under the profiler, after a small one that touches code and starts threads."""
     part, is_reference = marker.part, side == "REFERENCE"
     small, table = marker.inputs_of(case_order.smallest(part)), case_order.profiled(part, side)
     for (shape, inputs), how in ((small, {}), ((mine.run.shape, mine.run.inputs), table)):
@@ -173,7 +173,7 @@ def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Sessi
 
 
 def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """The largest difference of two calls' answers."""
+    """Return the largest difference between two calls' outputs."""
     return max(
         float(abs(one[name] - other[name]).max(initial=0))
         if one[name].shape == other[name].shape

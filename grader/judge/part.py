@@ -1,10 +1,10 @@
 """One part of one submission, judged: results on every case, time in paired rounds, memory beside the reference.
 
-Judging has two phases. `PartJudge.judge_public` makes every call whose results a student may be shown.
+Judging has two phases. `PartJudge.judge_public` makes every call whose result the student may see.
 `PartJudge.judge_hidden` calls the hidden cases, once all parts have had their first phase (`grader.judge.evaluate`).
 
-Every answer of the student's runner, also a timed or a profiled one, is held against the oracle. What settles the
-verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wherever it shows.
+Every answer of the student's runner, also a timed or a profiled one, is compared with the oracle. A finding that
+settles the verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wherever it shows.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class PartJudge:
         return ladder.standing(self.part, self.shape, self.time.ratio) if ladder else None
 
     def judge_public(self) -> None:
-        """Do all but the hidden cases. Whatever the submission does, nothing is raised."""
+        """Do all but the hidden cases. Raises nothing, whatever the submission does."""
         try:
             self.judge()
         except faults.Faulty as fault:
@@ -203,7 +203,7 @@ class PartJudge:
         with bench.exclusive(self.part) as cpus:
             measured = rounds.measured(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
             if not measured.fit:
-                # Once more, in processes of their own: what made the machine unfit may have passed.
+                # Once more, in fresh processes: the disturbance may have passed.
                 measured = rounds.measured(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
         self.time = rounds.settled(measured, rule)
         bench.tell(Timed(self.part, self.time))
@@ -224,7 +224,7 @@ class PartJudge:
         self.held = memory.Held(self.shape, self.memory.peak_bytes, self.memory.reference_peak_bytes)
 
     def look_with_torch(self) -> None:
-        """Profile the part where that is asked for. Its result is reported before: only the table needs torch."""
+        """Profile the part if requested. Its result is already reported: only the table needs torch."""
         bench, shown, options = self.bench, self.results.shown, self.bench.options
         # In a class a wrong part may earn points, so its profile is evidence. Its student needs the cause alone.
         wanted = ("pass", "slow") if options.second_look else ("pass", "slow", "wrong")
@@ -239,7 +239,7 @@ class PartJudge:
         self.look_for_cheats()
 
     def profile(self, shown: Shown) -> None:
-        """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
+        """Add the profiler's table, which only torch gives, and the memory compared with the reference's."""
         bench, threads = self.bench, self.shape["threads"]
         bench.zygote.start()  # It imports torch while the object is built.
         if self.backend.kind.is_students:
@@ -262,7 +262,7 @@ class PartJudge:
         before = len(self.runners.sessions)
         with ExitStack() as stack:
             self.refine(*explanation.refinements(self.results, self.verdict, self.diagnosis, stack))
-        # Runners that explain are no evidence: the look for cheats is made without them.
+        # Runners that explain a wrong answer are not evidence: the search for cheats leaves them out.
         del self.runners.sessions[before:]
 
     # ---- integrity
@@ -272,7 +272,7 @@ class PartJudge:
         return not self.backend.kind.is_students or self.bench.options.sanitize
 
     def look_for_cheats(self) -> None:
-        """Add what the runs showed besides answers; a proved cheat outweighs any other verdict."""
+        """Add the findings of the runs besides answers; a proved cheat outweighs any other verdict."""
         built = self.backend.build(self.part)
         if self.is_trusted() or built is None or not built.ok:
             return
@@ -318,7 +318,7 @@ class PartJudge:
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
 
     def thread_flags(self) -> Iterable[Flag]:
-        """A flag for a right kernel on one thread, where the assignment asks for all of them."""
+        """Yield a flag for a right kernel on one thread if the assignment asks for all of them."""
         rule, is_alone = self.part.time, not self.results.shares_work and self.shape["threads"] > 1
         if self.verdict == "pass" and is_alone and rule is not None and rule.parallel != "free":
             yield Flag(ONE_THREAD, "it runs on one thread; the assignment asks for OpenMP", "review")

@@ -1,10 +1,9 @@
-"""A submission that was judged before: which of its verdicts are out of date, and those judged again.
+"""Regrading of a submission: which of its verdicts are out of date, and judging those again.
 
-What is out of date is told by the digests of the assignment as it was and as it is (`grader.assignment.prints`), for
-the same source, kit and settings. A part whose calls or timing are described otherwise is judged whole. Where cases
-were added, these alone are called; whoever was right, and timed, keeps the time. A part that was settled by what no
-case can mend (it does not compile, crashed, was rejected) stays as it is, unless a case is gone on which that may have
-been.
+The digests of the assignment then and now (`grader.assignment.prints`) show it, for the same source, kit and settings.
+A part whose calls or timing changed is judged as a whole. If cases were added, only these are called; a right and timed
+part keeps its time. A part that did not compile, crashed or was rejected stays as it is, unless the case that may have
+caused it was deleted.
 """
 
 from __future__ import annotations
@@ -38,8 +37,9 @@ class Rest:
 def rest(
     before: Mapping[str, PartPrints], now: Mapping[str, PartPrints], result: SubmissionResult
 ) -> Rest | None:
-    """Return the part of a `result` under the digests `before` that is to be judged under those of `now`; None for
-    all."""
+    """Return the parts of `result` to judge again, given the digests `before` and `now`; None if everything must be
+    judged.
+    """
     known = {part.id: part for part in result.parts}
     found: dict[str, tuple[str, ...]] = {}
     for part_id, prints in now.items():
@@ -53,7 +53,7 @@ def rest(
 
 
 def _left(before: PartPrints, now: PartPrints, known: PartResult) -> tuple[str, ...] | None:
-    """The cases of a part that are to be called, () for the part as a whole, None for nothing."""
+    """Return the names of a part's cases to call; () for the whole part, None for nothing."""
     if before.calling != now.calling or (known.judged_through and before.through != now.through):
         return ()
     if known.verdict in UNTOUCHED_BY_CASES:
@@ -69,20 +69,20 @@ def _left(before: PartPrints, now: PartPrints, known: PartResult) -> tuple[str, 
     if known.verdict == "wrong" and gone:
         left = [case for case in known.cases if not case.ok and case.name not in gone]
         if not left:
-            return ()  # it may be right now, and is to be timed
+            return ()  # it may be right now, and then needs a timing
     return new or None
 
 
 def judge_rest(
     assignment: Assignment, before: SubmissionResult, left: Rest, evaluate: Evaluate
 ) -> SubmissionResult:
-    """The result with what is `left` judged by `evaluate`, which gets parts with the cases that are to be called."""
+    """Return the result after `evaluate` has judged what is `left`. It gets parts with only the cases to call."""
     wanted = _wanted(assignment, left)
     return joined(assignment, before, evaluate(wanted) if wanted else None, left)
 
 
 def _wanted(assignment: Assignment, left: Rest) -> tuple[Part, ...]:
-    """Parts to be judged, and before them those that a whole one is compared with (`differs_from`)."""
+    """Return the parts to judge, preceded by those that a whole part is compared with (`differs_from`)."""
     whole = [part for part in assignment.parts if left.parts.get(part.id) == ()]
     compared = {name for part in whole for name in part.differs_from}
     found = []
@@ -104,7 +104,7 @@ def _reduced(part: Part, names: Sequence[str]) -> Part:
 def joined(
     assignment: Assignment, before: SubmissionResult, fresh: SubmissionResult | None, left: Rest
 ) -> SubmissionResult:
-    """The result that counts now, of what was found before and what was judged anew."""
+    """Merge the earlier result and the freshly judged parts into the one that counts now."""
     old = {part.id: part for part in before.parts}
     new = {part.id: part for part in fresh.parts if part.id in left.parts} if fresh else {}
     parts = []
@@ -115,7 +115,7 @@ def joined(
             parts.append(_both(assignment, part, _restated(part, old[part.id]), new[part.id]))
         else:
             parts.append(_restated(part, old[part.id]))
-    # The findings about the file as a whole are those that are no part's.
+    # Findings about the file as a whole are those that belong to no part.
     of_file = [flag for result in (before, fresh) if result for flag in _of_file(result)]
     return replace(
         before,
@@ -134,7 +134,7 @@ def _of_file(result: SubmissionResult) -> list[Flag]:
 def _restated(part: Part, known: PartResult) -> PartResult:
     """A verdict as it was, under the part's title and points of today, without cases that are gone."""
     there = {case.name: case.hidden for case in part.cases}
-    # What is no case of the assignment is a timed call; of a part that was judged through another, that one's cases.
+    # Results outside the assignment's cases are timed calls; a part judged through another has that one's cases.
     kept = known.cases
     if not known.judged_through:
         kept = tuple(case for case in kept if case.name in there or case.name == "timed call")

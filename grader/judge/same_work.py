@@ -37,18 +37,20 @@ if TYPE_CHECKING:
     from grader.source.landmarks import Body
 
 SAME_SHARE = 0.6
-"""Outputs that agree in so many elements are taken for the same work. Other orders of summation reached 0.38, one that
-multiplies by a reciprocal instead of dividing 0.74."""
+"""Outputs that agree in this share of their elements count as the same work. Other orders of summation reached 0.38,
+one that multiplies by a reciprocal instead of dividing 0.74."""
 NEAR_ULPS = 2
 """Outputs that agree so nearly in every element are the same sums, rounded once more."""
 LEAST_USED = 2
-"""A function that uses fewer of its own arguments does not do what they are for."""
+"""A function that uses fewer of its own arguments cannot implement the algorithm that they belong to."""
 LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
 """As HELD_SHARE, from which calls of other sizes are made: a kernel without copies holds less than the reference."""
 HELD_SHARE = 0.6
-"""Of the avoided tensor, by which held memory exceeds the reference's. Honest kernels of part 3 and 4 reached 0.26, and
-0.8 with copies in double: of the judged size alone, as copies grow with the tensors and not with their square."""
+"""Share of the avoided tensor's bytes by which held memory must exceed the reference's. Honest kernels of parts 3 and 4
+reached 0.26, and 0.8 with copies in double. The 0.8 occurs at the judged size only, since copies grow with the tensors
+and not with their square.
+"""
 FLOAT_BYTES = 4
 LIBRARIES = ("at::", "torch::", "std::")
 _CONSTANT = re.compile(r"\b(?:\d[\w.]*|true|false|[A-Za-z_]\w*::\w+)\b")
@@ -61,7 +63,7 @@ def is_compared(assignment: Assignment, part: Part) -> bool:
 
 
 def flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag]:
-    """Yield the signs in the source, then those in the outputs that say more. `fresh` starts runners of the part.
+    """Yield the signs in the source, then those in the outputs that add something. `fresh` starts runners of the part.
     Raises KitError when a reference fails."""
     known = set[str]()
     for flag in itertools.chain(source_flags(marker), output_flags(marker, fresh)):
@@ -83,7 +85,7 @@ def output_flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag
 def _flags_beside(
     marker: Marker, other: Part, fresh: Callable[..., Session], *, is_first: bool
 ) -> Iterator[Flag]:
-    """Compare a part with one other. The part's own signs, in tiles and arguments, are looked for beside the first."""
+    """Compare a part with one other. The part's own signs, in tiles and arguments, are only checked with the first."""
     part, outputs = marker.part, marker.bench.outputs
     mine, theirs = outputs[part.id], outputs[other.id]
     own = own_arguments(part, other)
@@ -198,8 +200,10 @@ def sizes_beside(marker: Marker) -> list[dict[str, int]]:
 
 
 def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
-    """Return True if a call held memory for the avoided tensor, and that much more than the reference. Only where that
-    tensor is larger than all tensors of the call together."""
+    """Return True if a call held enough memory for the avoided tensor, and that much more than the reference.
+
+    Only applies if that tensor is larger than all tensors of the call together.
+    """
     excess_bytes, avoided_bytes = _excess_bytes(held), _avoided_bytes(part, held)
     if held.student_bytes is None or excess_bytes is None:
         return False
@@ -226,7 +230,7 @@ def _grows(part: Part, seen: Sequence[Held]) -> bool:
 
 
 def _gave_back(part: Part, held: Held) -> bool:
-    """Return True if the process grew by less than its output takes: it let go of memory that it had held before."""
+    """Return True if the process grew by less than its output takes: it freed memory that it had held before."""
     output_bytes = FLOAT_BYTES * math.prod(binding.output_shape(part, held.shape)) if part.output_dims else 0
     return held.grown_bytes is not None and held.grown_bytes < output_bytes
 
@@ -299,7 +303,7 @@ def _input_names(marker: Marker) -> list[str]:
 
 
 def _earlier_alike(assignment: Assignment, part: Part) -> Iterator[Part]:
-    """Yield the parts before this one that compute the same, or that it `differs_from`."""
+    """Yield the earlier parts that compute the same, or that this part `differs_from`."""
     for other in assignment.parts:
         if other.command == part.command:
             return
@@ -330,8 +334,9 @@ def own_arguments(part: Part, other: Part) -> list[int]:
 
 
 def used_arguments(body: Body, part: Part, positions: Sequence[int]) -> list[str] | None:
-    """Names of the parameters at these positions that the function uses beyond a copy; None where its parameters are
-    not those of the part."""
+    """Return the parameters at these positions that the function uses beyond a copy; None if its parameters are not the
+    part's.
+    """
     names = body.parameters
     if len(names) != len(part.arguments):
         return None
@@ -372,8 +377,11 @@ def _telling(
     names: Sequence[str],
     share_of: Callable[[Sequence[Array], Sequence[Array]], float],
 ) -> list[str]:
-    """Names of the cases on which the references of both parts differ, and that of this part with other tiles: in a
-    single tile of all keys flash attention may sum as a naive kernel does."""
+    """Return the cases on which the references of both parts differ, and this part's reference with other tiles differs
+    too.
+
+    If one tile holds all keys, flash attention may sum as a naive kernel does.
+    """
     found = []
     with marker.bench.reference(threads=marker.shape["threads"]) as session:
         for case in marker.part.cases:

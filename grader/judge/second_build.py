@@ -1,6 +1,6 @@
-"""A second look at a student's file with other builds of it: one that watches memory, and the compiler's own warnings.
+"""Further builds of a student's file: one that checks memory accesses, and the compiler's warnings.
 
-Made in a student's own run alone. There the second build has the lock of every program with sanitizers
+Only a student's own run makes them. There the second build has the lock of every program with sanitizers
 (`native.nativehost`); where the kernel lacks Landlock there is no second build.
 """
 
@@ -30,7 +30,7 @@ BUDGET_S, CALL_S = 6.0, 5.0
 
 
 class SecondBuild:
-    """The checked build of one submission, made when it is first asked for."""
+    """The checked build of one submission, made on first use."""
 
     def __init__(self, bench: Bench, stack: ExitStack) -> None:
         self.bench, self.stack = bench, stack
@@ -44,7 +44,7 @@ class SecondBuild:
 
     @cached_property
     def checked(self) -> Bench | None:
-        """A bench with the checked build; None where there is none: not allowed, or no sanitizers."""
+        """Return a bench with the checked build; None if it is not allowed or there are no sanitizers."""
         bench = self.bench
         if not self.is_allowed:
             return None
@@ -79,7 +79,7 @@ class SecondBuild:
         return found
 
     def look_in_turn(self, part: Part) -> Checked | None:
-        """As `look`, all public cases in one runner: what a call leaves behind may be what the next one breaks on."""
+        """Check all public cases as `look` does, but in one runner: state left by one call may break the next."""
         bench = self.checked
         if bench is None:
             return None

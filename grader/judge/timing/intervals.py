@@ -23,9 +23,9 @@ class Estimate:
 def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
     """The largest k such that the k-th smallest and k-th largest of n values hold the median between them.
 
-    With probability `confidence` or more, exactly: they miss it with 2 P(Bin(n, 1/2) < k). At least 1, so
-    for n too small for the confidence (n < 7 at 98 %) the interval is smallest..largest and covers less
-    than asked; see `coverage`.
+    With probability `confidence` or more, exactly: they miss it with 2 P(Bin(n, 1/2) < k). At least 1: if n is too
+    small for the confidence (n < 7 at 98 %), the interval is smallest..largest and covers less than requested; see
+    `coverage`.
     """
     missed, k = 0, 0
     while k < n:

@@ -1,53 +1,50 @@
 """The verdict on time: student against reference, in paired rounds and with an interval.
 
-Theory of operation. A round is four calls, A B B A or B A A B in turn (A the reference, B the student), so
-that a drift of the machine falls on both sides alike. Its ratio is the geometric mean of the two student
-times over that of the two reference times. Each round has two processes of its own, one for each side: what
-favours one process for its whole life (the cores that its threads were put on, the pages that it got) is then
-noise between rounds, which the interval covers, and not a bias that all rounds share; "slow" needs many
-processes that agree.
+Theory of operation. A round is four calls, A B B A or B A A B in turn (A the reference, B the student), so that a drift
+of the machine falls on both sides alike. Its ratio is the geometric mean of the two student times over that of the two
+reference times. Each round has two fresh processes, one for each side. An advantage that one process has for its whole
+life (its cores, its pages) is then noise between rounds, which the interval covers. It is not a bias that all rounds
+share; "slow" needs many processes that agree.
 
-The statistic is the median of the round ratios and its 98 % order-statistic interval: the number of rounds below
-the true median is binomial(n, 1/2) whatever the noise looks like, so the interval is exact and assumes only that
-rounds are independent. FAIL needs the lower bound above the allowance (and more, see "The faster calls"), PASS the
-upper bound below it; what is neither after the last round passes with the flag "undecided".
+The statistic is the median of the round ratios and its 98 % order-statistic interval: the number of rounds below the
+true median is binomial(n, 1/2) for any noise. So the interval is exact and assumes only that rounds are independent.
+FAIL needs the lower bound above the allowance (and more, see "The faster calls"), PASS the upper bound below it; what
+is neither after the last round passes with the flag "undecided".
 
-Looking at the interval after every round and stopping at the first favourable one would inflate the error:
-a student exactly at the allowance would fail 1.95 % of the time over 8..24 rounds, and not at most 1 %. We
-look only at 8, 12, 18 and 24 rounds (`looks`), which brings the whole procedure to 0.99 %; for limits that
-need more looks the interval's confidence is raised until it holds (`confidence_of`). Both figures are
-exact, not simulated (`false_fail_chance`), for any distribution of the noise. Noise that outlasts a round
-makes rounds dependent, which no formula covers: resampled from recordings of a crowded two-core machine, a
-student just at the allowance failed 0 to 7 % of the time and an identical kernel never
-(docs/measurements.md, `verdicts.py`).
+Looking at the interval after every round and stopping at the first favourable one would inflate the error: a student
+exactly at the allowance would fail 1.95 % of the time over 8..24 rounds, and not at most 1 %. We look only at 8, 12, 18
+and 24 rounds (`looks`), which brings the whole procedure to 0.99 %; for limits that need more looks the interval's
+confidence is raised until it holds (`confidence_of`). Both figures are exact, not simulated (`false_fail_chance`), for
+any distribution of the noise. Noise that outlasts a round makes rounds dependent, which no formula covers. Rounds were
+resampled from recordings of a crowded two-core machine (docs/measurements.md, `verdicts.py`). A student just at the
+allowance failed 0 to 7 % of the time and an identical kernel never.
 
-Early ends. A pass may come after three to seven rounds, when every one of them lies below the allowance (and below
-the ceiling, see "Clocks"), or after six or seven, when all but one do: an error there favours the student, so it
-cannot add a false fail. A student just at the allowance passes this way with probability 11/64; one whose true ratio
-is so far above it that a round falls below by accident once in a hundred times, once in 10^6. "Slow" before the first
-look takes four rounds or more, all of them beyond doubt: the lowest lies more than 1.5 times above the allowance, and
-farther above it than the rounds lie apart; and the machine is fit. This margin is measured, not exact: on recordings
-of identical kernels beside busy neighbours, whose single rounds went from 0.41 to 2.90, it added no false "slow" to
-3,600 resampled verdicts of a student at the allowance, and a kernel that is twice too slow takes 4 to 8 rounds where
-it took 8 to 10 (docs/measurements.md, `verdicts.py`). After a look
-the measurement stops, undecided, when the next look would lie beyond the budget.
+Early ends. A pass may come after three to seven rounds, if all lie below the allowance (and below the ceiling, see
+"Clocks"). After six or seven rounds one may lie above. An error there favours the student, so it cannot add a false
+fail. A student just at the allowance passes this way with probability 11/64; one whose true ratio is so far above it
+that a round falls below by accident once in a hundred times, once in 10^6. "Slow" before the first look takes four
+rounds or more, all of them beyond doubt: the lowest lies more than 1.5 times above the allowance, and farther above it
+than the rounds lie apart; and the machine is fit. This margin is measured, not exact. The recordings were of identical
+kernels beside busy neighbours, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled
+verdicts of a student at the allowance. A kernel that is twice too slow takes 4 to 8 rounds where it took 8 to 10
+(docs/measurements.md, `verdicts.py`). After a look the measurement stops, undecided, when the next look would lie
+beyond the budget.
 
-Futility. A measurement that can no longer end as "slow" ends: the last look forgives five rounds below the allowance
-(at 24), so with six of them the student passes whatever comes, and more rounds could only take the flag "undecided"
-away. This changes no verdict.
+Futility. A measurement that can no longer end as "slow" ends. The last look (at 24) forgives five rounds below the
+allowance. With six of them the student passes in any case; more rounds could only remove the flag "undecided". This
+changes no verdict.
 
-The faster calls have their say, too. What else runs on a machine only ever adds time, so "slow" also needs the
-student's faster calls to be beyond the allowance: the one that an eighth of the calls outdo, over the reference's.
-Noise that lasts longer than a round makes rounds agree that prove nothing: on virtual cores which share their hardware
-with strangers, medians of ten rounds of identical kernels went from 0.4 to 1.6. A kernel that is slow is slow in its
-faster calls as well.
+The faster calls count, too. Other programs on the machine only add time, so "slow" also needs the student's faster
+calls to be beyond the allowance. That is the call at the 1/8 quantile, over the reference's. Noise that lasts longer
+than a round makes rounds agree that prove nothing: on virtual cores that share their hardware with other tenants,
+medians of ten rounds of identical kernels went from 0.4 to 1.6. A kernel that is slow is slow in its faster calls as
+well.
 
-Fitness. The two reference calls of every round are the same program on the same input, so their ratio
-(first over second) should be 1. The machine is unfit when the median of these ratios lies outside
-0.95..1.05 *and* their 98 % interval excludes 1: the first condition ignores a bias too small to matter, the
-second ignores one or a few noisy rounds, and a bias that every round shares is seen however quiet it is.
-Noise without bias does not make a machine unfit; it widens the interval of the verdict, which then is
-"undecided".
+Fitness. The two reference calls of every round are the same program on the same input, so their ratio (first over
+second) should be 1. The machine is unfit when the median of these ratios lies outside 0.95..1.05 *and* their 98 %
+interval excludes 1: the first condition ignores a bias too small to matter, the second ignores a few noisy rounds. A
+bias that every round shares is detected even if it is small. Noise without bias does not make a machine unfit; it
+widens the interval of the verdict, which then is "undecided".
 
 Clocks. A serial part is decided by CPU time, which leaves out the waiting for a busy neighbour; wall time
 is a wide ceiling that catches a kernel which sleeps or works where its CPU clock does not look. It is wall
@@ -83,11 +80,11 @@ LEAST_ROUNDS = 7
 """With fewer rounds not even smallest..largest covers the median with 98 %."""
 EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS = 3, 4
 EARLY_OUTLIER_ROUNDS = 6
-"""With so many rounds an early pass forgives one of them."""
+"""From this number of rounds on, an early pass forgives one of them."""
 DOUBT_MARGIN = 1.5
 """Every round of an early "slow" lies this many times above the allowance."""
 FAST_SHARE = 1 / 8
-"""The share of a side's calls that may be faster than the one which stands for its faster calls."""
+"""Quantile of a side's calls that represents its faster calls."""
 CORE_SHARE_LIMIT = 1.25
 """A reference whose wall time exceeds its CPU time by more than this did not have its core to itself."""
 SHORTEST_S = 1e-9
@@ -98,10 +95,10 @@ SHORTEST_S = 1e-9
 class TimePolicy:
     """Settings for the timing of one part.
 
-    The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`.
-    `wall_ceiling` times that is the ratio of wall times that not even a serial part may exceed. `budget_s`
-    bounds the wall time of the measured calls as the module's text says; None means no bound. Where nothing hangs on
-    the time (`graded` False), as few rounds as an early pass needs are enough to report it.
+    The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. `wall_ceiling`
+    times that bounds the ratio of wall times, also for a serial part. `budget_s` bounds the wall time of the measured
+    calls as the module's text says; None means no bound. If the time is not graded (`graded` False), as few rounds as
+    an early pass needs are enough.
     """
 
     clock: Clock
@@ -183,7 +180,7 @@ class _View:
 
 
 def _seconds(rounds: Sequence[Round], side: str, clock: Clock, *, own: bool = False) -> tuple[float, ...]:
-    """Seconds of one side's calls; with `own`, wall seconds without those of waiting for a core."""
+    """Return the seconds of one side's calls; with `own`, wall seconds without those spent waiting for a core."""
     samples = [sample for one in rounds for sample in getattr(one, side)]
     if own:
         return tuple(max(s.own_s or 0.0, SHORTEST_S) for s in samples)
@@ -249,7 +246,7 @@ def is_fit(self_ratios: Sequence[float], policy: TimePolicy) -> bool:
 
 
 def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
-    """The verdict on recorded rounds, at least one, as if the measurement had ended with the last of them.
+    """Return the verdict on one or more recorded rounds, as if the measurement had ended with the last of them.
 
     Fewer than `min_rounds` are judged as the module's text says under "Early ends". Flags: "undecided" (the
     interval holds the allowance), "machine_unfit", "no_cpu_clock" (CPU time was wanted and some call had none:
@@ -335,8 +332,8 @@ def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
 
 
 def compare(pairs: PairOf, policy: TimePolicy) -> Timing:
-    """Time a student against the reference in as many rounds as it takes.
+    """Time a student against the reference in as many rounds as needed.
 
-    What a call raises (a crash, a timeout) ends the measurement and is the caller's to judge.
+    An exception of a call (a crash, a timeout) ends the measurement; the caller handles it.
     """
     return sequential(play(pairs), policy)

@@ -36,7 +36,7 @@ WRONG_WHEN_TIMED = Diagnosis("wrong", "wrong in a timed call, right before")
 def measured(
     marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
 ) -> Timing:
-    """Paired rounds on fresh inputs, each in a fresh pair of runners with a timed call's threads and cores.
+    """Measure paired rounds on fresh inputs, each in a fresh pair of runners with a timed call's threads and cores.
 
     `student(threads=, cpus=)` starts a runner of the student's; each `attempt` (1, 2) draws other inputs; `cpus` are
     the cores for the runners of both sides, by default those of the machine's own rule. Raises Faulty when the
@@ -162,7 +162,7 @@ class TimedInputs:
         raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
 
     def is_right(self, run: CaseRun, sampled_rows: int) -> bool:
-        """Return True if the outputs are finite, and right on about so many rows that are drawn only now."""
+        """Return True if the outputs are finite, and right on `sampled_rows` random rows that are chosen only now."""
         from grader.core.arrays import np
         from grader.core.draws import Draws
         from grader.explain.comparison import compare
