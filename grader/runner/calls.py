@@ -1,6 +1,6 @@
-"""One call to a runner: what is asked of it, and what its reply is taken for.
+"""One call to a runner: the request, and the checks of its reply.
 
-A reply comes from a stranger: nothing in it is believed beyond its own sizes, and what makes no sense is no reply.
+A reply is untrusted: only its sizes are believed, and a malformed one counts as no reply.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from grader.runner.frames import RunnerDied
 
 #: Times and bytes of a profile stay below it, and are exact as float64.
 LARGEST_FIGURE = 1 << 53
-#: Of what a runner says: characters of a message and of a function's name or signature, functions, rows of a profile.
+#: Limits on a runner's texts: characters of a message and of a function's name or signature, functions, rows of a
+#: profile.
 LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200, 1000, 1000
 MOST_LINES, MOST_TRACE = 20, 800_000
 
@@ -41,9 +42,8 @@ class Call:
 
     `status`: "ok", "exception" (the function threw; `message`), "crash" (`signal_name`, `exit_code` or `message` say
     how), "timeout", or "protocol" (the reply made no sense). `output` is a contiguous NumPy array in the judge's own
-    memory, None when the function returned no tensor, one of a type that NumPy lacks, or one whose bytes were withheld
-    for their size. `changed_inputs` are the positions of inputs that came back different, known only when the echo was
-    asked for.
+    memory, None when the function returned no tensor, one whose type NumPy lacks, or one too large to send.
+    `changed_inputs` are the positions of inputs that came back different, known only with the request's `echo`.
     """
 
     status: Literal["ok", "exception", "crash", "timeout", "protocol"]
@@ -67,7 +67,7 @@ class Call:
     peak_bytes: int | None = None
     """Growth of the process's resident bytes up to their highest, less the inputs."""
     held_bytes: int | None = None
-    """Highest resident bytes, less the inputs and what the runner held before the student's code was there."""
+    """Highest resident bytes, less the inputs and the memory held before the student's code was loaded."""
     outside: tuple[int, ...] = ()
     """Lines of the student's file that loaded from outside of every tensor, as far as the runner saw."""
     trace: str = ""
@@ -75,7 +75,7 @@ class Call:
     idle_s: float | None = None
     """Wall seconds in which no thread ran or waited for a core, known of runners that are stopped between calls."""
     own_s: float | None = None
-    """Wall seconds less those that were lost to other programs, known where `idle_s` is (`Watch.waits`)."""
+    """Wall seconds without the time lost to other programs; None unless `idle_s` is known (`Watch.waits`)."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ class Request:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     op: Literal["call", "table", "reserve"] = "call"
     reserved_bytes: int = 0
-    """Of a "reserve": what the runner allocates, writes and frees, so that its next call finds no fresh memory."""
+    """For "reserve": bytes that the runner allocates, writes and frees, so that its next call finds no fresh memory."""
     echo: bool = False
-    """True if the inputs are asked for as they are after the call, since some of them are its outputs."""
+    """True if the reply includes the inputs as they are after the call, since some of them are its outputs."""
 
     dtypes: tuple[str, ...] = ()
     """The protocol's names of the inputs' types where NumPy has another one for their bytes; () for NumPy's."""
@@ -102,7 +102,7 @@ class Request:
     """Further fields of the header, which only some kinds of runner read."""
 
     def described(self, inputs: Sequence[Any]) -> dict[str, Any]:
-        """The fields of a request's header that say what is called; `inputs` are those that follow it, as arrays."""
+        """Return the header fields that describe the call; `inputs` are the arrays that follow it."""
         return {
             "op": self.op,
             "function": self.function,
@@ -124,9 +124,9 @@ class Request:
 
 
 def offered(header: Mapping[str, Any]) -> dict[str, str]:
-    """The functions that a greeting offers, and their signatures' codes. Raises RunnerDied for what is no greeting.
+    """Return the functions that a greeting offers, with their signatures' codes.
 
-    A name that is longer than any that an assignment asks for is left out.
+    A name longer than any that an assignment uses is left out. Raises RunnerDied if the greeting is malformed.
     """
     functions = header.get("functions")
     if not isinstance(functions, list) or len(functions) > MOST_FUNCTIONS:
@@ -150,9 +150,8 @@ def understood(
     *,
     echo: bool = False,
 ) -> Call:
-    """Turn a reply into a Call, trusting nothing in it beyond its own sizes; `echo`: the inputs were asked for.
-
-    Raises RunnerDied for what is no reply to this request: tensors that are missing, a table of another size.
+    """Turn a reply into a Call. Only its sizes are trusted; `echo`: it includes the inputs. Raises RunnerDied if it
+    does not fit the request: missing tensors, a table of another size.
     """
     from grader.core.arrays import as_array, item_bytes
 
@@ -160,7 +159,7 @@ def understood(
         message, is_missing = words(header.get("message")), header.get("is_missing") is True
         return Call("exception", wall_s, cpu_s, message=message, is_missing=is_missing)
     try:
-        # Numbers before they are anything else: what a text says would be told to people.
+        # Convert the numbers first: an error message must not quote the runner's text.
         kind, type_code = _whole(header["kind"]), _whole(header["dtype"])
         shape = tuple(_whole(size) for size in _listed(header["shape"], 8))
         rows = tuple(_profile_row(row) for row in _listed(header.get("profile", []), MOST_PROFILE_ROWS))
@@ -175,7 +174,7 @@ def understood(
     element_bytes = item_bytes(dtype)
     output, used = None, 0
     is_table = request.op == "table"
-    # A single number stands in the header.
+    # A single number is in the header.
     if (is_table or kind in (2, 3)) and element_bytes is not None and not header.get("withheld"):
         used = math.prod(shape) * element_bytes
         if 0 < used <= len(payload):
@@ -196,13 +195,12 @@ def understood(
 
 
 def words(value: Any) -> str:
-    """Return a runner's words. Anything but a text counts as none: turning a deep list into one may overflow the
-    stack."""
+    """Return a runner's text. Anything but a text counts as "": converting a deep list could overflow the stack."""
     return harmless(value[:LONGEST_WORDS]) if isinstance(value, str) else ""
 
 
 def _whole(value: Any) -> int:
-    """A size or a code. Raises ValueError for what is none: a bool, a text, a fraction, a number out of range."""
+    """Return a size or a code. Raises ValueError for a bool, a text, a fraction, or a number out of range."""
     if type(value) is not int or not 0 <= value < 1 << 31:
         raise ValueError("no size")
     return value
@@ -221,7 +219,7 @@ def _profile_row(fields: Any) -> ProfileRow:
 
 
 def _figure(value: Any) -> float:
-    """A number that any report can show. Raises ValueError, TypeError or OverflowError for what is none."""
+    """Return a number that any report can show. Raises ValueError, TypeError or OverflowError for anything else."""
     if type(value) not in (int, float):
         raise TypeError("no number")
     number = float(value)
@@ -255,9 +253,10 @@ def _same_bytes(a: Any, b: Any) -> bool:
 # ---- the time of all calls of a part
 
 MOST_CALLS, MOST_IDLE_CALLS = 15, 2
-"""Limits of all calls of a part, in multiples of the limit of one call: their time, and the time in which no thread
-runs or could run. An honest kernel waits for milliseconds. One that is 30 times slower than a reference whose calls
-take a hundredth of the limit uses a third of the first."""
+"""Limits of all calls of a part together, in multiples of one call's limit: their time, and the time in which no thread
+runs or could run. An honest kernel waits for milliseconds. Suppose the reference's calls take a hundredth of the limit:
+a kernel 30 times slower uses a third of the first limit.
+"""
 
 
 class Budget:

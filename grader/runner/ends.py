@@ -18,7 +18,7 @@ OWN_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIG
 
 @dataclass(frozen=True)
 class Pipes:
-    """The judge's ends and the runner's, each of them requests, replies, what is printed. The judge's never block."""
+    """The judge's and the runner's ends of three pipes: requests, replies, printed text. The judge's never block."""
 
     ours: tuple[int, int, int]
     theirs: tuple[int, int, int]
@@ -45,7 +45,7 @@ class Pipes:
 
 
 def how_it_ended(status: int) -> Call:
-    """A wait status as the end of a call that got no answer."""
+    """Convert a wait status to a Call without an answer."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         known = number in set(signal.Signals)

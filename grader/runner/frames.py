@@ -27,11 +27,9 @@ class RunnerDied(Exception):
 
 
 class Incoming:
-    """A reply frame as it arrives. A payload of more than `limit_bytes` is none that was asked for; it is in
-    `memory`, or follows on the pipe.
-
-    `likely_bytes` is how long the payload will be if all goes well. That much is laid out at once, every page of it:
-    while a clock runs, it would take longer to get half a megabyte from the system than to fill it.
+    """A reply frame as it arrives. A payload of more than `limit_bytes` is refused. The payload is in `memory`, or
+    follows on the pipe. `likely_bytes` is the expected length of the payload. That much is allocated and touched at
+    once, since allocating half a megabyte while a clock runs takes longer than filling it.
     """
 
     def __init__(self, limit_bytes: int, likely_bytes: int = 0) -> None:
@@ -46,7 +44,7 @@ class Incoming:
         self._body: memoryview | None = None
 
     def read_some(self, fd: int) -> None:
-        """Read what is there. Raises RunnerDied at the end of the pipe or when the frame makes no sense."""
+        """Read the available bytes. Raises RunnerDied at the end of the pipe or if the frame is malformed."""
         with contextlib.suppress(BlockingIOError):
             # Frame, header and payload are mostly there together; no more, for the caller watches a clock.
             for _ in range(3):

@@ -1,14 +1,13 @@
-"""On which core each thread of a timed OpenMP call runs: chosen by the judge, in the same way for both sides.
+"""Placement of the threads of a timed OpenMP call on cores, chosen by the judge in the same way for both sides.
 
 Left to the system, the threads of a short parallel region pile up. They are woken in a chain, each mostly where it or
-its waker ran last; a core without work fetches some only after a while, and the region is over by then. On which cores
-they lie stays the same from call to call, so a process may be slow or fast for its whole life: identical kernels of 2
-to 3 ms, 8 threads on 2 cores, took 2.4 to 10.2 ms (medians of one process each). Pinned, one thread to a core in turn,
-they took 2.1 to 4.0 ms in the same minutes. Stopping a runner between its calls is not the cause: without it they pile
-up alike.
+its waker ran last; a core without work fetches some only after a while, and the region is over by then. Their cores
+stay the same from call to call, so a process may be slow or fast for its whole life: identical kernels of 2 to 3 ms, 8
+threads on 2 cores, took 2.4 to 10.2 ms (medians of one process each). Pinned, one thread to a core in turn, they took
+2.1 to 4.0 ms in the same minutes. Stopping a runner between its calls is not the cause: without it they pile up alike.
 
-Only threads that work are pinned, since torch keeps idle ones in every process, and only where the same threads work in
-every call: whoever starts threads of his own in each call would have them all inherit one core.
+Only threads that work are pinned, since torch keeps idle ones in every process, and only if the same threads work in
+every call. New threads of a call would all inherit one core.
 """
 
 from __future__ import annotations
@@ -29,12 +28,13 @@ IDLE_SHARE = 0.1
 """A thread that used less than this share of the busiest one's CPU time is idle. Threads that have ended may have used
 this share of the process's time."""
 SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
-"""A call shorter than this still feels that its threads were moved in the first one: it is made so many more times. So
-is a longer one, as long as memory that is fresh takes a good part of its time."""
+"""A call shorter than this still suffers from the first pinning, so it is repeated this many times more. A longer call
+is repeated, too, while fresh memory takes a good part of its time.
+"""
 FAULT_S, FRESH_SHARE, STEADY_SHARE = 1.7e-6, 0.03, 0.75
-"""Seconds that a page costs when it is first touched (3.5 ms for the 8 MiB of an output), and the largest share of a
-call's time at which nothing is done about it: with more, the second of two calls in a row is the faster one. And the
-share of the call before from which on it does not fall any more."""
+"""Seconds that a page costs when it is first touched (3.5 ms for an output of 8 MiB). Then the largest share of a
+call's time that fresh pages may take: with more, the second of two calls in a row is the faster one. And the share of
+the call before from which on it does not fall any more."""
 
 
 class Timed(Protocol):
@@ -48,10 +48,10 @@ Sample = TypeVar("Sample", bound=Timed)
 
 
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:
-    """Make a first call, so that threads start and memory is touched; pin the threads that worked in it to the cores
-    `pin_to`, the first one to the first core and so on. Without cores nothing is pinned.
+    """Make a first call, so that threads start and memory is touched, and pin the threads that worked in it.
 
-    Returns the last call's sample, raises what `call` does.
+    The first thread is pinned to the first core of `pin_to`, and so on; without cores nothing is pinned. Returns the
+    last call's sample, raises what `call` raises.
     """
     before = _thread_times_s(session.pid)
     process_before, faults_before = session.cpu_clock_s(), page_faults(session.pid)
@@ -63,7 +63,7 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[in
     for _ in range(SETTLING_CALLS):
         faults = page_faults(session.pid)
         fresh_s = (faults - faults_before) * FAULT_S
-        # A kernel that asks for fresh memory in every call is as settled as it will be.
+        # A kernel that allocates fresh memory in every call will not settle further.
         is_settled = fresh_s <= FRESH_SHARE * sample.wall_s or fresh_s > STEADY_SHARE * earlier_s
         if sample.wall_s >= SHORT_CALL_S and is_settled:
             break
@@ -73,14 +73,16 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[in
 
 
 def spread(pid: int, cores: Sequence[int]) -> None:
-    """Pin all threads but the first to one of the `cores` each, in turn, so that they run side by side. The first stays
-    free: whatever threads it starts would be pinned as it is."""
+    """Pin all threads but the first to the `cores`, one each in turn, so that they run side by side.
+
+    The first stays free: threads that it starts would inherit its core.
+    """
     threads = procfs.threads(pid, Excess()) if cores else []
     _pin([thread for thread in threads if thread != pid], [*cores[1:], *cores[:1]])
 
 
 def page_faults(pid: int) -> int:
-    """Pages that a process has touched for the first time so far; 0 where the system does not tell."""
+    """Pages that a process has touched for the first time so far; 0 if the system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         # Of its fields the second is the program's name, in brackets, which may hold anything.
         return int(procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[7])
@@ -95,9 +97,9 @@ def _pin(threads: Sequence[int], cores: Sequence[int]) -> None:
 
 
 def _working(pid: int, before: Mapping[int, float], process_s: float) -> list[int]:
-    """The threads whose CPU time has grown since `before`; none where it is one alone, or where others have ended.
+    """Return the threads whose CPU time grew since `before`; none if only one did, or if others ended.
 
-    `process_s` is what the whole process used meanwhile, ended threads included.
+    `process_s` is the CPU time of the whole process meanwhile, ended threads included.
     """
     used = {thread: after - before.get(thread, 0.0) for thread, after in _thread_times_s(pid).items()}
     if not used or process_s - sum(used.values()) > IDLE_SHARE * process_s:
@@ -107,8 +109,10 @@ def _working(pid: int, before: Mapping[int, float], process_s: float) -> list[in
 
 
 def _thread_times_s(pid: int) -> dict[int, float]:
-    """CPU seconds of each living thread by its number, the oldest first; empty where the system does not tell, or for
-    more threads than are looked at."""
+    """Return the CPU seconds of each living thread by its number, the oldest first.
+
+    Empty if the system does not report them, or there are too many threads.
+    """
     times: dict[int, float] = {}
     excess = Excess()
     for task in procfs.threads(pid, excess):

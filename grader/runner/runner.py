@@ -1,10 +1,9 @@
 """The untrusted side where torch is needed: a process that loads one shared object and answers calls over a pipe.
 
-Theory of operation. A runner is forked from a process that has imported torch (`torch.forkserver`), with the pipe
-ends that the judge handed over, and limits and locks itself before it comes here. It loads the object and answers one
-request with one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. Nothing that a runner says is
-believed beyond the bytes of its output, so this file needs no defence against the code it loads; it only has to be
-small.
+Theory of operation. A runner is forked from a process that has imported torch (`torch.forkserver`), with pipe ends from
+the judge. It limits and locks itself before it comes here. It loads the object and answers one request with one reply
+until its pipe closes. The judge stops it (SIGSTOP) between calls. Of a runner's reply only the output's bytes are
+believed, so this file needs no defence against the code it loads; it only has to be small.
 
 A message in either direction is a frame: header length (u32) and payload length (u64), little endian, a JSON
 header, the payload. The first frame, from the runner, lists the functions that the object offers. Requests:
@@ -13,13 +12,13 @@ header, the payload. The first frame, from the runner, lists the functions that 
            are now
     table  the function called once for each row of a table (accessors) -> one number a row, then the tensor
 
-Bits of a request's payload length say how the call is made: ECHOES sends the inputs back, DELAYS holds threads up.
-INPUTS asks for no call, but for the inputs of the last one, as they are now.
+Bits of a request's payload length modify the call: ECHOES sends the inputs back, DELAYS delays threads. INPUTS makes no
+call but returns the inputs of the last one as they are now.
 
 A request without a header is the last call once more, with other bytes in its inputs; that call had to say "keep".
 
-Imports nothing of the kit. A sandbox has to hold no more of it than the forkserver and the files that this one is
-given: it hands over what it has loaded of `loaded` and `delays`.
+Imports nothing of the kit. So a sandbox holds only the forkserver and the files that it names; the forkserver passes
+the loaded modules `loaded` and `delays`.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def drop(views: list[memoryview], count: int) -> None:
 
 
 class Served:
-    """One runner's state: the object, its pipes, and what the last call left alive."""
+    """One runner's state: the object, its pipes, and the tensors that the last call left alive."""
 
     def __init__(self, loading: Any, loaded: Any, request_fd: int, reply_fd: int, delays: Any) -> None:
         self.loading, self.loaded, self.delays, self.libc = loading, loaded, delays, delays.libc
@@ -176,11 +175,11 @@ class Served:
         free()
 
     def echoed(self, inputs: list[Any]) -> list[memoryview]:
-        """Return the bytes of the inputs as they are now, if the request asks for them."""
+        """Return the bytes of the inputs as they are now, if the request wants them."""
         return [self.loading.tensor_bytes(tensor) for tensor in inputs] if self.echoes else []
 
     def reply_with(self, header: dict[str, Any], request: dict[str, Any], inputs: list[Any]) -> None:
-        """The answer of an operation that the loaded file's kind has of its own: the inputs as they are now."""
+        """Answer an operation of the loaded file's kind; the reply includes the inputs as they are now."""
         self.reply(header, *self.echoed(inputs))
 
     def arguments(self, request: dict[str, Any], inputs: list[Any]) -> list[Any]:
@@ -211,8 +210,8 @@ class Served:
     def table(self, request: dict[str, Any], inputs: list[Any]) -> None:
         """Call an accessor once for each row of the last input, a float64 table whose columns are scalar arguments.
 
-        The vector argument is one buffer throughout, so what one row writes the next may read; it is returned after
-        the numbers.
+        The vector argument is one buffer throughout, so a row may read values that an earlier row wrote. It is returned
+        after the numbers.
         """
         import torch
 
@@ -243,7 +242,7 @@ class Served:
 
 
 def profiled(label: str, action: Any) -> tuple[Any, dict[str, Any]]:
-    """Run an action in the scopes of the familiar table; its result, and what the profiler saw."""
+    """Run an action in the scopes of the profiler's table. Return its result and the profiler's rows."""
     # torch.profiler.profile imports a second's worth of modules; this one gives the same events and figures.
     from torch.autograd.profiler import profile, record_function
 
@@ -269,10 +268,10 @@ def run(
     own: Any = None,
     shared_fd: int | None = None,
 ) -> None:
-    """Load the object, say what it offers and serve requests until there are no more. `loading` is loaded.py as a
-    module, `delays` a Delays of delays.py; `own` is devicerunner.py where the object is of one of its
-    kinds, `shared_fd` the judge's device memory for it. It says that it is ready before the object is loaded, whose
-    code may do anything: what ends a runner before that is no fault of the object's."""
+    """Load the object, report its functions and serve requests until the pipe closes. `loading` is loaded.py as a
+    module, `delays` a Delays of delays.py; `own` is devicerunner.py where the object is of one of its kinds,
+    `shared_fd` the judge's device memory for it. It reports that it is ready before it loads the object, whose code may
+    do anything. An end before that is not the object's fault."""
     empty = Served(loading, None, request_fd, reply_fd, delays)
     empty.reply({"status": "ready"})
     try:

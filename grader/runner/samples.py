@@ -12,7 +12,7 @@ class Sample:
     wall_s: float
     cpu_s: float | None
     own_s: float | None = None
-    """Wall seconds without those of waiting for a core."""
+    """Wall seconds without the time spent waiting for a core."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """The trusted side of a runner's pipe: it sends fresh inputs, holds the clock and freezes the runner between calls.
 
-`native.nativehost` starts a runner, or `torch.zygote` forks one, and returns a `Session`. Every `Session.call`
-ends in a `Call`, whatever the student's code did: an answer, an exception, a crash, a time-out or nonsense on the pipe.
-The wall clock runs from the first moment at which anything in the runner could see the request to the last byte of the
-output in the judge's own memory; CPU time is read from the runner's process clock by this side, so nothing inside the
-runner can touch either.
+`native.nativehost` starts a runner, or `torch.zygote` forks one, and returns a `Session`. Every `Session.call` ends in
+a `Call`: an answer, an exception, a crash, a time-out or a malformed reply. The wall clock starts before anything in
+the runner can see the request. It stops when the output's last byte is in the judge's own memory. CPU time is read from
+the runner's process clock by this side. So nothing inside the runner can touch either.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 class Session:
-    """One runner with one object loaded. Not reusable after a crash or time-out: `death` then says what happened."""
+    """One runner with one object loaded. Not reusable after a crash or time-out, which `death` then describes."""
 
     def __init__(
         self,
@@ -60,9 +59,9 @@ class Session:
         memory: Payloads | None = None,
         prepares: bool = False,
     ) -> None:
-        """`pipes` are our ends of the runner's: requests, replies, what it prints. `reap` kills it and says how it
-        had ended. `freeze` stops it between calls; where no time is judged, that only takes time. `memory` is what the
-        runner holds open besides; the session closes it. A runner that `prepares` says when it is ready, before it
+        """`pipes` are the judge's ends: requests, replies, printed text. `reap` kills the runner and returns how it
+        ended. `freeze` stops it between calls, which is only needed if time is judged. `memory` is the payload memory
+        that the runner shares; the session closes it. A runner that `prepares` reports when it is ready, before it
         loads the object. Raises KitError if it ends before that: no student's code has run yet."""
         self._reap, self._pid, self._scratch = reap, pid, scratch
         self._memory = memory
@@ -75,7 +74,7 @@ class Session:
         self._captured = bytearray()
         self.call_timeout_s = call_timeout_s
         self.call_cpu_s: float | None = None
-        """Limit of CPU seconds of a call, where the wall limit only ends what waits."""
+        """Limit of a call's CPU seconds; the wall limit then only ends a call that waits."""
         self.budget: Budget | None = None
         """Limit of the calls of several runners together."""
         self.before_timeout: Callable[[int], None] | None = None
@@ -106,12 +105,12 @@ class Session:
         return self._pid
 
     def cpu_clock_s(self) -> float | None:
-        """CPU seconds of the runner so far; None where the system does not tell."""
+        """CPU seconds of the runner so far; None if the system does not report them."""
         return cpu_clock_s(self._pid)
 
     @property
     def shares_work(self) -> bool:
-        """True if threads besides the first have worked in the calls so far, as `delays` asks."""
+        """True if threads besides the first have worked in the calls so far, as `delays` requires."""
         return self._watch.shares_work()
 
     @property
@@ -137,15 +136,15 @@ class Session:
     ) -> Call:
         """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default).
 
-        `delays` holds up the runner's threads at random moments if they have shared work so far, so that a race shows;
-        what the call then takes is no time to judge by.
+        `delays` delays the runner's threads at random moments if they have shared work so far, so that a race shows.
+        The call's time then means nothing.
         """
         if self.death is not None:
             return self.death
         if self.budget is not None and (excess := self.budget.excess()):
             self.death = replace(self._end(RunnerDied(timed_out=True)), message=excess)
             return self.death
-        # Late: NumPy is imported beside the zygote's torch, and not by those who only read what a session is.
+        # Imported late: NumPy loads while the zygote imports torch, and not in processes that only read types.
         from grader.core.arrays import array_bytes, np
 
         # A kernel that knew of it before the call could behave in compared calls only.
@@ -206,8 +205,11 @@ class Session:
         finish: Callable[[], None] | None = None,
         timeout_s: float | None = None,
     ) -> Call:
-        """Send a request without tensors and wait for its reply. `begin` is called when the clock has started, before
-        the runner goes on; `finish` when the reply is there, before the clock and the runner stop."""
+        """Send a request without tensors and wait for its reply.
+
+        `begin` is called after the clock has started, before the runner resumes; `finish` when the reply has arrived,
+        before the clock and the runner stop.
+        """
         if self.death is not None:
             return self.death
         self._kept_header, self._begin, self._finish = None, begin, finish
@@ -263,7 +265,7 @@ class Session:
 
     def _greet(self) -> None:
         try:
-            # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
+            # Loading includes leaving: exit(0) in an initialiser takes torch down, which is not an endless loop.
             self._exchange(None, [], max(self.call_timeout_s, LOAD_TIMEOUT_S), incoming := Incoming(0))
         except RunnerDied as end:
             self.death = self._end(end)
@@ -285,7 +287,7 @@ class Session:
         marks: int = 0,
     ) -> tuple[float, float | None]:
         """Write the request, if there is one, and read its reply; wall and CPU seconds to the output's last byte."""
-        # What stands still reads no memory: the clocks need not run while it is filled, but from before it goes on.
+        # A stopped runner reads no memory: the clocks need not run while it is filled, only before the runner resumes.
         ready = self._laid_out(text, inputs, incoming.limit_bytes, marks) if self._stands else None
         if self._freezes:
             self._watch.resuming()
@@ -350,7 +352,7 @@ class Session:
     def _laid_out(
         self, text: bytes | None, inputs: list[memoryview], limit_bytes: int, marks: int
     ) -> tuple[list[memoryview], Payloads | None]:
-        """Return what to send through the pipe, and the memory where the inputs are if they and any answer fit."""
+        """Return the bytes for the pipe, and the memory that holds the inputs if they and any answer fit."""
         if text is None:
             return [], None
         memory, input_bytes = self._memory, sum(map(len, inputs))
@@ -455,7 +457,7 @@ def has_ended(pid: int) -> bool:
 
 
 def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
-    """Let a process that closed its pipe finish dying by itself, so that its own signal is seen and not our SIGKILL."""
+    """Let a process that closed its pipe finish dying, so that its own signal is seen and not our SIGKILL."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
         time.sleep(0.001)
@@ -464,9 +466,9 @@ def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
 def stop_threads(pid: int) -> None:
     """Send SIGSTOP to a process, and to each of its threads. Raises ProcessLookupError when it is gone.
 
-    The process's own signal goes to its first thread, and only when that one has got a core do the others hear of it:
-    beside other work, threads that spin at the end of a parallel region went on for milliseconds. The thread that runs
-    takes a signal of its own at once and stops all others with it. SIGCONT takes back what has not been delivered.
+    A process's signal goes to its first thread, and the others stop only once that thread runs. Beside other work,
+    threads that spin at the end of a parallel region went on for milliseconds. A running thread takes a signal of its
+    own at once and stops all others with it. SIGCONT withdraws signals that were not delivered.
     """
     os.kill(pid, signal.SIGSTOP)
     number = _TGKILL.get(platform.machine())

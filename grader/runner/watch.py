@@ -1,8 +1,8 @@
-"""Observations of a runner from outside: the runner is not asked, so it cannot lie.
+"""Observations of a runner from outside, which it cannot falsify.
 
-Linux tells it in /proc: which files a process has mapped as code, which cores its threads may use, whether it has
-children; and its CPU clock stands still while it is stopped. Where the system does not tell (macOS, a sandbox that
-hides the process), there is no evidence and so no suspicion.
+Linux reports in /proc the files that a process has mapped as code, the cores of its threads and its children. The CPU
+clock of a stopped process stands still. Where the system reports nothing (macOS, a sandbox that hides the process),
+evidence and so suspicion are missing.
 """
 
 from __future__ import annotations
@@ -17,28 +17,30 @@ from dataclasses import dataclass, replace
 from grader.core import procfs
 from grader.core.procfs import Excess
 
-#: A process that has this mapped is a zygote or was forked from one: what others have mapped is no measure.
+#: A process that has this mapped is a zygote or was forked from one. Mappings of other processes are not a measure.
 TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
-"""CPU time after a stop, at the least and as a share of the call's, that hearing of it may take: freeing what a large
-call used is such a share. Measured: 0.02 to 0.15 ms in the median."""
+"""CPU time that a stop may still take, at least and as a share of the call's: freeing the memory of a large call takes
+such a share. Measured: 0.02 to 0.15 ms in the median.
+"""
 _CLOCK_MONOTONIC_COARSE = 6
 TICK_S = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if sys.platform == "linux" else 0.0
-"""How far the CPU clock of another process may be behind for each of its threads that is running: the scheduler adds up
-at its ticks (4 ms at 250 Hz) and whenever a thread leaves its core. What is stopped has an exact clock."""
-#: Of a runner's CPU time, what its other threads have to have used before it counts as parallel.
+"""Largest lag of another process's CPU clock for each of its running threads. The scheduler adds up at its ticks (4 ms
+at 250 Hz) and whenever a thread leaves its core. The clock of a stopped process is exact.
+"""
+#: Share of a runner's CPU time that its other threads must have used for its work to count as parallel.
 SHARED_WORK = 0.2
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Observations of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
-    in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
-    `frozen_wall_s`; `unstopped` counts the stops, out of `stops`, after which it did not come to stand, `late` those
-    after which it used more CPU time than hearing of a stop takes. `extra_cpus` are cores that one of its threads might
-    use beyond those it was given; `children` is the number of its living child processes. `unseen` says why not all
-    of it could be looked at, "" as a rule: there was too much, or its first thread has ended."""
+    """Observations of one runner. `new_code` are paths of code mapped since the fork, the student's object included; in
+    a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
+    `frozen_wall_s`; Of its `stops`, `unstopped` counts those that did not stop it, `late` those after which it used
+    more CPU time than a stop takes. `extra_cpus` are cores that one of its threads might use beyond those it was given;
+    `children` is the number of its living child processes. `unseen` is the reason why part of it could not be observed
+    (too much, or its first thread has ended), "" as a rule."""
 
     new_code: tuple[str, ...] = ()
     frozen_cpu_s: float = 0.0
@@ -52,7 +54,7 @@ class Evidence:
 
 
 class Watch:
-    """Looks at one runner: when it is stopped, before it goes on, and a last time before it is ended."""
+    """Observes one runner: when it stops, before it resumes, and a last time before it is ended."""
 
     def __init__(
         self,
@@ -61,8 +63,9 @@ class Watch:
         cpu_clock_s: Callable[[int], float | None],
         own_code: Collection[str] | None = None,
     ) -> None:
-        """`cpus` are the cores that the runner was given, None for all of the judge's. `own_code` are the files that it
-        may have mapped as code: its program; None for what the zygote has that it was forked from."""
+        """`cpus` are the runner's cores, None for all of the judge's. `own_code` are the files that it may have mapped
+        as code, its program; None for those of the zygote that it was forked from.
+        """
         self._pid, self._cpu_clock_s = pid, cpu_clock_s
         self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
         self._known_code = frozenset(own_code) if own_code is not None else _torchs_code(_parent(pid))
@@ -77,12 +80,11 @@ class Watch:
         self.evidence = Evidence()
 
     def stopped(self, call_cpu_s: float | None = None) -> float | None:
-        """The runner has just been told to stop, after a call of so many CPU seconds. Returns its CPU clock when it
-        stands, None where it does not, or the system does not tell.
+        """Record that the runner has just been sent a stop, after a call of `call_cpu_s` CPU seconds. Returns its CPU
+        clock once it is stopped, None if it is not, or if the system does not report it.
 
-        Threads that spin at the end of a parallel region, wait for a core or give memory back need some time to hear of
-        it. One that works in long system calls does so on purpose, in many of its stops, and slows whoever is called
-        next.
+        Threads that spin at the end of a parallel region, wait for a core or free memory need some time to stop. A
+        runner that works on in long system calls, in many of its stops, does so on purpose: it slows the next call.
         """
         told_s = self._cpu_clock_s(self._pid)
         self._stops += 1
@@ -114,7 +116,7 @@ class Watch:
         return idle_s, min(wall_s, idle_s + cpu_s / wanted)
 
     def loaded(self) -> None:
-        """Note what loading the object cost: torch's idle threads wait busily then, for 0.1 s on many cores."""
+        """Record the CPU time of loading the object: torch's idle threads then spin for 0.1 s on many cores."""
         self._loading_s = self._used_s() or (0.0, 0.0)
 
     def shares_work(self) -> bool:
@@ -139,7 +141,7 @@ class Watch:
         return None
 
     def resuming(self) -> None:
-        """The runner goes on after this."""
+        """Record the runner's clocks before it resumes."""
         self._queued_before = self._queued
         cpu_s = self._cpu_clock_s(self._pid)
         if self._stopped_at is not None and cpu_s is not None:
@@ -167,8 +169,10 @@ class Watch:
 
 
 def _stands_still(pid: int, excess: Excess) -> tuple[bool, int]:
-    """Wait until every thread is stopped: whether that came about soon enough, and how many threads there are. What
-    cannot be seen stands still."""
+    """Wait until every thread is stopped. Return True if that was soon enough, and the number of threads.
+
+    A process that cannot be seen counts as stopped.
+    """
     deadline = time.monotonic() + STOP_WITHIN_S
     while True:
         states = _thread_states(pid, excess)
@@ -208,7 +212,7 @@ def _parent(pid: int) -> int:
 
 
 def _torchs_code(pid: int) -> frozenset[str] | None:
-    """The code that a zygote has mapped; None for a process that is none, or cannot be seen."""
+    """Return the code that a zygote has mapped; None for any other process, or one that cannot be seen."""
     found = _code_of(pid, Excess())
     return found if any(TORCH_LIBRARY in path for path in found) else None
 
@@ -219,7 +223,7 @@ def _code_of(pid: int, excess: Excess) -> frozenset[str]:
     with contextlib.suppress(OSError):
         for line in procfs.lines(f"{procfs.living(pid)}/maps", excess):
             fields = line.split(maxsplit=5)
-            # [vdso] and the like are no files.
+            # [vdso] and the like are not files.
             if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
                 # A program that has left the cache meanwhile is the same one.
                 found.add(fields[5].removesuffix(" (deleted)"))

@@ -1,8 +1,7 @@
 """Confinement of the two untrusted things a submission is: text for a compiler, and native code in a runner.
 
-Theory of operation. What is to be kept from a submission is kept in another process: the judge has the inputs, the
-expected values, the rubric and the clock. The sandbox keeps untrusted code from reaching out of its own process, by
-up to four layers, and a tier is a set of them:
+Theory of operation. All secrets are in another process: the judge has the inputs, the expected values, the rubric and
+the clock. The sandbox keeps untrusted code inside its own process, in layers. A tier is a set of them:
 
     limits      memory, CPU and wall time, file sizes, processes (setrlimit and the judge's clock)        A B C D
     filter      seccomp: no process but one's own, no signal but to oneself, no network                   A B C
@@ -14,18 +13,17 @@ A compiler is started by the judge through `run_limited`: own session, output re
 whole process group killed at the end. In a sandbox it goes through `lock.py`, a script that locks itself and becomes
 the compiler; it then sees the submission's text, the headers and an empty folder for its object, never the cache.
 
-Native runners lock themselves before they become the student's program: `native.nativehost` says what each tier
-adds there. They have a filter in tier D, too. What is said here of runners is about those with torch.
+Native runners lock themselves before they become the student's program: `native.nativehost` lists the layers of each
+tier there. They have a filter in tier D, too. The rest of this text is about runners with torch. These are forked by a
+zygote (`torch.forkserver`), which has imported torch and holds no student code. In tier A it lives in namespaces from
+its start. Each runner puts on the filter, the uid and Landlock after the fork and before it loads the student's object,
+by the same `lock.py`. That order makes a runner cheap: Python and torch start once without a lock, and the locked
+process only has to compute. The zygote keeps its own uid (or, where there is just one, is protected by the filter and
+Landlock), so a kernel cannot reach it. The judge watches a runner from outside by its id, which the kernel translates
+between the namespaces.
 
-These are forked by a zygote (`torch.forkserver`), which has imported torch and holds no student code. In tier A
-all of it lives in namespaces from its start; the filter, the uid and Landlock are put on by each runner after the fork
-and before the student's object is loaded, by the same `lock.py`. That order is what makes a runner cheap: Python and
-torch start once and freely, and what is locked is a process that has nothing left to do but to compute. The zygote
-keeps its own uid (or, where there is just one, is protected by the filter and Landlock), so a kernel cannot reach it.
-The judge watches a runner from outside by its id, which the kernel translates between the namespaces.
-
-What a runner leaves behind dies with it: its folder is made for it alone and removed, a tier A zygote takes its whole
-file system along, and processes can only be left behind in tier D, where the zygote hunts them down.
+A runner's leftovers are removed with it. Its folder is its own, and a tier A zygote takes its whole file system along.
+Processes can only be left behind in tier D, where the zygote kills them.
 
 `choose` tries each tier before it believes it: a process inside must fail to read a file outside and to open a socket.
 """

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-#: What a zygote that is root needs to give its runners another uid, to end them and to clean up after them.
+#: Capabilities of a zygote that is root: to give its runners another uid, to end them and to clean up after them.
 ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 
 
@@ -24,12 +24,12 @@ def command(
     facts: Iterable[str] = (),
     changing: Mapping[Path, str] | None = None,
 ) -> list[str]:
-    """A prefix for a command that shall see nothing but `read` and `write` under their own names and `places` under
-    others (`changing` too, which may be written to), besides a bare /dev and an empty /tmp of `scratch_bytes`.
+    """Return the prefix for a command that sees only `read` and `write` under their own names and `places` (and the
+    writable `changing`) under others. It also gets a bare /dev and an empty /tmp of `scratch_bytes`.
 
-    With `own_processes` it has a process namespace and a /proc of its own. Without, there is no /proc at all and the
-    command takes the place of bwrap, so that its CPU time is the caller's to see. `devices` are seen too, and of
-    `facts` what is not in /proc.
+    With `own_processes` it has a process namespace and a /proc of its own. Without it, /proc is missing and the command
+    replaces bwrap, so that the caller can read its CPU time. The command also sees `devices`, and those of `facts`
+    outside of /proc.
     """
     line = [program, "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if own_processes:
@@ -47,7 +47,7 @@ def command(
     for path in facts:
         if not path.startswith("/proc/"):
             line += ["--ro-bind-try", path, path]
-    # The device folder's own file system has no bound: what may be written lies in two that have.
+    # The device folder's file system has no size limit: writable files go to two that have one.
     line += [*size, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     line += [*size, "--perms", "1777", "--tmpfs", "/tmp"]
     for folder in dict.fromkeys(
@@ -56,7 +56,7 @@ def command(
             *map(os.path.dirname, (*places.values(), *(changing or {}).values())),
         ]
     ):
-        # What bwrap makes on the way to a file is otherwise closed to other users.
+        # Folders that bwrap creates on the way to a file are otherwise closed to other users.
         line += ["--dir", str(folder)]
     for path in read:
         line += _seen(path, read)
@@ -70,8 +70,11 @@ def command(
 
 
 def _seen(path: Path, read: Collection[Path]) -> list[str]:
-    """A path as it is outside: /bin is a link to usr/bin on many systems and a folder on others. What a link points to
-    beyond all that is seen (an environment kept elsewhere) stands in its place."""
+    """Return the options that show a path as it is outside: /bin is a link to usr/bin on many systems and a folder on
+    others.
+
+    If a link points outside of all visible paths (an environment kept elsewhere), its target takes its place.
+    """
     target = Path(os.path.realpath(path))
     if path.is_symlink() and any(target.is_relative_to(other) for other in read):
         # Of a link to a link only the end need be seen.

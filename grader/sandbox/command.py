@@ -34,7 +34,7 @@ def patience_s(cpu_s: float) -> float:
 
 
 class TimeLimit:
-    """Processor time that commands may take together, and the wall-clock time behind it."""
+    """Processor time that several commands may use together, with a wall-clock limit as a backstop."""
 
     def __init__(self, cpu_s: float) -> None:
         self.cpu_s = max(0.0, cpu_s)
@@ -70,8 +70,8 @@ def run_limited(
 ) -> Finished:
     """Run a command under limits and return its bounded output; nothing of its process group outlives the call.
 
-    In a `sandbox` it may write to `cwd` alone and see `read` besides `system` (None: the system and Python); `uid` is
-    its user, where the sandbox gives it one. `timeout_s` is processor time; several commands may share a TimeLimit.
+    In a `sandbox` it may only write to `cwd`, and sees `read` besides `system` (None: the system and Python). `uid` is
+    its user, if the sandbox gives it one. `timeout_s` is processor time; several commands may share a TimeLimit.
 
     Raises FileNotFoundError when the program does not exist (without a sandbox). Raises KitError when the sandbox does
     not start, and when wall-clock time is over (`patience_s`) before the processor time: that is the machine's fault.
@@ -81,7 +81,7 @@ def run_limited(
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-        # macOS refuses RLIMIT_AS; there the wall limit alone stands.
+        # macOS refuses RLIMIT_AS; only the wall limit applies there.
         if memory_bytes is not None:
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -132,7 +132,7 @@ def run_limited(
 
 
 def _closed(program: str) -> str:
-    """Say which folder keeps other users from a program, "" where none does."""
+    """Return a sentence on the folder that keeps other users from a program, "" if none does."""
     found = shutil.which(program)
     for name in dict.fromkeys((found, os.path.realpath(found)) if found else ()):
         for folder in reversed(Path(name).parents):
@@ -145,8 +145,9 @@ def _closed(program: str) -> str:
 
 
 class _Entered:
-    """True if a sandbox was entered, by a pipe that only its script writes to (`grader.sandbox.lock`). What the command
-    prints cannot tell: it is a stranger's text, and may say that the sandbox has failed."""
+    """Detects that a sandbox was entered, by a pipe that only its script writes to (`grader.sandbox.lock`). The
+    command's output is untrusted text and may claim that the sandbox failed.
+    """
 
     def __init__(self) -> None:
         self._read_fd, self.write_fd = os.pipe()
@@ -168,7 +169,9 @@ def _sandboxed(
     uid: int | None,
     entered_fd: int,
 ) -> list[str]:
-    """The command behind the script that locks itself and becomes the command, behind bubblewrap in tier A."""
+    """Return the command, wrapped in the script that locks itself and becomes the command, and in bubblewrap in
+    tier A.
+    """
     spec = {
         "lock": sandbox.compiler_lock(
             uid,
@@ -214,7 +217,7 @@ class _Patience:
 
 
 def _cpu_s_of_tree(pid: int) -> float | None:
-    """Return the processor time of a process, of its descendants and of those that ended; None where it is unknown."""
+    """Return the processor time of a process, of its descendants and of those that ended; None if it is unknown."""
     found = dict[int, tuple[int, float]]()
     with contextlib.suppress(FileNotFoundError), os.scandir("/proc") as entries:
         for entry in entries:

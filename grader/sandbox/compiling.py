@@ -1,4 +1,4 @@
-"""The folder that a compiler of a student's text may write to, and taking from it what it made."""
+"""The folder that a compiler of a student's text may write to, and the copying of its outputs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from grader.sandbox.tiers import Sandbox
 
 @dataclass(frozen=True)
 class Room:
-    """The folders of a compiler's run. `header` is the folder of the precompiled header as it sees it; `read` is
-    what it sees besides the system and Python; `uid` is its user, None for the judge's own."""
+    """The folders of a compiler's run. `header` is the folder of the precompiled header as the compiler sees it; `read`
+    are the paths that it sees besides the system and Python; `uid` is its user, None for the judge's own.
+    """
 
     folder: Path
     header: Path | None
@@ -27,7 +28,7 @@ class Room:
     uid: int | None = None
 
     def put(self, name: str, content: bytes) -> Path:
-        """Write a file that the compiler's user may read, whatever the umask."""
+        """Write a file that the compiler's user may read under any umask."""
         path = self.folder / name
         path.write_bytes(content)
         path.chmod(0o644)

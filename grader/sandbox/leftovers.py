@@ -14,13 +14,13 @@ from grader.core import removal
 from grader.core.quantities import size_text
 from grader.sandbox.limits import Limits
 
-#: Where any user may write on a usual system; what else such folders hold is one level down.
+#: Folders of a usual system in which any user may write. Subfolders of such folders are open, too.
 OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A runner's working directory as the judge sees it. `pid` is the runner's, None where it cannot make files."""
+    """A runner's working directory as the judge sees it. `pid` is the runner's, None if it cannot create files."""
 
     folder: Path
     limits: Limits
@@ -75,7 +75,7 @@ def nameless_files(pid: int) -> dict[tuple[int, int], int]:
 
 
 def _is_nameless(link: str) -> bool:
-    """Return True for what the kernel shows of a deleted file on a disk; memory is bounded by another limit."""
+    """Return True for a link to a deleted file on a disk; another limit bounds files in memory."""
     return link.endswith(" (deleted)") and not any(word in link for word in ("/memfd:", "/dev/zero", "/SYSV"))
 
 
@@ -87,7 +87,9 @@ def _names(folder: str) -> list[str]:
 
 
 class TooDeep(Exception):
-    """A folder whose path is longer than the system takes: what lies in it is not counted, so it is not allowed."""
+    """Raised for a folder whose path is longer than the system allows: files in it cannot be counted, so it is
+    refused.
+    """
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
@@ -111,7 +113,7 @@ def _listed(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def remove_files_of(uids: range | None) -> None:
-    """Remove what these users own in folders that are open to everyone. Their files are nobody else's."""
+    """Remove the files of these users from folders that are open to everyone. Nobody else uses these ids."""
     if uids is None:
         return
     for folder in OPEN_FOLDERS:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 GIB = 1 << 30
-#: For the threads that a kernel may start; for a shared uid also what the user's other programs start meanwhile.
+#: Limits on the threads that a kernel may start; a shared uid's limit also covers the user's other programs.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 #: Queued signals, each timer's place among them included: a runner has one timer.
 OWN_UID_SIGNALS, SHARED_UID_SIGNALS = 8, 64
@@ -16,7 +16,7 @@ OWN_UID_SIGNALS, SHARED_UID_SIGNALS = 8, 64
 @dataclass(frozen=True)
 class Limits:
     """Limits of a runner. `memory_bytes` is address space beyond what the zygote has mapped at the fork; None
-    lifts it (AddressSanitizer reserves terabytes). `cpu_s` is a backstop behind the judge's own wall limit.
+    lifts it (AddressSanitizer reserves terabytes). `cpu_s` is a backstop for the judge's own wall limit.
     `scratch_bytes` and `scratch_files` bound what it leaves in its working directory."""
 
     memory_bytes: int | None = 4 * GIB
@@ -28,7 +28,7 @@ class Limits:
 
 
 def process_limit(own_uid: bool) -> int | None:
-    """Threads and processes for RLIMIT_NPROC, which counts all that belong to a user; None where it means nothing."""
+    """Return the limit for RLIMIT_NPROC, which counts all threads of a user; None where it has no effect."""
     if own_uid:
         return OWN_UID_PROCESSES
     # The kernel lets root start any number.
@@ -38,7 +38,7 @@ def process_limit(own_uid: bool) -> int | None:
 
 
 def signal_limit(own_uid: bool) -> int:
-    """Return a limit for RLIMIT_SIGPENDING, which counts what is queued for all processes of a user."""
+    """Return a limit for RLIMIT_SIGPENDING, which counts the queued signals of all processes of a user."""
     if own_uid:
         return OWN_UID_SIGNALS
     with contextlib.suppress(OSError, ValueError), open("/proc/self/status") as status:

@@ -38,7 +38,7 @@ LANDLOCK_FILE_RIGHTS = {
     5: (1 << 16) - 1,
 }
 EXECUTE, READ_FILE, READ_FOLDER = 1 << 0, 1 << 2, 1 << 3
-#: EXECUTE, WRITE_FILE, READ_FILE, TRUNCATE, IOCTL_DEV: the rights that mean anything for what is no folder.
+#: EXECUTE, WRITE_FILE, READ_FILE, TRUNCATE, IOCTL_DEV: the rights that apply to a path that is not a folder.
 RIGHTS_ON_A_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -55,7 +55,7 @@ class LockFailed(OSError):
 
 
 def enter(lock: dict[str, Any]) -> None:
-    """Put on the whole lock: {"uid", "files", "calls"}, each of them None where the tier has no such part."""
+    """Put on the whole lock: {"uid", "files", "calls"}, each None if the tier has no such part."""
     # The rules name files that the new uid may have no way to.
     ruleset = None if lock["files"] is None else file_ruleset(lock["files"])
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
@@ -82,7 +82,9 @@ def check(result: int, what: str) -> int:
 
 
 def drop_capabilities() -> None:
-    """Give up what a root without another uid could still do. With no_new_privs no program gives it back."""
+    """Give up the privileges that a root without another uid still has. With no_new_privs no program gives them
+    back.
+    """
     if sys.platform == "linux":
         header = struct.pack("=Ii", 0x20080522, 0)
         check(libc.capset(header, bytes(24)), "capabilities")
@@ -92,14 +94,14 @@ def drop_capabilities() -> None:
 
 
 def landlock_version() -> int:
-    """The version of Landlock in this kernel, 0 where there is none."""
+    """The version of Landlock in this kernel, 0 without it."""
     if sys.platform != "linux":
         return 0
     return max(0, system_call(LANDLOCK_CREATE, None, 0, LANDLOCK_VERSION))
 
 
 def file_ruleset(files: dict[str, Any]) -> int:
-    """A ruleset for {"read", "run", "write"}, lists of paths; what is listed nowhere can no longer be opened."""
+    """Return a ruleset for {"read", "run", "write"}, lists of paths; files outside of them can no longer be opened."""
     version = landlock_version()
     rights = LANDLOCK_FILE_RIGHTS.get(version, LANDLOCK_FILE_RIGHTS[5])
     # From version 4 on TCP, from 6 on signals and abstract sockets outside the domain are refused as well.
@@ -122,7 +124,7 @@ def add_rule(ruleset: int, path: str, allowed: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
-        return  # What is not there or out of reach needs no rule.
+        return  # A path that is missing or out of reach needs no rule.
     try:
         if not os.path.isdir(path):
             allowed &= RIGHTS_ON_A_FILE
@@ -157,9 +159,7 @@ def filter_calls(calls: dict[str, Any]) -> None:
 
 def limit(limits: dict[str, Any]) -> None:
     """Resource limits of this process and its children, as in `grader.sandbox.Limits`, and {"processes"}."""
-    mapped = (
-        mapped_bytes()
-    )  # first: where too many files are open, the limit of these leaves none to read it from
+    mapped = mapped_bytes()  # first: under the limit of open files it might no longer be readable
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
@@ -179,7 +179,7 @@ def limit(limits: dict[str, Any]) -> None:
 
 
 def mapped_bytes() -> int:
-    """Address space of this process; 0 where the system neither tells nor limits it."""
+    """Address space of this process in bytes; 0 if the system neither reports nor limits it."""
     if sys.platform != "linux":
         return 0
     statm = os.open("/proc/self/statm", os.O_RDONLY)
@@ -192,7 +192,7 @@ def mapped_bytes() -> int:
 
 
 def probe(secrets: list[str]) -> None:
-    """Try from inside what must not be possible; prints the files that could be read, then opens a socket."""
+    """Try forbidden actions from inside: print the files that could be read, then open a socket."""
     readable = []
     for path in secrets:
         with contextlib.suppress(OSError), open(path, "rb") as secret:
@@ -216,7 +216,7 @@ def main() -> None:
         if command[0] == "--probe":
             probe(command[1:])
         else:
-            # Whatever is printed from here on is the command's own.
+            # All further output is the command's own.
             os.write(spec["entered_fd"], ENTERED)
             os.set_inheritable(spec["entered_fd"], False)
             os.execvp(command[0], command)

@@ -1,10 +1,10 @@
 """The system calls that a runner and a compiler may make, as programs for the kernel's seccomp filter.
 
 A runner computes: it needs memory, threads, clocks, signals to itself and, with torch in it, files of its own. Its
-filter (`native_filter`, or `runner_filter` with torch) lists what is allowed; what only an escape needs (another
-process, the network, another's memory) ends the process with SIGSYS, so that a fork bomb ends at its first fork, and
-everything else answers EPERM. A compiler starts other programs, so its filter lists what is refused. A call with a
-number beyond this table answers ENOSYS, as an older kernel would, which is what libraries fall back from.
+filter (`native_filter`, or `runner_filter` with torch) lists the allowed calls. Calls that only an escape needs
+(another process, the network, another's memory) end the process with SIGSYS, so a fork bomb ends at its first fork. All
+others answer EPERM. A compiler starts other programs, so its filter lists the refused calls. A call with a number
+beyond this table answers ENOSYS, as on an older kernel, for which libraries have a fallback.
 
 Sources: seccomp(2), bpf(2), the kernel's Documentation/userspace-api/seccomp_filter.rst, and the numbers in
 asm/unistd_64.h (x86-64) and asm-generic/unistd.h (aarch64).
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 #: No timer_create: its timer could send SIGCONT, and a runner that the judge has stopped would wake itself. Only the
 #: timer that a runner makes before it is locked can be set (grader/backends/torch/delays.py).
-#: Each entry is a name with its numbers on x86-64 and aarch64, '-' where there is none.
+#: Each entry is a name with its numbers on x86-64 and aarch64, '-' for a missing one.
 ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
 pwritev 296 70, lseek 8 62, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24,
@@ -48,9 +48,9 @@ pselect6 270 72, epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epo
 epoll_pwait 281 22, eventfd 284 -, eventfd2 290 19, getrandom 318 278, restart_syscall 219 128,
 exit 60 93, exit_group 231 94, wait4 61 260, waitid 247 95
 """
-#: What starts programs: fatal in a runner, a compiler's daily work.
+#: Calls that start programs: fatal in a runner, normal in a compiler.
 STARTS_PROCESSES = "fork 57 -, vfork 58 -, execve 59 221, execveat 322 281"
-#: What reaches beyond the process: fatal in a runner, refused to a compiler.
+#: Calls that reach beyond the process: fatal in a runner, refused to a compiler.
 REACHES_OUT = """
 ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272,
 tkill 200 130, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240, pidfd_open 434 434,
@@ -58,7 +58,7 @@ pidfd_send_signal 424 424, pidfd_getfd 438 438, unshare 272 97, setns 308 268, s
 setpgid 109 154, mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, open_tree 428 428,
 move_mount 429 429, fsopen 430 430, fsmount 432 432, mount_setattr 442 442
 """
-#: What an honest program may stumble over and nobody here needs: EPERM for both.
+#: Calls that an honest program may make but can do without: EPERM for both.
 REFUSED = """
 socketpair 53 199, bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, keyctl 250 219,
 add_key 248 217, request_key 249 218, io_uring_setup 425 425, io_uring_enter 426 426,
@@ -75,13 +75,13 @@ BY_ARGUMENT = """
 clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimit64 302 261, fcntl 72 25,
 ioctl 16 29, socket 41 198, personality 135 92, timer_settime 223 110
 """
-#: What CUDA's driver asks for beyond ALLOWED, besides a socket of this machine's own, on which it listens: a runner on
-#: a card, and its builder, may. Found by trial (docs/measurements.md); nothing lets them connect.
+#: Calls of CUDA's driver beyond ALLOWED, besides a local socket on which it listens. A runner on a GPU and its builder
+#: may make them. Found by trial (docs/measurements.md); they connect to nothing.
 CARD_ALLOWED = "bind 49 200, listen 50 201"
 SECCOMP = "seccomp 317 277"
-#: All that a native runner does (inside/runner.cpp): it reads and writes what it holds open, and computes. Nothing here
-#: names a file. What its C library asks about the machine beyond this (the number of cores in /sys, its own path in
-#: /proc, whether its output is a terminal) answers EPERM, and it does without.
+#: All calls of a native runner (inside/runner.cpp): it reads and writes its open descriptors, and computes. No call
+#: here names a file. The C library asks the machine for more (the number of cores in /sys, its own path in /proc,
+#: whether its output is a terminal). These calls answer EPERM, and it does without.
 NATIVE_ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, close 3 57, fstat 5 80, munmap 11 215, mprotect 10 226,
 mremap 25 216, brk 12 214, futex 202 98, rseq 334 293, set_robust_list 273 99,
@@ -104,7 +104,7 @@ LAST_KNOWN = 450
 
 CLONE_THREAD, MAP_SHARED, MAP_ANONYMOUS, MAP_HUGETLB = 0x00010000, 0x1, 0x20, 0x40000
 PROT_WRITE, PROT_EXEC = 0x2, 0x4
-#: MADV_REMOVE, MADV_COLD and MADV_PAGEOUT: they take pages out of what a process is seen to hold, and keep their data.
+#: MADV_REMOVE, MADV_COLD and MADV_PAGEOUT: they hide pages from a process's resident memory and keep their data.
 HIDING_ADVICE = (9, 20, 21)
 #: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and O_TMPFILE's own bit: the same on both machines.
 WRITING = 0x1 | 0x2 | 0x40 | 0x200 | 0x400000
@@ -114,9 +114,9 @@ CLONE_NEW_NAMESPACES = 0x7E020000
 PRCTLS = (15, 16, 0x53564D41, 23, 21, 3)
 #: A native runner's descriptor of the memory for its inputs and outputs (inside/pipes.h).
 PAYLOADS_FD = 5
-#: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY send signals, F_SETOWN to whom one likes.
+#: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY send signals, F_SETOWN to any process.
 REFUSED_FCNTLS = (8, 10, 15, 1024, 1026)
-#: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what the C library asks of a file.
+#: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: requests of the C library for a file.
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
 AF_UNIX = 1
@@ -127,9 +127,9 @@ KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: Byte offsets in struct seccomp_data; of each 64-bit argument the low word comes first on both machines.
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
-#: What an executable mapping (mmap's arguments) must not be besides: writable, without a file, the payload memory.
+#: Forbidden properties of an executable mapping (mmap's arguments): writable, without a file, the payload memory.
 WRITABLE_CODE = ((2, _ANY_BIT, PROT_WRITE), (3, _ANY_BIT, MAP_ANONYMOUS), (4, _EQUAL, PAYLOADS_FD))
-#: Large pages of the machine's reserve are not counted as a process's memory. Those by madvise are.
+#: Large pages of the machine's reserve are not counted as a process's memory. Large pages by madvise are.
 RESERVED_PAGES = (3, _ANY_BIT, MAP_HUGETLB)
 _X32_CALLS = 0x40000000
 
@@ -149,8 +149,9 @@ MACHINES |= {"amd64": MACHINES["x86_64"], "arm64": MACHINES["aarch64"]}
 @dataclass(frozen=True)
 class Filter:
     """A filter program. At `pid_places`, byte offsets in `program`, the locked process writes its own id (u32). At
-    `token_places` it writes the low and the high half of a random number (u32 each) that lets it, and nobody who does
-    not know the number, make its one execveat."""
+    `token_places` it writes the low and the high half of a random number (u32 each). Only a caller that knows the
+    number can make the one execveat.
+    """
 
     program: bytes
     pid_places: tuple[int, ...]
@@ -159,15 +160,19 @@ class Filter:
 
 
 def numbers(table: str, machine: Machine) -> dict[str, int]:
-    """The calls of a table by name, those that this machine lacks left out."""
+    """Return the numbers of a table's calls by name, without those that this machine lacks."""
     rows = (entry.split() for entry in table.replace("\n", " ").split(","))
     return {row[0]: int(row[machine.column]) for row in rows if row[machine.column] != "-"}
 
 
 @functools.cache
 def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
-    """Threads but no processes, signals to oneself, nothing beyond; None for a machine without a table. With `card` any
-    ioctl besides, by which the driver of a GPU is asked for everything: what may be opened bounds that."""
+    """Return a filter that allows threads but no processes and signals only to oneself; None for an unsupported
+    machine.
+
+    With `card` any ioctl is allowed as well, since a GPU's driver is controlled by ioctls. The files that may be opened
+    bound them.
+    """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
         return None
@@ -188,7 +193,7 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
     program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=ALLOW if card else _EPERM)
-    # A torch with CUDA asks for a daemon of its own machine when it first profiles, and does without.
+    # A torch with CUDA tries to reach a local daemon when it first profiles, and works without it.
     program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=KILL)
     program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)
     program.returns(numbers(REACHES_OUT, machine).values(), KILL)
@@ -197,12 +202,11 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
 
 @functools.cache
 def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | None:
-    """Threads, memory, clocks and open pipes: no file by name, no process, nothing beyond; None for a machine without a
-    table.
+    """Threads, memory, clocks and open pipes: no file by name, no process; None for an unsupported machine.
 
     It is put on by the program that becomes the runner (inside/launch.cpp). Its one execveat passes a random number as
-    a sixth argument, of which the call itself knows nothing: no code in the runner can guess it. With `opens_libraries`
-    a program may do what a dynamic one, or one with sanitizers, does to start: open files to read and map them.
+    a sixth argument, which the kernel ignores and no code in the runner can guess. With `opens_libraries` a program may
+    open files to read and map them, as a dynamic one, or one with sanitizers, does at its start.
 
     Memory that the program can write never becomes executable. A static program has all of its code at the start. One
     that opens libraries may map a file as code, but not for writing, and not the payload memory.
@@ -240,7 +244,7 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     # Without settings of its own a timer sends SIGALRM and nothing else (inside/delays.h): no SIGCONT to a runner that
     # the judge has stopped.
     program.by_wide_value(special["timer_create"], 1, found=ALLOW, otherwise=_EPERM)
-    # Its fourth argument asks for the timer's state, which says whether the present call is delayed.
+    # The fourth argument requests the timer's state, which shows whether the present call is delayed.
     program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.token_places += program.by_wide_value(starts.pop("execveat"), 5, found=ALLOW, otherwise=KILL)
     program.returns(starts.values(), KILL)
@@ -250,8 +254,11 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
 
 @functools.cache
 def compiler_filter(machine_name: str, card: bool = False) -> Filter | None:
-    """Programs and their children, but no network, no other's memory, no new session, no new namespace. With `card`
-    what CUDA's driver needs besides."""
+    """Return a filter that allows programs and their children, but no network, no foreign memory, no new session or
+    namespace.
+
+    With `card` it also allows the calls of CUDA's driver.
+    """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
         return None
@@ -301,7 +308,7 @@ class _Program:
             self.add(_RETURN, verdict)
 
     def refuses(self, call: int, *conditions: tuple[int, int, int]) -> None:
-        """Answer EPERM where all conditions hold, each an argument, a test and its value."""
+        """Answer EPERM if all conditions hold, each an argument, a test and its value."""
         self.add(_EQUAL, call, 0, 2 * len(conditions) + 2)
         for k, (argument, test, value) in enumerate(conditions):
             self.add(_LOAD, _ARGUMENTS + 8 * argument)

@@ -1,4 +1,4 @@
-"""Finds the sandbox that this machine can give, by trying it, and what each tier does to a process."""
+"""Choice of the sandbox that this machine can give, by trial, and the effects of each tier on a process."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from grader.sandbox.limits import Limits
 Tier = Literal["A", "B", "C", "D"]
 TIERS: tuple[Tier, ...] = ("A", "B", "C", "D")
 LOCK = Path(lock.__file__)
-#: Where the inside of tier A finds what the judge hands in.
+#: Place inside of tier A where the judge's files appear.
 INSIDE = "/run/gpt149"
 PROBE_TIMEOUT_S = 20.0
-#: Between the people (below) and the services (above) of the usual systems; within what a container maps.
+#: User ids above those of people and below those of services on usual systems, within the range of a container.
 FIRST_UID, BLOCKS, BLOCK = 50_000, 500, 16
 
 
@@ -41,7 +41,7 @@ class Sandbox:
     """Confinement of untrusted code. Plain data, so that it can be handed to a worker process.
 
     `bwrap` is the path of bubblewrap in tier A; `own_user_namespace` says that it needs one (the judge is not root);
-    `landlock` is the kernel's version of it, 0 for none; `own_uid` gives each runner a user id of its own.
+    `landlock` is its version in the kernel, 0 for none; `own_uid` gives each runner a user id of its own.
     """
 
     tier: Tier
@@ -72,7 +72,7 @@ class Sandbox:
 
     @property
     def hides_files(self) -> bool:
-        """Return True if files are out of sight whatever their owner and mode say."""
+        """Return True if files are out of sight for any owner and mode."""
         return bool(self.bwrap or self.landlock)
 
     @property
@@ -83,7 +83,9 @@ class Sandbox:
     def runner_lock(
         self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
     ) -> dict[str, Any] | None:
-        """Return what `grader.sandbox.lock.enter` does in a runner; None in tier D. With `card` it may use a GPU."""
+        """Return the lock that `grader.sandbox.lock.enter` puts on a runner; None in tier D. With `card` it may use a
+        GPU.
+        """
         if not self.locks:
             return None
         files = {
@@ -106,7 +108,7 @@ class Sandbox:
         card: bool = False,
         system: Iterable[str] | None = None,
     ) -> dict[str, Any]:
-        """The same for a compiler, which also runs what it may read (its own parts).
+        """Return the lock of a compiler, which may also run the files that it may read (its own parts).
 
         `system` takes the place of the system's and Python's folders.
         """
@@ -174,8 +176,9 @@ class Sandbox:
                 path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
 
     def check_within_reach(self, folder: Path) -> None:
-        """Make sure that user ids of their own can reach a folder for the runners. Raises KitError: what they cannot
-        open would else look like the student's fault."""
+        """Check that the runners' user ids can reach a folder. Raises KitError if not: a file that they cannot open
+        would otherwise look like the student's fault.
+        """
         if not self.own_uid or self.bwrap:
             return
         for place in folder.resolve().parents:
@@ -187,7 +190,7 @@ class Sandbox:
 
     @contextlib.contextmanager
     def claimed_uids(self) -> Iterator[range | None]:
-        """User ids for the runners of one zygote, or None where they keep the judge's."""
+        """Yield user ids for the runners of one zygote, or None if they keep the judge's."""
         if not self.own_uid:
             yield None
             return
@@ -195,7 +198,7 @@ class Sandbox:
             yield block
 
 
-#: Limits alone: what a student's own run has, which judges its owner's code.
+#: Only limits, as in a student's own run, which judges files of the same user.
 OPEN = Sandbox("D")
 
 
@@ -249,7 +252,7 @@ def of_file(source: Path) -> Sandbox:
 
 @functools.cache
 def _tried(tier: str) -> tuple[Sandbox | None, str]:
-    """The tier, if code inside of it is kept from what it should be kept from; else None and why not."""
+    """Return the tier if it confines a test program, else None and the reason."""
     if sys.platform != "linux":
         return None, "only Linux has it"
     if seccomp.runner_filter(platform.machine()) is None:
@@ -285,7 +288,7 @@ def _lacks(tier: str) -> str:
 
 
 def _escape(sandbox: Sandbox) -> str:
-    """Return what code in this sandbox could still do, or why it does not start; "" if nothing."""
+    """Return what code in this sandbox could still do, or the reason why it does not start; "" if all is well."""
     with tempfile.TemporaryDirectory(prefix="gpt149-probe-") as folder, sandbox.claimed_uids() as block:
         os.chmod(folder, 0o711)
         closed, open_to_all = Path(folder, "closed"), Path(folder, "open")

@@ -13,12 +13,12 @@ from pathlib import Path
 from grader.core.places import ROOT
 
 INSTALLED = ("site-packages", "dist-packages")
-#: Of the kit's folder, what compilers and runners read some of: the headers and what a runner is made of.
+#: Subfolders of the kit that compilers and runners read: the headers and the runner's files.
 NEEDED = ("grader",)
-#: What an environment consists of. Should one have been made in the kit's own folder, these are its own.
+#: Contents of a Python environment. If one was created in the kit's own folder, these belong to it.
 ENVIRONMENT = ("bin", "etc", "include", "lib", "lib64", "pyvenv.cfg", "share")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-#: The loader's and Debian's tables of what is where, and the local time zone; nothing else of /etc.
+#: Tables of the loader and of Debian's alternatives, and the local time zone; nothing else of /etc.
 SYSTEM_TABLES = (
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
@@ -26,7 +26,7 @@ SYSTEM_TABLES = (
     "/etc/alternatives",
     "/etc/localtime",
 )
-#: What a dynamic program opens before it starts.
+#: Files that a dynamic program opens before it starts.
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 FACTS = (
@@ -36,7 +36,7 @@ FACTS = (
     "/proc/meminfo",
     "/proc/stat",
 )
-#: What CUDA's driver asks of a machine, besides FACTS.
+#: Files that CUDA's driver reads, besides FACTS.
 CARD_FACTS = (
     "/proc/driver/nvidia",
     "/proc/driver/nvidia-uvm",
@@ -61,8 +61,7 @@ def card_devices() -> list[str]:
 
 @functools.cache
 def system_paths() -> tuple[Path, ...]:
-    """System folders and tables, with whatever is not there left out. A kit that lies in one of them (/usr/src, say)
-    is no part of the system."""
+    """Return the existing system folders and tables, without a kit that lies in one of them (/usr/src, say)."""
     return tuple(
         without([Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path)], kit_paths())
     )
@@ -91,26 +90,26 @@ def _python_roots() -> set[Path]:
     roots = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent}
     if torch := torch_file():
         roots.add(Path(torch).parent.parent)
-    # A user's own packages, and what PYTHONPATH or a .pth file names.
+    # A user's own packages, and the folders that PYTHONPATH or a .pth file names.
     roots |= {Path(place) for place in sys.path if place and next(Path(place).glob("*.dist-info"), None)}
-    # Of an environment that is a link, what it leads to as well.
+    # The target of an environment that is a link belongs to it, too.
     return roots | {root.resolve() for root in roots}
 
 
 def torch_file() -> str:
-    """A file that says whether torch is in sight; "" where there is no torch. Does not import it."""
+    """Return a file of torch; "" without torch. Does not import it."""
     spec = importlib.util.find_spec("torch")
     return (spec.origin or "") if spec is not None else ""
 
 
 def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
-    """Return the kit's own part of the folder in which it lies: all but an environment in it."""
+    """Return the paths of the kit's folder that belong to the kit: all but an environment in it."""
     environments = _python_roots()
     return tuple(
         path
         for path in sorted(root.iterdir())
         if path.name not in ENVIRONMENT
-        # One that is a link to an environment: to close it would close the environment of other kits.
+        # A link to an environment does not count: closing it would close the environment of other kits.
         and not any(each.is_relative_to(place) for each in environments for place in (path, path.resolve()))
     )
 
@@ -125,7 +124,7 @@ def secrets() -> tuple[Path, ...]:
 
 
 def outermost(paths: Iterable[Path]) -> list[Path]:
-    """The paths that lie in none of the others."""
+    """Return the paths that are not inside of another one."""
     ordered = sorted({Path(os.path.abspath(path)) for path in paths})
     kept: list[Path] = []
     for path in ordered:
@@ -135,7 +134,9 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
 
 
 def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
-    """The same files as `paths` less those under `secrets`: a folder that holds a secret becomes its other entries."""
+    """Yield the files of `paths` without those under `secrets`: a folder that holds a secret is replaced by its other
+    entries.
+    """
     hidden = [Path(os.path.realpath(secret)) for secret in secrets]
     pending = [*paths][::-1]
     while pending:
@@ -150,8 +151,9 @@ def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
 
 
 def programs_folders(program: str) -> tuple[Path, ...]:
-    """Return the folder of a compiler's own parts, if it is none of the system's or Python's: the prefix that holds
-    its bin."""
+    """Return the folder of a compiler's own parts, the prefix that holds its bin, unless the system or Python
+    has it.
+    """
     prefix = Path(program).resolve().parent.parent
     known = (*system_paths(), *python_paths())
     if prefix == Path("/") or any(prefix.is_relative_to(os.path.realpath(path)) for path in known):

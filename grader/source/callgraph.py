@@ -25,7 +25,7 @@ _END_OF_LOOP = re.compile(r"[][(){};]")
 _CONSTRUCTED = re.compile(r"[\w>][\s&*]+([A-Za-z_]\w*)\s*[({](.*)")
 _AFTER_PARAMETERS = frozenset({"const", "noexcept", "override", "final", "mutable", "->", "::", "&", "*"})
 _NO_FUNCTION = frozenset({"if", "for", "while", "switch", "catch", "return", "sizeof", "alignas", "decltype"})
-#: A loop, or a call of what loops: an algorithm, threads, a function without a name.
+#: A loop, or a call that loops: an algorithm, threads, a function without a name.
 _LOOP = re.compile(
     r"\b(?:for|while|do|goto|for_each(?:_n)?|transform(?:_reduce)?|accumulate|inner_product|reduce|parallel_for|async|thread)"
     r"\b|\]\s{0,9}[({]"
@@ -104,7 +104,7 @@ class CallGraph:
                 self.known[name] = Definition(name, text)
 
     def reached(self, name: str) -> dict[str, Definition]:
-        """Return the definition of this name and all that it reaches by name; empty where the file has none."""
+        """Return the definition of this name and all that it reaches by name; empty if the file has none."""
         found, open_ = dict[str, Definition](), [name]
         while open_:
             now = open_.pop()
@@ -120,7 +120,7 @@ def works_itself(
 ) -> bool:
     """Return False if a function leaves its work to a `shared` function that is given all of its `inputs` at once.
 
-    The call stands outside of its loops, and no loop of its `own` definitions uses the inputs, or what else it makes of
+    The call stands outside of its loops, and no loop of its `own` definitions uses the inputs, or values made from
     them. Such loops may write workspaces or copy a result. `inputs` are names of parameters.
     """
     body = own[name]
@@ -145,7 +145,7 @@ def works_itself(
         reached = (set(_WORD.findall(given.pop())) & own.keys()) - called - {name}
         called |= reached
         given += [own[each].text for each in reached]
-    # A helper may also use what was put into variables of the file.
+    # A helper may also use values that were put into variables of the file.
     kept = origins.keys() - set(inputs)
     helpers = [each for each in own if each != name and (each in called or own[each].words & kept)]
     return any(own[each].has_loop for each in helpers)

@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-#: What may open a comment or a literal, and what must be read as a whole so that nothing inside opens one: names and
-#: numbers, whose digits a ' may separate. Every alternative reads on from where it begins and never tries again.
+#: Tokens that open a comment or a literal, and tokens read as a whole so that nothing inside opens one: names and
+#: numbers, whose digits a ' may separate. Each alternative matches in linear time, without backtracking.
 CPP = re.compile(
     r"//(?:\\.|[^\\\n])*"
     r"|(?P<comment>/\*)"
@@ -86,8 +86,9 @@ def _squeezed(code: str) -> str:
 
 
 def renames_lines(source: str) -> bool:
-    """Return True if the file itself names its lines, so that places in the compiler's messages are its own words; also
-    where the beginning of a raw string is written so that compilers may not agree on what it is."""
+    """Return True if the file itself names its lines, so that it decides the places in the compiler's messages. Also
+    True if compilers may disagree on the beginning of a raw string.
+    """
     spliced = _splice(source)
     code = _code(spliced.text, spliced)
     return spliced.is_doubtful or LINE_DIRECTIVE.search(code) is not None
@@ -110,13 +111,14 @@ class _Spliced:
         return self.ends[k - 1] + at - self.cuts[k - 1] if k else at
 
     def in_text(self, at: int) -> int:
-        """The place in the text of what stands in the source at this place, which is not inside of a splice."""
+        """Map an offset in the source, outside of a splice, to an offset in the joined text."""
         k = bisect_right(self.ends, at)
         return self.cuts[k - 1] + at - self.ends[k - 1] if k else at
 
     def end_of_raw(self, mark: str, begin: int, opened: int) -> int:
-        """The place after a raw string whose first characters stand at `begin` to `opened`; -1 where it has no end. No
-        line is joined within it: it ends where the source itself, and not the joined text, has its end."""
+        """Return the offset after a raw string whose opening is at `begin` to `opened`; -1 if it is never closed. Lines
+        within it are not joined: its end is searched in the source, not in the joined text.
+        """
         first = self.in_source(opened - 1) + 1
         if first - self.in_source(begin) != opened - begin:
             self.is_doubtful = True

@@ -1,7 +1,7 @@
 """From a compiler's output to the few lines that help: the first error, its line with a caret, a hint.
 
-Reads the plain text of gcc and clang (and ispc, whose format is the same) for a file that was compiled under the name
-that `sources` gives it. Nothing here runs a compiler.
+Reads the plain text of gcc, clang and ispc, which share a format. The file was compiled under the name that `sources`
+gives it. Nothing here runs a compiler.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ REPEATED = re.compile(
 )
 #: Left to the interpreter when an object is linked.
 PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]|_Py")
-#: The header of PYBIND11_MODULE, and what compilers say when they meet its namespaces inside a function or a class.
+#: The header of PYBIND11_MODULE, and the compilers' errors for its namespaces inside a function or a class.
 BINDING_HEADER = "gpt149_abi.h"
 MISPLACED = re.compile(
     r"expected identifier before '\{'|before 'namespace'|namespaces? |block scope|not allowed here"
 )
-#: The whole of a line that a compiler, assembler or linker says at its end, in none of which a place is named.
+#: A whole line by which a compiler, assembler or linker reports that memory ran out. It names no place.
 OUT_OF_MEMORY = re.compile(
     r"^(?:[\w./+-]+: )?(?:fatal: |LLVM ERROR: |fatal error: )?(?:out of memory(?: allocating \d+ bytes.*)?"
     r"|(?:virtual )?memory exhausted(?:: Cannot allocate memory)?|.*: Cannot allocate memory"
     r"|final link failed: (?:memory exhausted|Cannot allocate memory)"
     r"|\s*what\(\):  ?std::bad_alloc|terminate called after throwing an instance of 'std::bad_alloc')\s*$"
 )
-#: What no program says that has run out of memory: an error with its place (the assembler writes "Error"), and what a
-#: linker says once it has read all there is.
+#: Lines that no program prints when it has run out of memory: an error with a place (the assembler writes "Error"), and
+#: a linker's errors after it has read all files.
 PLACED_ERROR = re.compile(
     r":\d+: (?:fatal )?error: |undefined reference to |multiple definition of ", re.IGNORECASE
 )
@@ -63,8 +63,9 @@ class Message:
 
 
 def ran_out_of_memory(finished: Finished) -> bool:
-    """Return True if a program said so of itself. What a source makes the compiler say (#error) has a place before
-    it."""
+    """Return True if a program reported that it ran out of memory. Text that a source makes the compiler print (#error)
+    has a place before it and does not count.
+    """
     if finished.returncode == 0:
         return False
     lines = _lines(finished.output.decode(errors="replace"))
@@ -103,8 +104,8 @@ def repeated_symbols(output: str) -> list[str]:
 def errors(output: str, names: tuple[str, ...]) -> list[Message]:
     """The errors in the compiler's order, each placed in one of the student's files (`names`) if any line leads there.
 
-    gcc says how it came to a place in a header before the error ("required from here", "included from"), clang after it
-    ("in instantiation of ... requested here").
+    gcc lists the way to a place in a header before the error ("required from here", "included from"). clang lists it
+    after the error ("in instantiation of ... requested here").
     """
     found: list[Message] = []
     pending: tuple[str, int, int] | None = None
@@ -170,7 +171,7 @@ def _placed(found: list[Message], sources: Mapping[str, str]) -> list[Message]:
 def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
     first = next((item for item in found if item.file in sources), found[0])
     if first.via.endswith(BINDING_HEADER):
-        # The macro's own text is no help: where it cannot stand, a block before it is still open.
+        # The macro's own error does not help: a block before the macro is still open.
         stands = "PYBIND11_MODULE stands inside another block: expected '}' before it"
         first = replace(first, text=stands if MISPLACED.search(first.text) else first.text, via="")
     text = simplify(first.text)
@@ -240,7 +241,7 @@ def simplify(text: str) -> str:
     for pattern, replacement in TYPE_NAMES:
         text = pattern.sub(replacement, text)
     text = re.sub(r" \[with [^\]]*\]|; [\w:]+ = [^;\]']+", "", text)
-    # Arguments nested three deep say nothing to a person who wrote none of them.
+    # Template arguments nested three deep do not help a person who wrote none of them.
     deep = re.compile(r"<[^<>]*<[^<>]*<[^<>]*>[^<>]*>[^<>]*>")
     while len(text) > 160 and deep.search(text):
         text = deep.sub("<...>", text)

@@ -29,14 +29,14 @@ LEAST_LIKENESS, LONGEST_WORD, MOST_COMPARED = 0.75, 60, 100
 """For a misspelt name: how like it another must be (0 to 1), how long both may be, and how many are compared."""
 LONGEST_MESSAGE = 1000
 LARGEST_LOOKED_AT = 1 << 16
-"""Characters of a source that tell whether it is a text at all."""
+"""Characters of a source that decide whether it is a text at all."""
 MISMATCH = "target specific option mismatch"
 """gcc's words on an intrinsic whose instructions the file may not use. The intrinsic's header names them."""
 Hint = Callable[[re.Match[str], int, str], str]
 
 
 def hint_for(message: str, line: int, source: str, header: str = "") -> str:
-    """One or two sentences on the error `message` at `line` of `source`, or "" when there is nothing useful to add.
+    """One or two sentences on the error `message` at `line` of `source`, or "" without a useful one.
 
     `header` is the file name of the header in which the compiler noticed it.
     """
@@ -70,9 +70,11 @@ def _undeclared(match: re.Match[str], line: int, source: str) -> str:
 
 
 def _nearest(name: str, source: str) -> str:
-    """The word most like `name` among those that the source uses more than once, and its functions; "" for none.
+    """Return the word most similar to `name` among the source's functions and the words that it uses more than once; ""
+    for none.
 
-    Comparing two words takes the square of their length. So a few are compared: those with the most letters in common.
+    A comparison takes time quadratic in the words' length, so only the words with the most letters in common are
+    compared.
     """
     if len(name) > LONGEST_WORD:
         return ""
@@ -82,7 +84,7 @@ def _nearest(name: str, source: str) -> str:
     used = (used | set(_functions(source))) - {name}
     letters, common = Counter(name), {}
     for word in used:
-        # What difflib calls the quick ratio: an upper bound of the ratio itself.
+        # difflib's quick ratio: an upper bound of the ratio.
         shared = sum(min(count, word.count(letter)) for letter, count in letters.items())
         if 2 * shared >= LEAST_LIKENESS * (len(name) + len(word)):
             common[word] = shared / (len(name) + len(word))
@@ -103,7 +105,9 @@ def _call(match: re.Match[str], line: int, source: str) -> str:
 
 
 def _functions(source: str) -> dict[str, list[str]]:
-    """The parameters of each function that a source defines, by name; none where it may be called in several ways."""
+    """Return the parameters of each function in a source by name, without functions that may be called in
+    several ways.
+    """
     found: dict[str, list[str]] = {}
     code = blanked(source)
     for one in definitions(code):
@@ -117,7 +121,7 @@ def _functions(source: str) -> dict[str, list[str]]:
 
 
 def _same_count(row: str, name: str, wanted: int) -> bool:
-    """Return True if the call in this row has so many arguments, or goes on in the next row."""
+    """Return True if the call in this row has `wanted` arguments, or continues in the next row."""
     start = row.find(name)
     opening = row.find("(", start)
     if start < 0 or opening < 0:
@@ -144,7 +148,9 @@ def _header(match: re.Match[str], line: int, source: str) -> str:
 
 
 def _stray(match: re.Match[str], line: int, source: str) -> str:
-    """A file that is no text of the usual kind is full of zeros or of control characters; a pasted quote is not."""
+    """Return the hint for a stray character. A file that is not a text is full of zeros or control characters; a pasted
+    quote is not.
+    """
     letters = source[:LARGEST_LOOKED_AT]
     if letters.count("\0") * 3 > len(letters):
         return "the file is UTF-16, as PowerShell's '>' and some editors write it: save it as UTF-8."

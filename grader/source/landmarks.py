@@ -1,6 +1,6 @@
-"""Lines of a student's function that a finding is about, as far as its text shows them: no line is guessed.
+"""Lines of a student's function that a finding is about, found in its text. No line is guessed.
 
-What stands in the text is told, not what it means: where an argument's values are read, where a function such as exp is
+The text is searched, its meaning is not analysed: where an argument's values are read, where a function such as exp is
 called, which loops have other bounds than 0 to a size. Comments and literals do not count.
 
 The text is untrusted and read in the judge's process. Names are matched as words and looked up in a set, so the work is
@@ -31,7 +31,7 @@ _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+))")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
-#: A sum, its index where it is an element, and what is added to it.
+#: A sum, its index if it is an element, and the added expression.
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\])?\s*\+=(.*)")
 _INT = re.compile(r"\b(?:int|long|short|size_t|unsigned|u?int\d+_t)\s*&?\s*(\w+)")
 #: A literal without a point over a name, which may have a cast.
@@ -53,8 +53,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Body:
-    """A function's definition. `first` and `last` are its lines, `opened` the one that opens its body, `rows` the
-    source's, `code` the same without comments and literals."""
+    """A function's definition. `first` and `last` are its lines, `opened` the line that opens its body. `rows` are the
+    source's lines, `code` the same without comments and literals.
+    """
 
     name: str
     first: int
@@ -67,9 +68,10 @@ class Body:
     """The body without comments and literals, with all of each line."""
 
     def by_statements(self) -> Body:
-        """Return the same with one statement on each line, however it was laid out. Its places are of no use to people.
+        """Return the same function with one statement on each line, however it was laid out.
 
-        A long statement goes on in the next line."""
+        Its line numbers are of no use to people. A long statement continues on the next line.
+        """
         text = re.sub(r"[;{}]", "\\g<0>\n", self.text)
         code = ("{", *re.sub(rf"[^\n]{{{LONGEST_LINE - 100}}}\w{{0,100}}", "\\g<0>\n", text).split("\n"))
         return Body(self.name, 1, 1, len(code), self.parameters, code, code)
@@ -80,12 +82,14 @@ class Body:
         return [self._place(n) for n in self._lines() if wanted.search(self.code[n - 1])]
 
     def uses(self, pattern: str) -> list[Place]:
-        """As `find`, without lines that make a copy of an argument: that is no use of it."""
+        """Return the lines that `find` gives, without those that copy an argument: a copy is not a use."""
         _, made = self.made_of(self.parameters)
         return [place for place in self.find(pattern) if place.line not in made]
 
     def reads(self, names: Iterable[str]) -> list[Place]:
-        """Lines that use one of these variables, or what is made of them, without those that only make it."""
+        """Return the lines that use one of these variables, or values made from them, without lines that only make such
+        values.
+        """
         known, made = self.made_of(names)
         return [self._place(n) for n in self._lines() if n not in made and self._uses(n, known)]
 
@@ -95,8 +99,9 @@ class Body:
         return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER)
 
     def values(self, names: Iterable[str]) -> list[Place]:
-        """Lines that give a value to one of these variables, or to an element of it. A loop's counter and a parameter
-        are none."""
+        """Return the lines that set one of these variables or an element of it. Loop counters and parameters do not
+        count.
+        """
         counters = re.findall(
             r"\bfor\s*\(\s*[\w:]+\s+(\w+)", "\n".join(self.code[n - 1] for n in self._lines())
         )
@@ -105,12 +110,12 @@ class Body:
         return [place for place in self._where(wanted, _VALUE_SET) if place.line not in copies]
 
     def divisors(self) -> list[Place]:
-        """Lines that give a value to what another line divides by: a division's sum, and no other."""
+        """Return the lines that set a variable by which another line divides."""
         found = re.compile(r"[\w\])]\s*/=?\s*(?:\(\s*\w+\s*\)\s*)?([A-Za-z_]\w*)\b(?!\s*\()")
         return self.values(name for n in self._lines() for name in found.findall(self.code[n - 1]))
 
     def stored(self, names: Iterable[str]) -> list[Place]:
-        """Lines that give a value to what is stored into one of these."""
+        """Return the lines that set a value which is stored into one of these."""
         values = list[str]()
         for place in self.stores(names):
             row = self.code[place.line - 1]
@@ -125,8 +130,11 @@ class Body:
         return self.values(sum_[1] for sum_ in added if sum_ and known & set(re.findall(r"\w+", sum_[2])))
 
     def begun(self, names: Iterable[str]) -> list[Place]:
-        """Lines where a sum that one of these is added to begins with what an array holds, or is added to an element.
-        Where no sum does, all lines where one begins."""
+        """Return the lines that start a sum, one of whose addends is in `names`, from an array's element, or that add
+        to an element.
+
+        If there are none, return all lines that start a sum.
+        """
         known, _ = self.made_of(names)
         sums, kept = set[str](), set[int]()
         for n in self._lines():
@@ -192,8 +200,9 @@ class Body:
         return ends
 
     def until(self, name: str, *, mixed: bool = False) -> list[Place]:
-        """Loops that end at this size, those alone whose counter ends elsewhere in another loop, if there are any.
-        `mixed`: no others."""
+        """Return the loops that end at this size. If the counter of some of them ends elsewhere in another loop, return
+        only these; with `mixed` nothing else.
+        """
         ends = self._ends()
         wanted = re.compile(rf"\b{re.escape(name)}\b")
         hits = [end for end in ends if wanted.search(end[2]) and not _CLIPPED.search(end[2])]
@@ -202,8 +211,10 @@ class Body:
         return [self._place(n) for n in dict.fromkeys(n for n, _, _ in (few if few or mixed else hits))]
 
     def indices(self, line: int) -> list[Place]:
-        """Lines before this one that its indices come from: loops with bounds of their own, then whole numbers that
-        stand in it or bound its loops."""
+        """Return the lines before this one that its indices come from.
+
+        First the loops with their own bounds, then whole numbers that the line uses or that bound its loops.
+        """
         names, loops = set(re.findall(r"[A-Za-z_]\w*", self.code[line - 1])), list[Place]()
         odd = {place.line for place in self.loops()}
         for n in range(line, self._lines().start - 1, -1):
@@ -240,7 +251,7 @@ class Body:
         ]
 
     def made_of(self, names: Iterable[str]) -> tuple[set[str], set[int]]:
-        """These variables and those that are copies of them or point into them; the lines that make the latter."""
+        """Return these variables with their copies and pointers into them, and the lines that make the latter."""
         known, made = set(names), set[int]()
         for _ in range(2):
             for n, name, source in self._copies:
@@ -288,7 +299,7 @@ class Body:
         return Place(line, harmless(self.rows[line - 1].strip())[:160])
 
     def _controls(self, line: int) -> list[str]:
-        """Return what controls the loops on this line: the text between their brackets."""
+        """Return the loop controls on this line: the text between each loop's brackets."""
         row, found = self.code[line - 1], []
         for start in re.finditer(r"\bfor\s*\(", row):
             control, depth = "", 1
@@ -313,8 +324,9 @@ def _is_declared(before: str) -> bool:
 
 
 def function(source: str, name: str) -> Body | None:
-    """The definition of a function of this name; None where the text has none that is easily found, or one that is
-    too large to be followed."""
+    """Return the definition of a function of this name; None if the text has none that is easily found, or one that is
+    too long.
+    """
     text = source[:LARGEST_SOURCE]
     code = blanked(text)
     found = definition(code, name)

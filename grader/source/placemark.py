@@ -1,8 +1,8 @@
 """Places in gcc's output that are the compiler's own.
 
-A source decides much of what a compiler prints: a string in `#pragma message` or `static_assert` may hold line ends,
-and so whole lines that look like errors elsewhere. gcc writes the places of its messages in a colour of one's choice.
-Here that is a number drawn for each run, which no source can know: what has it is the compiler's.
+A source influences much of a compiler's output: a string in `#pragma message` or `static_assert` may hold line ends,
+and so whole lines that look like errors elsewhere. gcc writes the places of its messages in a configurable colour. Here
+the colour is a random number of each run, which no source can know: text with it comes from the compiler.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 import secrets
 
-#: What a compiler is asked for without marks, and in its place for them.
+#: The option for output without marks, and its replacement with marks.
 PLAIN, MARKED = "-fdiagnostics-color=never", "-fdiagnostics-color=always"
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m(?:\x1b\[K)?|\x1b\[K")
 #: The beginning of a line that says where something is; `grader.source.diagnostics` takes no other for one.
 _PLACE = re.compile(rb"[^\s:][^:]*:\d+:")
 _INCLUDED = re.compile(rb"In file included from |\s+from ")
 _ERROR = re.compile(rb"[^\s:][^:]*:\d+:(?:\d+:)? +(?:fatal )?error: ")
-#: What the assembler and the linker say of a place; they know no colours, and run only where the compiler had no error.
+#: Messages of assembler and linker with a place. They have no colours, and run only if the compiler found no error.
 _LATER = re.compile(rb"[^\s:][^:]*:\d+: (?:Error|Fatal error|Warning|Info): ")
 
 
@@ -32,8 +32,9 @@ def colors(mark: str) -> str:
 
 
 def plain(output: bytes, mark: str) -> bytes:
-    """Return gcc's words, without colours. Lines that name a place and are not the compiler's own are indented, so
-    that no reader takes them for an error or for the way to one."""
+    """Return gcc's words, without colours. Lines that name a place but do not come from the compiler are indented, so
+    that they do not look like errors.
+    """
     sign = b"\x1b[%sm\x1b[K" % mark.encode()
     told = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
     has_errors = any(begins and _ERROR.match(text) for _, begins, text in told)
