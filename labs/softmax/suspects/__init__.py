@@ -1,8 +1,8 @@
 """Suspected mistakes: each a small function from inputs to the output that a kernel with this mistake would give.
 
-Suspects of rows take a `labs.softmax.scene.Scene`, those of `merge` the inputs by name. To add one, write a function
-with `@mistake(code, words)` in the module of its subject. Then add its name to the lists of the parts in which the
-mistake can be made. Suspects that explain the same output are reported together, simpler ones first.
+Suspects of rows take a `labs.softmax.scene.Scene`, those of `merge` the inputs by name. To add one, write a row in a
+table of `formula` or `merging`, or a function with the table's decorator. The lists below give the tables of each part.
+Suspects that explain the same output are reported together, simpler ones first.
 """
 
 from __future__ import annotations
