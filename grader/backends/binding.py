@@ -1,4 +1,4 @@
-"""From a part of the assignment to a call: does the student's function fit, and what is sent to it for one shape."""
+"""Calls of the student's function: checks that it fits its part, and builds the request for one shape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grader.core.errors import UsageError
 from grader.core.results import Diagnosis
 from grader.runner.calls import Request
 
-#: What the bindings' signature codes (grader/shim) are called in C++.
+#: C++ types of the bindings' signature codes (grader/shim).
 CODE_NAMES = {
     "T": "torch::Tensor",
     "i": "int",
@@ -49,7 +49,7 @@ def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
 
 
 def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]) -> Diagnosis | None:
-    """None when the part's function is bound and takes what it will be given; else what to put right."""
+    """Return None if the part's function is bound and takes its arguments; else the diagnosis."""
     expected = prototype(part, inputs)
     signature = functions.get(part.function)
     if signature is None:
@@ -122,8 +122,7 @@ def _tensors(part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[s
 
 
 def used_sizes(shape: Mapping[str, int], *parts: Part) -> dict[str, int]:
-    """Those sizes that the arguments and tensors of these parts are made with, of all that the assignment has, and the
-    threads."""
+    """Return the sizes that these parts' arguments and tensors use, with the number of threads."""
     named = {"threads"}
     for part in parts:
         written = [dim for output in part.outputs.values() for dim in output.dims]
@@ -140,7 +139,9 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request for one call. `inputs` are named arrays; `reference` asks the reference's symbol instead."""
+    """Return the request for one call. `inputs` are named arrays; with `reference` it calls the reference's symbol
+    instead.
+    """
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)
@@ -171,7 +172,7 @@ def output_dtype(part: Part, name: str, shape: Mapping[str, int]) -> str:
 
 
 def dtype_in(named: str, shape: Mapping[str, int]) -> str:
-    """Return an element type by its name in an assignment: "like" is that of the size `precision`."""
+    """Return an element type by its name in an assignment: "like" is the type of the size `precision`."""
     return precision.DTYPES[shape.get("precision", 24)] if named == "like" else named
 
 

@@ -1,6 +1,6 @@
-"""A part's verdict by a call that gave no usable answer, in words that a student can act on.
+"""Verdicts for calls that gave no usable answer, in words that a student can act on.
 
-Words for the signals and exceptions of one language are its backend's (`native.crashes`, `gpu.crashes`).
+Words for the signals and exceptions of one language are in its backend (`native.crashes`, `gpu.crashes`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from grader.runner.calls import Call
 
 class Faulty(Exception):
     """Raised to settle a part's verdict at once: mostly a call of the student's function, with `case` its mark if it
-    gave an answer. `waits_for` is what the machine lacks where the verdict is `unjudged`."""
+    gave an answer. `waits_for` names what the machine lacks if the verdict is `unjudged`."""
 
     def __init__(
         self, verdict: Verdict, diagnosis: Diagnosis, case: CaseResult | None = None, waits_for: str = ""
@@ -30,8 +30,9 @@ def fault(verdict: Verdict, code: str, message: str, hidden: bool | None = None)
 
 
 def build_fault(build: Build) -> Faulty:
-    """There is no object: by the source's fault, since there is no source, or since this machine lacks a program that
-    makes one of it."""
+    """Return the verdict for a build without an object: a faulty source, no source, or a program that this machine
+    lacks.
+    """
     if build.waits_for:
         diagnosis = Diagnosis("machine_lacks", build.diagnostics)
         return Faulty("unjudged", diagnosis, waits_for=build.waits_for)
@@ -66,8 +67,11 @@ class Broken:
 
 
 def loading_fault(death: Call, runs: str, ends: str) -> Faulty:
-    """The process ended before any function was called. `runs` and `ends` name what runs while a file is loaded, for
-    a process that did not end and for one that did."""
+    """Return the verdict for a process that ended before any function was called.
+
+    `runs` and `ends` name the code that runs while a file is loaded: `runs` for a process that did not end, `ends` for
+    one that did.
+    """
     if death.status == "timeout":
         return fault("timeout", "load_timeout", f"Loading the file did not end. Look at {runs} loop or wait.")
     how = death.signal_name or death.message or death.status

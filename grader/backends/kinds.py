@@ -21,7 +21,7 @@ class Kind:
     shows_memory: bool = True
     """True if the memory of each call can be read from outside."""
     on_cores: bool = True
-    """True if the time of a call bounds what cores of a CPU could compute."""
+    """True if CPU cores bound the time of a call."""
     sanitizes: bool = True
     """True if a build with sanitizers can name accesses outside of an array."""
     holds_its_work: bool = True

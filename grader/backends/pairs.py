@@ -15,14 +15,16 @@ from grader.runner.samples import Round, Sample
 from grader.runner.session import Session
 
 FULL_WARM_UP_S = 0.05
-"""A reference whose calls take longer than this is warmed up by a small call, and the student's kernel beside it."""
+"""If the reference's call takes longer than this, both sides are warmed up by a small call."""
 RESERVED_COPIES, MOST_RESERVED_BYTES = 2, 128 << 20
 """Tensors of a call are counted twice: kernels copy them into vectors of their own, as the starter does."""
 DELAYED_ROUNDS = 3
 """Rounds with a delayed call, as many as every measurement has."""
 
 PairOf = Callable[[], AbstractContextManager[tuple[Callable[[], Sample], Callable[[], Sample]]]]
-"""Enters a round's own pair of processes, warmed up; gives what makes one call of the reference and of the student."""
+"""Enters a round's own pair of warmed-up processes, and gives two functions: one call of the reference, one of the
+student.
+"""
 
 
 def play(pairs: PairOf) -> Iterator[Round]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from grader.source.landmarks import Body
 
 Observed = tuple[Case, bool, tuple[ProfileRow, ...], str]
-"""One call: case, right or not, what it called, and its trace."""
+"""One call: its case, True if it was right, the functions that it called, and its trace."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SampledRows:
 
 
 class Checks(Protocol):
-    """The judge's half of calls to one part: their inputs, and what is expected of them."""
+    """The judge's half of calls to one part: inputs and expected values."""
 
     part: Part
     shape: dict[str, int]
@@ -75,7 +75,7 @@ class Checks(Protocol):
     def sampled(
         self, shape: Mapping[str, int], inputs: Mapping[str, Any], outputs: Mapping[str, Any], rows: int
     ) -> dict[str, SampledRows]:
-        """Compare about so many rows of each output, drawn only now."""
+        """Compare about `rows` random rows of each output, chosen only now."""
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
         """Diagnosis of a call that changed these of the inputs that it had to keep."""
@@ -83,10 +83,10 @@ class Checks(Protocol):
     def call_timeout_s(self, shape: Mapping[str, int]) -> float: ...
 
     def refuse_broken(self, call: Call, session: Session, where: str) -> None:
-        """Raise Faulty for a call of the student's that gave no answer."""
+        """Raise Faulty if a call of the student's gave no answer."""
 
     def refuse_failed_reference(self, call: Call) -> None:
-        """Raise KitError for a call of the reference that gave no answer."""
+        """Raise KitError if a call of the reference gave no answer."""
 
 
 class TimedCalls(Protocol):
@@ -116,9 +116,9 @@ class TimedPart:
     seed: int
     budget_s: float
     decide: Callable[[Iterable[Round], Literal["cpu", "wall"], float], Timing]
-    """Takes rounds until a clock proves a verdict, or until their calls have taken so many seconds."""
+    """Takes rounds until their clock proves a verdict, or until their calls have taken this many seconds."""
     cpus: list[int] | None = None
-    """Cores for the runners of both sides; None for those that the machine's own rule names."""
+    """Cores for the runners of both sides; None for the machine's default."""
 
 
 class Backend(ABC):
@@ -128,7 +128,7 @@ class Backend(ABC):
 
     @abstractmethod
     def build(self, part: Part) -> Build | None:
-        """Return the build that a part is judged with; None if nothing of the student's is built for it."""
+        """Return the build that a part is judged with; None if it needs no build of the student's."""
 
     @abstractmethod
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
@@ -160,25 +160,26 @@ class Backend(ABC):
         """Time a part against the reference. Raises Faulty when the student's code breaks or is wrong."""
 
     def peaks(self, part: Part) -> tuple[int | None, int | None] | None:
-        """Memory of the timed calls in bytes, the student's and the reference's; None if they show none."""
+        """Return the student's and the reference's memory in timed calls, in bytes; None if it was not measured."""
         return None
 
     @abstractmethod
     def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
-        """Flags for what a part's runners did beyond their answers. `builds` may have been loaded by them."""
+        """Yield flags for activity of a part's runners beyond their answers. They may have loaded `builds`."""
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        """Flags for work of libraries in the place of a kernel, by all calls of a part. Without `play` no call is made
-        again for that."""
+        """Return flags for a part's calls that use a library in place of a kernel. Without `play` no call is replayed
+        for that.
+        """
         return ()
 
     def lacks(self, part: Part, step: Literal["results", "time"]) -> Faulty | None:
-        """Return what to raise where this machine lacks a device for a step."""
+        """Return the fault to raise if this machine lacks a device for a step."""
         return None
 
     @abstractmethod
     def fault(self, broken: Broken) -> Faulty:
-        """Verdict and words for a call without an answer."""
+        """Return the verdict and the words for a call without an answer."""
 
     @abstractmethod
     def loading_fault(self, session: Session) -> Faulty:

@@ -16,7 +16,7 @@ OBJECT_BYTES = 8 * MIB
 SANITIZED_SIZE = 8
 """Factor by which sanitizers and debug information may enlarge an object."""
 
-#: What takes the time: the kit's own headers, a compiler, or the judge, which reads the source or a compiler's words.
+#: Steps that take time: the kit's own headers, a compiler, or reading the source, the compiler's output or the object.
 BuildStep = Literal["headers", "building", "inspection"]
 
 
@@ -27,7 +27,7 @@ class BuildOptions:
     object of more than `object_bytes` is refused. In a `sandbox` compilers see a copy of the source, the headers and
     one folder for their output, nothing else; the kit's own headers are precompiled outside of it. `sanitize` builds
     with AddressSanitizer, UBSan and checked vectors in place of optimisation, and lets the object be SANITIZED_SIZE
-    times as large. `tell` hears of each step as it begins."""
+    times as large. `tell` is called with each step as it begins."""
 
     flags: Sequence[str] = ()
     defines: Mapping[str, str] | None = None
@@ -50,9 +50,9 @@ class Build:
 
     `object_path`, the student's object, is None unless `ok`; `diagnostics` is "" if `ok`. `cached` says that nothing
     was compiled. `notes` are for the student, also after a build that worked. `wall_s` is the whole call, `cpu_s` the
-    CPU time of all compilers that it started. `key` is the content hash of what was made, "" where no such file was
-    handed in. `waits_for` names a program that this machine lacks ("ispc"): then the source is not to blame,
-    `diagnostics` says what to install, and "" stands there in all other cases.
+    CPU time of all compilers that it started. `key` is the content hash of the object, "" if no such file was handed
+    in. `waits_for` names a program that this machine lacks ("ispc"), else "". Then the source is not to blame, and
+    `diagnostics` says what to install.
     """
 
     ok: bool

@@ -1,9 +1,9 @@
-"""Chooses the backends of one submission: the builds of its source, and what starts and calls each of its parts.
+"""Choice of the backends of one submission: the builds of its source, and the hosts that start and call its parts.
 
-A C++ file is judged in a process that has nothing but the file and a stand-in for torch's tensors
-(`native.nativebuild`). Torch itself is only asked for the familiar table, with an object that is built when it is
-wanted. A file that uses more of torch than tensors is not judged that way: whether it is judged by torch's runner, with
-a flag, or is at fault, the assignment says (`torch_runner`).
+A C++ file is judged in a process with only the file and a stand-in for torch's tensors (`native.nativebuild`). Torch
+itself is only used for the profiler's table, with an object that is built on demand. A file that uses more of torch
+than tensors cannot be judged that way. The assignment (`torch_runner`) decides whether torch's runner judges it, with a
+flag, or whether it is an error.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class BuildSettings(Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """`judged` is what decides; `with_torch` builds the object for a process with torch, once. `native` says that
-    `judged` is a program of its own. `flags` are about the file as a whole. `device` starts runners of kernels for a
-    GPU, if there are any."""
+    """`judged` is the build that decides; `with_torch` builds the object for a process with torch, once. `native` says
+    that `judged` is a program of its own. `flags` are about the file as a whole. `device` starts runners of kernels for
+    a GPU, if there are any."""
 
     judged: Build
     with_torch: Callable[[], Build]
@@ -61,7 +61,7 @@ class Made:
     device: DeviceHost | None = None
 
     def confinement(self, sandbox: Sandbox, zygote: Zygote, host: NativeHost | None) -> dict[str, Any]:
-        """Describe what was applied to the runners of these builds."""
+        """Describe the confinement of these builds' runners."""
         found = (sandbox if self.device else zygote.sandbox).describe()
         return found if host is None else {**found, "applied": list(host.applied)}
 
@@ -104,7 +104,7 @@ def make_all(
     tell: Callable[[BuildStep], None],
     stack: ExitStack,
 ) -> Made:
-    """Build all that these parts need, as `make` does; `stack` ends what starts runners on a GPU."""
+    """Build everything that these parts need, as `make` does; `stack` ends the hosts of runners on a GPU."""
     if not any(kind_of(part).on_card for part in parts):
         return make(assignment, source, options, sandbox=sandbox, tell=tell)
     from grader.backends.gpu.card.finding import architecture
@@ -126,10 +126,8 @@ def make(
     sandbox: Sandbox | None = None,
     tell: Callable[[BuildStep], None] = lambda step: None,
 ) -> Made:
-    """Build a source file as it is to be judged; `flags` stand behind the kit's own.
-
-    Raises UsageError and KitError as `torch.torchbuild.build`, and KitError where only torch's runner may judge
-    the file and this Python has no torch.
+    """Build a source file as it is to be judged; `flags` follow the kit's own. Raises UsageError and KitError as
+    `torch.torchbuild.build`, and KitError if only torch's runner may judge the file and this Python has no torch.
     """
     if any(kind_of(part).on_card for part in assignment.parts):
         raise UsageError(f"{assignment.id}: its kernels run on a GPU, and this is for C++")
@@ -146,7 +144,7 @@ def make(
     if not _allowed(refusal, assignment.torch_runner):
         return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
     if torch_version() == ABSENT:
-        # What the machine lacks is not the student's fault: its points stay open until there is a torch.
+        # A missing torch is not the student's fault: points stay open until the machine has one.
         words = f"{refusal.text}. Only a process with torch can judge that, and this machine has none"
         return Made(replace(native, diagnostics=words, waits_for=TORCH), with_torch, native=True)
     built = with_torch()
@@ -169,7 +167,7 @@ def make_for_device(
     tell: Callable[[BuildStep], None] = lambda step: None,
 ) -> dict[str, Build]:
     """Build a file of kernels for a GPU, and the one in CUDA beside it. Returns the builds by language: all that
-    these parts need. Raises UsageError for a file that cannot be read, and for what is asked of C++ alone."""
+    these parts need. Raises UsageError for a file that cannot be read, and for options that only apply to C++."""
     if options.sanitize:
         raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
     how = _how(assignment, options, sandbox or sandboxes.of_file(source), tell)
@@ -224,7 +222,7 @@ def _how(
 
 
 def _borrowed(built: Build) -> str:
-    """Return torch's work that the object calls, where something else was the first that the stand-in lacks; or ""."""
+    """Return the torch operators that the object calls, if the stand-in first failed on something else; or ""."""
     called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
     return f"{called[0]}; the assignment gives you tensors, not operators" if called else ""
 

@@ -1,5 +1,5 @@
-"""Files of Triton, PyTorch and CUDA: read, built, called in the interpreter or on a card, and played again.
+"""Files of Triton, PyTorch and CUDA: read, built, called in the interpreter or on a GPU, and replayed.
 
-`devicerunner`, `kernelfiles`, `tensormemory`, `tracing`, `replay`, `torchwork`, `cardlike` and `userspace` stand beside
-a stranger's code and import nothing of the kit.
+`devicerunner`, `kernelfiles`, `tensormemory`, `tracing`, `replay`, `torchwork`, `cardlike` and `userspace` run beside
+untrusted code and import nothing of the kit.
 """

@@ -66,7 +66,7 @@ class GpuBackend(Backend):
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         if properties(part).language != "cuda":
             return devicecall.mismatch(part, session.functions)
-        # A library does not list its functions, but answers whether it has one of that name.
+        # A library does not list its functions, but reports whether it has one of that name.
         asked = session.command({"op": "offers", "inputs": [], "function": part.function})
         return devicecall.mismatch(part, {part.function: ""} if asked.status == "ok" else {})
 
@@ -102,7 +102,7 @@ class GpuBackend(Backend):
         yield from integrity.late_flags(seen)
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        # Only a lab on a GPU waits for what it alone needs to be imported.
+        # Imported only for a lab on a GPU: others need not wait for it.
         from grader.backends.gpu import operators
 
         return operators.flags(checks, self.host, calls, play=play)

@@ -1,7 +1,7 @@
 """Stand-in for a GPU in torch and Triton, for runners on a machine without one.
 
-Triton's interpreter runs kernels on the CPU. Here CPU tensors answer as CUDA tensors do, `torch.cuda` names one card,
-streams and events do nothing, and Triton finds a driver, libdevice and an autotuner's clock. So a file that asks for
+Triton's interpreter runs kernels on the CPU. Here CPU tensors look like CUDA tensors, `torch.cuda` names one card, and
+streams and events do nothing. Triton finds a driver, libdevice and an autotuner's clock. So a file that asks for
 `device="cuda"` or asserts `x.is_cuda` runs as it does on a card. `torch.compile` returns its function unchanged.
 
 Devices are changed in the arguments of torch's functions and methods. A TorchFunctionMode would see every function, but
@@ -36,8 +36,9 @@ USUAL_REGISTERS, USUAL_SHARED_BYTES = 32, 4096
 
 
 class HostDriver:
-    """Stand-in for the driver of a card, where Triton's interpreter runs the kernels: an autotuner's clock, and where
-    tensors lie."""
+    """Stand-in for a card's driver if Triton's interpreter runs the kernels: it gives an autotuner's clock and the
+    tensors' device.
+    """
 
     @property
     def utils(self) -> HostDriver:
@@ -94,13 +95,13 @@ class WarmedUp:
         )
 
     def _init_handles(self) -> None:
-        """Load nothing: there is no binary."""
+        """Load nothing, since there are no binaries."""
 
     def __getitem__(self, grid: Any) -> Any:
         return self.function[grid]
 
 
-#: Functions of libdevice's with the names that they have in torch where those differ.
+#: Functions of libdevice whose names in torch differ, with these names.
 LIBDEVICE = {
     "fast_tanhf": "tanh",
     "fast_expf": "exp",
@@ -144,7 +145,7 @@ ones ones_like rand rand_like randint randint_like randn randn_like randperm sca
 triu_indices zeros zeros_like Generator
 """
 METHODS = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros to"
-#: Functions of `torch.cuda`, and what they return.
+#: Functions of `torch.cuda`, and their return values.
 ANSWERS: dict[str, Any] = {
     **dict.fromkeys(
         ("synchronize", "empty_cache", "set_device", "init", "ipc_collect", "manual_seed", "manual_seed_all")
@@ -194,7 +195,7 @@ class Queue:
     cuda_stream, device_index = 0, 0
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Take what a stream, an event or a device takes."""
+        """Accept the arguments of a stream, an event or a device."""
 
     def __enter__(self) -> Queue:
         return self
@@ -317,8 +318,10 @@ def hold_bfloat16(semantic: Any, core: Any) -> None:
 
 
 def compute_by_methods(core: Any, math: Any) -> None:
-    """Give tensors the methods that stand for functions of `tl.math`, such as `x.exp()`. The interpreter finds those
-    functions alone that are marked as built in, and these methods lack the mark."""
+    """Give tensors the methods that correspond to functions of `tl.math`, such as `x.exp()`.
+
+    The interpreter only finds functions that are marked as built in, and these methods lack the mark.
+    """
     for name, function in vars(math).items():
         method = vars(core.tensor).get(name)
         if callable(method) and core.is_builtin(function) and not core.is_builtin(method):
@@ -422,8 +425,9 @@ def sort_by_numpy(interpreter: Any, core: Any) -> None:
 
 
 def prepare() -> None:
-    """In the process that runners are forked from: answer as a card, and import what the interpreter would import at a
-    runner's first call."""
+    """Make the process that runners are forked from look like a card. Also import what the interpreter would import at
+    a runner's first call.
+    """
     answer_as_card()
     for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
         with contextlib.suppress(ImportError):

@@ -13,7 +13,7 @@ GROUP = "__grp__"
 
 
 class Caches:
-    """Folders below one `root`; `inside` is what runners know it as."""
+    """Folders below one `root`, which runners see at the path `inside`."""
 
     def __init__(self, root: Path, inside: str) -> None:
         self._root, self._inside = root, inside
@@ -50,7 +50,7 @@ class Caches:
         return total
 
     def merge(self, into: str, other: str) -> None:
-        """Put what is in another sealed one into this one."""
+        """Copy the content of another sealed folder into this one."""
         for folder, _, names in os.walk(self._root / other):
             to = self._root / into / Path(folder).relative_to(self._root / other)
             if to.is_dir():

@@ -33,7 +33,7 @@ CANNOT_IMPORT = re.compile(r"raised (?:ModuleNotFound|Import)Error: ")
 
 
 def lacks_gpu(what: str) -> Faulty:
-    """`what` is known of a part and what is not, on a machine without a card."""
+    """Return the verdict for a part on a machine without a card. `what` says which results are known."""
     message = (
         f"{what}: this machine has no GPU. No points are lost; they stay open until it is judged on one."
     )
@@ -41,8 +41,9 @@ def lacks_gpu(what: str) -> Faulty:
 
 
 def load_error(error: str, packages: Sequence[str]) -> Faulty:
-    """The file raised `error` while it was loaded. `packages` are what the assignment lets a file import:
-    one that is not installed is the machine's lack."""
+    """Return the verdict for a file that raised `error` while it was loaded. `packages` are those that the assignment
+    allows: if one is not installed, the machine is at fault.
+    """
     if error.endswith(kernelfiles.NO_CARD):
         return lacks_gpu(f"The file asks for a card when it is imported: {error}")
     lacking = NO_MODULE.search(error)
@@ -98,7 +99,7 @@ class KernelWords(CallWords):
 
 
 def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
-    """Verdict and words for a call without an answer. `packages` are as for `load_error`."""
+    """Return the verdict and the words for a call without an answer. `packages` are as for `load_error`."""
     message = broken.call.message
     if not broken.hidden and CANNOT_IMPORT.search(message):
         # The course's adapters import in a function, and so may any file.
@@ -109,7 +110,7 @@ def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
 
 
 def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build) -> Diagnosis:
-    """Return the diagnosis with the lines that loaded what no tensor holds: these may be the cause."""
+    """Return the diagnosis with the lines that loaded from outside of every tensor, since these may be the cause."""
     places = [place_of(line, build) for line in lines]
     which = "Line" if len(lines) == 1 else "Lines"
     told = (

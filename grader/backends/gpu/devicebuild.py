@@ -1,8 +1,8 @@
-"""Files of kernels for a GPU: whether Python can read one, and CUDA's compiler.
+"""Builds of files with kernels for a GPU: the check that Python can read one, and CUDA's compiler.
 
-A Python file is compiled when its kernels are first called, by Triton itself (`grader.backends.gpu.host`). What is
-looked at here is whether it is Python at all, by a child process: nobody knows what a parser does with a stranger's
-text. CUDA's sources are compiled by nvcc to a library with a C ABI, without torch's headers.
+A Python file is compiled when its kernels are first called, by Triton itself (`grader.backends.gpu.host`). Here a child
+process only checks that it is Python, since untrusted text may break a parser. CUDA's sources are compiled by nvcc to a
+library with a C ABI, without torch's headers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from grader.sandbox.command import run_limited
 
 TRITON, NVCC = "triton", "nvcc"
 LIBRARY, BUNDLE = "kernels.so", "kernels.py"
-#: What pip is asked for.
+#: Requirement for pip.
 TRITON_PACKAGE = "triton>=3.7,<3.8"
 LACKING_TRITON = (
     "This Python has no triton that runs, which judges kernels also where there is no GPU: nothing is judged, and no "
@@ -47,7 +47,8 @@ LACKING_NVCC = (
     "This machine has no nvcc that runs, which compiles CUDA: nothing is judged, and no points are lost. Install "
     "NVIDIA's CUDA toolkit, put nvcc on the PATH, and judge again."
 )
-#: What cards of before are not asked for; a machine without a card compiles for this one, to see whether it compiles.
+#: Architecture that a machine without a card compiles for, to see whether a file compiles. Older cards are not
+#: supported.
 USUAL_ARCHITECTURE = "sm_80"
 MOST_ERRORS = 8
 CHECK_MEMORY_BYTES = 2 << 30
@@ -99,10 +100,10 @@ def _made(started: float, message: str, path: Path | None, key: str, **more: obj
 
 
 def python(source: Path, entries: Iterable[str] = (), **options: object) -> Build:
-    """Return True if a file is Python, and this Python has what runs its kernels. `entries` are the functions that are
-    judged, `options` fields of BuildOptions.
+    """Check that a file is Python, and that this Python can run its kernels. Return the build.
 
-    Raises UsageError when the source cannot be read.
+    `entries` are the judged functions, `options` fields of BuildOptions. Raises UsageError when the source cannot be
+    read.
     """
     started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
     text = pythontree.whole(source)
@@ -226,7 +227,7 @@ def cuda(source: Path, architecture: str = "", **options: object) -> Build:
 
 
 def errors_of(output: bytes, name: str) -> str:
-    """The first errors that nvcc or what it starts has told, with the student's name of the file."""
+    """Return the first errors of nvcc or of its tools, with the student's name of the file."""
     lines = harmless(output.decode(errors="replace")).splitlines()
     told = [line for line in lines if re.search(r"\berror\b|undefined reference|fatal", line)]
     kept = [re.sub(r"^kernels\.cu\((\d+)\):", rf"{name}:\1:", line) for line in told[:MOST_ERRORS]]

@@ -1,4 +1,6 @@
-"""From a part whose kernels run on a GPU to a call: does the file have its function, and what is sent for one shape."""
+"""Calls of a part whose kernels run on a GPU: checks that the file has its function, and builds the request for one
+shape.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from grader.core import precision
 from grader.core.results import Diagnosis
 from grader.runner.calls import Request
 
-#: What a runner calls a file's subclass of torch.autograd.Function (`gpu.devicerunner`).
+#: Name in a runner's reply for a file's subclass of torch.autograd.Function (`gpu.devicerunner`).
 AUTOGRAD = "apply"
 
 
@@ -22,8 +24,7 @@ def properties(part: Part) -> DeviceCall:
 
 
 def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
-    """None if the file has the part's function, of which only the name is known before it is called; else what to put
-    right."""
+    """Return None if the file has the part's function, else the diagnosis. Before a call only its name is known."""
     form = properties(part).autograd
     as_autograd = form is not None and AUTOGRAD in functions
     if part.function in functions or as_autograd:
@@ -51,8 +52,11 @@ def dtype_of(part: Part, name: str, shape: Mapping[str, int]) -> str:
 
 
 def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
-    """Return the fields of a request for a kernel on a GPU: names of all tensors, arguments, outputs, those that are
-    returned, and how an autograd.Function would be called."""
+    """Return the fields of a request for a kernel on a GPU.
+
+    These are the names of all tensors, the arguments, the outputs, the returned outputs, and the form of an
+    autograd.Function.
+    """
     device = properties(part)
     outputs, form = list(part.outputs), device.autograd
     names = binding.tensor_names(part, part.inputs)

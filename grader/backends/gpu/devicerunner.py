@@ -1,17 +1,17 @@
 """The runner of a GPU assignment: it loads a Python file with Triton kernels, or a CUDA library.
 
-Each offers `functions` as what `torch.loaded` has, and operations of its own:
+Each has `functions`, as the modules of `torch.loaded` have, and further operations:
 
-    call     one call on tensors that came as bytes and go back as bytes
-    offers   whether there is a function of that name
-    warm     calls the function once on numbers of the runner's own, so that it is compiled, and does not wait for it
-    settle   waits for what the device still does
+    call     one call; its tensors arrive and return as bytes
+    offers   checks that the file has a function of that name
+    warm     calls the function once on the runner's own numbers, to compile it, and does not wait
+    settle   waits until the device is idle
     attach   maps the judge's device memory and lays tensors in it: sets of inputs and outputs
     go       calls the function once for each set and answers when the device has finished; it has no payload
 
-Tensors come as bytes (op `call`) and are put where the kernel is to find them: on the card if there is one, else on the
-CPU for Triton's interpreter, with the strides that the request asks for. What the function returns is copied into the
-outputs. Imports nothing of the kit, as all that stands beside a stranger's code; nothing it says is believed.
+Tensors come as bytes (op `call`) and are put on the card if there is one, else on the CPU for Triton's interpreter.
+They get the strides of the request. Returned values are copied into the outputs. Imports nothing of the kit, as all
+files beside untrusted code. Nothing that it reports is believed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import mmap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-#: The languages that it loads. A kind is one of them, with "-cpu" behind it where there is no card.
+#: Languages that it loads. A kind is one of them, with the suffix "-cpu" without a card.
 KINDS = ("triton", "cuda", "replay")
 KIND_VOID = 0
 ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
@@ -32,7 +32,7 @@ GAP_ELEMENTS = 8
 LONGEST_NAME = 56
 #: Compute capabilities of cards, as Triton numbers them.
 ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
-#: Modules beside this one in `grader.backends.gpu`: who loads this file gives them.
+#: Modules beside this one in `grader.backends.gpu`, set by the loader of this file.
 kernelfiles: Any = None
 tensormemory: Any = None
 tracing: Any = None
@@ -46,14 +46,17 @@ trace: Any = None
 kept: list[Any] = []
 """Replacements of torch's kernels, kept for as long as the process lives."""
 tunes_itself = False
-"""True where autotuners measure in this process, whatever the builder found: in timed calls, alone on the card."""
+"""True if autotuners measure in this process and ignore the builder's choice: in timed calls, alone on the card."""
 blind = False
 """True if this Triton is built in another way, so that launches of its kernels cannot be seen."""
 
 
 def prepare() -> None:
-    """In the process that runners are forked from: what Triton asks other programs, which it remembers. A runner may
-    start none. Launches of kernels are followed from then on."""
+    """Prepare the process that runners are forked from: cache the answers of programs that Triton runs, since a runner
+    may start none.
+
+    From here on it also follows launches of kernels.
+    """
     global trace, blind
     kernelfiles.remember_code()
     trace = tracing.Trace()
@@ -84,10 +87,10 @@ def prepare() -> None:
 
 
 def keep_tuned() -> None:
-    """Let autotuners keep what they measure in the builder, beside its kernels: with many configurations, measuring
-    takes longer than a call may, and each runner would begin anew.
+    """Let autotuners keep their measurements in the builder, beside its kernels.
 
-    Raises ImportError or AttributeError where this Triton keeps nothing.
+    With many configurations measuring takes longer than a call may, and each runner would start anew. Raises
+    ImportError or AttributeError where this Triton keeps nothing.
     """
     tuner = importlib.import_module("triton.runtime.autotuner").Autotuner
     known = tuner.check_disk_cache
@@ -105,8 +108,9 @@ def keep_tuned() -> None:
 
 
 def prepare_interpreter() -> None:
-    """In the process that runners are forked from, where there is no card: what a file finds on one, and a guard
-    between kernels and memory."""
+    """Prepare the process that runners are forked from on a machine without a card: a stand-in for the card, and a
+    guard between kernels and memory.
+    """
     global memory, trace, blind
     kernelfiles.remember_code()
     cardlike.prepare()
@@ -121,10 +125,12 @@ def prepare_interpreter() -> None:
 
 
 def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
-    """The same numbers on `device`: contiguous (0), with the two axes before the last swapped in memory (1; of a matrix
-    both axes, of a vector every second element), or with gaps behind its rows and before it (2). Gaps hold NaN.
+    """Return the same numbers on `device`, laid out in memory as `layout` says.
 
-    `place` is the tensor's among the call's: each has strides of its own, so that no other's will do."""
+    0: contiguous. 1: the two axes before the last swapped in memory (of a matrix both axes, of a vector every second
+    element). 2: gaps behind and before its rows. Gaps hold NaN. `place` is the tensor's position in the call: each
+    tensor has different strides, so that using another's is wrong.
+    """
     import torch
 
     if layout == 0 or tensor.dim() == 0:
@@ -150,7 +156,9 @@ def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
 
 
 def put_changed(tensor: Any, before: Any, after: Any) -> None:
-    """Round what has changed of a wider copy back into its tensor: a rounded NaN would not be the one that was sent."""
+    """Round the changed elements of a wider copy back into its tensor. Rounding all would change the bits of NaN that
+    was sent.
+    """
     import torch
 
     changed = after.contiguous().view(torch.int32) != before.view(torch.int32)
@@ -175,9 +183,12 @@ Operation = Callable[[dict[str, Any], list[Any]], dict[str, Any]]
 
 
 def told(operation: Operation, *, has_card: bool) -> Operation:
-    """The operation with all that it raises as Failed: the student's code also runs where a function is looked up or
-    what it returned is asked for its type, and an exception that nobody takes would end the runner without a word.
-    sys.exit() and KeyboardInterrupt are among them: the judge ends a runner by a signal."""
+    """Return the operation with every exception turned into Failed.
+
+    The student's code also runs when a function is looked up or its result's type is read. An exception that is not
+    caught would end the runner without a message. sys.exit() and KeyboardInterrupt are caught, too: the judge ends a
+    runner by a signal.
+    """
 
     def served(request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
         try:
@@ -205,10 +216,13 @@ class Kernels:
         self._memory: Any = None
 
     def call(self, request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
-        """One call on tensors that came as bytes. `names` are theirs, `layouts` those of inputs that are not
-        contiguous, `outputs` are written: these tensors hold afterwards what the kernel left in its own."""
+        """Make one call on tensors that came as bytes.
+
+        `names` are the tensors' names, `layouts` those of inputs that are not contiguous. The tensors in `outputs`
+        receive the numbers that the kernel wrote.
+        """
         names, layouts, written = request["names"], request.get("layouts", {}), request["outputs"]
-        # The interpreter has no bfloat16: float32 holds its numbers, and what is written is rounded to it.
+        # The interpreter has no bfloat16: float32 holds its numbers, and outputs are rounded to it.
         wide = {k for k, t in enumerate(tensors) if self.device == "cpu" and str(t.dtype) == "torch.bfloat16"}
         given = [t.float() if k in wide else t for k, t in enumerate(tensors)]
         before = {k: given[k].clone() for k in wide}
@@ -271,7 +285,7 @@ class Kernels:
         return call
 
     def offers(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """Raises Failed where there is no such function."""
+        """Check that the function exists. Raises Failed if not."""
         self.loaded.find(request["function"])
         return ANSWERED
 
@@ -324,7 +338,7 @@ class Kernels:
         return ANSWERED
 
     def go(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """Call the function on the first so many sets; 0 calls it on none."""
+        """Call the function on the first `sets` sets; 0 makes no call."""
 
         def work() -> None:
             for call in self.sets[: request["sets"]]:
@@ -386,8 +400,10 @@ def mapped_memory(fd: int, size: int) -> Any:
 
 
 def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
-    """The file of this kind ("triton", "cuda", with "-cpu" behind it for the interpreter). Raises OSError or
-    AttributeError when it cannot be loaded, whatever it raised."""
+    """Load the file of this kind ("triton", "cuda", with "-cpu" behind it for the interpreter).
+
+    Raises OSError or AttributeError when it cannot be loaded, for any exception that it raised.
+    """
     language, _, device = kind.partition("-")
     try:
         if language == "cuda":

@@ -1,8 +1,8 @@
-"""Starts runners of kernels for a GPU: on the machine's card, or in Triton's interpreter where there is none.
+"""Starts runners of kernels for a GPU: on the machine's card, or in Triton's interpreter without one.
 
-A file of Triton's is compiled when its kernels are called. On a card that is done before anything is judged, in
-runners that are locked as a compiler is: they call each part once in every shape that will be judged or timed, and
-leave a cache of compiled kernels that is the judge's own from then on. Runners read it and start no program.
+A Triton file is compiled when its kernels are called. On a card that is done before judging, in runners that are locked
+as a compiler is. They call each part once in every judged or timed shape, and leave a cache of compiled kernels. From
+then on the judge owns the cache; runners read it and start no program.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 PLAYER_CPU, PLAYER_WALL = 4, 32
 """CPU and wall seconds of a replayed call in the interpreter, as multiples of `call_s`: twice and four times what the
-call itself had there. A replay waits for no one, so a machine that is busy ends none that is honest."""
+call itself had there. A replay waits for nothing, so these limits hold for an honest one even on a busy machine."""
 PLAYER_BYTES = 2 << 30
 """Memory of a player beyond the student's: it keeps all tensors of a call."""
 #: A context of CUDA's holds many descriptors open.
@@ -49,7 +49,7 @@ OPEN_FILES = 1024
 ON_CARD = {"CUDA_VISIBLE_DEVICES": "0", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 """Environment of runners on a GPU. Without segments that grow, a call ran out of memory with 16 GiB of it unused."""
 PROBE = "def probe(x, y):\n    y.copy_(x)\n"
-#: What a process needs to find CUDA's driver where it is no part of the system.
+#: Variables that a process needs to find CUDA's driver outside of the system's folders.
 INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 
 
@@ -136,7 +136,7 @@ def _limits(found: Place, memory_bytes: int | None) -> Limits:
 
 
 class DeviceHost:
-    """Runners for one submission's parts on a device. `builds` are what was made of its files, by language."""
+    """Runners for one submission's parts on a device. `builds` are those of its files, by language."""
 
     def __init__(
         self,
@@ -204,8 +204,10 @@ class DeviceHost:
 
     @contextlib.contextmanager
     def player(self, part: Part, *, call_s: float) -> Iterator[Session]:
-        """A runner that plays traces with the part's kernels; the limits are those of the student's calls. On a card it
-        compiles them from their text: what the student's own process has compiled is not believed."""
+        """Yield a runner that replays traces with the part's kernels, under the limits of the student's calls.
+
+        On a card it compiles the kernels from their text: kernels compiled by the student's process are not believed.
+        """
         path, found = self.build_of(part).object_path, self.place
         assert path is not None
         limits = _limits(found, int(self.assignment.limits.memory_gib * GIB) + PLAYER_BYTES)
@@ -227,8 +229,9 @@ class DeviceHost:
             found.zygote.caches.drop(cache)
 
     def reference_file(self, part: Part) -> Path | None:
-        """Return the file of the part's reference, None where this copy of the kit has none. Raises KitError where
-        it does not compile."""
+        """Return the file of the part's reference, None if this copy of the kit has none. Raises KitError if it does
+        not compile.
+        """
         kernels = self.assignment.lab.reference()
         language = properties(part).language
         source = kernels.source(language) if isinstance(kernels, KernelReference) else None
@@ -263,8 +266,10 @@ class DeviceHost:
     # ---- compiling
 
     def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> str:
-        """A cache with the kernels of a Python file, compiled for these calls by several runners at once. What a call
-        comes to is not asked here: it is made again when it is judged."""
+        """Return a cache with the kernels of a Python file, compiled for these calls by several runners at once.
+
+        The calls' results do not matter here: they are made again when they are judged.
+        """
         zygote = self.place.zygote
         # In a class, each judge has its share of the cores.
         cores = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 2)
@@ -278,17 +283,18 @@ class DeviceHost:
             "freeze": False,
             "call_timeout_s": COMPILE_TIMEOUT_S,
         }
-        # One after the other, since a zygote answers one at a time; what takes long is what they are told then.
+        # Spawned one after the other, since a zygote answers one request at a time. Their calls run in parallel.
         sessions = [zygote.spawn("triton", path, cache=cache, **how) for cache in caches]
         with ThreadPoolExecutor(workers) as pool:
-            # To compile may take long; what is compiled may not.
+            # Compiling may take long, calls of compiled kernels may not.
             limit_s = self.assignment.limits.call_s
             shares = [jobs[k::workers] for k in range(workers)]
             missed = [*pool.map(lambda session, own: _call_all(session, own, limit_s), sessions, shares)]
         for session in sessions:
             session.close()
-        # A call that ends its builder takes the calls behind it along, and one may raise for want of memory beside
-        # other builders. All of these are made once more, by a builder for each or, if they raised, by one for all.
+        # If a call ends its builder, the remaining calls are lost; a call may also raise for lack of memory beside
+        # other builders. All of these are repeated: the lost ones each by a builder of its own, those that raised by
+        # one for all.
         raised = [job for _, jobs_raised in missed for job in jobs_raised]
         for again in [*([job] for ended, _ in missed for job in ended), *([raised] if raised else [])]:
             caches.append(zygote.caches.new())
@@ -311,8 +317,7 @@ Jobs = list[Mapping[str, Any]]
 
 
 def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]], settle_s: float) -> tuple[Jobs, Jobs]:
-    """Make these calls. Return those that were not made to their end, since the builder has ended, and those that
-    raised."""
+    """Make these calls. Return those that were not finished, since the builder ended, and those that raised."""
     raised: Jobs = []
     for number, job in enumerate(jobs):
         if session.load_error is not None:
@@ -327,7 +332,7 @@ def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]], settle_s: flo
 
 
 def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:
-    """A call on numbers of the runner's own, so that what it calls is compiled."""
+    """Return a call on the runner's own numbers, which compiles the kernels that it launches."""
     request = devicecall.device_call(part, shape)
     tensors = {
         name: [

@@ -1,6 +1,6 @@
-"""A file of kernels for a GPU as a runner loads it: Python with Triton's, or a library of CUDA's.
+"""A file of kernels for a GPU as a runner loads it: a Python file with Triton kernels, or a CUDA library.
 
-Imports nothing of the kit, as all that stands beside a stranger's code. `gpu.devicerunner` serves what is here.
+Imports nothing of the kit, as all files beside untrusted code. `gpu.devicerunner` serves its functions.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LONGEST_CHAIN = 50
 MODULE = "kernels"
 """Module name of a student's file."""
 FILE_BITS = 20
-"""The line of a file of several is sent as one number, with the file's own above so many bits."""
+"""Number of low bits for the line, when a line of one of several files is sent as one number."""
 OWN = {MODULE: 0}
 """Modules of the student's, with the number of each one's file above FILE_BITS."""
 #: `grader.core.filebundle`: who loads this file gives it.
 filebundle: Any = None
-#: What is raised where there is no card and a file asks for one, and what to do then.
+#: Pattern of exceptions for a file that needs a card where there is none, and the words for them.
 ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
 #: Modules that raise such exceptions in words of their own, and how such of torch's code in C++ begin.
 OF_CARD = ("torch.cuda", "triton.runtime.driver", "triton.backends")
@@ -47,10 +47,10 @@ NO_CARD = " (this machine has no GPU, and its interpreter cannot answer that)"
 
 
 class Failed(Exception):
-    """The file has no such function, or what it gave is no answer; the text is for the student."""
+    """Raised if the file lacks the function, or if its result is unusable; the text is for the student."""
 
     is_missing = False
-    """True for what is not written yet."""
+    """True if the function is not written yet."""
 
 
 class NotWritten(Failed):
@@ -70,7 +70,7 @@ def flattened(value: Any) -> Any:
 
 
 def copied(value: Any, output: Any, name: str) -> None:
-    """Put what a function returned where its output belongs. Raises Failed for what does not fit."""
+    """Copy a returned value into its output. Raises Failed if it does not fit."""
     import torch
 
     if value is output:
@@ -84,7 +84,7 @@ def copied(value: Any, output: Any, name: str) -> None:
     output.copy_(value.detach().reshape(output.shape))
 
 
-# ---- what is loaded
+# ---- loading a file
 
 
 class PythonFile:
@@ -94,7 +94,7 @@ class PythonFile:
         import torch
 
         if hasattr(sys.stdout, "reconfigure"):
-            # What is printed before a crash is what its student looks for, and a runner ends without a last flush.
+            # A student looks for the text that was printed before a crash, and a runner ends without a last flush.
             sys.stdout.reconfigure(line_buffering=True)
         # A hand-in's folder is the student's: nothing is to appear in it.
         sys.dont_write_bytecode = True
@@ -138,13 +138,16 @@ class PythonFile:
         return function
 
     def adapter(self, language: str) -> Any:
-        """The course's own way to name a class: a function that returns it; None where there is none."""
+        """Return the result of the course's own function that names a class; None without one."""
         name = f"get_flashattention_autograd_function_{language}"
         return getattr(self.adapters, name, None) or getattr(self.module, name, None)
 
     def chosen(self, form: dict[str, Any]) -> Any:
-        """The class to call, by its name if one is asked for, else by the file's adapter, else by the language of its
-        forward pass: the last one that fits. Raises Failed where there is none."""
+        """Return the class to call.
+
+        It is found by its name if one is required, else by the file's adapter, else by the language of its forward
+        pass: the last one that fits. Raises Failed if there is none.
+        """
         name, language = form.get("class", ""), form.get("language", "")
         self.judged_class = ""
         if name:
@@ -242,7 +245,7 @@ class PythonFile:
                 for k, output, name in zip(tensors, outputs, names, strict=False):
                     copied(taken[k].grad, output, name)
                 return
-            # Before anything is copied: all sets lie in one tensor, and torch would see it as changed.
+            # Before any copy: all sets lie in one tensor, which torch would then see as changed.
             saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
             copied(first, outputs[0], names[0])
             for output, name in zip(outputs[1:], names[1:], strict=False):
@@ -259,9 +262,9 @@ class PythonFile:
 
 
 class Finder:
-    """Imports between the files of a hand-in, whose modules are found before installed ones.
+    """Finder for imports between the files of a hand-in, whose modules come before installed ones.
 
-    Python's own modules and what a runner has imported are found as ever: no file of a student's takes their place.
+    Python's own modules and those that a runner has already imported come first: no file of a student's replaces them.
     """
 
     def __init__(self, bundle: Any) -> None:
@@ -311,7 +314,7 @@ def remember_text(path: str, content: bytes) -> None:
     try:
         text = importlib.util.decode_source(content)
     except (SyntaxError, UnicodeDecodeError):
-        return  # whoever imports it hears of that
+        return  # importing it will raise
     # Without a time of change an entry is kept as it is.
     linecache.cache[path] = (len(content), None, text.splitlines(keepends=True), path)
 
@@ -327,7 +330,7 @@ def autograd_classes(modules: list[Any], base: type) -> list[Any]:
 
 
 def takes(cls: Any, count: int) -> bool:
-    """Return True if `apply` of this class can be called with so many arguments, as far as its forward pass says."""
+    """Return True if `apply` of this class takes `count` arguments, as far as its forward pass shows."""
     try:
         parameters = inspect.signature(cls.forward)
     except (TypeError, ValueError):
@@ -378,7 +381,7 @@ def names_in(code: types.CodeType) -> Iterator[str]:
 
 
 def is_kernel(value: Any) -> bool:
-    """Return True for what `triton.jit` and an autotuner make of a function, on a card or in the interpreter."""
+    """Return True for a kernel made by `triton.jit` or an autotuner, on a card or in the interpreter."""
     kind = type(value)
     return (
         kind.__module__.partition(".")[0] == "triton"
@@ -421,13 +424,15 @@ def _cell(value: Any) -> Any:
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(int(value))
 
 
-# ---- what is raised
+# ---- exceptions
 
 
 def attempted(work: Callable[[], None]) -> None:
     """Run a student's function. An unfinished starter raises NotImplementedError and writes nothing, which the judge
-    says; what else is raised, torch's and Triton's own NotImplementedError too, is told where operations are served
-    (`gpu.devicerunner.told`)."""
+    reports.
+
+    Other exceptions, also NotImplementedError by torch or Triton, are handled in `gpu.devicerunner.told`.
+    """
     try:
         work()
     except NotImplementedError as error:
@@ -442,13 +447,15 @@ def _is_students(error: BaseException) -> bool:
         trace = trace.tb_next
     if trace is None or error.__cause__ is not None or trace.tb_frame.f_globals.get("__name__") not in OWN:
         return False
-    # What is raised in C, as torch does, has no frame of its own: the instruction is a call then.
+    # An exception raised in C, as by torch, has no frame of its own: the instruction is then a call.
     return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def described(error: BaseException, *, has_card: bool = True) -> str:
-    """The innermost line of the student's file and what was raised, whatever the student's own class of exception does
-    when it is asked for its text."""
+    """Return the innermost line of the student's file and the exception as text.
+
+    Safe even if the student's exception class raises when it is converted to text.
+    """
     try:
         text = _described(error)
         root = _root(error)
@@ -500,7 +507,9 @@ def _is_of_card(error: BaseException) -> bool:
 
 
 def _is_unsupported(error: BaseException) -> bool:
-    """Return True if Triton's interpreter raised this exception for what it cannot do, and not the file."""
+    """Return True if Triton's interpreter raised this exception for a missing feature, so that the file is not at
+    fault.
+    """
     link = error.__traceback__
     while link is not None and link.tb_next is not None:
         link = link.tb_next
@@ -509,7 +518,7 @@ def _is_unsupported(error: BaseException) -> bool:
     name = str(link.tb_frame.f_globals.get("__name__"))
     if isinstance(error, NotImplementedError):
         return name == INTERPRETER
-    # A function of the language asks the interpreter for an instruction that it lacks.
+    # A function of the language uses an instruction that the interpreter lacks.
     return isinstance(error, AttributeError) and type(error.obj).__module__ == INTERPRETER
 
 
@@ -539,7 +548,7 @@ def _described(error: BaseException) -> str:
     return f"{where} raised {type(root).__name__}{': ' if text else ''}{text}"[:LONGEST_MESSAGE]
 
 
-# ---- what a call launches
+# ---- launches of a call
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Lines of a student's Python function, and of the kernels and helpers below it, that a finding is about.
 
-As grader/source/landmarks.py does for C++: read as text, by regular expressions in linear time, since a stranger wrote
-it and Python's own parser can be made to fail by what it reads.
+The counterpart of grader/source/landmarks.py for C++. The text is untrusted and could crash Python's own parser, so it
+is read by regular expressions in linear time.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ _LAUNCH = re.compile(r"\w\s{0,9}\[[^\n]{0,200}\]\s{0,9}\(")
 
 
 def function(source: str, name: str) -> Body | None:
-    """The definition of `name` with all functions of the file that it reaches by name; lines of others are empty. None
-    where the text has no such function."""
+    """Return the definition of `name` with all functions of the file that it reaches by name; other lines are empty.
+    None if the text has no such function.
+    """
     text = _Text(source)
     found = [span for span in text.spans if span.kind == "def" and span.name == name and span.indent == 0]
     return text.body(found[-1]) if found else None
 
 
 def method(source: str, name: str, class_name: str, launches: bool | None) -> Body | None:
-    """As `function`, of the method of a class: the named one, else the only one that has the method and whose text
-    launches kernels or, as is asked for, launches none."""
+    """Return the same as `function` for the method of a class.
+
+    The class is the named one, else the only one that has the method and whose text launches kernels, or launches none,
+    as `launches` requires.
+    """
     text = _Text(source)
     classes = [span for span in text.spans if span.kind == "class" and class_name in ("", span.name)]
     methods = [span for span in text.spans if span.kind == "def" and span.name == name]
@@ -51,11 +55,11 @@ class _Text:
         kept = {line for span in self._reached(start) for line in range(span.first, span.end)}
         code = tuple(line[:LONGEST_LINE] if k in kept else "" for k, line in enumerate(self.lines))
         rows = tuple(row[:LONGEST_LINE] for row in self.rows)
-        # All lines are looked at: kernels stand before the function or after it.
+        # Keep all lines: kernels may come before the function or after it.
         return Body(start.name, start.first + 1, 0, len(rows), (), rows, code)
 
     def _reached(self, start: PythonSpan) -> list[PythonSpan]:
-        """This definition and those at the file's outermost level that it names, directly or by others."""
+        """Return this definition and the file's outermost definitions that it names, directly or through others."""
         outer = {span.name: span for span in self.spans if span.indent == 0 and span.kind == "def"}
         reached = [start]
         for span in reached:  # grows on the way

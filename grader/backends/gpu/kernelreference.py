@@ -22,7 +22,7 @@ class KernelReference:
         self.folder = folder
 
     def source(self, language: str) -> Path | None:
-        """The file of one language; None where this copy of the kit has none."""
+        """Return the file of one language; None if this copy of the kit has none."""
         path = self.folder / SOURCES[language]
         return path if path.is_file() else None
 

@@ -1,11 +1,11 @@
-"""Flags for work of libraries in place of a kernel of one's own, by four signs that do not depend on each other.
+"""Flags for submissions that call a library instead of writing a kernel, by four independent signs.
 
-1. Whether the call's trace, its operators and launches, gives a right result on other inputs as well, in a process
-   without the student's Python (`gpu.tracing`, `gpu.replay`).
-2. Which operators of torch work on the call's numbers in that replay, and on how many; which outputs come out right
-   without the kernels that compute (`gpu.torchwork`). Of calls without a replay: their operators (a dispatch mode).
-3. Which kernels it launches on a GPU (torch's profiler).
-4. What the source calls and names (read by a child process: `gpu.readpython`).
+1. The call's trace, its operators and launches, is replayed on other inputs in a process without the student's Python
+   (`gpu.tracing`, `gpu.replay`). Its result must be right there as well.
+2. The torch operators that work on the call's numbers in that replay, with their amounts, and the outputs that are
+   right without the computing kernels (`gpu.torchwork`). For calls without a replay: their operators (a dispatch mode).
+3. The kernels that it launches on a GPU (torch's profiler).
+4. The calls and names in the source (read by a child process: `gpu.readpython`).
 
 All right calls count, public and hidden. The second and third come out of the runner. A flag is for people, and
 changes no points.
@@ -38,8 +38,8 @@ from grader.integrity.inspection import listed
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
 
-#: What makes, moves, describes and compares tensors, besides what `symbols.is_plain_operator` knows. In a replay those
-#: of them that compute count (`gpu.torchwork`).
+#: Operators that make, move, describe and compare tensors, besides those of `symbols.is_plain_operator`. In a replay
+#: those that compute count (`gpu.torchwork`).
 _PLAIN = """
 empty empty_like empty_strided empty_permuted new_empty new_empty_strided new_zeros zeros zeros_like full full_like ones
 ones_like fill_ zero_ copy_ clone contiguous view reshape _unsafe_view flatten unflatten transpose t permute expand
@@ -51,7 +51,7 @@ masked_select slice_scatter select_scatter masked_fill masked_fill_ tril triu tr
 atleast_3d broadcast_to cat movedim moveaxis narrow ravel stack swapdims unfold
 """
 PLAIN = frozenset(_PLAIN.split())
-#: Kernels of torch's own that only write or copy, and those of libraries.
+#: Torch's own kernels that only write or copy, and kernels of libraries.
 _MOVES = re.compile(
     r"FillFunctor|copy_kernel|CopyFunctor|Memcpy|Memset|copy_device_to_device|direct_copy", re.IGNORECASE
 )
@@ -74,7 +74,7 @@ WEIGHTS = {"sum": 4}
 MOST_COMPUTED = 1
 """Numbers that plain operators may compute in a call, as a multiple of the numbers in its inputs and outputs."""
 LEAST_GIVEN = 64
-"""Numbers that any call counts as holding. All other operators may work on so many: a factor, offsets of a batch."""
+"""Numbers that any call is credited with. Operators may always work on this many: a factor, offsets of a batch."""
 LEAST_SHARE = 0.25
 """Of an output's numbers: if torch computes fewer, the output cannot be torch's."""
 MOST_WITHOUT = 0.5
@@ -84,7 +84,7 @@ PATIENCE = 2
 PLAYS = 2
 """Plays of a trace. An operator is free in the last one if all that it is given is as in the one before."""
 OTHER_SEED = 0x9E3779B9
-"""Leads from a case's seed to that of the inputs that its trace is played on."""
+"""Mixed into a case's seed to get the seed of the replay's inputs."""
 
 
 @dataclass
@@ -122,9 +122,10 @@ class Replay:
 def flags(
     checks: Checks, host: DeviceHost, calls: Sequence[Observed], *, play: bool = True
 ) -> tuple[Flag, ...]:
-    """Flags for right calls whose outputs no kernel made, and for work of libraries that is not allowed.
+    """Return flags for right calls whose outputs no kernel made, and for library work that is not allowed.
 
-    Without `play` no trace is played again: only what the calls themselves went through counts."""
+    Without `play` no trace is replayed: only the calls themselves count.
+    """
     part = checks.part
     device, built = properties(part), host.build_of(part)
     right = {case.name: (case, rows, trace) for case, is_right, rows, trace in calls if is_right}
@@ -144,7 +145,7 @@ def flags(
         played, of_replay = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         rows += [row for each in played for row in each.rows]
     if allows_all:
-        # Names in replays count: those of the calls themselves are the student's to change.
+        # The names in replays count: a student can change those in the calls themselves.
         ran = [name for name in _of("op ", rows) if ATTENTION.search(name)]
     else:
         replayed = {each.case for each in played}
@@ -173,8 +174,10 @@ def _ran(
     played: Sequence[Replay],
     allowed: Collection[str],
 ) -> tuple[list[str], list[Flag]]:
-    """Name what torch computed in calls: of those without a replay, operators alone are known. A replay that the
-    machine ends gives a note."""
+    """Name the torch work in calls. Of calls without a replay only the operators are known.
+
+    A replay that the machine cannot finish gives a note.
+    """
     device = properties(checks.part)
     names = [name for each in unplayed for name in _of("op ", each)]
     ran = [name for name in names if name not in allowed and not _is_plain(name)]
@@ -200,7 +203,7 @@ def _counts_numbers(part: Part) -> bool:
 
 
 def in_torch(part: Part) -> bool:
-    """Return True for a part that is asked for in PyTorch, without kernels."""
+    """Return True for a part that is to be written in PyTorch, without kernels."""
     form = properties(part).autograd
     return form is not None and form.language == "pytorch"
 
@@ -232,8 +235,11 @@ def _player(checks: Checks, host: DeviceHost, patience: int = 1) -> AbstractCont
 
 
 def _played(checks: Checks, session: Session, case: Case, trace: str) -> tuple[Replay | None, Call]:
-    """Play a trace on other inputs. In this play all that torch does counts; where that is more than it may do, play
-    the trace again on a third set of inputs. Returns None where the distribution draws nothing."""
+    """Replay a trace on other inputs, counting all of torch's work.
+
+    If that is more than allowed, replay the trace again on a third set of inputs. Returns None if the distribution has
+    only one set of inputs.
+    """
     part = checks.part
     first, replay, call = checks.inputs_of(case)[1], None, Call("ok")
     for turn in range(PLAYS):
@@ -273,7 +279,9 @@ def left_open(call: Call) -> Flag | None:
 
 
 def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
-    """Return why a replay is not the work of the file, "" where it is. Raises KitError for what the card lacks."""
+    """Return the reason why a replay is not the work of the file, "" if it is. Raises KitError if the card lacks
+    memory.
+    """
     part = checks.part
     if call.status == "timeout":
         return f"its trace takes more than {call.cpu_s or call.wall_s:.0f} s of processor time, and its call did not"
@@ -360,7 +368,7 @@ def _holds_avoided(played: Sequence[Replay]) -> bool:
 
 
 def _other_seed(part: Part, case: Case, turn: int) -> int:
-    """A seed that follows from those of the hidden cases, which a student cannot know."""
+    """Return a seed that depends on the hidden cases' seeds, which a student cannot know."""
     known = repr([each.seed for each in part.cases] + [case.name] + [turn] * turn).encode()
     return (case.seed + OTHER_SEED + zlib.crc32(known)) % (1 << 31)
 
@@ -373,7 +381,9 @@ def _computing(played: Replay, allowed: Collection[str]) -> list[str]:
 
 
 def _much(played: Replay, allowed: Collection[str]) -> list[str]:
-    """Name what plain operators compute in a call where that is more than its inputs and outputs hold."""
+    """Name the plain operators that compute in a call, if they compute more numbers than its inputs and outputs
+    hold.
+    """
     numbers, given = played.numbers(allowed), played.given()
     total = sum(
         count * WEIGHTS.get(name, 1)
@@ -408,7 +418,7 @@ def _of(kind: str, rows: Iterable[ProfileRow]) -> list[str]:
 
 
 def _is_plain(name: str) -> bool:
-    """Return True for a plain operator's own name. Unlike a symbol of a library it has no overload behind it."""
+    """Return True for a plain operator's name. Unlike a library's symbol it has no overload suffix."""
     return bool({name, name.lstrip("_")} & (symbols.PLAIN_OPERATORS | symbols.INNER_OPERATORS))
 
 

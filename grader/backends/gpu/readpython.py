@@ -1,9 +1,9 @@
 """Reads an untrusted Python file in a process of its own: readpython.py BUNDLES FILE MOST ENTRY[=CLASS=REACHED] ...
 
-Prints what is wrong with it ("error NAME:LINE:COLUMN:MESSAGE"; of a single file NAME is empty), or for each entry (a
-function that is judged) lines "calls ENTRY NAME LINE": computing functions and methods of torch that are called or
-named in the code that the entry reaches. Lines "reaches ENTRY NAME LINE" name what no kernel needs: ctypes, torch's
-internals, other objects' frames, other threads, and in the body of a kernel what a compiled kernel could not do
+Prints the error in it ("error NAME:LINE:COLUMN:MESSAGE"; NAME is empty for a single file), or for each entry (a judged
+function) lines "calls ENTRY NAME LINE": computing functions and methods of torch that are called or named in the code
+that the entry reaches. Lines "reaches ENTRY NAME LINE" name things that no kernel needs: ctypes, torch's internals,
+other objects' frames, other threads. In the body of a kernel they name what a compiled kernel could not do
 (`Reader.read_kernel`).
 
 The code that an entry reaches: its definition, module-level definitions whose names occur in there, and so on; and
@@ -102,7 +102,7 @@ REACHING = (
     *("marshal.", "pickle.", "_pickle.", "shelve.", "torch.load", "numpy.load", "torch.utils.cpp_extension"),
     *("types.CodeType", "types.FunctionType", "types.MethodType"),
 )
-#: Attributes that lead from any object to what others hold.
+#: Attributes that lead from any object to the contents of others.
 LEADING = frozenset(
     (
         "tb_frame",
@@ -150,7 +150,7 @@ OS = frozenset(
     )
 )
 DESCRIPTORS = ("/proc/", "/dev/fd")
-#: Of what is named there, what honest files use.
+#: Names among these that honest files use.
 HARMLESS = frozenset(
     (
         *("gc.collect", "gc.disable", "gc.enable", "inspect.signature", "inspect.getsource"),
@@ -195,14 +195,14 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Reader:
-    """One file: its module-level definitions, and what names stand for."""
+    """One file: its module-level definitions, and the meanings of its names."""
 
     def __init__(self, tree: ast.Module, file: str, files: Files) -> None:
         self.tree, self.file, self.files = tree, file, files
         self.package = files.package_of(file)
         self.meant: dict[str, str] = {}
         self.expected: set[int] = set()
-        """Nodes at which a module, or what makes kernels, is used as honest files do."""
+        """Nodes where honest files use a module, or a function that makes kernels."""
         self.stars: set[str] = set()
         """Modules of others from which all names are imported."""
         self.rebound: set[str] = set()
@@ -218,7 +218,7 @@ class Reader:
         self.methods: frozenset[str] = METHODS
         self.modules: set[str] = set()
         self.statements: list[ast.stmt] = []
-        """Module-level statements that are no definitions."""
+        """Module-level statements that do not define anything."""
         self.bound: dict[str, list[ast.stmt]] = {}
         self.classes: list[ast.ClassDef] = []
         self.at_import: list[ast.AST] = []
@@ -243,7 +243,7 @@ class Reader:
                 yield each.name
 
     def origin(self, node: ast.ImportFrom) -> str:
-        """Return the module that names are imported from; "" for one that is relative to no package."""
+        """Return the module that names are imported from; "" for a relative import beyond the top package."""
         if not node.level:
             return node.module or ""
         around = self.package.split(".") if self.package else []
@@ -281,7 +281,7 @@ class Reader:
             self.rebound.update(node.names)
 
     def learn_changes(self, node: ast.AST) -> None:
-        """Note what this file changes in another one, and operators that it makes of its functions."""
+        """Record this file's changes in another one, and the operators that it registers for its functions."""
         if isinstance(node, ast.Module):
             made = [each for each in node.body if isinstance(each, ast.FunctionDef)]
             for function, call in ((each, call) for each in made for call in each.decorator_list):
@@ -295,7 +295,9 @@ class Reader:
                 owner.rebound.add(rest.split(".")[0])
 
     def expect(self, node: ast.AST) -> None:
-        """Note where modules and what makes kernels may stand, and which functions a call makes kernels of."""
+        """Record where modules and functions that make kernels may be used, and the functions that a call makes kernels
+        of.
+        """
         if isinstance(node, ast.Attribute):
             if not self.is_namespace(node.value) or node.attr in ("get", "keys", "values", "items"):
                 self.expected.add(id(node.value))
@@ -328,11 +330,13 @@ class Reader:
         return name.startswith("triton.") and name.rpartition(".")[2] in MAKING
 
     def dotted(self, node: ast.AST) -> str:
-        """A name with what it stands for, through all files: "torch.nn.functional.gelu"; ".sum" of anything else."""
+        """Return the full name of a node through all files: "torch.nn.functional.gelu"; ".sum" for a method of anything
+        else.
+        """
         return self.files.followed(self.spelt(node))[-1]
 
     def spelt(self, node: ast.AST) -> str:
-        """The same as this file alone tells."""
+        """Return the full name as far as this file alone shows it."""
         parts: list[str] = []
         while True:
             if isinstance(node, ast.Attribute):
@@ -378,10 +382,11 @@ class Reader:
     # ---- the body of a kernel
 
     def read_kernel(self, kernel: ast.FunctionDef, around: list[Names], found: Found) -> None:
-        """Note what a compiled kernel could not do; `around` are the scopes of the functions that it stands in.
+        """Record the operations of a kernel that a compiled one could not do. `around` are the scopes of its enclosing
+        functions.
 
-        The interpreter runs a kernel as Python, so any call of Python's there can put numbers in. A kernel may call
-        Triton's functions and methods, other kernels and plain builtin functions; it may read constants; it may not
+        The interpreter runs a kernel as Python, so any call of Python there can insert numbers. A kernel may call
+        Triton's functions and methods, other kernels and plain builtin functions. It may read constants. It may not
         change an object.
         """
 
@@ -392,7 +397,7 @@ class Reader:
         arguments = {each.arg for each in given}
         inner = list(body_nodes(kernel))
         bound = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        # A kernel may call another one that it is given as a constant. A compiler refuses any other function there.
+        # A kernel may call another one that is passed as a constant. A compiler refuses any other function there.
         passed = {each.arg for each in given if self.is_constexpr(each.annotation)} - bound
         own = arguments | bound | {n.arg for n in inner if isinstance(n, ast.arg)}
         for name in own:
@@ -455,7 +460,7 @@ class Reader:
             return name in BUILTINS or self.stars == {"triton.language"}
         key = name, tuple(map(id, around))
         if key not in self.known:
-            # A name that depends on itself is no constant: that is the result while it is looked up.
+            # A name that depends on itself is not a constant: this is its result while it is looked up.
             self.known[key] = False, around
             try:
                 is_known = all(self.is_constant(each, around) for each in scope[name])
@@ -465,7 +470,7 @@ class Reader:
         return self.known[key][0]
 
     def is_module(self, name: str, around: list[Names]) -> bool:
-        """Return True if a name stands for a module alone."""
+        """Return True if a name always means a module."""
         scopes = [scope for scope in (self.scope, *around) if name in scope]
         return name not in self.rebound and all(
             isinstance(each, ast.alias)
@@ -475,8 +480,11 @@ class Reader:
         )
 
     def is_constant(self, node: ast.AST | None, around: list[Names]) -> bool:
-        """Return True for what a kernel may name: a kernel, an import of Triton's, and an expression whose value cannot
-        change. When a module is imported no input is known, so numbers of any origin are constants there."""
+        """Return True for values that a kernel may name: a kernel, an import of Triton's, and an expression whose value
+        cannot change.
+
+        While a module is imported no input is known, so numbers of any origin are constants there.
+        """
 
         def all_constant(nodes: Iterable[ast.AST | None]) -> bool:
             return all(self.is_constant(each, around) for each in nodes)
@@ -526,8 +534,9 @@ class Reader:
         return False
 
     def look(self, node: ast.AST, around: list[Names], found: Found, *, is_kernel: bool) -> None:
-        """Note one node; `around` are the scopes of the functions that it stands in. In the body of a kernel, methods
-        are Triton's."""
+        """Record one node. `around` are the scopes of its enclosing functions. In the body of a kernel, methods are
+        Triton's.
+        """
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             found.setdefault(("calls", "matmul(@)"), node.lineno)
         if isinstance(node, ast.Call):
@@ -631,7 +640,7 @@ Definition = tuple[Reader, ast.AST]
 
 
 class Files:
-    """All files of a hand-in, the main one first, and what names mean in one that others define."""
+    """All files of a hand-in, the main one first, and the meanings of names across them."""
 
     def __init__(self, trees: dict[str, ast.Module], bundle: Any = None) -> None:
         self.bundle = bundle
@@ -664,7 +673,7 @@ class Files:
         return found or None
 
     def owner(self, name: str) -> tuple[Reader | None, str]:
-        """Return the file whose module a dotted name begins with, None for anybody else's, and the rest of the name."""
+        """Return the file whose module a dotted name begins with, and the rest of the name. None for other modules."""
         parts = name.split(".", MOST_PARTS) if name[:1] != "." else []
         for count in range(min(len(parts), MOST_PARTS), 0, -1):
             place = self.place(".".join(parts[:count]))
@@ -677,7 +686,7 @@ class Files:
         return bool(name) and self.place(name) is not None
 
     def followed(self, name: str) -> list[str]:
-        """Return a dotted name and what it stands for in file after file, down to where it is defined."""
+        """Return a dotted name and its meanings in file after file, down to its definition."""
         names = [name]
         while len(names) < MOST_PARTS:
             owner, rest = self.owner(names[-1])
@@ -701,7 +710,7 @@ class Files:
                     yield from ((owner, found) for found in owner.bound.get(rest.split(".")[0], ()))
 
     def newly(self, reader: Reader, node: ast.AST, led: set[tuple[str, str, str]]) -> Iterator[Definition]:
-        """Yield what `defined` does, nothing for a name in `led`: one name may be bound and used very often."""
+        """Yield as `defined` does, but nothing for a name in `led`: one name may be bound and used very often."""
         name = getattr(node, "id", "") or getattr(node, "value", "")
         key = reader.file, name if isinstance(name, str) else "", reader.spelt(node)
         if key not in led:
@@ -720,7 +729,7 @@ class Files:
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
     def walk(self, pending: list[Definition]) -> Places:
-        """Return what these nodes call and name, and the definitions that their names lead to."""
+        """Return the calls and names in these nodes, and in all definitions that their names lead to."""
         found: dict[str, Found] = {file: {} for file in self.readers}
         done: set[int] = set()
         led: set[tuple[str, str, str]] = set()

@@ -1,10 +1,10 @@
-"""Plays a call's trace (`gpu.tracing`) again on other inputs, in a process without the student's Python.
+"""Replays a call's trace (`gpu.tracing`) on other inputs, in a process without the student's Python.
 
-Of the student's file the text of its kernels is used alone: a `Player` reads the file, and where the trace launches a
-kernel, it compiles that function's text with the names that the trace gives. Names may stand for Triton's own
-functions, for other kernels of the file and for plain constants; statements are those of Triton's language, and
-attributes are those of its values. So whatever the trace says, what is computed here is computed by torch's operators,
-which are reported by name, and by kernels that are in the file.
+Only the text of the kernels in the student's file is used. A `Player` reads the file and compiles the text of each
+launched kernel with the names that the trace gives. Names may stand for Triton's own functions, for other kernels of
+the file and for plain constants; statements are those of Triton's language, and attributes are those of its values. So
+for any trace, all computation here is done by torch's operators, which are reported by name, and by kernels that are in
+the file.
 
 Imports nothing of the kit. Runs on a GPU, where it compiles kernels, or in Triton's interpreter.
 """
@@ -32,7 +32,7 @@ filebundle: Any = None
 MOST_TEXT, MOST_STEPS = 256 << 20, 50_000
 LANGUAGE = "triton.language"
 POISON = 0xFF
-"""Each byte of an empty tensor: a NaN, so that what was not written shows."""
+"""Each byte of an empty tensor: a NaN, so that missing writes show."""
 #: Of `triton` itself; the rest of it is for the host.
 OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2"))
 #: Options of a launch for the compiler.
@@ -53,7 +53,7 @@ NODES = tuple(getattr(ast, name) for name in _NODES.split())
 HIDDEN = frozenset(("handle", "data", "base", "fn", "run"))
 #: No field of a tuple has these beginnings: frames, generators and code have.
 OF_FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
-#: Classes of the language that kernels call; others only stand in `isinstance`.
+#: Classes of the language that kernels call; other classes only occur in `isinstance`.
 CLASSES = frozenset(("constexpr", "range", "static_range", "tuple", "dtype", "pointer_type", "block_type"))
 _TEXTS = """
 activation approximate driver equation indexing interpolation mode norm ord p pad_mode padding padding_side reduce
@@ -64,11 +64,11 @@ TEXTS = frozenset(_TEXTS.split())
 SEMANTIC = "interpreter_semantic"
 """Called by the interpreter's rewriting. No kernel has this name."""
 ATTRIBUTE = "attribute of"
-"""The name of `attribute` for a kernel in the interpreter: one that no text can spell."""
+"""Name of `attribute` for a kernel in the interpreter, which no source text can spell."""
 #: Operators by which the interpreter arranges its arguments.
 ARRANGING = frozenset(("copy_", "empty", "new_empty", "set_"))
 HAND_IN = "hand-in"
-"""The name of a module that stands for one of the file's own, with what a kernel uses of it."""
+"""Name of a module that stands for one of the student's own, with the parts that a kernel uses."""
 
 
 class Unplayable(Exception):
@@ -86,7 +86,7 @@ class Player:
             content = file.read()
         texts = filebundle.split(content)
         self.trees = {name: ast.parse(text) for name, text in texts.items()}
-        #: A single file lies at another place for each runner.
+        #: A single file has another path for each runner.
         self.other = ast.Module([], []) if texts else ast.parse(content)
         self.seen: Counter[str] = Counter()
         self.kernels: list[Any] = []
@@ -96,9 +96,9 @@ class Player:
         """Names of the fields of tuples in the trace."""
 
     def play(self, packed: str, tensors: list[Any]) -> None:
-        """Do what the trace says with the call's tensors, in the order that the trace was made with.
+        """Carry out the trace's steps on the call's tensors, which are in the order of the trace.
 
-        Raises Unplayable, and whatever operators and kernels raise.
+        Raises Unplayable, and any exception of operators and kernels.
         """
         trace = unpacked(packed)
         self.kernels, self.made, self.seen = trace["kernels"], {}, Counter()
@@ -222,7 +222,7 @@ class Player:
     def compiled(
         self, node: ast.FunctionDef, space: dict[str, Any], place: str, make: Callable[[Any], Any]
     ) -> Any:
-        """Make a kernel of a function. Raises Unplayable where it is none of Triton's language."""
+        """Make a kernel of a function. Raises Unplayable if it leaves Triton's language."""
         text = ast.unparse(node) + "\n"
         # The tree of this text is compiled, so it is the one to check.
         tree: Any = ast.parse(text)
@@ -248,7 +248,7 @@ class Player:
         return made
 
     def named(self, told: Any) -> Any:
-        """Return what a name of a kernel stands for: a module, a function, a kernel or a constant."""
+        """Return the meaning of a name in a kernel: a module, a function, a kernel or a constant."""
         if isinstance(told, dict) and "module" in told:
             return from_module(told["module"])
         if isinstance(told, dict) and "namespace" in told:
@@ -335,7 +335,7 @@ def refuse_tensors(told: Any, *, is_constant: bool) -> None:
 
 @functools.cache
 def methods() -> frozenset[str]:
-    """Attributes of what kernels compute with."""
+    """Return the attributes of the values that kernels compute with."""
     core: Any = importlib.import_module(f"{LANGUAGE}.core")
     kinds = (
         core.tensor,
@@ -353,10 +353,10 @@ def methods() -> frozenset[str]:
 
 
 def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> set[str]:
-    """Return the names that a kernel binds itself. Raises Unplayable for one that does what Triton's language has not,
-    with the line.
+    """Return the names that a kernel binds itself.
 
-    `space` are the names that it finds around itself, `methods` the attributes of values that it may use.
+    Raises Unplayable, with the line, for an operation outside of Triton's language. `space` are the names around the
+    kernel, `methods` the attributes of values that it may use.
     """
     assert isinstance(node, ast.FunctionDef)
     inner = list(ast.walk(node))
@@ -399,7 +399,7 @@ def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> 
             and each.attr not in methods
         ):
             raise Unplayable(f"{place} .{each.attr}")
-    # A name is looked up outside of the function where Python says so: one that a comprehension binds is not its own.
+    # Names are looked up outside of the function as Python does it: a comprehension's names are not the function's own.
     outside = globals_of(node)
     for name in sorted((outside - {*space, *BUILTINS.split(), node.name}) | (bound & space.keys())):
         raise Unplayable(f"launches {node.name}, which uses {name} from outside of itself")
@@ -448,8 +448,10 @@ def attribute(value: Any, name: str) -> Any:
 def resolve(
     node: ast.Attribute, own: set[str], space: Mapping[str, Any], place: str, *, asks: bool = False
 ) -> list[Any]:
-    """Follow a chain of attributes that begins at a module, which stays within Triton's language. Returns what it leads
-    to, nothing for other chains. `asks`: it stands in `isinstance`."""
+    """Follow a chain of attributes that begins at a module and stays within Triton's language.
+
+    Returns its value in a list, an empty one for other chains. `asks`: the chain is an argument of `isinstance`.
+    """
     base: Any = None
     if isinstance(node.value, ast.Name) and node.value.id not in own:
         base = space.get(node.value.id)
@@ -470,8 +472,7 @@ def resolve(
 
 
 def is_language(found: Any, module: str, name: str, *, asks: bool = False) -> bool:
-    """Return True for a function, a type or a constant of Triton's language, a public one of a module; for any of its
-    classes where one `asks`."""
+    """Return True for a public function, type or constant of Triton's language; with `asks` for any of its classes."""
     core: Any = importlib.import_module(f"{LANGUAGE}.core")
     if module == "triton":
         return name in OF_TRITON
@@ -489,7 +490,7 @@ def is_language(found: Any, module: str, name: str, *, asks: bool = False) -> bo
 
 
 def enumerated(found: Any) -> Mapping[str, Any]:
-    """Return the members of an enumeration of Triton's, by name; none for anything else."""
+    """Return the members of one of Triton's enumerations, by name; empty for anything else."""
     is_tritons = isinstance(found, type) and found.__module__.startswith((LANGUAGE, "triton._C."))
     return dict(getattr(found, "__members__", {})) if is_tritons else {}
 
@@ -536,14 +537,15 @@ class Getattr(ast.NodeTransformer):
 
 
 def bare(node: ast.FunctionDef, constants: Collection[str]) -> ast.FunctionDef:
-    """The function without decorators, defaults and texts that stand for themselves. `constants` are its arguments that
-    are marked as such."""
+    """Return the function without decorators, defaults and expression texts. `constants` are its arguments that are
+    marked as such.
+    """
     copied: ast.FunctionDef = copy.deepcopy(node)
     copied.decorator_list, copied.returns = [], None
     given = copied.args
     given.defaults, given.kw_defaults = [], [None] * len(given.kwonlyargs)
     if given.vararg is None:
-        # The interpreter drops those that are given by name alone.
+        # The interpreter drops keyword-only arguments.
         given.args, given.kwonlyargs, given.kw_defaults = [*given.args, *given.kwonlyargs], [], []
     for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
         if each is not None:

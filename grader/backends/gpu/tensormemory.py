@@ -1,18 +1,18 @@
-"""Loads, stores and atomic operations of Triton's interpreter, held to the memory of tensors.
+"""Loads, stores and atomic operations of Triton's interpreter, confined to the memory of tensors.
 
-The interpreter reads and writes whatever an address leads to. What lies there differs from run to run, and so did the
-verdict on a kernel without a mask. Here each storage that a kernel is given has addresses of its own, far from any
-other's and from all that a process has: an access beyond its end is outside, whatever lies there in the process. Just
-before memory is reached they are turned into the real ones.
+The interpreter reads and writes at any address. The bytes there differ from run to run, and so did the verdict on a
+kernel without a mask. Here each storage that a kernel is given has addresses of its own, far from any other's and from
+all that a process has: an access beyond its end is always outside. Just before an access the addresses are converted to
+the real ones.
 
     a store outside         raises IndexError, and nothing is written
-    a load outside          gives NaN, or the largest number of an integer's type, which is odd: what depends on it is
-                            wrong every time, and what does not is as right as on a card
+    a load outside          gives NaN, or the largest number of an integer's type, which is odd: results that depend
+                            on it are always wrong, others are as on a card
 
-An address that came in no argument (but out of a tensor of pointers) is a real one, and has to lie in a tensor that is
-alive. Where a trace is played again it leads nowhere, as does a pointer that an earlier launch has stored.
+An address from a tensor of pointers, not from an argument, is a real one and must lie in a living tensor. In a replay
+it is invalid, as is a pointer that an earlier launch stored.
 
-Imports nothing of the kit, as all that stands beside a stranger's code. NumPy is there where the interpreter is.
+Imports nothing of the kit, as all files beside untrusted code. The interpreter brings NumPy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-#: Addresses from here on are those of arguments: 2^44 for each storage, which begins in the middle of them.
+#: Addresses from here on belong to arguments: 2^44 for each storage, which begins in the middle of them.
 FIRST, SPAN_BITS = 1 << 62, 44
 PAGE = 4096
 MOST_STORAGES = 10_000
@@ -44,11 +44,11 @@ class Region:
         self.end = self.first + size
         self.away = self.first - start
         self.launch, self.named, self.name = 0, 0, ""
-        """The last launch that was given it, the last one that names it so, and what the kernel calls it."""
+        """The last launch that got it, the last launch that names it so, and the kernel's name for it."""
 
 
 class Memory:
-    """All storages that kernels were given, and what the interpreter asks of its native module for accesses."""
+    """All storages that kernels got, and the memory functions that the interpreter calls."""
 
     def __init__(self, native: Any, builder: Any, students: Mapping[str, int]) -> None:
         self.native, self.builder, self.students = native, builder, students
@@ -59,16 +59,16 @@ class Memory:
         self.trace: Any = None
         """Records launches: a `gpu.tracing.Trace`."""
         self.from_arguments = False
-        """True if a kernel may reach what its own launch was given, and nothing else."""
+        """True if a kernel may only reach the arguments of its own launch."""
         self.alive: tuple[list[int], list[int]] | None = None
-        """Begin and end of the storages of all living tensors, once a launch has asked."""
+        """Begin and end of the storages of all living tensors, once a launch has needed them."""
         self.lines: set[int] = set()
         """Lines of the student's files that loaded from outside, with the file's number in the upper bits."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, name)
 
-    # ---- what a launch may reach
+    # ---- memory of a launch
 
     @contextlib.contextmanager
     def launch(self) -> Iterator[None]:
@@ -97,7 +97,7 @@ class Memory:
         return int(tensor.data_ptr()) + region.away
 
     def named(self, name: str, argument: Any) -> None:
-        """Remember what the kernel calls an argument, for messages."""
+        """Remember the kernel's name of an argument, for messages."""
         base = getattr(argument, "base", None)  # of a descriptor, or of a tensor that is read as another type
         tensor = argument if hasattr(argument, "untyped_storage") else base
         if hasattr(tensor, "untyped_storage"):
@@ -126,7 +126,7 @@ class Memory:
         return self.alive
 
     def distance(self, low: int, high: int, size: int) -> int | None:
-        """Return the distance of these addresses from the real ones, where all of them lie in one storage."""
+        """Return the distance of these addresses from the real ones; None if they do not all lie in one storage."""
         if low >= FIRST:
             region = self.at(low)
             inside = region is not None and region.first <= low and high + size <= region.end
@@ -138,7 +138,7 @@ class Memory:
         return 0 if k >= 0 and high + size <= ends[k] else None
 
     def reached(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """The real addresses, and where active lanes are outside: None where none is."""
+        """Return the real addresses, and a mask of active lanes outside of every tensor, None without any."""
         away = self.distance(int(addresses.min()), int(addresses.max()), size)
         if away is None:
             active = addresses[mask]
@@ -150,7 +150,7 @@ class Memory:
         return self.reached_apart(addresses, mask, size)
 
     def reached_apart(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """The same where lanes lie in several storages or outside of all."""
+        """Do the same for lanes in several storages or outside of all."""
         np = self.np
         real, outside = addresses.copy(), mask.copy()
         own = addresses >= np.uint64(FIRST)
@@ -169,7 +169,7 @@ class Memory:
             outside &= own | (addresses > behind) | (behind - addresses < np.uint64(size))
         return real, outside if outside.any() else None
 
-    # ---- what the interpreter asks for
+    # ---- calls of the interpreter
 
     def load(self, addresses: Any, mask: Any, other: Any, kind: Any) -> Any:
         addresses, mask = self.shaped(addresses, mask)
@@ -219,7 +219,9 @@ class Memory:
         return real
 
     def told(self, what: str, addresses: Any, size: int) -> str:
-        """The fault of these lanes, which are outside: of those around the same tensor as the first one."""
+        """Return the message for lanes that are outside of every tensor, for those near the same tensor as the first
+        one.
+        """
         program = ", ".join(map(str, self.builder.grid_idx))
         begun, first = f"{what} outside of every tensor, by program ({program})", int(addresses[0])
         region = self.at(first) if first >= FIRST else None
@@ -239,15 +241,15 @@ class Memory:
             self.lines.add(self.students[frame.f_globals["__name__"]] + frame.f_lineno)
 
     def lines_outside(self) -> list[int]:
-        """The lines that have loaded from outside since this was last asked."""
+        """Return the lines that loaded from outside since the last call of this method."""
         lines, self.lines = sorted(self.lines), set()
         return lines
 
 
 class ByName:
-    """Triton's functions that a file has imported by name, which its interpreter finds by way of modules alone.
+    """Triton's functions that a file imported by name; its interpreter only finds them through modules.
 
-    While a kernel runs, the file's names stand for what the interpreter has put into these modules.
+    While a kernel runs, the file's names mean what the interpreter has put into these modules.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -256,7 +258,7 @@ class ByName:
         self.language: Any = importlib.import_module("triton.language")
 
     def __enter__(self) -> ByName:
-        # The interpreter asks for this module among the file's names.
+        # The interpreter looks for this module among the file's names.
         if not any(value is self.language for value in self.names.values()):
             self.names["triton.language"] = self.language
         return self
@@ -300,8 +302,10 @@ def storages() -> tuple[list[int], list[int]]:
 
 
 def guard(students: Mapping[str, int]) -> Memory | None:
-    """Put it between Triton's interpreter and memory in this process, for modules of these names. None, and all is as
-    it was, where this Triton's interpreter is built in another way."""
+    """Put the guard between Triton's interpreter and memory in this process, for modules of these names.
+
+    Returns None and changes nothing if this Triton's interpreter is built differently.
+    """
     import torch
 
     with contextlib.suppress(ImportError, AttributeError):
@@ -312,7 +316,7 @@ def guard(students: Mapping[str, int]) -> Memory | None:
         run: Callable[..., Any] = executor.__call__
         for name in ("load", "store", "atomic_rmw", "atomic_cas"):
             getattr(native, name)
-        # What is changed below has to be there.
+        # Everything that is changed below must exist.
         convert(torch.zeros(1)).handle.data.dtype  # noqa: B018
 
         def converted(argument: Any) -> Any:
@@ -334,7 +338,7 @@ def guard(students: Mapping[str, int]) -> Memory | None:
 
             def last(given: Any) -> tuple[int, ...]:
                 """Return the grid: nothing of the file runs between this and the kernel."""
-                # Of what the kernel will be given the file gets its own values, and no table to change.
+                # The file gets only its own argument values, and no table to change.
                 raw = {**given, **dict(zip(self.arg_names, arguments, strict=False)), **named}
                 chosen = tuple(map(int, grid(raw) if callable(grid) else grid))
                 names.patch()

@@ -1,16 +1,18 @@
-"""Timed rounds of a part on a card: device memory of the judge's, fresh inputs in every set of every call, all outputs
-compared with the reference's, and some rows of each side's first call with the oracle.
+"""Timed rounds of a part on a card.
+
+Inputs are fresh in every set of every call. All outputs are compared with the reference's, and some rows of each side's
+first call with the oracle.
 
 A round is one of `grader.judge.timing.measure`: a runner for either side, and calls A B B A, always in this order. The
-student's runner is started after the first call of the reference and has ended before the second: contexts share a card
-by turns, so a kernel that a student leaves running would halve the reference's speed, and nobody could tell it from
-warmth where it runs during one of the two calls alone. Both sides have an arena of their own with as many sets, and the
-k-th call of a round has the same inputs on both sides, so that all outputs can be held against each other on the card.
+student's runner is started after the first call of the reference and has ended before the second: contexts take turns
+on a card, so a kernel that a student leaves running would halve the reference's speed. If it ran during one of the two
+calls only, it would look like a warm card. Both sides have their own arena with as many sets. The k-th call of a round
+has the same inputs on both sides, so that all outputs can be compared on the card.
 
-How many sets a call covers is told by the reference, so that its call is long enough to be timed. With a kernel a
-hundred times slower the same call would outlast its limit, and a right kernel would be told that it does not end: such
-a file gets fewer sets. They are kept only where the kernel is slow in them, too, since a file could be slow for as long
-as that is found out, and few sets of a fast kernel are noise.
+The reference decides the number of sets in a call, so that its call is long enough to be timed. With a kernel a hundred
+times slower the same call would exceed its limit, and a right kernel would get "timeout". Such a file gets fewer sets.
+This number is kept only if the kernel is slow with it, too: a file could be slow just while it is measured, and few
+sets of a fast kernel are noise.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ from grader.sandbox import GIB
 
 SAMPLED_ROWS = 16
 SAME_FACTOR = 4.0
-"""Two right outputs are no further apart than so many times what one may be off by in the sampled rows."""
+"""Two right outputs may differ by this many times the tolerance of the sampled rows."""
 TRIAL_SETS, TRIAL_CALLS = 8, 3
 ROUND_S = 2.5
 """Seconds that a round takes, about; most of it starts the runners."""
 LONGEST_GO_S = 2.0
-"""Time of a student's call above which it gets fewer sets: forty times what the reference's is made to take."""
+"""Seconds of a student's call above which it gets fewer sets: forty times the length of the reference's call."""
 MOST_UNSTEADY = 8
-"""So many rounds in a row at an unsteady clock end the measurement."""
+"""This many rounds in a row at an unsteady clock end the measurement."""
 REFERENCE = "reference"
 """The missing tool of a submission in a copy of the kit without a reference."""
 
@@ -57,11 +59,11 @@ _known_sets: dict[tuple[Any, ...], int] = {}
 
 
 def measured(timed: TimedPart, host: DeviceHost) -> Timing:
-    """Paired rounds on a card, as `grader.backends.pairs` makes them on cores; times are those of one set. `cpus` mean
-    nothing here: a timing on a card holds the card.
+    """Measure paired rounds on a card, as `grader.backends.pairs` does on cores; times are those of one set. `cpus`
+    have no meaning here: a timing on a card reserves the card.
 
     Raises Faulty when the student's kernel breaks, answers wrongly or changes its inputs. Raises KitError when the
-    reference does, and where the card has no room for the tensors.
+    reference does, or if the tensors do not fit on the card.
     """
 
     def compared(most_sets: int | None = None, *, shortens: bool = True) -> Timing:
@@ -104,7 +106,7 @@ class DeviceRounds:
     device: DeviceHost
     stack: ExitStack
     most_sets: int | None = None
-    """In a call of the student's; None: as many as in the reference's."""
+    """Sets in a call of the student's; None: as many as in the reference's."""
     shortens: bool = False
     """True if a student's call that takes too long raises Outlasting; else it ends as any call does."""
     round: int = 0
@@ -176,8 +178,9 @@ class DeviceRounds:
     def attached(
         self, session: Session, arena: Arena, *, is_reference: bool, as_autograd: bool = False
     ) -> TimedRunner:
-        """A runner with its memory, warmed up; the reference's with what is taken off. Raises as `sample`, and
-        Outlasting."""
+        """Return a warmed-up runner with its memory; the reference's with its overhead. Raises as `sample`, and
+        Outlasting.
+        """
         part = self.part
         called = devicecall.device_call(part, self.shape)
         called.pop("names")
@@ -213,13 +216,15 @@ class DeviceRounds:
         self.checks.refuse_broken(call, session, "timed call")
 
     def play(self) -> Iterator[Round]:
-        """Rounds without end, those at an unsteady clock left out. Raises as `measured`, and Faulty after MOST_UNSTEADY
-        of them in a row."""
+        """Yield rounds without end, leaving out those at an unsteady clock.
+
+        Raises as `measured`, and Faulty after MOST_UNSTEADY unsteady rounds in a row.
+        """
         in_a_row = 0
         while True:
             self.seen_clocks = {True: [], False: []}
             one = self.one_round()
-            # Of each side by itself: a kernel that draws more power than the other has a slower clock of its own.
+            # Each side by itself: a kernel that draws more power than the other has a slower clock.
             if all(map(smclock.is_steady, self.seen_clocks.values())):
                 in_a_row = 0
                 self.readings += [*self.seen_clocks[True], *self.seen_clocks[False]]
@@ -267,7 +272,7 @@ class DeviceRounds:
                     runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
                 free.append(driver.memory()[0])
                 taken = [max(0, before - after) for before, after in pairwise(free)]
-                # What a process takes that does nothing is the same for both.
+                # Memory of a process that does nothing is the same for both.
                 self.device.peaks[part.id] = (taken[1], taken[0])
                 mine = Side(runner, False)
                 student = self.sample(mine, theirs), self.sample(mine, theirs)
@@ -287,7 +292,9 @@ class DeviceRounds:
         return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
-        """A file that computes its gradients by way of its own forward call is timed against one that does, too."""
+        """Refuse to time a file that computes gradients through its own forward call against a reference that
+        does not.
+        """
         form = devicecall.properties(self.part).autograd
         if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
             told = (

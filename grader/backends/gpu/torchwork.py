@@ -1,10 +1,11 @@
-"""Measures what torch computes while a trace is played, and which outputs come out without kernels that compute.
+"""Measures torch's computation in a replay, and finds outputs that are right without the computing kernels.
 
 Theory of operation. A trace is played on two sets of inputs, one after the other. An operator is free if all of its
-arguments hold the same bytes in both plays: they say nothing of the second inputs. So is one
-whose result is a view of its input, and one of `MOVES` that keeps the type's values. Any other operator costs as many
-numbers as its largest argument has, a list of tensors as many as all of them, results included: a reduction reads more
-than it writes, and so does a choice by a mask. The first play has none to compare with, so all operators cost there.
+arguments hold the same bytes in both plays: they carry no information on the second inputs. So is one whose result is a
+view of its input, and one of `MOVES` that keeps the type's values. Any other operator costs as many numbers as its
+largest argument or result has; a list of tensors counts as their sum. Arguments count since a reduction reads more than
+it writes, and so does a selection by a mask. In the first replay all operators cost, since there are no earlier values
+to compare with.
 
 A replay without the kernels that compute makes each launch twice, the second time with other numbers: each number of
 its floating tensors is replaced by `other_numbers` of it. Where the kernel moved a number, the second result is the
@@ -30,7 +31,7 @@ scalar_tensor select_scatter set_ slice_scatter stack to transpose_ t_ type_as u
 squeeze_ view_copy zero zero_ zeros zeros_like
 """
 MOVES = frozenset(_MOVES.split())
-"""Operators that allocate, copy or put in one constant, besides those whose schema says that they return a view."""
+"""Operators that allocate, copy or write one constant, besides those whose schema declares a view as result."""
 INDEXED = frozenset(
     ["index", "index_put", "index_put_", "_index_put_impl_", "index_select", "gather", "take"]
 )
@@ -43,7 +44,10 @@ ATTENTION = "attention"
 
 
 def player_class(replay: Any) -> Any:
-    """Return a `replay.Player` that counts what torch computes. The module is given, since nothing is imported here."""
+    """Return a `replay.Player` that counts torch's computation.
+
+    The module is passed as an argument, since nothing is imported here.
+    """
 
     class Player(replay.Player):  # type: ignore[misc]
         """Counts "op NAME" and "numbers NAME" of operators that compute on numbers of the call. "largest" is the area
@@ -53,9 +57,9 @@ def player_class(replay: Any) -> Any:
         digests: tuple[list[bytes], ...] = ()
 
         def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
-            """Play a trace; with `ablate`, put NaN in place of each number that a kernel computes.
+            """Replay a trace; with `ablate`, put NaN in place of each number that a kernel computes.
 
-            Numbers of the call are those that differ from the last play of the same trace.
+            Numbers of the call are those that differ from the last replay of the same trace.
             """
             import torch
 
@@ -98,7 +102,7 @@ def player_class(replay: Any) -> Any:
                 written = tensors_in([arguments.get(each) for each in changed])
                 held = [self.made_as.get(storage_of(each), (0, 0)) for each in (*results, *written)]
                 self.largest = max([self.largest, *map(area, results), *(wide for wide, _ in held)])
-                # Inputs beside each other are larger than a tile.
+                # Several inputs together are larger than a tile.
                 held = [] if free and not changed else held
                 self.most = max([self.most, *(count for _, count in held)])
             if free:
@@ -220,7 +224,7 @@ def flat(storage: Any, kind: str) -> Any:
 
 
 def ablated(run: Any, views: list[Any]) -> None:
-    """Make a launch, and keep of what it changes in these tensors only the numbers that it moved."""
+    """Make a launch, and keep of its changes in these tensors only the numbers that it moved."""
     import torch
 
     before = [view.clone() for view in views]
@@ -236,8 +240,10 @@ def ablated(run: Any, views: list[Any]) -> None:
 
 
 def other_numbers(tensor: Any) -> Any:
-    """Return for each number another one that depends on its first 8 bits, so that rounding does not matter. What is
-    not finite, 0 and whole numbers stay."""
+    """Return for each number another one that depends on its first 8 bits, so that rounding does not matter.
+
+    Infinities, NaN, 0 and whole numbers stay.
+    """
     import torch
 
     if not tensor.is_floating_point() or tensor.element_size() < 2:

@@ -1,13 +1,12 @@
 """A call's trace: which operators of torch and which launches of kernels make its outputs out of its inputs.
 
-Theory of operation. `Trace.follow` records, during one call of a student's function, each of torch's operators that
-makes or changes a tensor and each launch of a Triton kernel, with all arguments. A tensor is a part of a storage; what
-is in a storage that nobody recorded (made by NumPy, kept from an earlier call) becomes a constant of the trace.
+Theory of operation. `Trace.follow` records one call of a student's function: each torch operator that makes or changes
+a tensor and each launch of a Triton kernel, with all arguments. A tensor is a part of a storage. The content of an
+unrecorded storage (made by NumPy, kept from an earlier call) becomes a constant of the trace.
 
-The process belongs to the student, so the trace may be forged, and nobody believes it. It is played again
-(`gpu.replay`) in a process without the student's Python, on other inputs: numbers that came by any other way
-than the recorded one are those of the inputs before, and the result is wrong. Whoever writes a trace that is right on
-inputs that he has not seen has written the kernel.
+The process belongs to the student, so the trace may be forged and is not trusted. It is replayed (`gpu.replay`) in a
+process without the student's Python, on other inputs. Numbers that came in any other way belong to the earlier inputs,
+so the result is wrong. A forged trace that is right on unseen inputs is as good as the kernel.
 
 Imports nothing of the kit, as all files beside untrusted code.
 """
@@ -37,11 +36,11 @@ DEEPEST = 8
 PLAIN = (bool, int, float, str, type(None))
 LANGUAGE = "triton.language"
 LAUNCH = "launch "
-"""Begins the name of a launched kernel among what a call went through."""
+"""Prefix of a launched kernel's name in the list of a call's operations."""
 
 
 class NoTrace(Exception):
-    """The call does what no trace holds; the text says what."""
+    """Raised if the call does something that a trace cannot record; the text names it."""
 
 
 class Trace:
@@ -132,7 +131,7 @@ class Trace:
         return told
 
     def of_triton(self, value: Any, inner: Callable[[Any], Any]) -> Any:
-        """The same for what is Triton's; None for what is not."""
+        """Describe a value of Triton's; None for any other."""
         core = sys.modules.get(f"{LANGUAGE}.core")
         if core is None:
             return None
@@ -152,7 +151,7 @@ class Trace:
         return self.callable(value, DEEPEST)
 
     def callable(self, value: Any, depth: int, name: str = "") -> Any:
-        """Describe what a kernel calls: a function of Triton's, or a kernel of the file; None for anything else."""
+        """Describe a function that a kernel calls: one of Triton's, or a kernel of the file; None for anything else."""
         function = getattr(value, "fn", value)
         while not isinstance(function, types.FunctionType) and hasattr(function, "fn"):
             function = function.fn
@@ -172,7 +171,9 @@ class Trace:
         return None
 
     def kernel(self, function: types.FunctionType, depth: int = DEEPEST) -> int:
-        """The number of a kernel of the file: where its text is, and what the names in it stand for."""
+        """Return the number of a kernel of the file, recorded with the place of its text and the meanings of
+        its names.
+        """
         names, code = {}, function.__code__
         if depth > 0:
             for name in sorted(global_names(code)):
@@ -191,7 +192,9 @@ class Trace:
         return self.kernels.setdefault(entry, len(self.kernels))
 
     def module(self, module: types.ModuleType, code: types.CodeType, depth: int) -> dict[str, Any]:
-        """Describe a module that a kernel names; of one of the file's own, what the kernel uses of it."""
+        """Describe a module that a kernel names. If it is one of the student's, include the parts that the
+        kernel uses.
+        """
         if module.__name__.partition(".")[0] in ("triton", "math"):
             return {"module": module.__name__}
         own = {}
@@ -202,12 +205,14 @@ class Trace:
         return {"namespace": own}
 
     def meaning(self, value: Any, depth: int, name: str) -> Any:
-        """Describe what a name of a kernel stands for."""
+        """Describe the meaning of a name in a kernel."""
         told = self.callable(value, depth, name)
         return self.value(value) if told is None else told
 
     def constants(self, function: types.FunctionType) -> set[str]:
-        """The arguments of a kernel that are marked as constants, under whatever name the mark was imported."""
+        """Return the arguments of a kernel that are marked as constants, under any name by which the mark was
+        imported.
+        """
         mark = getattr(sys.modules.get(f"{LANGUAGE}.core"), "constexpr", None)
         return {
             name
@@ -224,7 +229,7 @@ class Trace:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Keep what goes wrong in here from the student's code: the trace is lost."""
+        """Hide errors in the recording from the student's code: the trace is lost instead."""
         import torch
         from torch.utils._python_dispatch import _disable_current_modes
 
@@ -272,11 +277,11 @@ class Trace:
         return result
 
     def run_own(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Call an operator that the file defines: what it launches and the operators within are recorded."""
+        """Call an operator that the file defines, and record its launches and inner operators."""
         import torch
 
         held = tensors_in([*arguments, *keywords.values()])
-        # The storage says so: a tensor without a card answers as one on it.
+        # Ask the storage for its device: a stand-in tensor claims to be on a card.
         place = next((tensor.untyped_storage().device.type for tensor in held), "cpu")
         below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, place.upper()))
         with self.mode():
@@ -287,7 +292,9 @@ class Trace:
     def launch(
         self, function: types.FunctionType, arguments: Sequence[Any], named: dict[str, Any]
     ) -> Iterator[Any]:
-        """Record one launch of a kernel; yields what takes its grid. Operators within are the interpreter's own."""
+        """Record one launch of a kernel; yields a list that takes its grid. Operators within are the
+        interpreter's own.
+        """
         grid: list[int] = []
         place = len(self.steps)
         if self.following and not self.depth:
@@ -348,7 +355,7 @@ class Trace:
             self.following = False
 
     def packed(self) -> str:
-        """The trace of the last call as a text, or "lost: " and why there is none."""
+        """Return the trace of the last call as a text, or "lost: " with the reason."""
         if not self.lost:
             steps = [each if isinstance(each, str) else json.dumps(each) for each in self.steps]
             whole = f'{{"kernels": [{", ".join(self.kernels)}], "steps": [{", ".join(steps)}]}}'
@@ -378,10 +385,11 @@ def global_names(code: types.CodeType) -> frozenset[str]:
 
 
 def watch_attention(trace: Trace) -> list[Any]:
-    """Count PyTorch's own attention in every thread and in backward passes. Returns what has to stay alive for it.
+    """Count calls of PyTorch's own attention in every thread and in backward passes. Returns objects to keep alive for
+    it.
 
-    Composite operators come apart before a dispatch mode sees them: their kernels are replaced in torch's dispatcher.
-    Functions in Python that compute attention by other operators are replaced in their modules.
+    Composite operators are split before a dispatch mode sees them, so their kernels are replaced in torch's dispatcher.
+    Python functions that compute attention by other operators are replaced in their modules.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""Gives a runner what Python files expect of a user: a name, a home, /tmp, and modules to import.
+"""Gives a runner the environment that Python files expect: a user name, a home, /tmp, and modules to import.
 
-A runner has a user id of its own without an entry in the system's table, writes in its scratch folder alone, and may
-have no way through the folders above Python (an interpreter below /root). Imports nothing of the kit.
+A runner's user id has no entry in the system's table. It may only write in its scratch folder, and may lack access to
+the folders above Python (an interpreter below /root). Imports nothing of the kit.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def name_user(home: str) -> None:
 
 
 def write_in(scratch: str) -> None:
-    """Let files below /tmp lie in the scratch folder. What the judge made there (the scratch folder, the hand-in) is
-    where it is."""
+    """Redirect files below /tmp to the scratch folder. The judge's own files there (the scratch folder, the hand-in)
+    keep their place.
+    """
     plain_open, plain_mkdir = io.open, os.mkdir
     judges = "/".join(scratch.split("/")[:3])
 
@@ -75,7 +76,7 @@ def write_in(scratch: str) -> None:
 
 
 def keep_open(roots: Iterable[str]) -> None:
-    """Find modules by folders that are open, whoever may go through the folders above them."""
+    """Find modules through open folders, even if the folders above them are closed."""
     ways = {}
     for root in roots:
         if os.path.isdir(root):

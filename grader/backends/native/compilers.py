@@ -1,4 +1,4 @@
-"""Shared by all builds of a source: compilers under limits, in the sandbox, and what is said of a failure."""
+"""Shared parts of all builds of a source: compilers under limits, in the sandbox, and messages on a failure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ COMPILER_OUTPUT_BYTES = 256 << 10
 HEADER_TIMEOUT_S = 600.0
 #: Errors after the first few are its echoes, and each one costs time and pages once torch's templates are in it.
 MAX_ERRORS = 5
-#: The compiler sees no other environment: CPATH or GCC_EXEC_PREFIX would change objects behind the cache's back.
+#: Variables that the compiler sees. Others are removed: CPATH or GCC_EXEC_PREFIX would change objects without changing
+#: their cache key.
 ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
 #: Words of the driver. A source can make the assembler or the front end print them too, so a build of PROBE decides.
 BROKEN = re.compile(r"^[\w./+-]+: fatal error: (cannot (?:read spec file|execute) [^\n]*)", re.MULTILINE)
@@ -48,7 +49,7 @@ class Source:
     defines: tuple[str, ...]
 
     def notes(self) -> tuple[str, ...]:
-        """Notes for the student, whatever the outcome of the build."""
+        """Notes for the student, also after a build that succeeded."""
         notes = []
         if self.ispc_file is not None and self.ispc_file.cannot_be_compiled:
             notes.append(ispc.LEFT_OUT)
@@ -72,7 +73,7 @@ class Compilers:
     """Compilers at work on one source. `cpu_s` adds up their CPU time; `waits_for` as in
     `grader.backends.records.Build`.
 
-    `visible` is what they see in the sandbox besides the system and what their room lets them.
+    `visible` are the paths that they see in the sandbox besides the system's and their room's.
     """
 
     source: Source
@@ -93,8 +94,10 @@ class Compilers:
         room: compiling.Room | None = None,
         stage: Stage | None = None,
     ) -> Finished:
-        """Run a compiler; in a `room` (and so in the sandbox) if it reads what a student wrote. It sees what its
-        `stage` needs; without one the system, and what `visible` names."""
+        """Run a compiler, in a `room` (and so in the sandbox) if it reads a student's text.
+
+        It sees the paths of its `stage`; without one the system's and those of `visible`.
+        """
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         mark = ""
         if self.source.tools.family == "gcc" and any(placemark.PLAIN in word for word in command):
@@ -141,7 +144,7 @@ class Compilers:
         return f"{ispc.LACKING}\nWithout it the compiler says:\n{message}"
 
     def too_large(self, made: Path) -> str:
-        """Return the reason that an object is refused for its size, or "". What is not there is another's affair."""
+        """Return the reason that an object is refused for its size, or "". A missing file is reported elsewhere."""
         with contextlib.suppress(FileNotFoundError):
             if (size := made.lstat().st_size) > self.options.largest_bytes:
                 return (
@@ -151,10 +154,10 @@ class Compilers:
         return ""
 
     def explain(self, failure: Finished, probed: Callable[[], Iterable[Finished]] | None = None) -> str:
-        """Describe what is wrong with the source. Raises KitError where the compiler misses a file of its own.
+        """Describe the errors in the source. Raises KitError if the compiler lacks a file of its own.
 
-        `probed` builds PROBE in the same sandbox and gives how its stages ended. It is called only where the output
-        says that the compiler is broken, and None where the compiler is known to work.
+        `probed` builds PROBE in the same sandbox and returns how its stages ended. It is called only if the output says
+        that the compiler is broken; None if the compiler is known to work.
         """
         if probed is not None and BROKEN.search(failure.output.decode(errors="replace")):
             for finished in probed():
@@ -171,7 +174,7 @@ class Compilers:
         return diagnostics.explain(failure, sources, timeout_s=self.options.timeout_s)
 
     def compile_ispc(self, room: compiling.Room, limit: TimeLimit) -> str:
-        """Make the header and the object of module.ispc, if there is one that can be compiled; a message or ""."""
+        """Compile module.ispc to a header and an object, if it can be compiled. Return an error message or ""."""
         handed_in = self.source.ispc_file
         if handed_in is not None and handed_in.is_empty:
             room.put(ispc.HEADER, ispc.EMPTY_HEADER)
@@ -189,7 +192,7 @@ class Compilers:
     def run_ispc(
         self, compiler: ispc.Compiler, text: bytes, room: compiling.Room, timeout_s: float | TimeLimit
     ) -> Finished | None:
-        """Have it compile this text in a room; None when the sandbox does not let it start."""
+        """Compile this text with ispc in a room; None if the sandbox does not let it start."""
         room.put(ispc.SOURCE, text)
         try:
             command = compiler.command(ispc.SOURCE, self.source.defines)
@@ -238,15 +241,20 @@ def define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Plain text with byte columns, whatever the terminal; `grader.source.diagnostics` reads it."""
+    """Return the flags for plain messages with byte columns on any terminal, which `grader.source.diagnostics`
+    reads.
+    """
     limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
     columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()
     return (placemark.PLAIN, limit, *columns)
 
 
 def clock_flags() -> tuple[str, ...]:
-    """The compiler's clock stands still: a source whose text is a matter of the second would be another file each time,
-    and an object in the cache one of them. Without `-w` compilers warn of it."""
+    """Return the flags that fix the compiler's clock.
+
+    A source whose text depends on the second would be another file each time, and the cache would hold one of them.
+    Without `-w` compilers warn of it.
+    """
     fixed = {"DATE": "Jan  1 1970", "TIME": "00:00:00", "TIMESTAMP": "Thu Jan  1 00:00:00 1970"}
     return ("-Wno-builtin-macro-redefined", *(f'-D__{name}__="{value}"' for name, value in fixed.items()))
 

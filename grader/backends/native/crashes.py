@@ -39,7 +39,7 @@ UNCAUGHT = re.compile(
 )
 ASSERTION = re.compile(r"^[^\n]{0,200}Assertion (?P<text>[^\n]{1,120}) failed\.", re.MULTILINE)
 ADVICE = "Run again with --sanitize to see the line."
-#: What a build with sanitizers can show the line of.
+#: Signals whose line a build with sanitizers can show.
 SANITIZED = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 
@@ -56,7 +56,7 @@ def loading_fault(death: Call) -> Faulty:
 
 
 def program_fault(reason: str) -> Faulty:
-    """The program that was made of the file does not come up, which no kernel alone can bring about."""
+    """Return the verdict for a program that does not start, which a kernel alone cannot cause."""
     return fault(
         "compile_error",
         "load_error",
@@ -66,7 +66,7 @@ def program_fault(reason: str) -> Faulty:
 
 
 class CallWords:
-    """Verdict and words for a call without an answer; those for exceptions and signals depend on the language."""
+    """Verdict and words for a call without an answer. Words for exceptions and signals depend on the language."""
 
     def fault(self, broken: Broken) -> Faulty:
         call, at = broken.call, broken.at

@@ -26,7 +26,7 @@ from grader.backends.native.toolchain import (
 )
 from grader.core.errors import KitError
 
-#: Which headers stand in for torch's, or are torch's own.
+#: Headers that stand in for torch's, or torch's own.
 Headers = Literal["light", "full"]
 FILE = "compile_commands.json"
 #: An editor may say more than a judged build, which is silent about all but errors.
@@ -37,10 +37,10 @@ WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
 
 
 def commands(source: Path, headers: Headers, defines: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The entries of `compile_commands.json` for a source: with the kit's tensors, as it is judged ("light"), or with
-    torch's own headers ("full").
+    """Return the entries of `compile_commands.json` for a source: with the kit's tensors, as it is judged ("light"), or
+    with torch's own headers ("full").
 
-    Raises UsageError for a macro's name that is none, KitError where there is no compiler, or no torch for "full".
+    Raises UsageError for an invalid macro name, KitError without a compiler, or for "full" without torch.
     """
     tools = toolchain()
     path = source.resolve()
@@ -60,7 +60,7 @@ def commands(source: Path, headers: Headers, defines: Mapping[str, str]) -> list
 
 
 def _light(tools: Toolchain) -> list[str]:
-    # As headers of the system: what an editor would say of them is nothing to the student.
+    # Included as system headers: an editor's warnings on them do not help the student.
     folders = (_included(tools, standin.write_headers), standin.PLAIN, SHIM)
     return ["-include", standin.HEADER, *(word for folder in folders for word in ("-isystem", str(folder)))]
 
@@ -74,11 +74,11 @@ def _full(tools: Toolchain) -> list[str]:
 
 
 def _nothing(folder: Path) -> None:
-    """Torch's own headers lie where torch is."""
+    """Write nothing: torch's own headers are in torch's folder."""
 
 
 def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
-    """A folder of the cache with what `fill` puts there, and the compiler's omp.h."""
+    """Return a folder of the cache with the files that `fill` writes, and the compiler's omp.h."""
     made = digest(
         repr(tools).encode(), repr(standin.RULES).encode(), fill.__name__.encode(), *contents_of(SHIM)
     )

@@ -1,9 +1,9 @@
-"""module.ispc, a second file that a submission may hold: when it has to be compiled, and by which command.
+"""module.ispc, a second file that a submission may hold: its detection and its compile command.
 
-`torch.torchbuild` compiles it in the same sandbox as module.cpp, before it: `ispc` makes the header
-module_ispc.h, which module.cpp includes, and an object that is linked to it. Nothing here parses a student's file: the
-judge only looks whether it holds anything but white space and comments. One that does not gets an empty header from the
-kit, since ispc refuses an empty file.
+`torch.torchbuild` compiles it in the same sandbox as module.cpp, before it: `ispc` makes the header module_ispc.h,
+which module.cpp includes, and an object that is linked to it. Nothing here parses a student's file: the judge only
+checks whether it holds more than white space and comments. If not, it gets an empty header from the kit, since ispc
+refuses an empty file.
 
 A machine without `ispc` cannot judge such a submission. That is not its author's fault: the verdict is `unjudged`.
 """
@@ -26,7 +26,7 @@ from grader.core.errors import UsageError
 TOOL = "ispc"
 SOURCE, HEADER, OBJECT = "module.ispc", "module_ispc.h", "module_ispc.o"
 WHERE_FROM = "https://ispc.github.io"
-#: Longer than any submission may be: what is longer is not looked at, and counts as not empty.
+#: Longer than any submission may be. A longer file is not examined and counts as not empty.
 LONGEST_EMPTY_BYTES = 1 << 20
 VERSION_TIMEOUT_S, PROBE_TIMEOUT_S = 20.0, 60.0
 NOT_SPACE = re.compile(rb"\S")
@@ -46,13 +46,13 @@ DOES_NOT_RUN = (
 )
 LEFT_OUT = f"{SOURCE} was left out: there is no {TOOL} on this machine that runs ({WHERE_FROM})"
 
-#: What ispc's avx2 targets use besides AVX2 itself, as /proc/cpuinfo names it.
+#: Instruction sets of ispc's avx2 targets besides AVX2, in the names of /proc/cpuinfo.
 AVX2_FLAGS = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """An `ispc` that runs. `version` is what it says of itself; `target` is the instruction set and gang size."""
+    """An `ispc` that runs. `version` is the line that it prints; `target` is the instruction set and gang size."""
 
     path: str
     modified_ns: int
@@ -67,9 +67,9 @@ class Compiler:
         return [self.path, *flags, source, "-h", HEADER, "-o", OBJECT]
 
     def files(self) -> tuple[Path, ...]:
-        """Paths that it needs to see besides the system's folders: itself, its libraries and its own files.
+        """Return the paths that it needs besides the system's folders: itself, its libraries and its own files.
 
-        Not all of the folder that its bin lies in, which may be somebody's home.
+        The folder above its bin is not included as a whole, since it may be somebody's home.
         """
         program = Path(self.path)
         prefix = program.parent.parent
@@ -79,7 +79,7 @@ class Compiler:
 
 @dataclass(frozen=True)
 class IspcFile:
-    """A module.ispc that was handed in. `compiler` is None where this machine has none that runs."""
+    """A module.ispc that was handed in. `compiler` is None if no ispc runs on this machine."""
 
     text: bytes
     compiler: Compiler | None
@@ -94,7 +94,7 @@ class IspcFile:
 
 
 def beside(source: Path) -> IspcFile | None:
-    """The module.ispc in the folder of `source`, with this machine's compiler for it; None where there is none.
+    """Return the module.ispc in the folder of `source`, with this machine's compiler for it; None without one.
 
     Raises UsageError when it cannot be read.
     """
@@ -127,24 +127,24 @@ def is_empty(text: bytes) -> bool:
     return True
 
 
-#: What compilers and linkers say of a name that is declared or defined nowhere.
+#: Errors of compilers and linkers for a name that is not declared or defined.
 LACKS_A_NAME = re.compile(
     r"not declared|undeclared|undefined (?:reference|symbol|function)|not a member|no member"
 )
 
 
 def must_wait(text: bytes, handed_in: IspcFile | None) -> bool:
-    """Return True if a module.cpp with this text cannot be compiled here, for want of `ispc` alone.
+    """Return True if a module.cpp with this text cannot be compiled here only because `ispc` is missing.
 
-    One that nowhere names the header may do without: module.ispc may be a leftover.
+    A file that never names the header may do without it: module.ispc may be a leftover.
     """
     return handed_in is not None and handed_in.cannot_be_compiled and HEADER.encode() in text
 
 
 def waits_for(source: Path) -> str:
-    """The tool that a submission will have to wait for, as far as can be told before it is built; "" for none.
+    """Return the tool that a submission waits for, as far as its two files show before the build; "" for none.
 
-    Reads both of its files. What cannot be read waits for nothing: building it will say why.
+    A file that cannot be read waits for nothing: building it will report the reason.
     """
     try:
         handed_in = beside(source)
@@ -198,7 +198,7 @@ def _compiler_at(path: str, modified_ns: int, size_bytes: int) -> Compiler | Non
 
 
 def version_of(said: str) -> str:
-    """The line of `ispc --version` that names it; "" for what no ispc says."""
+    """Return the line of `ispc --version` that names it; "" if the output is not ispc's."""
     return next((line.strip() for line in said.splitlines() if TOOL in line.lower()), "")[:200]
 
 

@@ -1,11 +1,11 @@
 """From a student's module.cpp to a program without Python and torch: the native runner around the student's object.
 
 Theory of operation. The unchanged file is compiled with the published flags against the stand-in for torch's tensors
-(`native.standin`), which is precompiled once for each set of flags. The object is linked with the stand-in's own,
-the runner (inside/runner.cpp), the C++ library and OpenMP into one static program, or one with those libraries alone
-beside it where the machine's compiler cannot make it static. Front end, assembler and linker are processes of their
-own, each with its own view of the machine (`native.stages`). The kit's own objects, and what kind of program this
-compiler can make, are found out once and kept in the cache.
+(`native.standin`), which is precompiled once for each set of flags. The object is linked with the stand-in's object,
+the runner (inside/runner.cpp), the C++ library and OpenMP into one static program. If the machine's compiler cannot do
+that, these libraries stay shared. Front end, assembler and linker are separate processes, each with its own view of the
+machine (`native.stages`). The kit's objects, and the kind of program that this compiler can make, are kept in the
+cache.
 
 The reference is a program of the same kind around its own kernels (inside/reference.cpp): the same runner, the same
 libraries and flags of the linker.
@@ -58,7 +58,7 @@ OBJECT, PROGRAM, RUNNER, LAUNCH, TRIAL = "module.o", "program", "runner.o", "lau
 VIEWS = "views.json"
 #: Folders of the kit whose headers a student's file may read.
 KITS_HEADERS = (SHIM, standin.PLAIN, INSIDE)
-#: Ways to link a program, the best one first. None of the libraries is found by name once it is static.
+#: Ways to link a program, the best one first. A static program loads no library by name.
 LINKAGES = {
     "static-pie": ("-static-pie",),
     "static": ("-static",),
@@ -67,7 +67,7 @@ LINKAGES = {
 #: A program that watches its own accesses needs the sanitizers' libraries, which are shared with gcc.
 SANITIZED = "sanitized"
 SANITIZED_LINK = ("-fsanitize=address,undefined",)
-#: Flags of the linker: the stack is never executable, even where an object asks for that.
+#: Linker flags: the stack is never executable, even if an object requests it.
 PLAIN_STACK = ("-Wl,-z,noexecstack",)
 #: Calls of the C library that go through inside/machine_files.h.
 FILE_CALLS = tuple(
@@ -86,10 +86,10 @@ FILE_CALLS = tuple(
     )
 )
 KIT_TIMEOUT_S = 120.0
-#: Flags of everything that is linked into a program, besides those that decide what code is made
-#: (`native.standin`).
+#: Flags of all code in a program, besides those that decide the code itself (`native.standin`).
 OWN_FLAGS = ("-fPIE", "-fvisibility=hidden")
-#: One object out of many. The names that only its parts know are left out: they would tell how a source is laid out.
+#: Flags that join objects into one. Names that only its parts use are left out: they would reveal the source's
+#: structure.
 JOIN_FLAGS = ("-r", "-nostdlib", "-Wl,-x")
 
 
@@ -97,8 +97,8 @@ JOIN_FLAGS = ("-r", "-nostdlib", "-Wl,-x")
 class NativeBuild(Build):
     """`program` is None unless `ok`. `linkage` is one of LINKAGES, or SANITIZED.
 
-    `refused` is about a file that compiles with torch and not without, as far as one can tell: what it uses of torch
-    that the stand-in lacks.
+    `refused` names the part of torch that a file uses and the stand-in lacks, so that it probably compiles only with
+    torch.
     """
 
     program: Path | None
@@ -110,7 +110,7 @@ def build(source: Path, **options: Any) -> NativeBuild:
     """Compile and link `source` (and a module.ispc beside it) without torch, or find the program in the cache.
 
     `options` are fields of BuildOptions. A faulty source, or one that needs more of torch than there is, gives a build
-    with `ok` False, never an exception. Raises UsageError when `source` cannot be read or a macro's name is none,
+    with `ok` False, never an exception. Raises UsageError when `source` cannot be read or a macro's name is invalid,
     KitError when the machine has no compiler.
     """
     started = time.monotonic()
@@ -161,7 +161,7 @@ def _made_ahead(flags: tuple[str, ...], macros: tuple[str, ...], cache: Path | N
         return known.result(), prepared
 
 
-# ---- what is compiled, and how
+# ---- recipes of builds
 
 
 def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -169,7 +169,7 @@ def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def main_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Of the linker: a main in the student's file is none that anybody calls (inside/runner.cpp)."""
+    """Return the linker flags that keep a main in the student's file from being called (inside/runner.cpp)."""
     return () if tools.system == "Darwin" else ("-Wl,--wrap=main", *PLAIN_STACK, *FILE_CALLS)
 
 
@@ -190,7 +190,7 @@ def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) 
 
 @dataclass(frozen=True)
 class NativeRecipe(Source):
-    """Everything that decides what a program is."""
+    """All inputs that decide a program's content."""
 
     def key(self) -> str:
         return digest(repr(self).encode(), *_kits_text())
@@ -209,7 +209,7 @@ def _kits_text() -> list[bytes]:
 @dataclass(frozen=True)
 class Kit:
     """The kit's share of every program: the runner's object, the way of linking, and the launcher.
-    `views` are what each stage of a build sees of the machine."""
+    `views` are the files of the machine that each stage of a build sees."""
 
     folder: Path
     linkage: str
@@ -269,13 +269,13 @@ def _make_kit(tools: Toolchain, place: Path) -> None:
 
 
 def _works(tools: Toolchain, linkage: str, place: Path) -> bool:
-    """Return True if a program of this kind can be linked and does what inside/trial.cpp asks of it."""
+    """Return True if a program of this kind can be linked and passes inside/trial.cpp."""
     if tools.system == "Darwin" and linkage != "dynamic":
         return False
     linked = _limited(_link(tools, linkage, [RUNNER, "trial.o"], TRIAL), place)
     if linked.returncode != 0:
         return False
-    # Its replies go where its errors go; requests there are none.
+    # Its replies go to its error output; it gets no requests.
     ran = _limited(["/bin/sh", "-c", "exec ./trial 3</dev/null 4>&1"], place)
     return ran.returncode == 0 and b'"functions": []' in ran.output
 
@@ -299,10 +299,10 @@ def _open_to_runners(program: Path) -> None:
 
 
 def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None = None) -> Path:
-    """The reference as a program of its own, from the cache where it is known.
+    """Return the reference as a separate program, from the cache if it is there.
 
-    `kernels` gives the object of its kernels, `key` names all that this object depends on. Raises KitError when the
-    program cannot be compiled or linked, and what `kernels` raises.
+    `kernels` returns the object of its kernels, `key` names all that this object depends on. Raises KitError when the
+    program cannot be compiled or linked, and the exceptions of `kernels`.
     """
     cache, tools = cache or cache_root(), toolchain()
     known = kit(cache)
@@ -372,8 +372,11 @@ class _Work(Compilers):
         return SANITIZED if self.options.sanitize else known.linkage
 
     def compile(self, name: str) -> tuple[str, Refusal | None]:
-        """What the compilers say of the file, "" for success, and what it asks of torch in vain; `name` is its name for
-        the student."""
+        """Compile and link the file. Return the error messages, "" for success, and the missing part of torch that it
+        uses.
+
+        `name` is the student's name of the file.
+        """
         if self.must_wait():
             return ispc.LACKING, None
         self.options.tell("headers")
@@ -428,7 +431,8 @@ class _Work(Compilers):
     def stages(
         self, known: Kit, prepared: Prepared, room: compiling.Room, limit: TimeLimit, text: bytes = b""
     ) -> Iterator[tuple[Finished, str]]:
-        """Run front end, assembler and linker, each in its view. Yield how each ended, and the list of what it read.
+        """Run front end, assembler and linker, each in its view. Yield each result, with the list of files that it
+        read.
 
         `text` is the student's, empty for a file of the kit's own.
         """

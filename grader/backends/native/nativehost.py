@@ -1,9 +1,9 @@
 """The judge's end of native runners: each is a program (`native.nativebuild`) started under limits and a lock.
 
-Theory of operation. A small launcher (inside/launch.cpp) does to itself what the judge has decided, and then becomes
-the program by its open file: static initialisers of the student's object run under the whole lock. It needs no
-interpreter, so a runner is up in milliseconds, and there is nothing beside the student's code but the C and C++
-libraries and OpenMP. What a tier adds:
+Theory of operation. A small launcher (inside/launch.cpp) applies the judge's limits and locks to itself, and then
+becomes the program by its open file. So static initialisers of the student's object run under the whole lock. Without
+an interpreter a runner starts in milliseconds, and only the C and C++ libraries and OpenMP are beside the student's
+code. Layers of each tier:
 
     limits      memory, CPU and wall time, file sizes, processes                                          A B C D
     filter      some forty system calls; no file by name, no process, no network, no signal to others,
@@ -21,7 +21,7 @@ A program with sanitizers opens files as well: libraries at its start, and for a
 program is started.
 
 The runner is the judge's own child, in a process namespace of its own as well, so the judge sees how it ended. It dies
-with the *thread* that started it (PR_SET_PDEATHSIG): whoever starts runners from a thread must let it live as long.
+with the *thread* that started it (PR_SET_PDEATHSIG), so that thread must live as long as its runners.
 """
 
 from __future__ import annotations
@@ -77,19 +77,20 @@ PROGRAM_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Started:
-    """One runner's processes: `init` is the first one of its process namespace, 0 where it has none."""
+    """One runner's processes: `init` is the first one of its process namespace, 0 without a namespace."""
 
     pid: int
     init: int
 
 
 class NotStarted(Exception):
-    """The launcher's reason why there is no program."""
+    """Raised with the launcher's reason why the program did not start."""
 
 
 class ProgramRefused(Exception):
-    """The system does not start a program that is there; the text is its reason. What was linked into it decides that,
-    for instance the name of a loader."""
+    """Raised with the system's reason why it does not start an existing program. Its linked contents decide that, for
+    instance the name of a loader.
+    """
 
 
 class NativeHost:
@@ -100,8 +101,8 @@ class NativeHost:
     ) -> None:
         """`checks` is the environment of programs that are linked with sanitizers.
 
-        Raises KitError when the kit's own programs cannot be compiled, or the sandbox cannot be had for them. Programs
-        with sanitizers need Landlock on Linux, whatever the sandbox.
+        Raises KitError when the kit's own programs cannot be compiled, or cannot get the sandbox. Programs with
+        sanitizers need Landlock on Linux in any sandbox.
         """
         self.sandbox, self._checks = sandbox, checks
         self._landlock = sandbox.landlock
@@ -120,7 +121,7 @@ class NativeHost:
         self._numbers = itertools.count()
         self._stack = contextlib.ExitStack()
         self._uids = self._stack.enter_context(sandbox.claimed_uids())
-        # The process is named for those who clear up after one that was killed.
+        # The folder's name holds the process id, so that leftovers of a killed process can be removed.
         folder = tempfile.TemporaryDirectory(prefix=f"gpt149-root-{os.getpid()}-")
         self._root = self._stack.enter_context(folder)
         os.chmod(self._root, 0o555)
@@ -162,11 +163,10 @@ class NativeHost:
         freeze: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> Session:
-        """Start a program of `native.nativebuild` and wait for its greeting. The session may be dead on arrival:
-        see `Session.death`. `freeze` stops it between calls, which whatever judges time needs; its only environment is
-        the number of OpenMP threads and what `environment` adds.
-
-        Raises ProgramRefused when the system does not take the program, KitError when there is no process to be had.
+        """Start a program of `native.nativebuild` and wait for its greeting. The session may be dead on arrival: see
+        `Session.death`. `freeze` stops it between calls, which is needed to judge time. Its only environment is the
+        number of OpenMP threads and `environment`. Raises ProgramRefused when the system refuses the program, KitError
+        when no process can be started.
         """
         limits = limits or Limits()
         if not program.exists():
@@ -187,7 +187,7 @@ class NativeHost:
         finally:
             pipes.close_theirs()
         self._living[started.pid] = started
-        # There is no folder that it could write to, and so none to look at.
+        # It has no folder to write to, and so none to examine.
         scratch = leftovers.Scratch(Path(self._root), limits)
         own_code = [os.path.realpath(program)] if self._is_static else None
         watch = Watch(started.pid, cpus, cpu_clock_s, own_code)
@@ -280,7 +280,7 @@ class NativeHost:
                 raise ProgramRefused(str(reason).removeprefix(PROGRAM)) from reason
             if self.sandbox.locks or "seccomp" not in str(reason):
                 raise KitError(f"no native runner could be started: {reason}") from reason
-        # Tier D does not promise a filter: a kernel without one is what it is for.
+        # Tier D does not promise a filter: it is the tier for kernels without one.
         self._filter = None
         try:
             words = [word for word in words if not word.startswith("filter=")]
@@ -309,7 +309,7 @@ def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads
                 str(launcher),
                 [str(launcher), *words, *(f"{name}={fd}" for name, fd in fds.items())],
                 {},
-                # To itself: that makes it one that the new process keeps.
+                # Duplicated onto itself: that keeps a descriptor open in the new process.
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in fds.values()],
             )
         except OSError as error:
@@ -347,7 +347,7 @@ def _end(started: Started) -> int:
 
 
 def _read_all(fd: int, deadline: float) -> str | None:
-    """To the end of the pipe; None when that does not come in time."""
+    """Read to the end of the pipe; None if that does not come in time."""
     said = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)

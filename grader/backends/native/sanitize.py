@@ -1,9 +1,9 @@
 """Building and running a student's file with sanitizers, and reading what they report.
 
-A native runner is linked with them (`native.nativebuild`) and reads `options` from its environment. In a process
-with torch AddressSanitizer must be loaded before everything else: that is started with `environment`. Tensors' memory
-comes from posix_memalign in both, which AddressSanitizer then serves with red zones on both sides: an access beyond a
-tensor's last element is found as long as the tensor owns its memory alone and is no view into a larger one.
+A native runner is linked with them (`native.nativebuild`) and reads `options` from its environment. In a process with
+torch AddressSanitizer must be loaded before everything else: that is started with `environment`. Tensors' memory comes
+from posix_memalign in both, which AddressSanitizer then serves with red zones on both sides. So it finds an access
+beyond a tensor's last element, unless the tensor is a view into a larger one.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from grader.core.errors import KitError
 
 FLAGS = (
     "-O1",
-    # Lines and inlined calls. To say where each variable lies takes as long as all the rest, and nobody asks.
+    # Lines and inlined calls only. Locations of variables would double the build time, and nothing uses them.
     "-g1",
     "-fno-omit-frame-pointer",
     "-fno-optimize-sibling-calls",
     "-fsanitize=address,undefined",
     # torch hides its type information, so a check of dynamic types would accuse the innocent.
     "-fno-sanitize=vptr",
-    # One run names every place: none ends it but what the machine itself refuses.
+    # One run lists every fault: only a signal ends it.
     "-fsanitize-recover=address,undefined",
     "-D_GLIBCXX_ASSERTIONS",
-    # Subscripts tell index and size and go on (inside/plain/plain_checked.h).
+    # Checked subscripts print index and size and continue (inside/plain/plain_checked.h).
     "-DGPT149_CHECKED",
 )
 #: handle_abort: the checked containers of libstdc++ end in abort(). Python never frees what it holds at exit: no leaks.
-#: New memory is zeros: where that makes a wrong result right, the kernel reads what it never wrote.
+#: New memory is zeros: if that makes a wrong result right, the kernel reads memory that it never wrote.
 ASAN_OPTIONS = {
     "detect_leaks": "0",
     "handle_abort": "1",
@@ -76,7 +76,7 @@ class SanitizerReport:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Key of the report: the student's lines on the way to it, without those of pragmas."""
+        """Key of the report: the lines of the student's stack frames, without those of pragmas."""
         return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
 
@@ -89,9 +89,8 @@ def options() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Return what to add to the environment of a Python process that will load an object built with `sanitize`.
-
-    Raises KitError when the compiler brings no AddressSanitizer.
+    """Return environment variables for a Python process that will load an object built with `sanitize`. Raises KitError
+    when the compiler has no AddressSanitizer.
     """
     tools = toolchain()
     preload = "DYLD_INSERT_LIBRARIES" if tools.system == "Darwin" else "LD_PRELOAD"
@@ -99,9 +98,9 @@ def environment() -> dict[str, str]:
 
 
 def readable() -> list[str]:
-    """Return what a program with sanitizers opens besides the system's libraries and its own file.
+    """Return the files that a program with sanitizers opens besides the system's libraries and itself.
 
-    The runtime asks for the process's own map of memory. A compiler that was not installed by the system may have its
+    The runtime reads the process's own memory map. A compiler that was not installed by the system may have its
     libraries anywhere.
     """
     return ["/proc/self/maps", *_libraries(toolchain())]
@@ -119,10 +118,10 @@ def _libraries(tools: Toolchain) -> tuple[str, ...]:
 
 
 def _file_of(tools: Toolchain, name: str) -> Path | None:
-    """Return the file of this name that the compiler links, None where it has none."""
+    """Return the file of this name that the compiler links, None without one."""
     command = [str(tools.compiler), f"-print-file-name={name}"]
     answer = Path(subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip())
-    # A compiler that does not have the file answers with its bare name.
+    # Without the file, the compiler answers with its bare name.
     return answer.resolve() if answer.is_absolute() and answer.exists() else None
 
 
@@ -192,7 +191,7 @@ BEGINS = re.compile(
 
 
 def report(output: str, source: Path) -> SanitizerReport | None:
-    """The first fault that the sanitizers describe in a process's `output`, or None when there is none."""
+    """Return the first fault that the sanitizers describe in a process's `output`, None without one."""
     return next(iter(reports(output, source)), None)
 
 
@@ -206,8 +205,10 @@ MOST_ADDRESSES, LOOKUP_S = 100, 20.0
 
 
 def with_lines(output: str, program: Path) -> str:
-    """The report of a program with the lines that the sanitizers' own look-up misses, those of inline functions that
-    are called as functions, as binutils' addr2line knows them; as it is where that is not to be had."""
+    """Return a program's report with the missing lines of inline functions that are called as functions.
+
+    binutils' addr2line finds them; without it the report is returned unchanged.
+    """
     wanted = list(dict.fromkeys(m["offset"] for m in UNNAMED.finditer(output) if m["file"] == str(program)))
     if not wanted:
         return output
@@ -250,16 +251,16 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
         if described is None:
             continue
         known = found.setdefault(described.place, described)
-        # Of two that saw one access, the one that tells index and size.
+        # Of two reports on one access, keep the one with index and size.
         if described.kind == "vector index" and known.kind != described.kind:
             found[described.place] = described
     return tuple(found.values())
 
 
 def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | None:
-    """One report; `before` is what was printed between the one before and it."""
+    """Parse one report; `before` is the text printed between the last one and it."""
     subscript, undefined, asan = SUBSCRIPT.match(text), UBSAN.match(text), ASAN.match(text)
-    # The stack of the fault comes first, before those of the allocation and of the threads.
+    # The fault's stack comes first, before those of the allocation and of the threads.
     stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
     frames = _frames(stack, rows)
     if subscript is not None:

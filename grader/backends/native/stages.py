@@ -1,13 +1,13 @@
-"""The three stages of a native build, and what each may read: front end, assembler, linker.
+"""The three stages of a native build (front end, assembler, linker), and the files that each may read.
 
 Theory of operation. A student's text can name files while it is compiled: `#include` and `#embed` in the front end,
 `.incbin` and `.include` in the assembler. Machine code of a library must not enter the object that way. Two boundaries
 keep it out:
 
-    views     each stage is a process of its own in the sandbox and sees its own programs and what it needs: the front
-              end header folders, the assembler its input, the linker the kit's objects and the compiler's libraries
-    reports   front end and assembler list every file that they read (`-MD`, `--MD`), and `refused` finds what is
-              neither a header nor the student's text. This holds in tiers that hide no files as well. (The assembler
+    views     each stage is a separate process in the sandbox and sees its own programs and its inputs: the front end
+              header folders, the assembler its input, the linker the kit's objects and the compiler's libraries
+    reports   front end and assembler list every file that they read (`-MD`, `--MD`), and `refused` finds files that
+              are neither headers nor the student's text. This also holds in tiers that hide no files. (The assembler
               also lists files that line markers name: the source and headers.)
 
 clang assembles in its front end and does not list what the assembler reads: there the views alone hold.
@@ -30,14 +30,14 @@ from grader.core.harmless import one_line
 
 SOURCE, ASSEMBLY = "module.cpp", "module.s"
 INCLUDED, ASSEMBLED = "included.d", "assembled.d"
-#: A list of what was read is the compiler's text about a student's: no honest one is nearly as long.
+#: Limit on the list of read files. The compiler writes it from a student's text; an honest list is far shorter.
 LARGEST_LIST_BYTES = 4 << 20
 ASK_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
 class Views:
-    """Files and folders of the machine that each stage sees, and where headers lie."""
+    """Files and folders of the machine that each stage sees, and the header folders."""
 
     front_end: tuple[Path, ...]
     assembler: tuple[Path, ...]
@@ -57,7 +57,7 @@ class Views:
 
 
 def views(tools: Toolchain) -> Views:
-    """Return what the stages of this compiler need of the machine, by asking it. Empty where no sandbox needs it."""
+    """Return the files that this compiler's stages need, by asking the compiler. Empty on systems without a sandbox."""
     driver = str(tools.compiler)
     headers = tuple(_existing(_header_folders(driver)))
     if sys.platform != "linux":
@@ -74,18 +74,18 @@ def views(tools: Toolchain) -> Views:
     )
 
 
-#: Flags that stop after the front end and list what it read.
+#: Flags that stop after the front end and list the files that it read.
 FRONT_END_FLAGS = ("-MD", "-MF", INCLUDED, "-S", SOURCE, "-o", ASSEMBLY)
 
 
 def listing_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Flags by which the assembler lists what it read."""
+    """Return the flags that make the assembler list the files that it read."""
     return (f"-Wa,--MD,{ASSEMBLED}",) if tools.family == "gcc" else ()
 
 
 #: Folders of headers that all packages of a machine share.
 SHARED = re.compile(r"/usr(?:/local)?/include/(?:[^/]+-linux-gnu/)?")
-#: Folders of the C library, the kernel and compilers in these, and of what <execution> reads where it is installed.
+#: Folders of the C library, the kernel and compilers in these, and those that <execution> reads if they are installed.
 _SYSTEM = (
     "arpa asm asm-generic bits c++ gnu linux misc mtd net netinet netpacket protocols rpc scsi sys oneapi tbb"
 )
@@ -142,7 +142,7 @@ def _listed(text: str) -> Iterator[str]:
 
 
 def _asked(command: Sequence[str]) -> str:
-    """Return the compiler's answer to a query option, "" where it fails."""
+    """Return the compiler's answer to a query option, "" if it fails."""
     try:
         asked = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_TIMEOUT_S
@@ -162,8 +162,7 @@ def _header_folders(driver: str) -> list[str]:
 
 
 def _library_folders(driver: str) -> list[str]:
-    """Return the folders in which the linker looks, without those such as /usr/lib that only hold the others and
-    much else."""
+    """Return the linker's library folders, without general ones such as /usr/lib that hold much else."""
     found = re.search(r"^libraries: =(.*)$", _asked([driver, "-print-search-dirs"]), re.MULTILINE)
     folders = {os.path.realpath(folder) for folder in found.group(1).split(":")} if found else set()
     there = sorted(filter(os.path.isdir, folders))
@@ -176,7 +175,7 @@ def _library_folders(driver: str) -> list[str]:
     ]
 
 
-#: What a compiler adds to a link by itself, from folders of its own.
+#: Files that a compiler adds to each link, from its own folders.
 OWN_FILES = (
     "libgomp.spec",
     "libsanitizer.spec",
@@ -213,14 +212,17 @@ def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
     return tuple(_existing(paths))
 
 
-#: What the scripts that stand in a compiler's place use, besides their shell and what they name by its path.
+#: Programs used by scripts that wrap a compiler, besides their shell and the programs that they name by path.
 SCRIPTS_TOOLS = ("sh", "bash", "env", "dirname", "basename", "readlink", "realpath", "uname", "cat")
 LONGEST_SCRIPT_BYTES, MOST_SCRIPTS = 64 << 10, 100
 
 
 def _behind_script(driver: str) -> list[str]:
-    """Return the programs that a driver which is a script runs: its interpreter, small tools, what it and the scripts
-    that it calls name by their paths, and the compiler, which names itself. Empty for a program."""
+    """Return the programs that a driver runs which is a script; empty for a program.
+
+    These are its interpreter, small tools, the programs that it and the scripts it calls name by path, and the
+    compiler, which names itself.
+    """
     scripts, found = [driver], dict[str, None]()
     for script in scripts:
         with open(script, "rb") as file:

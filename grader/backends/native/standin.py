@@ -1,13 +1,13 @@
-"""The stand-in for torch's tensors (inside/plain): what a student's file is compiled with where no torch is, and what
-to say of a file that needs more of torch than it has.
+"""The stand-in for torch's tensors (inside/plain): headers and objects for a student's file without torch, and messages
+for a file that needs more of torch.
 
-Theory of operation. A student's file waits for headers and for the code that it brings along: so inside/plain has
-headers that hold what a loop may call, which are precompiled, and sources with the rest, which are compiled once. Both
-are made for one set of flags (`prepare`) and kept in the cache; compiling a student's file then costs about what the
-file itself costs. A pragma such as `#pragma GCC target` above the first #include is meant for the headers too: gcc does
-not inline a function of theirs that was compiled with other options. Such a file is compiled without the precompiled
-header, in its own order (`Prepared.commands`). What would be the assignment's own work (products, sums, exponentials
-of tensors) is absent on purpose: nothing that a file could call does it.
+Theory of operation. To keep builds short, inside/plain has precompiled headers with the functions that a loop may call,
+and sources with the rest, which are compiled once. Both are made for one set of flags (`prepare`) and kept in the
+cache; compiling a student's file then costs about what the file itself costs. A pragma such as `#pragma GCC target`
+above the first #include also applies to the headers: gcc does not inline a header's function that was compiled with
+other options. Such a file is compiled without the precompiled header, in its own order (`Prepared.commands`). The
+assignment's own work (products, sums, exponentials of tensors) is missing on purpose: no function that a file could
+call does it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ INCLUDES = (f"-I{PLAIN}", f"-I{SHIM}")
 HEADER, PRECOMPILED = "plain_torch.h", "plain_torch.h.gch"
 SOURCE, OBJECT = PLAIN / "plain.cpp", "plain.o"
 """Source and object of the stand-in: compiled once, linked with every student's object."""
-#: Headers that a kernel file may include. Each is the stand-in, which usually is included in front of everything.
+#: Headers that a kernel file may include. Each is the stand-in, which usually is already included before the file.
 HEADERS = (
     *(f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch", "types", "utils")),
     *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),
@@ -64,13 +64,13 @@ STEERING = re.compile(
     re.MULTILINE,
 )
 INCLUDE = re.compile(r"^ ?(?:#|%:) ?(?:include|import) ?[<\"](?P<name>[^>\"\n]*)", re.MULTILINE)
-#: For keys of the cache: all that decides what a source becomes, besides its text, the flags and the files in PLAIN.
+#: Part of the cache's keys: all that decides a source's object, besides its text, the flags and the files in PLAIN.
 RULES = (HEADERS, FORWARD, STEERING.pattern, INCLUDE.pattern)
 
-#: Flags that decide how fast code is and what a debugger knows of it, and nothing that two objects have to agree on.
+#: Flags for the speed of code and for debuggers, which may differ between linked objects.
 TUNING = re.compile(r"-O\w*|-g\d?|-m(?:avx\w*|fma|prefer-vector-width=\w+)")
 
-#: What computes on whole tensors, so that nothing would be left to the kernel, and what holds such functions.
+#: Functions that compute on whole tensors, which would do the kernel's work, and the namespaces that hold them.
 WORK = re.compile(
     r"operator.*|(?:(?:at|torch|c10)::)+(?:nn|linalg|special|_ops|native|cpu|redispatch|compositeexplicitautograd)\b.*"
     r"|(?:(?:at|torch|c10|Tensor)::)*_{0,2}(?:(?:native|special|linalg|foreach|fused)_)?(?:"
@@ -86,8 +86,8 @@ WORK = re.compile(
     r"|masked_fill|masked_select|gather|scatter|scatter_add|index_select|index_add|take|tril|triu|cdist|cross"
     r")(?:_?|_out|_outf|_backward)"
 )
-#: A member, a name of torch's, an operator or a function of a tensor that is not there: gcc's words, then clang's. What
-#: they are searched in has at most MOST_TEXT characters.
+#: Errors for a missing member, name of torch, operator or function of a tensor: gcc's words, then clang's. The searched
+#: text has at most MOST_TEXT characters.
 ABSENT = re.compile(
     r"\b(?P<gcc_class>at::Tensor|TensorOptions|gpt149::Module)'(?: \{aka [^}]*\})?"
     r" has no member named '(?P<gcc_member>\w+)'"
@@ -106,18 +106,18 @@ UNDECLARED = re.compile(
     r"'(?P<gcc>\w+)' (?:was not declared|does not name a type|has not been declared)"
     r"|(?:undeclared identifier|unknown type name) '(?P<clang>\w+)'"
 )
-#: Which undeclared names are Python's, whatever the file says.
+#: Undeclared names that are certainly Python's.
 PYTHON = re.compile(r"_?Py[A-Z_]\w*|PYBIND11_\w+|pybind11|npy_\w+|THP\w+|THPVariable_\w+")
 PYTHON_HEADER = re.compile(r"Python\.h|(?:pybind11|numpy)/.*|torch/csrc/.*[Pp]y.*")
 USING = re.compile(r"\busing\s+namespace\s+(?:at|torch)\b")
 TENSOR_INDEX = re.compile(r"deleted (?:function|constructor)[^\n]*TensorIndex")
 OTHER_ELEMENTS = "kernels are given no tensors of this type"
 MISSING_HEADER = re.compile(r"fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such file| file not found)")
-#: A line number with more digits is none of a file's.
+#: A line number with more digits belongs to no file.
 ERROR = re.compile(
     r"^(?P<file>[^\s:]+):(?P<line>\d{1,9}):(?:\d+:)? (?P<text>(?:fatal )?error: .*)$", re.MULTILINE
 )
-#: What is read of a compiler's words, and of an error's first line: the rest is types.
+#: Limits on the compiler's output and on an error's first line; the rest of such a line is types.
 MOST_OUTPUT, MOST_TEXT = 1 << 18, 2000
 STUDENT_LINE = re.compile(r"\bmodule\.cpp:(?P<line>\d{1,9})\b")
 MOST_NAME = 60
@@ -127,9 +127,9 @@ Kind = Literal["work", "absent", "python"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A name of torch that a student's file uses and the stand-in lacks. `kind` is "work" for what computes on whole
-    tensors, "python" for pybind11 and Python itself, "absent" for the rest of torch; `line` counts from 1; `text` is
-    one line with all of it, the file's name first."""
+    """A name of torch that a student's file uses and the stand-in lacks. `kind` is "work" for functions that compute on
+    whole tensors, "python" for pybind11 and Python itself, "absent" for the rest of torch; `line` counts from 1; `text`
+    is one line with all of it, the file's name first."""
 
     line: int
     name: str
@@ -142,9 +142,9 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Flags and objects for a student's file. `folder` (in the cache) holds all of it but the kit's own
-    headers, which lie in PLAIN and SHIM: a compiler in a sandbox needs these three. `cpu_s` was spent on making it, 0.0
-    where it was there."""
+    """Flags and objects for a student's file. `folder` (in the cache) holds all of it but the kit's own headers, which
+    lie in PLAIN and SHIM: a compiler in a sandbox needs these three. `cpu_s` is the CPU time of making it, 0.0 from the
+    cache."""
 
     tools: Toolchain
     flags: tuple[str, ...]
@@ -157,20 +157,22 @@ class Prepared:
         return (self.folder / OBJECT,)
 
     def command(self) -> tuple[str, ...]:
-        """The compiler with all flags, up to but without the source and what is to become of it (`-c`,
-        `-fsyntax-only`). Macros may follow for gcc; clang wants the same ones as `prepare` was told."""
+        """Return the compiler command without the source and the output mode (`-c`, `-fsyntax-only`).
+
+        Macros may follow for gcc; clang needs the same ones as `prepare`.
+        """
         if self.tools.family == "clang":
             forced: tuple[str, ...] = ("-include-pch", str(self.folder / PRECOMPILED))
         else:
-            # gcc takes the precompiled header if it lies where it looks first, and else the header from PLAIN.
+            # gcc uses the precompiled header if it is in the first include folder, else the header from PLAIN.
             forced = (f"-I{self.folder}", "-include", HEADER)
         return self._command(forced)
 
     def commands(self, text: bytes) -> tuple[tuple[str, ...], ...]:
         """Return the commands to try for a student's file, in this order, until one succeeds.
 
-        A file that steers its headers is first compiled in its own order. With sanitizers it is not: their checks have
-        to stand above all headers.
+        A file that steers its headers is first compiled in its own order. With sanitizers it is not: their checks must
+        precede all headers.
         """
         is_checked = any(flag.startswith("-fsanitize") for flag in self.flags)
         own_order = () if is_checked or not steers_headers(text) else (self._command(()),)
@@ -181,7 +183,7 @@ class Prepared:
 
 
 def steers_headers(text: bytes) -> bool:
-    """Return True if a pragma that decides how functions are compiled stands above the first of HEADERS."""
+    """Return True if a pragma that decides how functions are compiled precedes the first of HEADERS."""
     code = without_layout(SPLICE.sub("", text.decode("utf-8-sig", "replace")))
     first = next((found.start() for found in INCLUDE.finditer(code) if found["name"] in HEADERS), 0)
     return STEERING.search(code, 0, first) is not None
@@ -212,15 +214,15 @@ def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...
 
 
 def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path | None = None) -> Prepared:
-    """The precompiled header and the objects for these flags, from the cache where they are there. Of flags that only
-    tune code (TUNING) the header is made anew, and the objects are those without them.
+    """Return the precompiled header and the objects for these flags, from the cache if possible. Flags that only tune
+    code (TUNING) get a new header, but share the objects.
 
     `macros` are those of the student's file, as `-DNAME=VALUE`: only clang's precompiled header depends on them. Raises
-    KitError where there is no compiler, the cache cannot be written, or the kit's own sources do not compile.
+    KitError without a compiler, or if the cache cannot be written, or the kit's own sources do not compile.
     """
     tools, root = toolchain(), cache or cache_root()
     wanted = (*compile_flags(tools, flags), *(macros if tools.family == "clang" else ()))
-    # What is in the kit's folders counts, not where they lie: a second clone or handout has it made already.
+    # Contents of the kit's folders count, not their paths: a second clone or handout finds it in the cache.
     counting = [flag for flag in wanted if flag not in INCLUDES]
     digest = hashlib.sha256(repr((tools, counting, RULES)).encode())
     for path in (Path(__file__), *sorted(PLAIN.iterdir()), *sorted(SHIM.glob("*.h"))):
@@ -248,8 +250,11 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
 
 
 def _untuned(flags: Sequence[str]) -> tuple[str, ...]:
-    """The flags that the stand-in's own objects are compiled with: a part of these, so that those for other instruction
-    sets, say, are not compiled again. What sanitizers tell of an object depends on all of them."""
+    """Return the flags for the stand-in's own objects: these without tuning, so that other instruction sets, say, share
+    the objects.
+
+    With sanitizers all flags count.
+    """
     if any(flag.startswith("-fsanitize") for flag in flags):
         return tuple(flags)
     return tuple(flag for flag in flags if not TUNING.fullmatch(flag))
@@ -264,15 +269,13 @@ def _compile(command: Sequence[str], place: Path) -> float:
     return finished.cpu_s
 
 
-# ---- what it does not have
+# ---- missing parts of torch
 
 
 def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
-    """What a student's file uses that the stand-in does not have; None where the compiler's first error is of another
-    kind. `output` is what it says of the file, which it knows as module.cpp; `source` is the file's text, without which
-    a name that nothing qualifies counts as one that the student forgot to declare.
-
-    Time is linear in the two texts, of which the student may have written every character.
+    """Return the first name that a student's file uses and the stand-in lacks; None if the compiler's first error is of
+    another kind. `output` is the compiler's, which knows the file as module.cpp. `source` is the file's text; without
+    it an unqualified name counts as one that the student forgot to declare. Time is linear in the two untrusted texts.
     """
     output = output[:MOST_OUTPUT]
     error = ERROR.search(output)
@@ -280,7 +283,7 @@ def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
         return None
     line = error["line"]
     if error["file"].rpartition("/")[2] != "module.cpp":
-        # An error inside of the stand-in's own templates: the student's line is the one that asked for them.
+        # An error inside of the stand-in's templates: the student's line is the one that instantiates them.
         asked = STUDENT_LINE.search(output)
         line = asked["line"] if asked else line
     found = _refused(error["text"][:MOST_TEXT], int(line), source)
@@ -291,7 +294,7 @@ def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
 
 
 def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None:
-    """The name, the kind and what to say of it; None for an error of another kind."""
+    """Return the name, the kind and the message; None for an error of another kind."""
     if header := MISSING_HEADER.search(error):
         name = header["name"][:MOST_NAME]
         if PYTHON_HEADER.fullmatch(name):
@@ -322,7 +325,7 @@ def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None
 
 
 def _absent(error: str) -> str | None:
-    """The qualified name of what is not in torch's namespaces and classes, as C++ writes it."""
+    """Return the qualified C++ name that torch's namespaces and classes lack."""
     found = ABSENT.search(error)
     if found is None:
         return None

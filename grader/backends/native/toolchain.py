@@ -1,7 +1,7 @@
 """The compiler of all builds, and the torch of those that need one: found without importing torch, and without any.
 
-Everything that differs between platforms is decided by pure functions (`default_flags`, `openmp_flags`,
-`linker_flags`) of a system and a machine name, so that each platform is tested on any other.
+All differences between platforms are in pure functions (`default_flags`, `openmp_flags`, `linker_flags`) of a system
+and a machine name, so each platform is tested on any other.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from grader.core.errors import KitError
 
 X86 = frozenset({"x86_64", "amd64"})
-#: What is compiled for where no torch says which standard its headers need.
+#: C++ standard if no torch defines the one that its headers need.
 DEFAULT_STANDARD = "c++17"
-#: What is recorded as the version of a torch that is not there.
+#: Version that is recorded if torch is missing.
 ABSENT = "absent"
 TORCH = "torch"
 """The missing tool of a submission that only a process with torch can judge."""
@@ -31,10 +31,10 @@ TORCH = "torch"
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A C++ compiler and how it is asked to compile.
+    """A C++ compiler with its fixed settings. `family` is "gcc" or "clang".
 
-    `family` is "gcc" or "clang"; `cxx_standard` is the one that the extension builder of this Python's torch asks for,
-    so that a file means the same with torch and without, and DEFAULT_STANDARD where there is no torch.
+    `cxx_standard` is the one that this Python's torch uses for extensions, so that a file means the same with torch and
+    without. Without torch it is DEFAULT_STANDARD.
     """
 
     compiler: Path
@@ -63,7 +63,7 @@ class TorchFiles:
 
 
 def default_flags(machine: str | None = None) -> tuple[str, ...]:
-    """The published flags: `-O3 -mavx -fopenmp`, without `-mavx` where the processor is no x86-64.
+    """The published flags: `-O3 -mavx -fopenmp`, without `-mavx` on other processors than x86-64.
 
     OpenMP's flag depends on the platform and is added by `openmp_flags`.
     """
@@ -89,9 +89,9 @@ def openmp_flags(
 
 
 def openmp_off_flags() -> tuple[str, ...] | None:
-    """Compile flags that undo those of `openmp_flags`: pragmas are ignored, and omp.h's functions still link.
+    """Return compile flags that undo those of `openmp_flags`: pragmas are ignored, and omp.h's functions still link.
 
-    None for Apple's clang, whose front end is told of OpenMP behind the driver's back and cannot be told otherwise.
+    None for Apple's clang, whose OpenMP flags bypass the driver and cannot be undone.
     """
     tools = toolchain()
     return None if tools.system == "Darwin" and tools.family == "clang" else ("-fno-openmp",)
@@ -111,7 +111,8 @@ def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined
     """Flags of the link step. An undefined function must fail here, where its name can still be explained.
 
     `allow_undefined` is for the full path alone, whose pybind11 leaves Python's own symbols to the interpreter: they
-    are reported as warnings and told apart by name. Only the runner's interface, listed in `shim`, leaves the object.
+    are reported as warnings and distinguished by name. Only the runner's interface, listed in `shim`, leaves the
+    object.
     """
     if system == "Darwin":
         undefined = ("-undefined", "dynamic_lookup") if allow_undefined else ()
@@ -155,14 +156,14 @@ def _toolchain_for(compiler_name: str, search_path: str | None) -> Toolchain:
 
 
 def toolchain() -> Toolchain:
-    """The compiler named by $CXX (else g++, on macOS c++). Raises KitError when there is none that runs."""
+    """Return the compiler named by $CXX (else g++, on macOS c++). Raises KitError if it does not run."""
     fallback = "c++" if platform.system() == "Darwin" else "g++"
     return _toolchain_for(os.environ.get("CXX") or fallback, os.environ.get("PATH"))
 
 
 @functools.cache
 def torch_files() -> TorchFiles:
-    """The torch of this interpreter. Raises KitError when there is none, or one without C++ headers."""
+    """Return the torch of this interpreter. Raises KitError without torch, or if its C++ headers are missing."""
     root = _torch_root()
     if root is None:
         raise KitError("this Python has no torch: run 'make setup', or 'pip install torch'")
@@ -176,7 +177,7 @@ def torch_files() -> TorchFiles:
 
 
 def torch_version() -> str:
-    """The version of this interpreter's torch, ABSENT where there is none."""
+    """Return the version of this interpreter's torch, ABSENT without torch."""
     root = _torch_root()
     return ABSENT if root is None else _torch_version(root)
 
@@ -196,7 +197,7 @@ def describe() -> dict[str, object]:
 
 
 def libomp_prefix() -> Path | None:
-    """Homebrew's libomp on macOS, None elsewhere or when it is not installed."""
+    """Return the folder of Homebrew's libomp on macOS, None elsewhere or if it is not installed."""
     if platform.system() != "Darwin":
         return None
     prefixes = (Path("/opt/homebrew/opt/libomp"), Path("/usr/local/opt/libomp"))
@@ -215,7 +216,7 @@ def _compiler_version(compiler: str) -> str:
 
 
 def _torch_root() -> Path | None:
-    """The folder of this interpreter's torch, None without one."""
+    """Return the folder of this interpreter's torch, None without torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -1,8 +1,8 @@
 """Compiler warnings for a student's file whose wrong result has no known cause.
 
-Judged builds are silent, as warnings of a style would bury the errors. These few are about what makes results wrong,
-and are asked for once a result is wrong: a variable that is read before it has a value, a fraction that is cut to a
-whole number, an index beyond a local array.
+Judged builds print no warnings, since style warnings would bury the errors. These few are about causes of wrong
+results, and are only enabled once a result is wrong: a variable that is read before it has a value, a fraction that is
+cut to a whole number, an index beyond a local array.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Warned:
 
 
 def warned(source: Path, defines: Mapping[str, str], first: int, last: int) -> tuple[Warned, ...]:
-    """The compiler's warnings of lines `first` to `last` of a file that compiles; () where it cannot be asked."""
+    """Return the compiler's warnings for lines `first` to `last` of a file that compiles; () if the compiler fails."""
     try:
         found = _all(source.read_bytes(), define_flags(defines))
     except (KitError, OSError):
@@ -61,7 +61,7 @@ def warned(source: Path, defines: Mapping[str, str], first: int, last: int) -> t
 
 @functools.lru_cache(maxsize=4)
 def _all(text: bytes, macros: tuple[str, ...]) -> tuple[Warned, ...]:
-    """Those of the whole file, which several parts ask for."""
+    """Warnings for the whole file, shared by its parts."""
     prepared = standin.prepare(OWN_FLAGS, macros)
     with objectcache.workplace(cache_root()) as place:
         (place / "module.cpp").write_bytes(text)

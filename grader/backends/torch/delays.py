@@ -1,6 +1,6 @@
 """Delays at random moments of a call, under which a race shows, in a runner with torch (inside/delays.h for others).
 
-Imports nothing of the kit, as all that stands beside a stranger's code (`grader.runner.runner`).
+Imports nothing of the kit, as all files beside untrusted code (`grader.runner.runner`).
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ import ctypes
 
 
 class Delays:
-    """Holds up whichever thread is running, again and again during a call, for about a tenth of a millisecond.
+    """Delays the running thread again and again during a call, for about a tenth of a millisecond.
 
     A race shows when threads take turns in the middle of their work. On few or busy cores each may finish its share
     within one time slice, and the race passes: on one core, a shared row sum passed at N = 256 every time. Delays at
-    random moments bring it out, as noise makers do (Edelstein et al., "Multithreaded Java program test generation",
-    2002). A timer interrupts the thread that it finds on the core (Linux from 6.4 on; the first thread before), and
-    the signal's handler sleeps. The timer is made before the sandbox is locked: a student's code can make none.
+    random moments reveal it, as noise makers do (Edelstein et al., "Multithreaded Java program test generation", 2002).
+    A timer interrupts the thread that it finds on the core (Linux from 6.4 on; the first thread before), and the
+    signal's handler sleeps. The timer is made before the sandbox is locked: a student's code can make none.
     """
 
     INTERVAL_S = 200e-6
-    #: Its handler is the C library's usleep, which gets the signal's number as its argument: 27 us, and what the
-    #: kernel adds when it wakes a sleeper (50 us and more). Nothing of Python's can run in the middle of any thread.
+    #: The handler is the C library's usleep, which takes the signal's number as its argument: 27 us. The kernel adds
+    #: its wake-up time (50 us and more). Python code cannot run in the middle of any thread.
     SIGNAL = 27  # SIGPROF
     CLOCK_MONOTONIC, SIGEV_SIGNAL = 1, 0
 
     def __init__(self) -> None:
         self.libc, self.timer = ctypes.CDLL(None), ctypes.c_void_p()
-        # struct sigevent: eight bytes of a value, the signal, how it is told, and room up to 64 bytes.
+        # struct sigevent: eight bytes of a value, the signal, the way of notification, padded to 64 bytes.
         event = (ctypes.c_int * 16)(0, 0, self.SIGNAL, self.SIGEV_SIGNAL)
         try:
             failed = self.libc.timer_create(

@@ -1,12 +1,12 @@
 """The process that runners are forked from: Python with torch imported, no student code and no secret.
 
 Theory of operation. The judge starts this file as a script, isolated from the user's environment and, in a sandbox,
-from the user's files. It imports torch once and then does what it is told over a socket: `spawn` forks a runner, which
-is handed its pipe ends and a fresh folder, limits and locks itself, and only then turns to the student's object;
-`reap` waits for one, kills what it left and removes its folder. When the judge is gone, so are all of them.
+from the user's files. It imports torch once and then serves requests over a socket. `spawn` forks a runner, which gets
+its pipe ends and a fresh folder, limits and locks itself, and only then loads the student's object. `reap` waits for a
+runner, kills its leftovers and removes its folder. When the judge ends, all of them end.
 
-What a runner writes to the descriptors 1 and 2 counts as its kernel's words. Python's and torch's own (warnings, logged
-errors) are no kernel's: `sys.stderr` has a descriptor of its own, which leads nowhere in a runner.
+Text on a runner's descriptors 1 and 2 counts as its kernel's output. Messages of Python and torch (warnings, logged
+errors) do not: `sys.stderr` has its own descriptor, which is discarded in a runner.
 
 Each message is one JSON object. Imports nothing of the kit: the files that it needs are named at its start.
 """
@@ -29,7 +29,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: What torch imports when it is first used. In a runner the way to its files may be closed by then.
+#: Modules that torch imports on first use. By then a runner may no longer have access to their files.
 LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
@@ -119,7 +119,7 @@ def import_torch(modules: list[str]) -> str:
 
 
 def next_request(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """One line of the judge's and the pipe ends that came with it; None when the judge is gone."""
+    """Receive one request of the judge's with its pipe ends; None when the judge is gone."""
     message, fds, _, _ = socket.recv_fds(control, 1 << 20, MOST_FDS)
     while message and not message.endswith(b"\n"):
         more = control.recv(1 << 20)
@@ -143,7 +143,7 @@ def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: li
         pid = -1
     if pid == 0:
         try:
-            # The kernel tells the judge who sent this: in a process namespace the two know it by different numbers.
+            # The kernel reports the sender's id: in a process namespace the two know this process by different numbers.
             answer(control, {"pid": os.getpid()})
             control.close()
             become_runner(request, files, *fds)
@@ -203,7 +203,7 @@ def close_all_but(kept: set[int]) -> None:
     """Close all other descriptors of this process."""
     below = 0
     for fd in [*sorted(kept), os.sysconf("SC_OPEN_MAX")]:
-        if below < fd:  # a range of none closes all in some versions of Python
+        if below < fd:  # some versions of Python close everything for an empty range
             os.closerange(below, fd)
         below = fd + 1
 
@@ -214,9 +214,9 @@ def set_process_option(option: int, value: int) -> None:
 
 
 def sweep(living: list[int]) -> None:
-    """Kill what a dead runner left behind: its orphans are the zygote's children now (subreaper).
+    """Kill a dead runner's leftovers: its orphans are now the zygote's children (subreaper).
 
-    They are stopped before they are killed, since what is stopped starts no others meanwhile.
+    They are stopped before they are killed, so that they start no others meanwhile.
     """
     deadline = time.monotonic() + SWEEP_WITHIN_S
     while strays := [pid for pid in children(os.getpid()) if pid not in living]:
@@ -233,7 +233,7 @@ def sweep(living: list[int]) -> None:
 
 
 def descendants(pids: list[int]) -> list[int]:
-    """These and what descends from them, MOST_AT_ONCE at the most: `sweep` asks again for the rest."""
+    """Return these processes and their descendants, at most MOST_AT_ONCE: `sweep` repeats the call for the rest."""
     found = list(pids)
     for pid in found:  # grows on the way
         if len(found) >= MOST_AT_ONCE:
@@ -243,12 +243,12 @@ def descendants(pids: list[int]) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """A process's children, by whichever of its threads; of very many, the first ones."""
+    """Return the children of all of a process's threads; if there are very many, the first ones."""
     found: list[int] = []
     with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/task") as tasks:
         for task in itertools.islice(tasks, MOST_AT_ONCE):
             with contextlib.suppress(OSError), open(f"{task.path}/children", "rb") as listing:
-                # What stands before the last blank is whole numbers.
+                # The text before the last blank consists of whole numbers.
                 found += map(int, listing.read(LISTING_BYTES).rpartition(b" ")[0].split())
             if len(found) >= MOST_AT_ONCE:
                 break

@@ -1,7 +1,7 @@
-"""A reference that is written as a student's file is: `reference.cpp` in a lab's folder, built as the student's is.
+"""A lab's reference in the form of a student's file: `reference.cpp` in the lab's folder, built as the student's is.
 
 A handout holds its object in place of its source. A lab may have further kernels of that form, which its studies
-measure beside the student's: what holds for the reference holds for them.
+measure beside the student's. They are built, kept and handed out in the same way.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ SOURCE, PREBUILT = "reference.cpp", "prebuilt"
 class SourceReference:
     """The reference of a lab in `folder`. `assignment.labs.Reference` describes its methods.
 
-    `source` is compiled with `flags` behind the kit's own; `level` tells its object in a handout from those of the same
-    source with other flags. `others` are kept from students, and handed out to them compiled, together with it.
+    `source` is compiled with `flags` behind the kit's own; `level` distinguishes its object in a handout from those of
+    the same source with other flags. `others` are further sources, which students get only in compiled form, together
+    with it.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class SourceReference:
         tools, found = toolchain(), self._native.object_path
         assert found is not None
         made = folder / prebuilt.name(self.stem, tools.system, tools.machine)
-        # Its own names would tell how the source is laid out.
+        # Its own names would reveal the source's structure.
         nativebuild.joined(found, made)
         place = (
             self.folder.relative_to(ROOT)

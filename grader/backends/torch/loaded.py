@@ -1,9 +1,9 @@
 """Modules that a runner with torch can load: a student's object, the reference, or torch's own functions.
 
-Each offers `functions`, which is what it names by itself, and `prepared(request, values)`. That gives what
-calls the function each time that it is called; an answer is the reply's header, the output's bytes and what frees them.
+Each has `functions`, the list that it reports, and `prepared(request, values)`, which returns a function that makes the
+call each time. Its answer is the reply's header, the output's bytes and a function that frees them.
 
-Imports nothing of the kit, as all that stands beside a stranger's code (`grader.runner.runner`).
+Imports nothing of the kit, as all files beside untrusted code (`grader.runner.runner`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class AbiResult(ctypes.Structure):
 
 
 class CallFailed(Exception):
-    """The function threw; the text is the first line of what it said."""
+    """Raised if the function threw; the text is the first line of its exception."""
 
 
 class StudentObject:
@@ -124,7 +124,7 @@ class Invocation:
 
 
 def _abi_cell(code: str, value: Any) -> Any:
-    """The C object that one argument points to; it keeps alive what it points to in turn."""
+    """Return the C object that one argument points to. It keeps alive the objects that it points to in turn."""
     if code == "T":
         sizes = (ctypes.c_int64 * max(1, value.dim()))(*value.shape)
         cell = AbiTensor(value.data_ptr(), value.dim(), sizes, _number_of(value))
@@ -138,12 +138,12 @@ def _abi_cell(code: str, value: Any) -> Any:
 
 
 def _number_of(tensor: Any) -> int:
-    """The number of a tensor's dtype; that of no dtype, which the judge refuses, where it is another."""
+    """Return the number of a tensor's dtype; -1, which the judge refuses, for any other dtype."""
     return DTYPES.get(str(tensor.dtype).removeprefix("torch."), -1)
 
 
 def _describe(result: AbiResult) -> tuple[Header, memoryview]:
-    """Header and bytes of what a student's function returned."""
+    """Return header and bytes of a student's function's result."""
     shape = list(result.sizes[: max(0, min(result.ndim, 8))])
     header = {
         "status": "ok",
@@ -162,7 +162,7 @@ def _describe(result: AbiResult) -> tuple[Header, memoryview]:
     return header, memory_at(result.data, elements * WIDTHS.get(result.dtype, 0))
 
 
-# ---- what takes and gives tensors of torch's
+# ---- functions of torch tensors
 
 
 class RawLibrary:
@@ -207,7 +207,7 @@ class TorchFunction:
 
 
 def _plain(output: Any) -> Answer:
-    """The answer of a function that gives a tensor of torch's."""
+    """Return the answer of a function that returns a torch tensor."""
     header = {"status": "ok", "kind": KIND_TENSOR, "dtype": _number_of(output), "shape": list(output.shape)}
     return header, tensor_bytes(output), lambda: output
 

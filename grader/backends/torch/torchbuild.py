@@ -1,13 +1,13 @@
-"""From a student's module.cpp to a shared object that the runner can load.
+"""Builds of a student's module.cpp as a shared object that the runner can load.
 
 Theory of operation. A build has two paths to the same object. The *light* path compiles the unchanged file against a
 small precompiled subset of torch's headers (shim/gpt149_light.h), in a few seconds. If it fails, the *full* path
-compiles the file against torch/extension.h, in about a minute, and its messages are shown. Faults of a student's file
-were found without torch before (`backends.selection`), so few files get here with one.
+compiles the file against torch/extension.h, in about a minute, and its messages are shown. Errors in a student's file
+are found before, without torch (`backends.selection`), so few files get here with one.
 
-The cache holds finished objects and precompiled headers under the hash of all that went into them. An entry is made
-in a directory of its own and renamed into place: a killed build leaves nothing that another would wait for, and two
-builds of the same source do the work twice and agree. There are no locks.
+The cache holds finished objects and precompiled headers under the hash of all their inputs. An entry is made in its own
+directory and renamed into place, without locks. A killed build leaves nothing that another would wait for. Two builds
+of the same source do the work twice and agree.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ extern "C" void probe(int n) {
     throw std::runtime_error(std::to_string(n));
 }
 """
-#: What a part waits for where torch's headers miss a file, as a rule Python.h. The kit asks for it by this name.
+#: Name in `waits_for` of a part if torch's headers miss a file, usually Python.h.
 PYTHON_HEADERS = "Python.h"
 #: A header that a header misses, or Python's own: no file that a student forgot to hand in.
 MISSES_A_HEADER = re.compile(
@@ -74,7 +74,7 @@ LACKING_HEADERS = (
     "nothing is judged, and no points are lost. Install them (apt install python3-dev) where every user can read them, "
     "and judge again."
 )
-#: From the quickest to the one that knows every header.
+#: Paths from the quickest to the one that knows every header.
 PATHS = ("light", "full")
 #: Headers that are empty on the light path: gpt149_light.h includes all of them that count, or torch's operator headers
 #: include them, use nothing of them, and take twice as long.
@@ -101,8 +101,8 @@ def build(source: Path, **options: Any) -> TorchBuild:
     """Compile and link `source` (and a module.ispc beside it), or find the finished object in the cache.
 
     `options` are fields of BuildOptions. A faulty source gives a build with `ok` False, never an exception. Raises
-    UsageError when `source` cannot be read or a macro's name is none, KitError when the machine has no compiler, no
-    torch, or a torch without headers.
+    UsageError when `source` cannot be read or a macro's name is invalid. Raises KitError when the machine has no
+    compiler, no torch, or a torch without headers.
     """
     started = time.monotonic()
     wanted = BuildOptions(**options)
@@ -131,8 +131,8 @@ def build(source: Path, **options: Any) -> TorchBuild:
 def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path | None = None) -> float:
     """Make the light path's precompiled header for these flags ahead of the first build.
 
-    Returns the CPU seconds spent, 0.0 when it was there. A header that does not compile with this torch is no error:
-    builds then take the full path.
+    Returns the CPU seconds spent, 0.0 when it was there. If the header does not compile with this torch, builds take
+    the full path.
     """
     recipe = TorchRecipe(toolchain(), b"", None, tuple(flags), (), sanitize, torch_files())
     work = _Work(recipe, BuildOptions(cache=cache))
@@ -140,12 +140,12 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
     return work.cpu_s
 
 
-# ---- what is compiled, and how
+# ---- recipes of builds
 
 
 @dataclass(frozen=True)
 class TorchRecipe(Source):
-    """Everything that decides what an object is."""
+    """All inputs that decide an object's content."""
 
     sanitize: bool
     torch: TorchFiles
@@ -243,14 +243,14 @@ class _Work(Compilers):
         return path, self.may_lack_ispc(message)
 
     def compile_all(self) -> tuple[str, str]:
-        """As `compile`, with what there is on this machine."""
+        """Do the same as `compile` with the tools of this machine."""
         header = self.light_header()
         limit = TimeLimit(self.options.timeout_s)
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, header) as room,
         ):
-            # Nothing but the files that the assignment names lies in the compiler's directory.
+            # The compiler's directory holds only the files that the assignment names.
             room.put("module.cpp", self.source.text)
             message = self.compile_ispc(room, limit)
             if message:
@@ -299,9 +299,9 @@ class _Work(Compilers):
     def attempt(self, path: str, room: compiling.Room, limit: TimeLimit) -> Finished | None:
         """Compile and link on one of PATHS; None for success.
 
-        The quick linker does not find libstdc++ where the compiler has it in an unusual place. What it misses is
-        missing only when the compiler's own linker misses it too. Where it misses as much for a source of the kit's
-        own, it is not used from then on: what a student's file does may be a matter of when it is compiled.
+        The quick linker does not find libstdc++ in an unusual place. So a name counts as missing only if the compiler's
+        own linker misses it too. If the quick linker also fails for the kit's own source, it is not used any more. A
+        student's file cannot decide that: its text may depend on when it is compiled.
         """
         quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
         if quick is not None and not distrusted.exists():
@@ -357,7 +357,8 @@ class _Work(Compilers):
         return replace(finished, returncode=1, output="\n".join(missing).encode()) if missing else None
 
     def light_header(self) -> Path | None:
-        """The directory of the precompiled header, made if need be; None when it does not compile with this torch.
+        """Return the directory of the precompiled header, made on first use; None if it does not compile with this
+        torch.
 
         That is remembered too, as a directory without it.
         """

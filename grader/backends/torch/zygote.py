@@ -1,8 +1,8 @@
-"""The judge's end of the process that runners are forked from, and what each of them is given to live with.
+"""The judge's end of the process that runners are forked from, and the resources of each runner.
 
 A `Zygote` is one interpreter with torch imported (`torch.forkserver`), inside the sandbox if there is one;
-`Zygote.spawn` forks a runner from it in milliseconds and returns a `Session`. Each runner gets a fresh folder to work
-in, its object for as long as it takes to load it, and in a sandbox a user id and a lock of its own.
+`Zygote.spawn` forks a runner from it in milliseconds and returns a `Session`. Each runner gets a fresh working folder,
+access to its object until it is loaded, and in a sandbox its own user id and lock.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ ENVIRONMENT = {
 
 
 class Lost(Exception):
-    """The process that runners are forked from is gone, or no longer answers."""
+    """Raised if the process that runners are forked from is gone, or no longer answers."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,13 @@ class Zygote:
         self._modules, self._card = tuple(modules), card
         self.sandbox = sandbox
         self.blind = False
-        """True if its runners cannot see what kernels store, known before any student code runs."""
+        """True if its runners cannot observe stores of kernels, known before any student code runs."""
         self.sabotaged = False
         """True if processes were lost that nothing but a student's code was in a position to end (tier D)."""
         self._environment = {**ENVIRONMENT, **(environment or {})}
         self._living: dict[int, Runner] = {}
-        # One request at a time: several threads of the judge end runners, and one that ends is not among the living.
+        # One request at a time: several threads of the judge end runners, and an ended one is no longer listed as
+        # living.
         self._turn = threading.RLock()
         self._numbers = itertools.count()
         self._stack = contextlib.ExitStack()
@@ -175,13 +176,11 @@ class Zygote:
         call_timeout_s: float = 20.0,
         freeze: bool = True,
     ) -> Session:
-        """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
-        `kind` is "student", "raw", "torch" (`torch.loaded`) or one of `gpu.devicerunner`, whose runner has
-        `shared_fd` and reads what is compiled in `cache` (of `caches`); one that `builds` is locked as a compiler is,
-        and fills it. `is_kits`: what it loads is the kit's own. `freeze` stops it between calls, which whatever judges
-        time needs.
-
-        A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
+        """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`. `kind` is
+        "student", "raw", "torch" (`torch.loaded`) or one of `gpu.devicerunner`, whose runner has `shared_fd` and reads
+        compiled kernels in `cache` (of `caches`); one that `builds` is locked as a compiler is, and fills it.
+        `is_kits`: it loads a file of the kit's. `freeze` stops it between calls, which is needed to judge time. A
+        zygote that a kernel has ended is started again. Raises KitError when that fails.
         """
         limits = limits or Limits()
         with self._turn, self._lent(object_path) as path:
@@ -248,15 +247,15 @@ class Zygote:
         return ended
 
     def close(self) -> None:
-        """End it with all its runners, and remove what they wrote."""
+        """End the zygote with all its runners, and remove their files."""
         if self._started:
             self._end()
         self._stack.close()
 
     def _end(self) -> None:
         if not self._ready and not self.sandbox.bwrap:
-            # Nothing was forked from it, so it has nothing to tidy up: nobody waits until it has imported torch.
-            # Bubblewrap, were it killed, would leave it behind.
+            # It has forked nothing and has nothing to clean up, so do not wait until it has imported torch. A killed
+            # bubblewrap would leave it behind.
             self._process.kill()
         self._control.close()
         for pid in self._living:
@@ -271,7 +270,9 @@ class Zygote:
 
     @contextlib.contextmanager
     def _lent(self, object_path: Path | str) -> Iterator[str]:
-        """The object under a name that a sandboxed runner can open, and that nobody can once it is loaded."""
+        """Yield the object under a path that a sandboxed runner can open. The path is gone once the object is
+        loaded.
+        """
         if not self.sandbox.locks or not str(object_path):
             yield str(object_path)
             return
@@ -335,7 +336,7 @@ class Zygote:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         if hasattr(socket, "SO_PASSCRED"):
-            # The kernel then tells with each message who sent it, by the number that we know the sender by.
+            # The kernel then reports each message's sender, by the process id that the judge knows.
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with theirs:
             self._process = subprocess.Popen(
@@ -394,7 +395,7 @@ class Zygote:
         return f"{last}, {signal.Signals(-status).name}" if status < 0 else last
 
     def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:
-        """The answer to one message, and who gave it. Raises Lost."""
+        """Return the answer to one message, and its sender's process id. Raises Lost."""
         try:
             # In tier D a kernel can stop its parent. bwrap, where it is the process, does not mind.
             self._process.send_signal(signal.SIGCONT)
@@ -418,8 +419,8 @@ class Zygote:
         return json.loads(line), sender
 
     def _clear_up(self) -> None:
-        """End what is left of a zygote: neither it nor its runners may go on."""
-        # First: at the end of its socket it would tidy up what the next one needs.
+        """End the remains of a zygote: neither it nor its runners may continue."""
+        # Killed first: at the end of its socket it would remove files that the next one needs.
         self._process.kill()
         self._process.wait()
         self._control.close()

@@ -1,10 +1,10 @@
 """Device memory for the timed calls of one runner: sets of inputs and outputs that the judge fills, poisons and copies.
 
 Theory of operation. The memory belongs to the judge and is mapped into one runner by a file descriptor. Before each
-call the judge fills every set with fresh numbers and poisons the outputs, while the runner stands still. The runner is
-told to go, calls its function once for each set and answers; then the judge copies the outputs into memory that the
-runner cannot see, and its clock stops when that copy is done. So an answer that comes early is a copy of poison. What
-is looked at afterwards is the copy.
+call the judge fills every set with fresh numbers and poisons the outputs, while the runner is stopped. The runner gets
+"go", calls its function once for each set and answers; then the judge copies the outputs into memory that the runner
+cannot see, and its clock stops when that copy is done. So an early answer is a copy of poison. Only the copy is
+compared afterwards.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ KINDS = {"float32": 0, "float16": 1, "bfloat16": 2}
 ALIGNMENT_BYTES = 512
 THREADS, BLOCKS_EACH = 256, 32
 SEED_STEP = 0x85EBCA77
-"""From the seed of one set to that of the next."""
+"""Difference between the seeds of two consecutive sets."""
 FEW_SETS = 32
-"""So many are copied and set one by one: large ones need no other way."""
+"""Up to this number, sets are copied and set one by one; that is fast enough for large ones."""
 MOST_PITCH = (1 << 31) - 1
-"""Bytes between the rows of what the driver copies or sets in two dimensions."""
+"""Limit in bytes on the distance between rows, for the driver's copies in two dimensions."""
 FEW_ROWS = 4
-"""Rows are copied one by one if less than one in so many is asked for."""
+"""Rows are copied one by one if less than one in this many is needed."""
 MODULE = Path(__file__).with_name("kernels.ptx")
 
 
@@ -80,8 +80,9 @@ class Card:
         return across, max(1, min(sets, 65_535, -(-self._blocks // across)))
 
     def fill(self, address: int, tensor: Tensor, seed: int, sets: int = 1, stride: int = 0) -> None:
-        """Uniform numbers that `tests/card_numbers.py` can tell, in sets that lie `stride` bytes apart; returns
-        before it is done."""
+        """Fill sets that lie `stride` bytes apart with uniform numbers, which `tests/card_numbers.py` can reproduce.
+        Returns before the card is done.
+        """
         arguments = filling_arguments(
             *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
             *(tensor.low, tensor.high - tensor.low, KINDS[tensor.dtype]),
@@ -100,7 +101,7 @@ class Card:
         return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
 
     def poison(self, address: int, tensor: Tensor, sets: int = 1, stride: int = 0) -> None:
-        """Make the elements of a tensor in sets that lie `stride` bytes apart what nobody has written."""
+        """Mark the elements of a tensor as never written, in sets that lie `stride` bytes apart."""
         pattern, width = POISON[tensor.dtype], ITEM_BYTES[tensor.dtype]
         if sets <= FEW_SETS or stride > MOST_PITCH:
             for number in range(sets):
@@ -151,7 +152,7 @@ class Card:
 
 
 class Arena:
-    """So many sets of these tensors in memory that is shared with one runner, and a private copy of the outputs."""
+    """Sets of these tensors in memory that is shared with one runner, and a private copy of the outputs."""
 
     def __init__(self, card: Card, tensors: Sequence[Tensor], sets: int) -> None:
         """Raises CudaError where the device has not so much memory left."""
@@ -225,8 +226,9 @@ class Arena:
         }
 
     def poison(self) -> None:
-        """Make all outputs, and the copies of the call before, what nobody has written, and give the whole of the L2
-        cache back to everybody; done when it returns."""
+        """Mark all outputs, and the copies of the call before, as never written, and reset the L2 cache. Waits until it
+        is done.
+        """
         for tensor in self.outputs:
             self.card.poison(self.place(0, tensor), tensor, self.sets, self._set_bytes)
             self.card.poison(self.kept(0, tensor), tensor, self.sets, self._kept_bytes)
@@ -234,7 +236,7 @@ class Arena:
         self.card.driver.synchronize()
 
     def fill(self, seed: int, sets: int | None = None) -> None:
-        """Draw all inputs afresh, or those of the first so many sets; done when it returns."""
+        """Draw all inputs afresh, or only those of the first `sets` sets. Waits until it is done."""
         for tensor in self.inputs:
             self.card.fill(
                 *(self.place(0, tensor), tensor, self.seed_of(seed, 0, tensor)),
@@ -243,14 +245,15 @@ class Arena:
         self.card.driver.synchronize()
 
     def warm_up(self, seconds: float) -> None:
-        """Keep the card at work for so long: one that was idle has a slow clock."""
+        """Keep the card busy for `seconds`: an idle card has a slow clock."""
         ends = time.perf_counter() + seconds
         while time.perf_counter() < ends:
             self.fill(0)
 
     def take(self, sets: int | None = None) -> None:
-        """Copy all outputs, or those of the first so many sets, to where only the judge can write; done when it
-        returns."""
+        """Copy all outputs, or those of the first `sets` sets, into memory that only the judge can write. Waits until
+        it is done.
+        """
         for tensor in self.outputs:
             self.card.copy(
                 *(self.kept(0, tensor), self._kept_bytes, self.place(0, tensor), self._set_bytes),
@@ -271,7 +274,7 @@ class Arena:
         ]
 
     def input_values(self, seed: int, number: int) -> dict[str, OnCard]:
-        """The inputs of one set as they were filled, whatever has become of them; until this is asked again."""
+        """Return the inputs of one set as they were filled, valid until the next call of this method."""
         found, at = {}, self._scratch
         for tensor in self.inputs:
             self.card.fill(at, tensor, self.seed_of(seed, number, tensor))
@@ -345,7 +348,7 @@ class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*given, **how)
 
     def __getattr__(self, name: str) -> Any:
-        """What else an array has, from all of it."""
+        """Return any other attribute, from the whole array."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(np.asarray(self), name)

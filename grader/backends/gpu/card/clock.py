@@ -1,15 +1,13 @@
 """A timed call on a card: fresh inputs, "go", and a clock that stops when the judge's own copy of the outputs is done.
 
-Inputs are filled after the clock has started, and the runner is told to go when they are there: before that moment a
-kernel that a student left on the card has nothing to work on, and from then on whatever it does delays the judge, since
-contexts share a card by turns.
+Inputs are filled after the clock has started, and then the runner gets "go". Before that moment a kernel that a student
+left on the card has no inputs. From then on its work delays the judge, since contexts take turns on a card.
 
-What the clock shows besides the kernels (fill, waking the runner, giving the card from one context to the other and
-back, copying the outputs) is in a call on one set as well: the median of such calls is taken off, and the rest divided
-by the sets besides that one. As many sets are filled and copied in it as in the call that it is taken off of: with
-large sets that is most of what the clock shows. These calls are the reference's on both sides: a student's process
-could make its own longer and so take more off. One "go" covers so many sets that it lasts GO_S or more; short ones are
-noise.
+The clock also covers the fill, waking the runner, two switches between contexts and copying the outputs. A call on one
+set has the same overhead. So the median of such calls is subtracted, and the rest divided by the number of other sets.
+Such a call fills and copies as many sets as the timed one: with large sets that is most of the time. These calls are
+the reference's on both sides: a student's process could lengthen its own and so subtract more. One "go" covers so
+many sets that it lasts GO_S or more; short ones are noise.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ WARM_UP_S = 0.02
 BASE_CALLS, WARM_UP_CALLS = 5, 1
 MOST_SETS = 2048
 MEMORY_SHARE = 0.4
-"""Of the memory that is free before any is taken, what the sets of one side of two may take."""
+"""Share of the free memory that the sets of one of the two sides may take."""
 
 
 class TimedRunner:
@@ -46,7 +44,7 @@ class TimedRunner:
         """Time of the last warm-up call, with all that its clock shows."""
 
     def warm_up(self, seed: int) -> Call | None:
-        """Make the runner load what its first call needs. Returns how it ended where it did, or raised."""
+        """Make the runner load all that its first call needs. Returns the call if it ended the runner or raised."""
         for k in range(WARM_UP_CALLS):
             call = self.raw(seed + k, self.arena.sets)
             if ended := _failed(call):
@@ -55,8 +53,11 @@ class TimedRunner:
         return None
 
     def calibrate(self, seed: int, laid: int | None = None) -> float | Call:
-        """What a call on one set takes that fills and copies `laid` sets, all where none are given: what is taken off
-        of a call with so many. Returns how a call ended where it did, or raised."""
+        """Return the overhead in seconds of a call that fills and copies `laid` sets, by default all, measured on one
+        set.
+
+        It is subtracted from a call with as many sets. Returns the call instead if it ended the runner or raised.
+        """
         times = []
         for k in range(BASE_CALLS):
             call = self.raw(seed + 100 + k, self.base_sets, laid)
@@ -66,7 +67,7 @@ class TimedRunner:
         return median(times)
 
     def raw(self, seed: int, sets: int, laid: int | None = None) -> Call:
-        """One call on so many sets, with all that its clock shows; `laid` sets are filled and copied, or all."""
+        """Make one call on `sets` sets, timed with all overhead; `laid` sets are filled and copied, or all."""
         header = {"op": "go", "inputs": [], "sets": sets}
         self.arena.warm_up(WARM_UP_S)
         self.arena.poison()
@@ -90,5 +91,5 @@ def sets_for(tensors: Sequence[Tensor], set_s: float, free_bytes: int) -> int:
 
 
 def judges_bytes(free_bytes: int, kernel_bytes: int) -> int:
-    """Of the memory that is free, what is not kept for a kernel that may take `kernel_bytes`; half at least."""
+    """Return the judge's share of the free bytes if a kernel may take `kernel_bytes`: at least half."""
     return max(free_bytes // 2, free_bytes - kernel_bytes)

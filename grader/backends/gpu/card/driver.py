@@ -1,7 +1,7 @@
 """The part of CUDA's driver API that the judge needs, by ctypes: contexts, memory, copies, launches, events.
 
-Source: the CUDA driver API reference (cuda.h of CUDA 12). Each call raises CudaError with the driver's own name of what
-went wrong. libcuda is loaded when a `Driver` is made, not before.
+Source: the CUDA driver API reference (cuda.h of CUDA 12). Each call raises CudaError with the driver's name of the
+error. libcuda is loaded when a `Driver` is made, not before.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Access(ctypes.Structure):
 
 
 class _Copy2D(ctypes.Structure):
-    """CUDA_MEMCPY2D of the source, the target, and what is copied."""
+    """CUDA_MEMCPY2D: source, target and size of a copy."""
 
     _fields_ = (
         *(("source_x", c_size_t), ("source_y", c_size_t), ("source_kind", c_int), ("source_host", c_void_p)),
@@ -72,7 +72,7 @@ class Driver:
     """The driver and one context of this process on one device. Not to be used after a fork."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        """Raises OSError where there is no libcuda, CudaError where there is no device or no context to be had."""
+        """Raises OSError without libcuda, CudaError if no device or no context is available."""
         self.library = ctypes.CDLL(LIBRARY)
         self.library.cuGetErrorName.argtypes = (c_int, ctypes.POINTER(c_char_p))
         self.ordinal = ordinal
@@ -97,7 +97,7 @@ class Driver:
         self("cuCtxSetCurrent", self.context)
 
     def close(self) -> None:
-        """Give the context back, with all that lies in it."""
+        """Release the context with all its memory."""
         self("cuDevicePrimaryCtxRelease_v2", c_int(self.device))
 
     # ---- facts
@@ -119,7 +119,7 @@ class Driver:
         return value.value
 
     def memory(self) -> tuple[int, int]:
-        """Free and total bytes of the device, whoever uses them."""
+        """Free and total bytes of the device, counting all its users."""
         free, total = c_size_t(), c_size_t()
         self("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
@@ -127,8 +127,10 @@ class Driver:
     # ---- memory
 
     def reset_l2(self) -> None:
-        """Make lines of the L2 cache that a kernel keeps there (an access policy window) like all others. Cards before
-        compute capability 8.0 have none."""
+        """Reset lines of the L2 cache that a kernel keeps there (an access policy window).
+
+        Cards before compute capability 8.0 have no such lines.
+        """
         if self.attribute(MAJOR) >= 8:
             self("cuCtxResetPersistingL2Cache")
 
@@ -202,7 +204,7 @@ class Driver:
         self("cuMemcpy2DAsync_v2", byref(one), None)
 
     def synchronize(self) -> None:
-        """Wait until all that this context has asked for is done."""
+        """Wait until all work of this context is done."""
         self("cuCtxSynchronize")
 
     # ---- launches
@@ -249,7 +251,7 @@ def filling_arguments(
     kind: int,
     found: int | None = None,
 ) -> tuple[Any, ...]:
-    """Those of `fill_sets` in kernels.cu, and with `found` of `count_changed`."""
+    """Return the arguments of `fill_sets` in kernels.cu, or with `found` those of `count_changed`."""
     return (
         *(c_uint64(address), c_ulonglong(stride), c_uint(sets), c_ulonglong(count), c_uint(seed)),
         *(c_uint(seed_step), c_float(low), c_float(span), c_int(kind)),
@@ -269,7 +271,7 @@ def differing_arguments(
     kind: int,
     found: int,
 ) -> tuple[Any, ...]:
-    """Those of `count_differing`."""
+    """Return the arguments of `count_differing`."""
     return (
         *(c_uint64(a), c_ulonglong(a_stride), c_uint64(b), c_ulonglong(b_stride), c_uint(sets)),
         *(c_ulonglong(count), c_float(absolute), c_float(relative), c_int(kind), c_uint64(found)),

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from grader.backends.gpu.card.arena import Card
 
-#: What a submission waits for whose time only a card can tell.
+#: Name in `waits_for` of a submission whose time needs a GPU.
 GPU = "GPU"
 INTERPRETED = "TRITON_INTERPRET"
 
 
 @functools.cache
 def card() -> Card | None:
-    """The judge's context on the first card, one for each process; None where there is no card, or the environment asks
-    for Triton's interpreter."""
+    """Return the judge's context on the first card, one for each process; None without a card, or if the environment
+    selects Triton's interpreter.
+    """
     if os.environ.get(INTERPRETED, "0") not in ("", "0"):
         return None
     from grader.backends.gpu.card.arena import Card
@@ -30,7 +31,7 @@ def card() -> Card | None:
 
 
 def architecture() -> str:
-    """The card's, as nvcc calls it ("sm_90"); "" where there is none."""
+    """Return the card's architecture in nvcc's words ("sm_90"); "" without a card."""
     from grader.backends.gpu.card.driver import MAJOR, MINOR
 
     found = card()

@@ -1,4 +1,4 @@
-"""The card's clock, and why the driver holds it down, by NVIDIA's management library (the package nvidia-ml-py).
+"""The card's clock and the driver's reasons for slowing it, from NVIDIA's management library (package nvidia-ml-py).
 
 The package is optional: without it, or where the library does not answer, nothing is read and every round counts.
 """
@@ -13,12 +13,12 @@ from typing import Any
 
 from grader.backends.gpu.card.driver import CudaError, Driver
 
-#: What a submission waits for on a card whose clock changes within each round.
+#: Name in `waits_for` of a submission on a card whose clock changes within each round.
 STEADY_CLOCK = "steady-clock"
 STEADY = 0.03
-"""Calls of one kernel can be compared if their clocks lie no further apart than this share."""
+"""Largest relative difference of the clocks at which calls of one kernel can be compared."""
 POWER_LIMIT = "power limit"
-#: nvmlClocksEventReason*: what slows a card that has work to do.
+#: nvmlClocksEventReason*: reasons for a slow clock on a busy card.
 SLOWED_BY = {
     0x04: POWER_LIMIT,
     0x08: "hardware slowdown",
@@ -30,7 +30,7 @@ SLOWED_BY = {
 
 @dataclass(frozen=True)
 class Reading:
-    """The clock of the multiprocessors at one moment, and what holds it down."""
+    """The clock of the multiprocessors at one moment, and the reasons that slow it."""
 
     mhz: int
     slowed_by: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class SmClock:
         self._library, self._handle = library, handle
 
     def read(self) -> Reading | None:
-        """Return the clock now; None if the library does not tell."""
+        """Return the clock now; None if the library does not report it."""
         library = self._library
         try:
             mhz = library.nvmlDeviceGetClockInfo(self._handle, library.NVML_CLOCK_SM)
@@ -56,7 +56,7 @@ class SmClock:
 def of(driver: Driver) -> SmClock | None:
     """Return the clock of the driver's card; None if it cannot be read."""
     try:
-        # By name: most copies of the kit need none.
+        # Imported by name: most copies of the kit do not need it.
         library = importlib.import_module("pynvml")
     except ImportError:
         return None
