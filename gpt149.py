@@ -215,7 +215,7 @@ def judge(given: argparse.Namespace) -> int:
     )
     parts = [part.of_class(given.of_class) for part in assignment.select(given.test)]
 
-    # Reports that were not asked for are not imported: a verdict on the screen waits for every module.
+    # Import only the requested reports: a verdict on the screen waits for every imported module.
     pictures = None
     if given.html:
         from grader.report import page
@@ -294,7 +294,7 @@ def missing_in(given: Path | None, module: Path | None, assignment: Assignment) 
 
 
 def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
-    """Raises UsageError for files that could not be written, or that nobody can mean."""
+    """Raise UsageError for output files that cannot be written, and for contradictory options."""
     if given.watch and given.github:
         raise UsageError("--watch is for a person at a terminal, and --github for a workflow: choose one")
     if given.classroom50:

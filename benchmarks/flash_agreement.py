@@ -1,4 +1,4 @@
-"""Judge the 40 hand-ins of `flash_family` by the lab `cs336`, and compare each half with what is known of it.
+"""Judge the 40 hand-ins of `flash_family` by the lab `cs336`, and compare each half with its known verdict.
 
 On a card times are measured with --times. Exit code: 0 if every half is judged as it is, 1 if not.
 """

@@ -23,7 +23,7 @@ LAUNCHES = []
 
 
 def pretend_cuda():
-    """Make CPU tensors answer as CUDA tensors. Replace what needs a GPU or a compiler."""
+    """Make CPU tensors look like CUDA tensors, and replace functions that need a GPU or a compiler."""
 
     def on_host(function):
         host = lambda x: "cpu" if isinstance(x, str | torch.device) and str(x).startswith("cuda") else x  # noqa: E731

@@ -50,7 +50,7 @@ CACHE = Path("build", "test-cache")
 
 @dataclass(frozen=True)
 class Fault:
-    """One edit. `old` stands exactly once in `file`."""
+    """One edit. `old` occurs exactly once in `file`."""
 
     name: str
     file: str
@@ -354,7 +354,7 @@ def run_fault(copy: Copy, fault: Fault, cache: Path, tiers: Sequence[str], *, ne
 
 
 def chosen_faults(parser: argparse.ArgumentParser, names: Sequence[str]) -> list[Fault]:
-    """Faults of these names, all if none is named. Ends with a usage error where a fault does not fit the code."""
+    """Return the faults of these names, all without names. Ends with a usage error if a fault does not fit the code."""
     if unknown := sorted(set(names) - {fault.name for fault in FAULTS}):
         parser.error(f"no such fault: {', '.join(unknown)} (--list shows them)")
     faults = [fault for fault in FAULTS if not names or fault.name in names]

@@ -1,4 +1,4 @@
-"""The command line of those who grade: `python -m grader COMMAND`. Rooms are imported when their command is called."""
+"""The command line of the staff: `python -m grader COMMAND`. Rooms are imported when their command is called."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from grader.core.places import GRADER_COMMAND
 
 
 def has_room(module: str) -> bool:
-    """Return True if this copy of the kit holds a room: a handout does without those of the staff.
+    """Return True if this copy of the kit holds a room; a handout lacks the staff's.
 
-    Looked for beside this file only: an environment in which another copy is installed would lend it that one's.
+    Searched beside this file only: another installed copy must not lend its rooms.
     """
     folder = Path(__file__).resolve().parent.joinpath(*module.split(".")[1:-1])
     return PathFinder.find_spec(module, [str(folder)]) is not None
@@ -43,7 +43,7 @@ FORWARDED = {
     "new": ("grader.staff.newlab", "a lab of your own that passes at once"),
     "release": ("grader.staff.release", "the students' handout and what a platform grades with, proved"),
 }
-#: Exports of gradebooks that `report` fills: an option each, whose it is, and what it is called there.
+#: Exports of gradebooks that `report` fills: option, platform, and the platform's name for the export.
 EXPORTS = (("canvas", "Canvas", "gradebook export"), ("moodle", "Moodle", "offline grading worksheet"))
 
 
@@ -290,7 +290,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def to_resume(arguments: Sequence[str]) -> str:
-    """The command line that goes on with what is left, with all that this one asked for."""
+    """Return the command line that continues this run, with all its options."""
     kept = [item for item in arguments if item not in ("--resume", "--again", "--regrade")]
     return shlex.join([*GRADER_COMMAND.split(), *kept, "--resume"])
 
@@ -370,7 +370,7 @@ def report(given: argparse.Namespace, _: Sequence[str]) -> int:
 
 
 def manual_table(given: argparse.Namespace) -> Path | None:
-    """The table of points by hand that is named, or gradebook's word for none at all."""
+    """Return the named table of points by hand, or gradebook's constant for no table."""
     from grader.staff.classroom import gradebook
 
     return gradebook.NO_TABLE if given.no_manual else given.manual

@@ -1,18 +1,18 @@
-"""From verdicts to points, by the assignment's rubric alone. Pure: the same arguments give the same score.
+"""Points for verdicts, by the assignment's rubric alone. Pure: the same arguments give the same score.
 
 A part that passes earns its points. One that is right but slow earns the share of the first time band that its ratio
-lies in; the lower bound of the measured interval decides, so doubt is for the student. One that is wrong on some inputs
-earns up to `case_credit` of its points:
+lies in; the lower bound of the measured interval decides, so doubt favours the student. One that is wrong on some
+inputs earns up to `case_credit` of its points:
 
     points x case_credit x (weight of the right inputs / weight of all inputs)
 
-with this fraction taken over the public cases and over the hidden ones, and the smaller of the two counted: what is
-right on the published inputs alone earns nothing. The hidden fraction counts as 0, 1/2 or 1, rounded down. With the
+with this fraction taken over the public cases and over the hidden ones, and the smaller of the two counted: a kernel
+that is only right on published inputs earns nothing. The hidden fraction counts as 0, 1/2 or 1, rounded down. With the
 exact one a kernel, wrong on purpose, could read sizes of hidden cases off its grades. The only case of a kind would
 decide all by itself. It counts as if a second one of the same weight were right.
 
 A crash, a hang, or nothing to judge earns nothing, and neither does a kernel that gave another result when it was
-called again: where it was right is luck, and not the same tomorrow. Points are rounded to hundredths.
+called again: its right results are luck. Points are rounded to hundredths.
 
 A part that this machine could not judge (`unjudged`) has no points yet: it is pending, and so is the total.
 """
@@ -130,10 +130,8 @@ def score(
     manual: Mapping[str, float] | None = None,
     late_s: float | None = None,
 ) -> Score:
-    """The score of one submission.
-
-    `manual` are points that people gave, by item; a part's id as an item replaces what the part earned. `late_s` are
-    seconds after the due date, None where nobody knows (not charged).
+    """Return the score of one submission. `manual` are points given by people, by item; with a part's id as item they
+    replace the part's points. `late_s` are seconds after the due date, None if unknown (not charged).
     """
     manual = manual or {}
     results = {part.id: part for part in result.parts}
@@ -209,9 +207,9 @@ def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
 
 
 def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
-    """Seconds after the due date, 0 for what was in time; None without a due date.
+    """Return the seconds after the due date, 0 if in time; None without a due date.
 
-    A time without a zone is taken to be in the due date's.
+    A time without a zone is taken in the due date's zone.
     """
     if assignment.late is None or assignment.late.due is None:
         return None

@@ -77,7 +77,7 @@ REFERENCE = ReferenceRecipe(
     avx512=(*_AVX2, *_AVX512),
 )
 
-#: What the reference's file name begins with in a handout.
+#: Prefix of the reference's file name in a handout.
 STEM = REFERENCE.stem
 
 EXPERT = ReferenceRecipe(
@@ -107,7 +107,7 @@ def level_flags(machine: str, recipe: ReferenceRecipe = REFERENCE) -> Mapping[st
 def compile_commands(
     machine: str, compiler: str, openmp: Sequence[str], directory: Path, recipe: ReferenceRecipe = REFERENCE
 ) -> tuple[list[list[str]], list[str]]:
-    """Commands that compile the objects into `directory`, none needing another's result, and the objects they make."""
+    """Return independent commands that compile the objects into `directory`, and the objects that they make."""
     common = [compiler, *COMMON_FLAGS, *recipe.flags, *openmp, "-c"]
     commands = [[*common, str(SOURCE_DIR / recipe.dispatch), "-o", str(directory / "dispatch.o")]]
     for level, flags in level_flags(machine, recipe).items():

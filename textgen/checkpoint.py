@@ -128,7 +128,7 @@ def _unsound(path: Path, why: str) -> UsageError:
 PLAYS = Path(__file__).resolve().parent / "data" / "plays.safetensors"
 OWN_FORMAT = "gpt149 textgen 1"
 LIMITS = {"vocab_size": 1 << 18, "block_size": 1 << 16, "n_layer": 128, "n_head": 256, "n_embd": 1 << 14}
-#: nanoGPT rounds the number of tokens up, for speed; those at the end are never meant to be said.
+#: nanoGPT rounds the number of tokens up, for speed; the tokens at the end are padding.
 MOST_PADDING = 127
 GPT2_HEAD_SIZE = 64
 

@@ -1,4 +1,4 @@
-"""`gpt149.py compare`: the same text by part 0 to part 4, how fast each speaks, and how that falls with the context."""
+"""`gpt149.py compare`: the same text by part 0 to part 4, their speeds, and the slowdown with the context."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ COMPANY = (
 )
 
 #: Symbols in braces are replaced by one of their alternatives, all equally likely; `{a thing}` puts the article before
-#: it. What a scene knows (`facts` below) comes before this table.
+#: it. A scene's facts (`facts` below) come before this table.
 RULES: Mapping[str, tuple[str, ...]] = {
     "thing": ("lantern", "letter", "crown", "mirror", "ladder", "candle", "kettle", "needle", "anchor", "ledger",
               "feather", "hammer", "bell", "window", "harp", "dagger", "spindle", "oar"),
@@ -87,7 +87,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "many": ("the {quality} {things}", "a hundred {things}", "all the {things}"),
     "any": ("{one}", "{many}"),
     "mood": ("aside", "weeping", "laughing", "kneeling", "whispering", "drawing a sword"),
-    # What the high-born say, a line at a time.
+    # Lines of the high-born.
     "verse": (
         "{one} {does} {any},", "no {thing} {does} {any} for ever,",
         "where {notion} is {quality}, {notion} is {quality},",
@@ -95,7 +95,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "if {notion} were {a thing}, I would {do} it,", "{many} {do} the {matter},",
         "so {quality} is the {thing}, so {quality} the {thing},", "the {absent} {did} {any} before {hour},",
     ),
-    # What the low-born say, a sentence at a time.
+    # Sentences of the low-born.
     "prose": (
         "I {did} {any} in the {place}.", "I saw the {absent} beside {one}.", "they say the {absent} will {do} {any}.",
         "give me {one}, and I will {do} {any}.", "{their} {notion} is {a quality} {thing}.",
@@ -196,7 +196,7 @@ class Playwright:
         return "".join(speeches)
 
     def speech(self, who: Person, first: str = "", last: str = "") -> str:
-        """The name and what is said: an answer first, a question last, verse or prose in between."""
+        """Return the name and the speech: an answer first, a question last, verse or prose in between."""
         count = self.dice.pick((0, 1, 2)) if first or last else self.dice.pick((1, 2, 3))
         mood = f" [{self.expand('mood')}]" if self.dice.chance(0.12) else ""
         said = [self.expand("verse" if who.high else "prose") for _ in range(count)]
@@ -219,7 +219,7 @@ class Playwright:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text and the information in it, in nats (None where it is not known: somebody else's text)."""
+    """A text and its information in nats, None if it is unknown (a text from elsewhere)."""
 
     text: str
     nats: float | None

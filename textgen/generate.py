@@ -35,7 +35,7 @@ class Choice:
 
 
 class Sampler:
-    """`temperature` 0 takes the best token; `top_k` leaves out all but the k best (0: none)."""
+    """`temperature` 0 takes the best token; `top_k` keeps only the k best (0: all)."""
 
     def __init__(self, texts: int, seed: int, temperature: float, top_k: int = 0) -> None:
         self.temperature, self.top_k = temperature, top_k

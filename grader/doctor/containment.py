@@ -15,7 +15,7 @@ _OPEN = {
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Yield findings on the parts that a sandbox is made of. Only `tier` tries the whole sandbox."""
+    """Yield findings on the parts of a sandbox. Only `tier` tries the whole sandbox."""
     if host.system != "Linux":
         yield fail(
             f"this is {host.system}",

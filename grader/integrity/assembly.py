@@ -32,7 +32,7 @@ _DATA = """
 """
 SILENT, DATA = frozenset(_SILENT.split()), frozenset(_DATA.split())
 _ALIGNING = frozenset(("p2align", "align", "balign"))
-#: Padding with what the assembler chooses, or with nop.
+#: Padding with bytes that the assembler chooses, or with nop.
 _ALIGNED = re.compile(r"\s*\w+\s*(?:,\s*(?:0x90)?\s*(?:,\s*\w*\s*)?)?\Z")
 #: Prefixes that gcc spells as data before a call for a thread's variable.
 _PREFIX = re.compile(r"0x66(?:66)?\Z")
@@ -44,7 +44,7 @@ _STATEMENTS = re.compile(r"[\n;\x00-\x08\x0b-\x1f]")
 _LABEL = re.compile(r"[ \t]*(?:\"[^\"]*\"|[^ \t:,%()\"]+)[ \t]*:")
 _DIRECTIVE = re.compile(r"[ \t]*\.([\w.$]*)[ \t]*(.*)", re.DOTALL)
 _SECTION = re.compile(r"\"?([\w.$*-]+)\"?\s*(?:,\s*\"([a-zA-Z?]*)\"\s*(?:,.*)?)?\Z", re.DOTALL)
-#: Sections that linkers put among the code by their names alone, and those that need no flags to be data.
+#: Sections that linkers put among the code because of their names, and sections that are data without flags.
 _CODE_BY_NAME = re.compile(r"\.(?:text|init|fini|plt|stub|gnu\.linkonce\.t)(?:\.|\Z)")
 _DATA_BY_NAME = re.compile(r"\.(?:data|rodata|bss|tdata|tbss|debug_\w+|eh_frame|gcc_except_table)(?:\.|\Z)")
 
@@ -91,8 +91,10 @@ def _is_expected(name: str, rest: str, executable: bool) -> bool:
 
 
 def _section(rest: str, known: dict[str, bool]) -> tuple[bool, bool]:
-    """Return whether a section is executable, and whether its flags are among those that compilers give. `known` are
-    those of the sections so far, which stay as they were when no flags are given."""
+    """Return two flags of a section: it is executable, and its flags are among those that compilers give.
+
+    `known` are the flags of earlier sections, which apply if a section gives none.
+    """
     found = _SECTION.match(rest)
     if found is None:
         return True, False
@@ -107,7 +109,9 @@ def _section(rest: str, known: dict[str, bool]) -> tuple[bool, bool]:
 
 
 def _without_comments(lexeme: re.Match[str]) -> str:
-    """A string without the characters that part statements; of comments those that name a line of the source."""
+    """Return a string without the characters that separate statements, and a comment only if it names a line of the
+    source.
+    """
     found = lexeme[0]
     if found[0] == "#":
         return f"\n{found}" if _LINE_OF_SOURCE.match(found) else ""

@@ -1,11 +1,11 @@
 """Facts of an ELF object: the functions that it imports, the libraries that it names, its texts.
 
 A small reader of ELF files (System V gABI, chapters 4 and 5; symbol versions as in the Linux Standard Base), so that
-nothing depends on binutils. Objects come from a compiler that worked on untrusted text, which may name sections, give
-them any type and make as many of them as it likes. So the symbols are those that the loader will use: the ones that the
-dynamic segment points to. The section table only says how many there are, and has to agree with that segment; sections
-must not overlap. Before it is linked, an object has no segments: its one table of symbols is what the linker will use.
-An object that is damaged or not wholly understood is an error, in time linear in its size.
+nothing depends on binutils. Objects are compiled from untrusted text, which may name sections, give them any type and
+make any number of them. So the symbols are those that the loader will use: the ones that the dynamic segment points to.
+The section table only gives their number, and must agree with that segment; sections must not overlap. Before it is
+linked, an object has no segments: its one table of symbols is what the linker will use. A damaged object, or one that
+is not wholly understood, raises an error. All work is linear in the object's size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LARGEST_BYTES = 64 << 20
-"""Of an object that is read at all. What the assignment allows is less (`torch.torchbuild`)."""
+"""Limit for reading an object at all. The assignment's limit is lower (`torch.torchbuild`)."""
 LONGEST_NAME = 4096
 """Bytes of a symbol that are kept; torch's longest have 600."""
 MOST_WANTED, MOST_NAMES_BYTES = 20_000, 2 << 20
@@ -43,7 +43,7 @@ _FIRST_VERSION = 2
 
 
 class NotReadable(ValueError):
-    """The file is no ELF object for a 64-bit little-endian machine, or is damaged."""
+    """Raised for a damaged file, or one that is not an ELF object for a 64-bit little-endian machine."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _sections(image: bytes) -> list[_Section]:
     ):
         found.append(_Section(kind, flags, address, offset, length, link, info))
     end = 0
-    # Section 0 is none, and .bss has a length but no bytes in the file.
+    # Section 0 is a placeholder, and .bss has a length but no bytes in the file.
     for one in sorted(
         (s for s in found if s.kind not in (_SHT_NULL, _SHT_NOBITS) and s.size), key=lambda s: s.offset
     ):
@@ -254,7 +254,7 @@ def _only(found: list[T], what: str) -> T:
 
 
 def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -> bytes:
-    """Return the bytes that will lie at an address once the object is loaded."""
+    """Return the bytes at an address of the loaded object."""
     for one in segments:
         if one.kind == _PT_LOAD and one.address <= address and address + size <= one.address + one.size:
             start = one.offset + address - one.address
@@ -263,7 +263,7 @@ def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -
 
 
 def _text(strings: bytes, offset: int) -> str:
-    """A name of at most LONGEST_NAME bytes. Raises NotReadable when it lies outside or does not end."""
+    """Return a name of at most LONGEST_NAME bytes. Raises NotReadable if it lies outside of the table or never ends."""
     end = strings.find(b"\0", offset, offset + LONGEST_NAME)
     if end < 0:
         end = offset + LONGEST_NAME

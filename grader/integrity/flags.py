@@ -1,11 +1,11 @@
-"""Signs that a right answer in good time was not earned, as flags for people (`grader.core.results.Flag`).
+"""Signs that a right and fast answer was not earned, as flags for people (`grader.core.results.Flag`).
 
-Theory of operation. Three witnesses, none of them inside the runner's power over itself: the built object, whose
-undefined symbols say what it calls (`grader.integrity.inspection`); the runner's process as the judge sees it
-from outside (`runner.watch`); and the measured times. The profiler's list of operators comes out of the runner, so
-it can only accuse, never clear. "rejected" is kept for what has no innocent reading: the reference or a foreign library
-loaded by a kernel that calls the loader, work while the process was stopped, a time that no machine could reach.
-All else is "review". What these signs cannot see is written down in docs/decisions.md ("Known limits").
+Theory of operation. There are three sources, none of which the runner controls: the built object, whose undefined
+symbols name its calls (`grader.integrity.inspection`); the runner's process as the judge sees it from outside
+(`runner.watch`); and the measured times. The profiler's list of operators comes out of the runner, so it can only
+accuse, never clear. "rejected" is only used without an innocent explanation: a kernel that loads the reference or a
+foreign library, work while the process was stopped, a time that no machine could reach. All else is "review".
+docs/decisions.md ("Known limits") lists cheats that these signs miss.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from grader.runner.watch import Evidence
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Files of the C, C++, OpenMP and sanitizer runtimes, and what they and torch's profiler load by themselves.
+#: Files of the C, C++, OpenMP and sanitizer runtimes, and files that they and torch's profiler load by themselves.
 _RUNTIME = re.compile(
     r"(?:ld-|ld64)|lib(?:c|m|mvec|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|pthread|dl|rt|util|resolv|nsl|quadmath"
     r"|asan|ubsan|tsan|lsan|tbb|tbbmalloc|numa|archer|omptarget|gomp-plugin|nss|idn2?|cupti|cuda|cudart|nv|roc|amdhip|hsa|ze_"
@@ -58,7 +58,7 @@ class Built(Protocol):
 
 
 def inspect_object(build: Built) -> tuple[Flag, ...]:
-    """Return flags for imports of the built object that kernels do not need. No flags where there is no ELF object.
+    """Return flags for imports of the built object that kernels do not need. Without an ELF object there are no flags.
 
     Read by a child process, in bounded time; see `grader.integrity.inspection`.
     """
@@ -69,7 +69,7 @@ def inspect_object(build: Built) -> tuple[Flag, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _flags_of_object(path: Path) -> tuple[Flag, ...]:
-    # Asked for once per part; the path of a cached object holds the hash of all that went into it.
+    # Called once per part; the path of a cached object holds the hash of all its inputs.
     return inspection.inspect(path)
 
 
@@ -87,7 +87,7 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
 
 
 def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
-    """Return the flags for what one runner did beyond its answers. `builds` are what it may have been given to load."""
+    """Yield the flags for one runner's activity beyond its answers. `builds` are those that it may have loaded."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
         message = f"its process could not be looked at as a whole: {evidence.unseen}"
@@ -110,9 +110,10 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
 
 
 def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
-    """Work after many of the stops of all runners of a part: in one or two of them it is the system's slowness.
+    """Yield a flag for work after many of the stops of a part's runners; one or two late stops are the system's
+    slowness.
 
-    Beside other work a hidden thread is not always within a system call when the stop comes: with three busy processes
+    Beside other work a hidden thread is not always inside a system call when the stop comes: with three busy processes
     on two cores, a third of the stops were late.
     """
     # The first stop of each comes before any call.
@@ -152,10 +153,8 @@ def _is_foreign(path: str, own: set[str]) -> bool:
 
 
 def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Iterator[Flag]:
-    """Times that cannot be, and cores that were not given.
-
-    `flops` are the operations that one timed call needs at the least, `threads` the threads that it was given,
-    `cores` those of the machine.
+    """Yield flags for impossible times, and for use of more cores than given. `flops` are the fewest operations of a
+    timed call, `threads` its threads, `cores` those of the machine.
     """
     cpu_ms, wall_ms = timing.student_cpu_ms, timing.student_wall_ms
     floor_ms = 1e3 * flops / (_HIGHEST_HZ * flops_per_cycle())
@@ -176,7 +175,9 @@ def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Ite
 
 @functools.cache
 def flops_per_cycle() -> int:
-    """A generous bound for one core of this machine: the smaller one only where there are no matrix units for sure."""
+    """Return a generous bound on one core's operations per cycle; the smaller one only if the core certainly has no
+    matrix units.
+    """
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -193,10 +194,9 @@ LEAST_VALUES = 16
 
 
 def output_sha256(output: Array, wrong: Array) -> str | None:
-    """Digest of shape, type and bytes. Two people's wrong outputs that agree to the last bit seldom do so by chance.
-
-    None where the elements that are `wrong` (bool, of the output's shape) hold NaN, infinities or hardly more than a
-    constant: any two bugs may end in those.
+    """Return a digest of shape, type and bytes. Wrong outputs of two people seldom agree to the last bit by chance.
+    None if the elements that are `wrong` (bool, of the output's shape) hold NaN, infinities or hardly more than a
+    constant: any two bugs may give those.
     """
     from grader.core.arrays import array_bytes, np
 

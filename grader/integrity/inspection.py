@@ -1,9 +1,9 @@
-"""Reads in a process of its own what a built object calls and names: `python -m grader.integrity.inspection
-OBJECT`. The assembly that it was made of is read too where it lies beside the object, as module.s beside module.o.
+"""Child process that reads the calls and names of a built object: `python -m grader.integrity.inspection OBJECT`. It
+also reads the object's assembly if that lies beside it, as module.s beside module.o.
 
-Theory of operation. An object is a compiler's work, but a stranger's text decides what is in it. `elf`, `symbols` and
-`assembly` read it in linear time; should they fail all the same, they fail in a child (`inspect`) with limits of time,
-memory and output. However that ends, the judge goes on: an object that is not wholly understood carries the flag
+Theory of operation. A compiler writes the object, but untrusted text decides its content. `elf`, `symbols` and
+`assembly` read it in linear time; if they fail all the same, they fail in a child (`inspect`) with limits of time,
+memory and output. The judge continues in any case: an object that is not wholly understood gets the flag
 `unreadable_object`, for a person to look at, and is judged like any other. The child prints one JSON list of flags.
 """
 
@@ -28,8 +28,7 @@ TIMEOUT_S = 20.0
 MEMORY_BYTES = GIB
 OUTPUT_BYTES = 64 << 10
 
-#: What the file calls, by the categories of `grader.integrity.symbols`: the flag's code and what a person is
-#: told.
+#: Calls of the file, by the categories of `grader.integrity.symbols`: the flag's code and its message.
 _CALLS = {
     "torch": ("torch_operators", "the file calls functions of torch that compute"),
     "hiding": ("hides_operators", "the file looks at or switches off torch's records of its operators"),
@@ -45,7 +44,7 @@ _MOST_NAMES, _MOST_LOADED_NAMES, _MOST_FOREIGN = 6, 1000, 1000
 LONGEST_NAME, LONGEST_REASON = 80, 200
 """Characters of a name in a flag, and of why an object could not be read."""
 
-#: Texts with which a kernel that calls the loader names what it loads.
+#: Texts by which a kernel that calls the loader names the libraries and functions to load.
 _LOADED_NAMES = re.compile(
     rb"cblas_\w+|\b[sd]gemm\w*|lib(?:mkl|openblas|cblas|blas|blis|dnnl|torch|gpt149_ref)\w*|gpt149_ref\w*|_ZN2at\w+"
 )
@@ -55,7 +54,7 @@ _LOADED_NAMES = re.compile(
 
 
 def inspect(path: Path, timeout_s: float = TIMEOUT_S) -> tuple[Flag, ...]:
-    """The flags of an object, found by a child process. Never raises for what is in the object."""
+    """Return the flags of an object, found by a child process. Never raises because of the object's content."""
     finished = run_limited(
         [sys.executable, "-m", "grader.integrity.inspection", str(path)],
         cwd=ROOT,
@@ -85,7 +84,7 @@ def unreadable(why: str) -> Flag:
 
 
 def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
-    """Return an object's flags: one for each category of calls, and the proof where it names what it loads."""
+    """Return an object's flags: one for each category of calls, and the proof if it names a library to load."""
     found = _wanted_by_category(content)
     flags = []
     for category, names in found.items():
@@ -128,7 +127,7 @@ def _for_people(symbol: str) -> str:
 
 
 def _loaded_names(data: bytes) -> set[str]:
-    """Names of what is loaded, each with one letter more than is shown; a flood of them ends the search."""
+    """Return the names that are loaded, each with one letter more than is shown; too many end the search."""
     found: set[str] = set()
     for match in _LOADED_NAMES.finditer(data):
         found.add(match[0][: LONGEST_NAME + 1].decode(errors="replace"))
@@ -141,14 +140,14 @@ def _loaded_names(data: bytes) -> set[str]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first few names in order, none longer than LONGEST_NAME, and how many more there are."""
+    """Return the first few names in order, none longer than LONGEST_NAME, and the number of the others."""
     found = sorted(set(names))
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
     return ", ".join(shown(name) for name in found[:_MOST_NAMES]) + more
 
 
 def shown(text: str, limit: int = LONGEST_NAME) -> str:
-    """A stranger's text on one line: at most `limit` characters, none of which a terminal obeys."""
+    """Return untrusted text on one line: at most `limit` characters, without terminal control characters."""
     cut = text if len(text) <= limit else text[: limit - 3] + "..."
     return "".join(letter if letter.isprintable() else "?" for letter in cut)
 

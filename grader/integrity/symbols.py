@@ -1,8 +1,7 @@
-"""Purpose of an outside function that a kernel uses, by its symbol: the lists behind
-`grader.integrity.flags`.
+"""Categories of outside functions that a kernel uses, by their symbols: the lists behind `grader.integrity.flags`.
 
-A kernel of one's own needs memory, tensors to read and write, mathematics of the C library and threads. Everything that
-computes with torch in place of the student, or reaches out of the kernel, has a category here; all else has none.
+A student's own kernel needs memory, tensors to read and write, mathematics of the C library and threads. Functions that
+compute with torch in place of the student, or reach out of the kernel, have a category here. All others have none.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 
 from grader.integrity.elf import UndefinedSymbol
 
-#: Operators of torch that make, view, copy, fill, look at or compare tensors. None of them does the assignment's work.
+#: Torch operators that make, view, copy, fill, read or compare tensors. None of them does the assignment's work.
 _PLAIN = """
     alias allclose arange as_strided cat chunk clone concat contiguous copy copy_ detach diagonal empty empty_like
     empty_permuted empty_strided equal expand expand_as eye fill fill_ flatten flip full full_like index index_put
@@ -28,8 +27,10 @@ _PLAIN = """
     manual_seed random_ result_type type_as
 """
 PLAIN_OPERATORS = frozenset(_PLAIN.split())
-"""`max`, `abs`, `sub` and the like are how people compare two outputs while they look for a bug. What adds up over
-an index (sum, mean, matmul) or takes an exponential is not among them: it may be the kernel's own work."""
+"""Includes `max`, `abs`, `sub` and the like, by which people compare two outputs while they look for a bug. Operators
+that add up over an index (sum, mean, matmul) or take an exponential are not included: they may be the kernel's own
+work.
+"""
 
 LONGEST_OPERATOR = 200
 """Letters of a name, overload included; torch's longest has 67."""
@@ -68,7 +69,7 @@ _COMPUTING = re.compile(
     r"|torch::(?:nn|jit|linalg|special|fft|inductor|aot_inductor|autograd::generated)::"
     r"|(?:dnnl|mkldnn|ideep|fbgemm|gloo|onednn|caffe2::math|Sleef)::"
 )
-#: What turns torch's own records of its operators off, or asks whether they are on.
+#: Functions that turn off torch's records of its operators, or query whether they are on.
 _HIDING = re.compile(
     r"at::(?:RecordFunction|RecordFunctionGuard|enableRecordFunction|isRecordFunctionEnabled|hasCallbacks"
     r"|hasThreadLocalCallbacks|hasGlobalCallbacks|clearCallbacks|clearThreadLocalCallbacks|clearGlobalCallbacks"
@@ -76,8 +77,8 @@ _HIDING = re.compile(
     r"|torch::(?:autograd::)?profiler::"
 )
 
-#: Names without C++ mangling, by what they are for. All of them belong to the C library or to Python. `syscall` is not
-#: among them: the sandbox's filter decides by number, and the C++ library calls it to wait for an atomic.
+#: Names without C++ mangling, by purpose. All of them belong to the C library or to Python. `syscall` is not included:
+#: the sandbox's filter decides by number, and the C++ library calls it to wait for an atomic.
 _CATEGORIES = {
     "loader": "dlopen dlmopen dlsym dlvsym dlinfo dladdr dladdr1 dl_iterate_phdr _dl_find_object _r_debug "
     "__libc_dlopen_mode __libc_dlsym _dl_sym",
@@ -106,11 +107,11 @@ _BLAS = re.compile(
 
 
 def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
-    """One of "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network" and "python"; None for
-    what any kernel may use.
+    """One of "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network" and "python"; None for a
+    function that any kernel may use.
 
-    `versions` says whether the object has symbol versions at all: where it has, a plain C name that has none, and that
-    the C library does not know either, can only come from torch's libraries (BLAS among them).
+    `versions` is True if the object has symbol versions at all. Then a plain C name without a version that is unknown
+    to the C library can only come from torch's libraries (BLAS among them).
     """
     name = symbol.name
     if name.startswith("_Z"):
@@ -161,15 +162,15 @@ def is_plain_operator(name: str) -> bool:
 _PREFIX = re.compile(r"_Z(?:T[VTIS]|GV|GTt)?")
 _QUALIFIERS = re.compile(r"N[rVKRO]*")
 _LENGTH = re.compile(r"L?(\d{1,9})(?!\d)")
-"""More digits than these are no length of a name that anybody has."""
+"""A longer number of digits is not the length of a real name."""
 _DIGITS = re.compile(r"\d+")
 
 
 def qualified_name(mangled: str) -> str:
     """The namespaces, classes and name of a C++ symbol, without template arguments and parameters.
 
-    Follows <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2) as far as the names go: enough to say to
-    whom a function belongs. "" when there is none (operators, guards). Linear in the symbol's length.
+    Follows <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2) as far as needed to find a function's
+    owner. "" for a symbol without a name (operators, guards). Linear in the symbol's length.
     """
     prefix = _PREFIX.match(mangled)
     at = prefix.end() if prefix else 0

@@ -1,4 +1,4 @@
-"""Test of this machine's verdicts today: kernels of which the end is known, judged as a class is.
+"""Test of this machine's verdicts today: kernels with known verdicts, judged as a class is.
 
 Right ones must pass, wrong ones must be found, a slow one must be slow and a fast one not. Attacks on the judge must
 end as promised, in the sandbox that a run would choose now. Each group that cannot be trusted is reported separately,
@@ -31,7 +31,7 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.sandbox import Sandbox
 
-#: Each group, and what depends on it.
+#: Each group, and the promise that depends on it.
 GROUPS = {
     "right kernels": "that right work passes",
     "wrong kernels": "that wrong work is found",

@@ -1,7 +1,7 @@
 """A class's write-ups: the answers to each question side by side with the key, and the table of points people give.
 
-The table is made or updated from the write-ups; no point is given or taken here. `grader.study.writeup` knows what a
-write-up is, and what of one is still empty.
+The table is made or updated from the write-ups; no point is given or taken here. `grader.study.writeup` parses a
+write-up and lists its empty regions.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ def _parser() -> Parser:
     return parse
 
 
-#: What each remark of this room begins with, so that it can be told from a person's.
+#: Prefix of each remark of this module, which distinguishes it from a person's.
 MARK = "write-up: "
 
 
 def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, results: Path | None) -> str:
-    """Bring the table in `path` up to date; returns lines that say what changed.
+    """Bring the table in `path` up to date; returns lines on the changes.
 
-    `remarks` are (name, remark) by id. Rows and cells that are there stay as they are, but for the comment, which the
-    remark fills in where it is empty or was a remark before. With `results`, everybody on that class's roster has a
-    row, and a write-up of nobody on it has none, which a line says. Raises UsageError with file and line, and when none
-    of the write-ups is of that class.
+    `remarks` are (name, remark) by id. Existing rows and cells stay as they are. Only a comment that is empty, or was a
+    remark before, is replaced by the remark. With `results`, everybody on that class's roster has a row. A write-up of
+    nobody on it has none, and a line says so. Raises UsageError with file and line, and if no write-up belongs to that
+    class.
     """
     rows = _read(path, item)
     by_id = {row["id"]: row for row in rows}
@@ -115,7 +115,7 @@ def _read(path: Path, item: str) -> list[dict[str, str]]:
 def _with_roster(
     remarks: Mapping[str, tuple[str, str]], results: Path
 ) -> tuple[dict[str, tuple[str, str]], str]:
-    """The remarks by id for everybody on the roster, and a note about those who are not on it, or ""."""
+    """Return the remarks by id for everybody on the roster, and a note on ids that are not on it, or ""."""
     roster = {entry.submission_id: entry.name for entry in ledger.read(results).roster}
     if not roster:
         raise UsageError(f"{results} holds no class: name the folder that was --out of a run")
@@ -139,7 +139,7 @@ LONGEST_ANSWER = 20_000
 """Characters of one answer in the reading copy: some ten pages."""
 LONGEST_REMARK = 300
 WIDTH = 100
-"""Columns of an answer in the reading copy: code blocks are not wrapped by what shows them."""
+"""Columns of an answer in the reading copy: viewers do not wrap code blocks."""
 _KEYS = Keys("the key", ("questions",), ("item",))
 _QUESTION_KEYS = Keys("a question", ("title", "points", "expect"), ("numbers", "beware"))
 
@@ -153,7 +153,7 @@ class Question:
     title: str
     points: float
     expect: tuple[str, ...]
-    """Points that an answer has to make."""
+    """Points that an answer must make."""
     numbers: tuple[str, ...] = ()
     """Figures that an answer may hold."""
     beware: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Writeup:
-    """One student's. `state` is None where it cannot be read, and `trouble` says why."""
+    """One student's write-up. `state` is None if it cannot be read; `trouble` is then the reason."""
 
     id: str
     name: str
@@ -197,8 +197,10 @@ def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) ->
 
 
 def _titled(path: Path, source: str) -> tuple[str, str]:
-    """Whose a file is, and the key of that student's source: a file of the usual name lies in a folder that bears the
-    student's, any other bears it itself."""
+    """Return a file's owner, and the key of that student's source.
+
+    A file of the usual name lies in a folder with the student's name; any other has that name itself.
+    """
     if path.name == NAME:
         return (path.absolute().parent.name,) * 2
     return path.stem, path.stem + Path(source).suffix
@@ -214,7 +216,7 @@ def _opened(name: str, title: str, path: Path | None, trouble: str, template: tu
 
 
 def reading(found: Sequence[Writeup], questions: Sequence[Question], template: tuple[Region, ...]) -> str:
-    """Every question with what a right answer says, then every student's answer as text: a Markdown text."""
+    """Return a Markdown text: every question with its key, then every student's answer as text."""
     by_name = {question.answer: question for question in questions}
     names = [region.name for region in template if region.kind == "answer"]
     names += [question.answer for question in questions if question.answer not in names]
@@ -230,7 +232,7 @@ def reading(found: Sequence[Writeup], questions: Sequence[Question], template: t
 
 
 def _asked(name: str, question: Question | None) -> Iterator[str]:
-    """A question's heading, and what the key says of it."""
+    """Yield a question's heading and its key."""
     if question is None:
         yield f"## {name}"
         return
@@ -260,7 +262,7 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """A name or remark as one line of text that is no Markdown."""
+    """Return a name or remark as one line of text without Markdown."""
     line = " ".join(harmless(text).split())
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!&~" else c for c in line)
 

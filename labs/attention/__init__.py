@@ -22,8 +22,8 @@ _ACCESSOR = ("indices", "some_indices")
 
 
 class _Attention(Lab):
-    #: Version 1 was torch's arithmetic. Version 2 draws the same numbers; what is computed from them (rows brought to a
-    #: norm, heads rescaled, see `labs.attention.cases`) may differ in its last bit.
+    #: Version 1 was torch's arithmetic. Version 2 draws the same numbers. Values computed from them (rows scaled to a
+    #: norm, heads rescaled, see `labs.attention.cases`) may differ in their last bit.
     inputs_version = 2
     oracles: ClassVar = {
         "attention": OracleFacts(_ATTENTION),

@@ -1,12 +1,12 @@
 """Inputs of a test case, made from distribution, shape and seed alone: the same three give the same bits.
 
-What graded inputs must be, and why:
+Requirements on graded inputs, with reasons:
 
 - independent for each batch and head, so that one head computed and copied is wrong;
 - |Q.K| <= 60, because course-style softmax takes exp(Q.K) in float32 without subtracting the row's maximum
   and float32's exp overflows at 88.7; N terms of exp(60) still sum far below float32's largest number;
-- spread: max - min of Q.K in each head is at least 10 where N > 1, so that a uniform softmax, or 1 + x in
-  place of exp(x), is far off;
+- spread: max - min of Q.K in each head is at least 10 if N > 1; then a uniform softmax, or 1 + x in place of exp(x),
+  is far off;
 - outputs of order one, so that the error budget is about relative accuracy and zeros can never pass.
 
 "random", "onehot", "permuted_keys" and "rising" are all of that. "constant_rows", "dominant" and "offset" are
@@ -29,7 +29,7 @@ Inputs = dict[str, Array]
 MAX_ABS_SCORE = 60.0
 #: Standard deviation of Q.K in the random distributions: N = 1024 keys then spread over about 35.
 SCORE_SD = 3.3
-#: Heads up to this N are rescaled exactly; larger ones have scores enough to be wide by themselves.
+#: Heads up to this N are rescaled exactly; larger ones have enough scores to be spread without it.
 _EXACT_SPREAD_N = 96
 
 _Maker = Callable[[Shape, Draws], Inputs]
@@ -38,10 +38,9 @@ _Maker = Callable[[Shape, Draws], Inputs]
 def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
     """The inputs of one case, by name.
 
-    Attention distributions give float32 Q, K and V of shape (B, H, N, d), contiguous. "indices" and
-    "some_indices" give what the accessors are tried on: see `_indices`. `shape` needs B, H, N and d, each at
-    least 1; other keys (Br, Bc, threads) do not matter here.
-    Raises UsageError for an unknown distribution or a shape without these.
+    Attention distributions give float32 Q, K and V of shape (B, H, N, d), contiguous. "indices" and "some_indices" give
+    the inputs for the accessors: see `_indices`. `shape` needs B, H, N and d, each at least 1; other keys (Br, Bc,
+    threads) do not matter here. Raises UsageError for an unknown distribution or a shape without these.
     """
     maker = DISTRIBUTIONS.get(distribution)
     if maker is None:
@@ -131,7 +130,7 @@ def _dominant(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _offset(shape: Shape, draws: Draws) -> Inputs:
-    """Random scores around a large offset of each head's own, up to 40 above or below zero.
+    """Random scores around a large offset per head, up to 40 above or below zero.
 
     The answer is that of the scores without their offset; float32 has fewer digits left for them.
     """
@@ -148,10 +147,9 @@ def _offset(shape: Shape, draws: Draws) -> Inputs:
 def _indices(shape: Shape, draws: Draws) -> Inputs:
     """Every index of a 4-D tensor, in random order, for the accessors.
 
-    `tensor` float32 (B, H, N, d): the numbers 1 ... size shuffled, so that a value tells which offset was
-    read. `index` int64 (M, 4): rows (x, y, z, b) into the four dimensions in order. `values` float32 (M,):
-    what a write test writes there, each distinct and none of them in `tensor`. The accessor's sizeX, sizeY
-    and sizeZ are H, N and d.
+    `tensor` float32 (B, H, N, d): the numbers 1 ... size shuffled, so that a value identifies the offset that was read.
+    `index` int64 (M, 4): rows (x, y, z, b) into the four dimensions in order. `values` float32 (M,): values for a write
+    test, each distinct and none of them in `tensor`. The accessor's sizeX, sizeY and sizeZ are H, N and d.
     """
     return _index_table(shape, draws, keep=1.0)
 

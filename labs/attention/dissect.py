@@ -1,6 +1,6 @@
 """Search for the wrong step of an attention kernel: with the unit matrix as V its output is the weights themselves.
 
-From the weights of a row follow what it was divided by and, up to one number a row, its scores.
+The weights of a row determine its divisor and, up to one number per row, its scores.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ KEYS, MOST_KEYS = 7, 45
 CLOSE = 2e-4
 #: Largest difference of two equal scores that are read from weights.
 SAME = 2e-3
-#: Factors of a row below this are nothing that it was divided by.
+#: A row's factor below this is not a divisor.
 TINY = 1e-12
-#: What a factor may be called: powers of a size.
+#: Names of a factor: powers of a size.
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
-    """As `Oracle.dissect`: sizes have B, H and, for tiles, Br and Bc, of which the kernel needs what it needs."""
+    """Find the wrong step, as `Oracle.dissect`. Sizes have B, H and, for tiles, Br and Bc, as far as the kernel uses
+    them.
+    """
     for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
         own = {**sizes, "N": keys, "d": keys + 2, **{name: tiles[name] for name in tiles if name in sizes}}
         shape = (own["B"], own["H"], keys, keys + 2)
@@ -46,8 +48,10 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _shows(output: Array, expected: Array, keys: int) -> bool:
-    """Return True if the first columns, which are the weights once V is the unit matrix, show what is wrong: not where
-    they are right, nor where what is wrong is that some columns were never stored."""
+    """Return True if the first columns, which are the weights if V is the unit matrix, show the mistake.
+
+    They do not if they are right, or if only some columns were never stored.
+    """
     wrong = (~(abs(output - expected) < CLOSE)).any((0, 1, 2))
     return bool(wrong[:keys].any()) and bool(wrong.all() or output[..., wrong].any())
 
@@ -192,7 +196,7 @@ def _divisors(used: Array, sums: Array) -> Dissected:
 
 
 def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
-    """What the scores are, from their differences within a row."""
+    """Describe the scores, from their differences within a row."""
     slope = float((made * wanted).sum() / np.square(wanted).sum())
     if abs(slope - 1) > 5e-3 and abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
         return Dissected(

@@ -1,6 +1,7 @@
-"""Kernels of which it is known what must become of them: the master, the starter, and the master with one named bug.
+"""Kernels with known verdicts: the master, the starter, and the master with one named bug.
 
-One bug of each kind that the published check accepts or a student is likely to make; the tests have a larger family.
+There is one bug of each kind that the published check accepts or a student is likely to make; the tests have a larger
+family.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A kernel's place between the naive one, the reference, the best kernels known, and the machine's limit.
+"""A kernel's place between the naive kernel, the reference, the best known kernels, and the machine's limit.
 
 The module is a `grader.assignment.labs.Ladder`. The times of other kernels beside a part's reference are measured once
 on this machine and kept in the kit's cache. All are called through runners, as a student's kernel is, in interleaved
@@ -47,9 +47,9 @@ SHORTEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Times of other kernels over the reference's, and that of the multiply-adds alone; medians of paired rounds.
+    """Times of other kernels over the reference's, and the time of the multiply-adds alone; medians of paired rounds.
 
-    `cores` are those whose peak is meant: 1 for a serial part.
+    `cores` is the number of cores for the peak: 1 for a serial part.
     """
 
     against_reference: Mapping[str, float]
@@ -74,7 +74,7 @@ def measurable() -> bool:
 
 
 def kept(part: Part, shape: Mapping[str, int]) -> Yardsticks | None:
-    """Return what this kit measured for this part, shape and machine, or None. Measures and raises nothing."""
+    """Return the stored measurement for this part, shape and machine, or None. Measures and raises nothing."""
     if not applies(part):
         return None
     try:
@@ -139,8 +139,8 @@ def measure(
 ) -> Yardsticks:
     """Time all rungs in interleaved rounds.
 
-    Raises UsageError when the shape is too small to time, and KitError when a library cannot be built, a kernel is
-    wrong, or the machine too unsteady.
+    Raises UsageError when the shape is too small to time. Raises KitError when a library cannot be built, a kernel is
+    wrong, or the machine is too unsteady.
     """
     from grader.backends import binding
     from grader.core import machine
@@ -216,7 +216,7 @@ def _request(
 
 
 def _checker(oracle: Oracle, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Callable[..., float]:
-    """A function that calls, checks some rows of the answer, and gives the call's wall seconds."""
+    """Return a function that calls, checks some rows of the answer, and returns the call's wall seconds."""
     from grader.core.draws import Draws
     from grader.explain.comparison import Expected, compare
 
@@ -250,7 +250,7 @@ def _answer(session: Session, request: Any) -> Any:
 
 # ----
 
-#: What a rung is called in a line.
+#: Names of the rungs in a printed line.
 WORDS = {
     "naive": "naive",
     "reference": "reference",
@@ -284,7 +284,7 @@ def line(place: Standing) -> str:
 
 
 def shares(place: Standing) -> dict[str, float]:
-    """The other kernels' own shares of the peak, in per cent, by what they are called."""
+    """Return the other kernels' shares of the peak, in per cent, by name."""
     return {
         WORDS[rung]: place.peak_percent / getattr(place, rung) for rung in RUNGS if getattr(place, rung) > 0
     }
@@ -304,8 +304,10 @@ def table(place: Standing, name: str) -> str:
 
 
 def hint(assignment: Assignment, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
-    """What to type to have the timed parts of a result on the ladder; nothing where they are, or cannot be. `sizes` are
-    the options that asked for the result's shape: another shape's ladder would not do."""
+    """Return the command that measures the ladder for a result's timed parts; "" if it is measured, or cannot be.
+
+    `sizes` are the options that gave the result's shape: the ladder of another shape would not fit.
+    """
     could = {part.id for part in assignment.parts if applies(part)}
     unplaced = [part.id for part in result.parts if part.id in could and part.time and part.frontier is None]
     if not unplaced or not measurable():
@@ -327,8 +329,8 @@ def _percent(value: float) -> str:
 
 
 # ---- `python gpt149.py frontier PART`: the student's kernel and all others beside the reference.
-# How long the others take beside the reference is a fact of this machine, this shape and these threads. It is kept, and
-# later verdicts know their place from the student's time against the reference alone, at no cost to the run.
+# The others' times relative to the reference depend on this machine, this shape and these threads. They are kept, so
+# later verdicts get their place from the student's time relative to the reference, at no cost to the run.
 
 TIME_BUDGET_S = 15.0
 MOST_ROUNDS = 1000

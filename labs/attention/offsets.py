@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from grader.core.arrays import Array, first_of, np
 from grader.core.results import Diagnosis
 
-#: (sizeX, sizeY, sizeZ, length of the first dimension) -> what x, y, z, b and 1 are multiplied by.
+#: (sizeX, sizeY, sizeZ, length of the first dimension) -> the factors of x, y, z, b and 1.
 Strides = Callable[[int, int, int, int], "tuple[int, ...]"]
 
 RIGHT = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 
-#: Formulas that people write, and what is wrong with each. All are linear, so their strides say everything.
+#: Formulas that people write, and the mistake in each. All are linear, so their strides define them.
 FORMULAS: tuple[tuple[str, str, Strides], ...] = (
     ("swapped_indices", "x and y are swapped", lambda X, Y, Z, W: (Y * Z, X * Y * Z, Z, 1, 0)),
     ("swapped_indices", "x and z are swapped", lambda X, Y, Z, W: (Z, Y * Z, X * Y * Z, 1, 0)),
@@ -112,8 +112,10 @@ def _explain(
     wrong: Array,
     holds: Callable[[Array, Array], Array],
 ) -> tuple[str, str]:
-    """The first formula for which `holds(offsets, rows)` wherever its offset lies within the tensor, at the wrong rows
-    at least; a formula that mostly leaves the tensor explains nothing."""
+    """Return the first formula for which `holds(offsets, rows)` wherever its offset lies within the tensor.
+
+    It must hold at least at the wrong rows. A formula that mostly leaves the tensor explains nothing.
+    """
     size = inputs["tensor"].size
     for code, words, strides in FORMULAS:
         offsets = _offsets(strides, inputs["index"], shape)

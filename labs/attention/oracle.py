@@ -11,9 +11,9 @@ of computing it in float32 (u = 2^-24) makes three kinds of error, and none of t
   block.
 - A constant number of roundings: exp, products, the division.
 
-Relative errors of the weights and of the products P V change O[i, c] by at most that much of A[i, c] = sum_j
-P[i, j] |V[j, c]|. Where values of both signs cancel, |O| is far smaller than A and no float32 kernel keeps
-its relative accuracy; where they do not, A = |O|. So the budget scales with A:
+Relative errors of the weights and of the products P V change O[i, c] by at most the same fraction of A[i, c] = sum_j
+P[i, j] |V[j, c]|. Where values of both signs cancel, |O| is far smaller than A and no float32 kernel keeps its relative
+accuracy; where they do not, A = |O|. So the budget scales with A:
 
     tolerance = ABSOLUTE + u A (CONSTANT + PER_KEY N + PER_SCORE sqrt(d) |q_i| max_j |k_j|)
 
@@ -276,7 +276,7 @@ class Attention(Oracle):
         )
 
     def flops(self, shape: Shape) -> int:
-        """Operations of the two matrix products: what no way of computing it exactly can leave out."""
+        """Return the operations of the two matrix products, which no exact computation can leave out."""
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
     def _for_queries(self, inputs: Inputs, queries: Array) -> Expected:
@@ -319,7 +319,7 @@ def _weighted(q: Array, k: Array, values: Array) -> Array:
     chunks = iter(_chunks(b * h, rows, keys))
 
     def work() -> None:
-        # An input may be anything that a distribution makes; what is no number shows in the output.
+        # A distribution may make any numbers; an infinity or NaN shows in the output.
         with np.errstate(all="ignore"):
             for heads, some in chunks:
                 scores = q[heads, some] @ k_transposed[heads]
@@ -352,7 +352,7 @@ def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
 
 
 def _threads() -> int:
-    """As many as a worker of a class is told to use, else as there are cores."""
+    """Return the number of threads that a class's worker is told to use, else the number of cores."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     cores = int(told) if told.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
     return max(1, min(cores, _MOST_THREADS))

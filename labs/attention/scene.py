@@ -77,13 +77,14 @@ class Scene:
 
     @cached_property
     def all_sums(self) -> Array | None:
-        """The row sums of all rows, (G, N), where `all_weights` are to be had."""
+        """The row sums of all rows, (G, N); None unless `all_weights` are available."""
         return None if self.all_weights is None else self.all_weights.sum(2)
 
     @cached_property
     def blocks(self) -> tuple[Array, Array] | None:
-        """For each block of Bc keys and all rows: sums of the weights (blocks, G, N, 1), and their product with V
-        (blocks, G, N, d); None where that would be large."""
+        """Sums of the weights for each block of Bc keys and all rows (blocks, G, N, 1), and their products with V
+        (blocks, G, N, d); None if that would be large.
+        """
         every, block = self.all_weights, self.shape.get("Bc", 0)
         if every is None or block < 1 or -(-self.keys // block) * self.v.size > 1 << 22:
             return None
@@ -100,12 +101,14 @@ class Scene:
         return np.stack([self.inputs[name][b, h] for b, h in source], dtype=np.float64)
 
     def scores_of(self, head: Callable[[int, int], tuple[int, int]]) -> Array:
-        """The scores (G, R, N) of a kernel that takes those of head `head(b, h)` for head (b, h)."""
+        """Return the scores (G, R, N) of a kernel that takes those of head `head(b, h)` for head (b, h)."""
         return self.head_of("Q", head)[:, self.rows] @ self.head_of("K", head).mT
 
     def up_to_here(self, heads: Array, *, of_batch: bool = False) -> Array | None:
-        """Sums of `heads` (G, ...) over each head and those before it, or those of its batch; None where the window of
-        heads does not show all of these."""
+        """Return the sums of `heads` (G, ...) over each head and the earlier ones, or those of its batch.
+
+        None if the window of heads does not contain all of these.
+        """
         if self.first % self.shape["H"] if of_batch else self.first:
             return None
         sums = heads.cumsum(0)

@@ -1,4 +1,4 @@
-"""Flash attention as CS336 asks for it: in PyTorch and in Triton, forward and backward.
+"""Flash attention as in CS336's assignment: in PyTorch and in Triton, forward and backward.
 
 q, O and their gradients are (B, N, d), k and v (B, M, d), L is (B, N); B counts the heads of all batches. Oracles,
 suspects, inputs and reference are those of the lab `gpu`.

@@ -2,7 +2,7 @@
 
 q, k and v are (batch, queries or keys, d), `is_causal` hides the keys behind each query. Lengths are multiples of the
 tile, and as many queries as keys. forward returns O and saves q, k, v, O and L, the log-sum-exp of each query's scaled
-scores, of shape (batch, queries) in float32. handout.md says how they are judged.
+scores, of shape (batch, queries) in float32. handout.md describes the judging.
 """
 
 import math

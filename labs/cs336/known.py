@@ -1,4 +1,4 @@
-"""Kernels of which it is known what must become of them: the master with named edits. For the staff, not handed out."""
+"""Kernels with known verdicts: the master with named edits. For the staff, not handed out."""
 
 from __future__ import annotations
 

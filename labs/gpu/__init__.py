@@ -53,12 +53,12 @@ class Gpu(Lab):
     }
     claim = "your result == the float64 result"
     denial = "YOUR KERNEL PRODUCED INCORRECT RESULTS"
-    #: What fits a small card, and is over in seconds.
+    #: Sizes that fit a small card and take seconds.
     proof_sizes: ClassVar = {
         "R": 2048, "C": 2048, "lines": 64, "width": 65536, "rows": 1024, "inner": 1024, "columns": 1024,
         "B": 16, "N": 1024, "M": 1024, "d": 64,
     }  # fmt: skip
-    #: What stands for other labs' kernels.py, and what the ladder shows the staff alone.
+    #: Modules in place of other labs' kernels.py, and those that the ladder shows only to the staff.
     staff: ClassVar = ("known", "tuned.py")
     studies: ClassVar = {
         "profile": (".studies.profile", "which kernels five ways to write GELU launch, with traces"),

@@ -1,4 +1,4 @@
-"""The formulas of the lab, in NumPy: what is right, and what wrong predictions are made of."""
+"""Formulas of the lab in NumPy: the right ones, and the parts of wrong predictions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scores(q: Array, k: Array, scale: float | None = None) -> Array:
 
 
 def visible(rows: Array, keys: Array) -> Array:
-    """Return the causal mask (n, m), True for keys that a query sees: those of their own number and below."""
+    """Return the causal mask (n, m): True for keys with the query's own number and below."""
     return np.asarray(keys[None, :] <= rows[:, None])
 
 

@@ -145,8 +145,8 @@ def _backward(
     """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the
     tiles.
 
-    A tile at the end of a head also holds rows of the next one: their p is 0 (lse2 is loaded as inf), and so is what
-    they would add to dq. So is the share before the first tile.
+    A tile at the end of a head also holds rows of the next one: their p is 0 (lse2 is loaded as inf), and so is their
+    share of dq. So is the share before the first tile.
     """
     tile, head = tl.program_id(0), tl.program_id(1)
     keys = tile * KEYS + tl.arange(0, KEYS)
@@ -224,7 +224,7 @@ def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool, boo
 
 
 def flash_forward(q, k, v, causal, blocks=None):
-    """Compute the same as the master's; `blocks` are those of `forward_blocks`."""
+    """Return the same as the master's function; `blocks` are those of `forward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages = blocks or forward_blocks(d, causal)
@@ -239,7 +239,7 @@ def flash_forward(q, k, v, causal, blocks=None):
 
 
 def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
-    """Compute the same as the master's; `blocks` are those of `backward_blocks`."""
+    """Return the same as the master's function; `blocks` are those of `backward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages, late, bulk = blocks or backward_blocks(d, causal)

@@ -97,7 +97,7 @@ class _Operators(Lab):
         "classes": 5, "images": 5, "channels": 3, "height": 7, "width": 6, "filters": 4, "kernel": 3,
         "stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 3, "step": 2,
     }  # fmt: skip
-    #: What a filter sees at a place grows with its square.
+    #: The data under a filter at one place grows with the square of its side.
     growth: ClassVar = ("kernel", (1, 3, 5, 7))
 
     def oracle(self, name: str) -> Oracle:

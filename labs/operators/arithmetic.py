@@ -37,7 +37,9 @@ def usual_taps(s: Shape) -> Taps:
 
 
 def taps(s: Shape, stride: int, pad: int, flipped: bool = False) -> Taps:
-    """The right number of places, in steps of `stride` from -`pad` on; `flipped` filters lie the other way round."""
+    """Return the taps of the right number of places, in steps of `stride` from -`pad` on; `flipped` reverses the
+    filters.
+    """
     along = np.arange(s["kernel"])
     along = along[::-1] if flipped else along
     height, width = out_size(s)
@@ -68,7 +70,7 @@ def convolved(x: Array, w: Array, t: Taps) -> Array:
 
 
 def filter_gradient(dy: Array, x: Array, t: Taps) -> Array:
-    """(F, C, K, K): what each place saw, times dy (N, F, OH, OW) there."""
+    """Return the filters' gradient (F, C, K, K): the data at each place times dy (N, F, OH, OW) there."""
     return np.tensordot(dy, seen(x, t), ([0, 2, 3], [0, 1, 2]))
 
 

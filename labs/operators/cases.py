@@ -1,7 +1,7 @@
 """Inputs of the operators: from a distribution, sizes and a seed, the same bits on any machine.
 
-A distribution is `OPERANDS` or `KIND_OPERANDS`. Operands say which tensors there are, the kind what their numbers are
-like. Gradients (dA, dX, ...) hold something before the call, that the call has to add to, but in the kind `fresh`.
+A distribution is `OPERANDS` or `KIND_OPERANDS`. Operands name the tensors, the kind names the distribution of their
+numbers. Before the call, gradients (dA, dX, ...) hold numbers that the call must add to, except in the kind `fresh`.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ from grader.explain.suspect import Suspect
 from . import arithmetic
 from .suspects import elements, gradients, layers, losses, pictures, windows
 
-#: Elements that are looked at: those whose gradient is furthest from right.
+#: Number of elements to examine: those whose gradient is furthest from right.
 TRIED = 3
-#: Two figures agree to this share of the larger one, beside rounding.
+#: Two figures agree up to this share of the larger one, besides rounding.
 AGREEING = 0.05
-#: What a float32 forward function may be off by, as a share of its results.
+#: Relative error that a float32 forward function may have.
 ROUNDING = 2.0**-20
 
 Forward = Callable[[Inputs], Array]
@@ -184,13 +184,13 @@ RESULT = ""
 _TINY = 1e-30
 #: Sizes at which a wrong kernel is called again.
 _TRIED = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33)
-#: Roundings beside those of the sum: of the products, and of what a kernel may keep in between.
+#: Roundings besides those of the sum: of the products, and of values that a kernel may store in between.
 _MORE = 8
 #: Multiple of sqrt(n) that n roundings come to with a chance below 2 n exp(-32).
 _LAMBDA = 8
 #: How far sums of numbers drawn at random spread on their way, in roots of the sum of their squares.
 _SPREAD = 6
-#: What the axes of pictures and filters are called.
+#: Names of the axes of pictures and filters.
 _PICTURES = (
     Axis("image", "images", "n", listed=True),
     Axis("channel", "channels", "c", listed=True),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
-#: What exp() of float32 can take as it is, and what it cannot.
+#: Inputs that float32's exp() can take as they are, and inputs that it cannot.
 _SMALL = ("random", "equal", "dominant", "masked")
 _ANY = (*_SMALL, "masked_far", "offset", "large", "increasing", "decreasing", "tail", "tail_last")
 

@@ -33,7 +33,7 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
     return {"X": np.ascontiguousarray(x, np.float32)}
 
 
-# ---- logits: every row has numbers of its own, and at least one that is finite
+# ---- logits: every row has different numbers, and at least one finite number
 
 
 def _random(draws: Draws, rows: int, columns: int) -> Array:
@@ -48,7 +48,7 @@ def _equal(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _dominant(draws: Draws, rows: int, columns: int) -> Array:
-    """One element of each row lies 25 above the others."""
+    """One element of each row is 25 above the others."""
     x = draws.uniform((rows, columns), -4.0, 4.0)
     x[np.arange(rows), draws.below(columns, (rows,))] += np.float32(25.0)
     return x
@@ -91,8 +91,9 @@ def _large(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _increasing(draws: Draws, rows: int, columns: int) -> Array:
-    """Rows in order of size, so that each element is a new maximum; in odd rows the last one leaves all others
-    behind."""
+    """Rows in order of size, so that each element is a new maximum; in odd rows the last one is far larger than all
+    others.
+    """
     x = np.sort(_random(draws, rows, columns), 1)
     x[1::2, -1] += np.float32(JUMP)
     return x
@@ -103,8 +104,10 @@ def _decreasing(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _tail(draws: Draws, rows: int, columns: int) -> Array:
-    """The first element of each row is its maximum, one in the middle comes near it. None of the others alone counts
-    beside them, all together do."""
+    """The first element of each row is its maximum, one in the middle is near it.
+
+    The others are too small to count singly, but count together.
+    """
     x = -draws.uniform((rows, columns), *LEFT_BEHIND)
     x[:, columns // 2] = -0.5
     x[:, 0] = 0
@@ -153,8 +156,10 @@ def _near(draws: Draws, rows: int) -> tuple[Array, Array]:
 
 
 def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Maxima of thousands, positive and negative, near each other; in every third row one side leaves the other far
-    behind, the left one and the right one in turn."""
+    """Maxima of thousands, positive and negative, near each other.
+
+    In every third row one side is far larger than the other, the left one and the right one in turn.
+    """
     m1, difference = draws.uniform((rows,), -LARGEST, LARGEST), draws.uniform((rows,), -3.0, 3.0)
     difference[::6], difference[3::6] = JUMP, -JUMP
     return m1, m1 + difference

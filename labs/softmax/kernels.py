@@ -17,7 +17,7 @@ from .known.wrong import WRONG_MERGES, WRONG_NAIVE, WRONG_ONLINE, WRONG_SAFE
 
 __all__ = ["RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 
-#: Sizes of what is not timed, where a case has none of its own.
+#: Sizes of untimed parts whose case has no sizes.
 SHAPE = {"R": 64, "C": 96, "d": 24}
 FUNCTIONS = {
     "naive": "naiveSoftmax",

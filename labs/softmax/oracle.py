@@ -1,6 +1,7 @@
 """Expected outputs of this lab in float64, with the error that float32 may have.
 
-The error budget, in units of the roundoff u = 2^-24, relative to each element, counts what an honest kernel rounds:
+The error budget, in units of the roundoff u = 2^-24, relative to each element, counts the roundings of an honest
+kernel:
 
 - exp(x - m): the difference is off by u |x - m|, which is a relative error of exp(); |x - m| counts up to 110, beyond
   which exp() is 0. Kernels that scale by log2(e) first, for exp2(), round x and m themselves: u |x| log2(e), u |m|
@@ -48,7 +49,7 @@ SMALLEST = 1e-36
 
 
 def softmax(x: Array) -> Array:
-    """The softmax of each row of x (R, C), float64; a row that is -inf throughout has none (NaN)."""
+    """Return the softmax of each row of x (R, C), float64; NaN for a row of only -inf."""
     weights = np.exp(x - x.max(1, keepdims=True))
     return weights / weights.sum(1, keepdims=True)
 
@@ -72,7 +73,7 @@ def merged(inputs: Inputs) -> dict[str, Array]:
 
 
 def all_zero(seen: Deviation) -> Found | None:
-    """Every element is 0: as for any part, and what else gives zeros here."""
+    """Explain an output of only zeros, as for any part, with the causes that this lab adds."""
     if seen.actual.any():
         return None
     return (
@@ -201,7 +202,7 @@ class Merge(Oracle):
         return 4 * shape["R"] * shape["d"]
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        # What is diagnosed is the first output that is wrong: a mistake that spoils one before it is another one.
+        # Only the first wrong output is diagnosed: a mistake that also spoils an earlier one is a different mistake.
         value = merged(seen.inputs)
         before = OUTPUTS[: OUTPUTS.index(seen.output)]
         return fitting(self.mistakes, seen.inputs, seen, likely, {name: value[name] for name in before})

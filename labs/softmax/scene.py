@@ -79,7 +79,7 @@ def shifted(scene: Scene, shift: Array | float) -> Array:
 
 
 def scene_of(seen: Deviation) -> tuple[Scene, Deviation]:
-    """The rows that suspects are tried on, as many as are quick, and what the output shows there."""
+    """Return the rows that suspects are tried on, as many as are quick, and the output there."""
     whole = seen.inputs["X"]
     count = max(FEWEST_ROWS, MOST_ELEMENTS // max(1, whole.shape[1]))
     first_wrong = int(seen.wrong.any(1).argmax())
@@ -103,8 +103,9 @@ def fitting(
     likely: frozenset[str],
     right: Mapping[str, Array] | None = None,
 ) -> list[Suspect]:
-    """Return the suspects that explain an output, as `grader.explain.oracle.Oracle.suspects` does. One that predicts
-    several outputs by name has to predict those in `right` rightly."""
+    """Return the suspects that explain an output, as `grader.explain.oracle.Oracle.suspects` does. A suspect that
+    predicts several outputs by name must predict those in `right` correctly.
+    """
 
     def spoils(suspect: Suspect) -> bool:
         predicted = suspect.predicted(scene) if right else None
@@ -127,7 +128,7 @@ def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> 
     # A prediction far smaller than the right output must be met as closely in proportion, or zero would meet it.
     scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0)
     close = same | (miss <= slack * scale + 1e-4 * np.minimum(abs(predicted), abs(actual)))
-    # It must be far nearer to the output than the right answer is.
+    # A suspect must be far nearer to the output than the right answer is.
     near = same | (miss <= 0.25 * abs(actual - seen.expected))
     if not wrong.any() or (close & near)[wrong].mean() < AGREEING:
         return False, False

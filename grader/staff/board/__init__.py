@@ -1,7 +1,7 @@
-"""`python -m grader board DIR ...`: who is how fast among those who are right, on one page, from ledgers alone.
+"""`python -m grader board DIR ...`: one page that ranks the right submissions by speed, from ledgers alone.
 
-Results folders are named from the oldest run to the newest; within one, every result that its ledger has counts for the
-history, and the last of each student for the standings.
+Results folders are given from the oldest run to the newest. Every result in a ledger counts for the history, and each
+student's last one for the standings.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
         starts = [run.at for run in history.runs]
         for record in ledger.results(folder):
             if record.submission_id in there:
-                # Which start of the judge it belongs to: what was handed in by then.
+                # The start of the judge during which the result was recorded.
                 start = max((at for at in starts if at <= record.at), default=starts[0])
                 told.append((f"{k:04} {start}", record))
     states = sorted({state for state, _ in told})

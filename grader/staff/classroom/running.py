@@ -123,7 +123,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         if plan.scored:
             book.finish_scored(plan.scored)
         if not any(item.submission.source for item in plan.todo):
-            wanted = replace(wanted, cluster=None)  # nobody is to be judged: no machine need be met
+            wanted = replace(wanted, cluster=None)  # nothing to judge: no machine is needed
         executor = executor_for(wanted, start, assignment, box, book.scratch, command)
         with closing(executor), Progress(len(plan.todo), stream) as progress:
             if wanted.cluster is not None and (page := getattr(executor, "dashboard", "")):

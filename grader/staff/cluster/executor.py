@@ -36,7 +36,7 @@ MOST_DEATHS = 2
 MOST_UNSTEADY = 3
 """Unsteady timings in a row after which a machine has to prove itself anew."""
 MOST_PROOFS = 5
-"""Losses of a machine during its proof, after which it is no longer used."""
+"""Losses of a machine during its proof, after which it is not used any more."""
 CALIBRATION = "calibration"
 
 
@@ -348,7 +348,7 @@ class ClusterExecutor:
         result, name = found["done"], job.submission_id
         self._avoid[name] = node.name
         if result.get("toolchain", {}).get("compiler", self._kit.compiler) != self._kit.compiler:
-            node.state = "new"  # another compiler than it had: it says so itself, when it is asked
+            node.state = "new"  # its compiler changed: its next description shows that
             return True
         node.unsteady = node.unsteady + 1 if found["unfit"] else 0
         if node.unsteady >= MOST_UNSTEADY and self._calibration is not None:

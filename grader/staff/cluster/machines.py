@@ -159,6 +159,6 @@ def fetched(future: Any) -> dict[str, Any]:
             lost = type(error).__name__ in ("KilledWorker", "NoValidWorkerError")
             told = one_line(f"{type(error).__name__}: {error}", 200)
             return {"lost": told} if lost else {"failed": f"it cannot judge: {told}", "refused": told}
-    except Exception as error:  # whatever dask raises where a worker is gone in between
+    except Exception as error:  # any error of dask if a worker has just gone
         return {"lost": one_line(f"{type(error).__name__}: {error}", 200)}
     return {"lost": f"its task was {future.status}"}

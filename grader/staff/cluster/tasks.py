@@ -97,7 +97,7 @@ class NodeProcess:
         said: list[bytes] = []
         try:
             self._talk(start, said)
-        except Exception as error:  # no process to be had, or half a line of one that was killed
+        except Exception as error:  # no process could be started, or a killed one left half a line
             said.append(f"{type(error).__name__}: {error}".encode())
             self.kill()
         if self._process is not None:

@@ -25,7 +25,7 @@ own."""
 
 
 def main(arguments: list[str]) -> int:
-    """Write the lab. Raises UsageError for an invalid name, or one that is taken."""
+    """Write the lab. Raises UsageError for an invalid or existing name."""
     parse = Parser(
         prog=f"{GRADER_COMMAND} new", description="Make a lab that passes at once: a vector addition."
     )

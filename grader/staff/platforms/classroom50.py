@@ -2,9 +2,9 @@
 
 Theory of operation. Classroom 50's runner starts it in the student's checkout. It first removes files of its own names
 that the student handed in. It unpacks the handout, which holds the public cases only, into a folder outside of the
-checkout, and runs the student's command line there: no module of the checkout can be imported. What that leaves is
-copied into the checkout: `result.json`, `release-body.md` and `verdict.html`. Summary, annotations and outputs are
-written by the kit itself.
+checkout, and runs the student's command line there: no module of the checkout can be imported. Its results are copied
+into the checkout: `result.json`, `release-body.md` and `verdict.html`. Summary, annotations and outputs are written by
+the kit itself.
 
 The exit code is 0 if there is a result, and 3 if the kit could not be started: then no `result.json` is left.
 It runs without the kit, on Python 3.10 or newer, and installs the packages that are missing.
@@ -25,7 +25,7 @@ HANDOUT = "handout.zip"
 RESULT = "result.json"
 WRITTEN = (RESULT, "release-body.md", "verdict.html")
 PACKAGES = "packages.txt"
-"""File beside this one with the packages that judging needs, one on a line."""
+"""File beside this one with the packages that judging needs, one per line."""
 TIMEOUT_S = 1500
 FAILED = 3
 

@@ -1,4 +1,4 @@
-"""Repositories on GitHub: a folder of clones, one for each student, and the `roster.csv` that says whose they are.
+"""Repositories on GitHub: a folder of clones, one for each student, and the `roster.csv` that names their owners.
 
 Clones of Classroom 50 are called `CLASSROOM-ASSIGNMENT-USERNAME`. Its roster has the columns `username`, `first_name`,
 `last_name`, `email`, `section` and `github_id`. A username can change and a `github_id` cannot, so the identity of a
@@ -6,10 +6,10 @@ student is that number. Rosters that GitHub Classroom exported until it was clos
 have the columns `identifier`, `github_username`, `github_id` and `name`. A roster is read where it lies among the
 clones, under one of ROSTERS.
 
-When something was handed in, its last commit says. Git is asked in a repository of our own that borrows the objects of
-the clone: nothing that lies in a clone, such as its configuration, is obeyed, and git's time, memory and output are
-limited. Whoever commits chooses the date of a
-commit: GitHub itself knows when it was pushed, and a table of that (`--submitted`) is worth more.
+The last commit gives the time of submission. Git runs in a repository of the kit's own that borrows the clone's
+objects. So it ignores the clone's other content, such as its configuration; its time, memory and output are limited. A
+student can choose a commit's date. Only GitHub knows when it was pushed: a table of these times (`--submitted`) is more
+reliable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GIT_TIMEOUT_S = 20.0
 GIT_MEMORY_BYTES = 256 << 20
 """Address space for git, which inflates a whole object before it prints: a small file can name any size."""
 GIT_OUTPUT_BYTES = 1 << 20
-"""Most that is read of a commit. The committer stands before its message."""
+"""Limit on the text of a commit. The committer's line precedes the message."""
 #: By default git maps packs whole, which honest ones outgrow the limit by.
 _SMALL_WINDOWS = ("-c", "core.packedGitWindowSize=1m", "-c", "core.packedGitLimit=32m")
 _LARGEST_REF_BYTES = 1 << 20
@@ -115,8 +115,9 @@ def read_roster(path: Path) -> list[Enrolled]:
 def named(
     submissions: Sequence[Submission], roster: Sequence[Enrolled]
 ) -> tuple[list[Submission], list[str]]:
-    """The submissions with the names and identities that the roster has for them, and lines on whoever is in one of the
-    two and not in the other. Ids stay the folders' names."""
+    """Return the submissions with names and identities from the roster, and lines on students who are only in one of
+    the two. Ids stay the folders' names.
+    """
     joined = {person.username.casefold(): person for person in roster if person.username}
     joined |= {
         person.github_id: person for person in roster if person.github_id and person.github_id not in joined
@@ -178,8 +179,9 @@ def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
 
 
 def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[Submission]:
-    """The submissions with the time of each clone's last commit, where nothing else tells one. Raises UsageError where
-    there is no git, or no clone."""
+    """Return the submissions with the time of each clone's last commit, unless another time is known. Raises UsageError
+    without git, or for a folder that is not a clone.
+    """
     git = shutil.which("git")
     if git is None:
         raise UsageError("--commit-times asks git, and there is none on this machine")
@@ -196,7 +198,7 @@ def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[
 
 
 def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
-    """When the last commit of a clone was made, in UTC; None where it is no clone, or that cannot be read."""
+    """Return the time of a clone's last commit in UTC; None if it is not a clone, or cannot be read."""
     if item.folder is None or not (commit := _last_commit(item.folder / ".git")):
         return None
     objects = str(item.folder.absolute() / ".git" / "objects")

@@ -155,7 +155,7 @@ def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> st
     return student.submission_id
 
 
-# ---- what formats are read with
+# ---- readers of the formats
 
 
 def columns(table: Table, required: Sequence[str], what: str, optional: Sequence[str] = ()) -> dict[str, int]:

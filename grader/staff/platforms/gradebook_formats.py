@@ -1,11 +1,11 @@
 """Formats of gradebooks. In Canvas's export (CSV) each student has a row and each assignment a column, `NAME (id)`.
 
 Above the students stands the row `Points Possible` (and above that, in some exports, one on manual posting). Canvas
-ignores columns that it calls read-only; an assignment in a closed grading period is one of them.
+ignores read-only columns, such as an assignment in a closed grading period.
 
-Moodle's offline grading worksheet (CSV) has a row for each participant of one assignment. Moodle wants its own columns
-back and no other. Addresses are compared with case. It takes a grade and a feedback comment from each row: a file
-without the comment could erase it there.
+Moodle's offline grading worksheet (CSV) has a row for each participant of one assignment. Moodle expects exactly its
+own columns. It compares addresses with case. It takes a grade and a feedback comment from each row: a file without the
+comment could erase it there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_canvas(table: Table, asked: Asked) -> list[Target]:
 
 
 def chosen(table: Table, asked: Asked) -> int:
-    """The assignment's column: the one that was named, else the one with the assignment's title."""
+    """Return the assignment's column: the named one, else the one with the assignment's title."""
     header = table.rows[0]
     found = {
         k: match for k, cell in enumerate(header.cells) if (match := _ASSIGNMENT.fullmatch(cell.text.strip()))

@@ -77,7 +77,7 @@ def _moment(text: object) -> datetime | None:
     if not isinstance(text, str):
         return None
     with contextlib.suppress(ValueError):
-        # Python 3.10 does not read the "Z" that stands for Greenwich.
+        # Python 3.10 cannot parse the "Z" for UTC.
         moment = datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else ""))
         return moment if moment.tzinfo else None
     return None

@@ -1,4 +1,4 @@
-"""The one table of platforms: a row for each, of which commands, releases and tests take what they need."""
+"""The table of platforms: one row each, which commands, releases and tests read."""
 
 from __future__ import annotations
 

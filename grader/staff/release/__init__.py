@@ -1,9 +1,10 @@
-"""One master, everything else generated: the students' handout and what a platform grades with, proved before written.
+"""Release of an assignment: the students' handout and a platform's files, generated from one master and tested before
+they are written.
 
-Theory of operation. `contents` collects the files of handout and autograder from a checkout; `products` says what a
-platform gets; `search` looks in the handout for every line and number that is the staff's; `proofs` unpacks the
-archives into empty folders and has the starter and the solution judged there. Only then is anything written, all or
-nothing. The bytes follow from the files and their commit alone.
+Theory of operation. `contents` collects the files of handout and autograder from a checkout; `products` lists the files
+for each platform; `search` looks in the handout for every line and number of the staff's; `proofs` unpacks the archives
+into empty folders and has the starter and the solution judged there. Only then are the files written, all or none.
+Equal files and an equal commit give equal bytes.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def packed(files: Files) -> bytes:
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Write what a zip of `packed` holds into an empty folder, with its modes, as unzip would."""
+    """Write the content of a zip made by `packed` into an empty folder, with its modes, as unzip would."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         files = {
             entry.filename: File(archive.read(entry), executable=bool(entry.external_attr >> 16 & 0o100))
@@ -81,12 +81,12 @@ def _mode(file: File) -> int:
     return 0o755 if file.executable else 0o644
 
 
-#: The name that the command lines look for: in an archive any assignment bears it.
+#: The name that the command lines look for: every assignment has it in an archive.
 CONFIG = "gpt149.yaml"
 _EXTENDS = re.compile(rb"^extends:.*$", re.MULTILINE)
 HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-#: Modules that start the search for a handout; a package stands for all modules in it.
+#: Modules that start the search for a handout; a package includes all modules in it.
 STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "textgen")
 #: Rooms left out of every handout. `grader.__main__` refers to them by name, and works without them.
 STAFF_ROOMS = ("grader.staff", "grader.submission")
@@ -216,7 +216,7 @@ def _starter(master: Path, solution: str) -> str:
 
 
 def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
-    """The masters of all files that are handed in; where the first is `given`, the others lie beside it."""
+    """Return the masters of all handed-in files; if the first is `given`, the others lie beside it."""
     first, *further = assignment.sources
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}
@@ -229,7 +229,7 @@ def _first(*paths: Path) -> Path:
 
 
 def _writeup(root: Path, assignment: Assignment) -> Path | None:
-    """The write-up's template: the lab's own, the kit's for its main lab, or none."""
+    """Return the write-up's template: the lab's own, the kit's for its main lab, or None."""
     own = assignment.lab_folder / "writeup_template.md"
     if own.is_file():
         return own
@@ -310,7 +310,7 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
 
 
 def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
-    """The kit's modules that a lab outside of it imports, and the package that it lies in."""
+    """Return the kit's modules that a lab outside of it imports, and the package that contains it."""
     known = imports.modules(kit.root).keys() - modules.keys()
     asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
     return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)

@@ -24,7 +24,7 @@ from grader.staff.release.proofs import ProofSetup, Unproved
 
 WORKFLOW = ".github/workflows/public-tests.yml"
 BUNDLE_SCRIPT = "autograder.py"
-#: What Classroom 50's runner sets, for a rehearsal.
+#: Variables that Classroom 50's runner sets, for a rehearsal.
 CLASSROOM50_SAMPLE = {
     "CLASSROOM": "sample",
     "ASSIGNMENT": "sample",
@@ -241,7 +241,7 @@ def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
     image = proofs.unpacked(bench, files[f"image/{AUTOGRADER}"].content, "image/source")
     tests = {path.partition("/tests/")[2]: file for path, file in files.items() if "/tests/" in path}
     if bench.lacking or bench.untimed:
-        # A job in which anything is not judged has no score at all: what is judged is seen part by part.
+        # A job with anything unjudged has no score at all, so check the judged parts one by one.
         proofs.autograder(bench, files[f"image/{AUTOGRADER}"].content)
     first = bench.assignment.source
     broken = {**bench.starters, first: f"{bench.starters[first]}\nthis is no line of C++\n"}
@@ -282,6 +282,6 @@ PRODUCTS: Mapping[str, Product] = {
 
 
 def place(platform: str, out: Path) -> Path | None:
-    """The folder that a release for a platform writes into `out`, None for none."""
+    """Return the folder that a release for a platform writes into `out`, None without one."""
     name = PRODUCTS[platform].folder
     return out / name if name else None

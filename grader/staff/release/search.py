@@ -121,7 +121,7 @@ _KITS_OWN = ("grader/",)
 def secrets(kit: Kit) -> list[Secret]:
     """Every line and number that the staff keeps: solution, reference, hidden cases and seeds, keys."""
     found = [secret for name, text in kit.solutions.items() for secret in of_master(text, name)]
-    # A reference that is written as a student's file is begins with what the starter gives everybody.
+    # A reference in the form of a student's file begins with the starter's text, which everybody has.
     whole = "\n".join(kit.starters.values()).encode()
     given = whole, squeezed(whole)
     references = kit.reference_sources
@@ -172,7 +172,7 @@ def strangers(files: Files, kit: Kit) -> list[str]:
 
 
 def places(path: str) -> tuple[PurePosixPath, ...]:
-    """A path and the folders that it lies in."""
+    """Return a path and its parent folders."""
     found = PurePosixPath(path)
     return (found, *found.parents)
 

@@ -1,8 +1,8 @@
 """Groups of submissions whose wrong outputs agree to the last bit on several inputs.
 
-The same bug, in the same order of summation, on inputs that nobody could foresee. That can still be an honest
-coincidence, if the bug is one that many make: so the diagnosis is told beside each group. Outputs that any number of
-people produce without a common idea (nothing written, an input handed back) are left out.
+They share a bug and the order of summation, on inputs that nobody could foresee. That can still be an honest
+coincidence if many make this bug, so the diagnosis is shown with each group. Outputs that any number of people produce
+without a common idea (nothing written, an input handed back) are left out.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ MOST_RESULT_BYTES = 8 << 20
 MOST_CASES = 100
 """Of one part that are looked at; the course's have some 20."""
 LEAST_CASES = 2
-"""On so many inputs of one part a group must agree. One alone may be an edge case that has only one wrong answer."""
+"""Inputs of one part on which a group must agree. A single input may be an edge case with only one plausible wrong
+answer.
+"""
 #: Diagnoses whose outputs agree among people who share nothing.
 SAYS_NOTHING = frozenset({"not_written", "copied_input", "wrong_shape", "wrong_dtype", "inputs_overwritten"})
 
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """The digest of one wrong output. `told` is the diagnosis of its part, for people."""
+    """The digest of one wrong output. `told` is the diagnosis of its part, in words for people."""
 
     part: str
     case: str
@@ -48,7 +50,7 @@ class Group:
 
 
 def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
-    """The wrong outputs that a `result.json` names, as read by `json`; those that say nothing are left out."""
+    """Return the wrong outputs in a `result.json`, as read by `json`, without uninformative ones."""
     found = []
     for part in result.get("parts") or ():
         about = part.get("diagnosis") or {}
@@ -66,7 +68,7 @@ def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
 
 
 def read(folder: Path) -> dict[str, list[WrongOutput]]:
-    """The wrong outputs of every `<id>/result.json` below the results of a class; unreadable ones have none."""
+    """Return the wrong outputs of every `<id>/result.json` below a class's results; unreadable files have none."""
     return {path.parent.name: _of_result(path, wrong_outputs, []) for path in _results(folder)}
 
 
@@ -88,7 +90,7 @@ T = TypeVar("T")
 
 
 def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T) -> T:
-    """Return `read` of a result file; `otherwise` if it is none: somebody may have changed it since."""
+    """Return `read` of a result file, or `otherwise` if it is not valid: somebody may have changed it since."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_RESULT_BYTES + 1)
@@ -98,10 +100,10 @@ def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T)
 
 
 def groups(outputs: Mapping[str, Iterable[WrongOutput]]) -> tuple[Group, ...]:
-    """Who agrees on at least LEAST_CASES inputs of a part; hidden inputs alone count where the part has any.
+    """Return the groups that agree on at least LEAST_CASES inputs of a part; only hidden inputs count if it has any.
 
-    A group that is part of another one on the same cases is not told. Small groups come first: what only two people
-    do says more than what twenty do.
+    A subset of another group on the same cases is left out. Small groups come first: an agreement of two people means
+    more than one of twenty.
     """
     by_part: dict[str, list[tuple[str, WrongOutput]]] = defaultdict(list)
     for name, items in outputs.items():

@@ -1,16 +1,15 @@
 """Measure of likeness between submissions: a sign for a person who then reads both, never points.
 
-Theory of operation. Each text becomes tokens that renaming does not touch (`grader.staff.similarity.tokens`), and these
-become fingerprints (`grader.staff.similarity.passages`). A fingerprint of the starter counts nothing. Any other counts
-in full when two submissions alone have it, and less the more others have it too, since an assignment leaves few ways to
-write a loop. Near-identical submissions count as one owner there, so that a large group does not hide itself. The
-likeness of a pair is the larger of two shares. The first is the weight of common fingerprints over the weight of the
-smaller file. The second is the same for one function, whose fingerprints with names count as well: people who write a
-short function alike rarely choose the same names. Submissions with hardly any text of their own are no pair.
-
-What only the outputs show is the second sign: submissions whose *wrong* outputs agree to the last bit on several inputs
-have the same bug in the same order of summation. Right outputs that agree mean nothing, since there are only so many
-orders in which to sum; nor do outputs that were never written.
+Theory of operation. Each text becomes tokens that renaming does not change (`grader.staff.similarity.tokens`), and
+these become fingerprints (`grader.staff.similarity.passages`). A fingerprint of the starter does not count. Any other
+counts in full if only two submissions have it, and less if more have it, since an assignment leaves few ways to write a
+loop. Near-identical submissions count as one owner there, so that a large group does not hide itself. The likeness of a
+pair is the larger of two shares. The first is the weight of common fingerprints over the weight of the smaller file.
+The second is the same for one function, whose fingerprints with names count as well: people who write a short function
+alike rarely choose the same names. Submissions with hardly any text of their own form no pair. The second sign comes
+from outputs alone: submissions whose *wrong* outputs agree to the last bit on several inputs have the same bug in the
+same order of summation. Equal right outputs mean nothing, since there are few orders in which to sum. Outputs that were
+never written mean nothing either.
 """
 
 from __future__ import annotations
@@ -45,8 +44,9 @@ INDEX = "similar_index.json"
 def indexed(
     folder: Path, sources: Mapping[str, Source], key: str, make: Callable[[Source], Prints]
 ) -> dict[str, Prints]:
-    """Return the fingerprints of each source by id, from the folder's index where it has the text. `key` stands for all
-    else that they depend on. A folder that cannot be written is indexed anew each time."""
+    """Return the fingerprints of each source by id, from the folder's index where it has the text. `key` covers all
+    else that they depend on. A folder that cannot be written is indexed anew each time.
+    """
     path, stored = folder / INDEX, dict[str, Prints]()
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         for digest, (whole, named, functions, own) in json.loads(path.read_bytes()).items():
@@ -80,24 +80,23 @@ SAME_TEXT = 0.85
 LEAST_RARITY = 0.2
 """Weight of a fingerprint that everybody has."""
 LEAST_WEIGHT, LEAST_OF_FUNCTION = 6.0, 80.0
-"""A submission or a function with less text of its own than so many rare fingerprints is measured as if it had them."""
+"""A submission or function with fewer rare fingerprints of its own than this is measured as if it had this many."""
 LEAST_CLASS = 20
-"""A smaller class cannot show what is common: it is treated as one of this size."""
+"""A smaller class cannot show which fingerprints are common: it is treated as one of this size."""
 COLUMNS = 2048
 """Fingerprints that are multiplied at a time: bounds the memory."""
 LONGEST_TEXT = 1 << 20
 """Characters of one submission that are looked at."""
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
-"""Whoever adds fewer than these to the starter leaves no certain fingerprint: an unchanged starter, or nearly one."""
+"""With fewer own tokens than this, a text has no certain fingerprint: an unchanged starter, or nearly one."""
 LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
-"""Characters in comments and literals, beside the starter's: so many in all, and for each own token, hide code."""
+"""Characters in comments and literals beyond the starter's that hide code: this many in all, and for each own token."""
 
 
 def compare(
     sources: Mapping[str, Source], starter: Source, old: Mapping[Path, Mapping[str, Source]] | None = None
 ) -> Similarity:
-    """Compare every two submissions by id, and each with those of earlier years by their folder. All were given
-    `starter`."""
+    """Compare every two submissions by id, and each with those of earlier years by their folder. All got `starter`."""
     given = frozenset(functions(starter))
     begun = tokens(starter, given)
     theirs = frozenset(grams(begun.codes)) | frozenset(grams(begun.words))
@@ -138,7 +137,7 @@ def compare(
 def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
     """Return True if few tokens stand in many bytes. `known` are the lines of `unread` that the starter has.
 
-    A comment that a compiler ends elsewhere than the lexer here (by spliced lines, say) hides a whole file.
+    A comment that the compiler ends elsewhere than this lexer (because of spliced lines, say) hides a whole file.
     """
     if UNREAD_FOR_A_TOKEN * own >= len(source.text):
         return False
@@ -209,7 +208,7 @@ def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[s
 
 
 def _linked(links: Iterable[tuple[T, T]], least: int = 3) -> tuple[tuple[T, ...], ...]:
-    """Return what hangs together by links, at least so many each, the largest first."""
+    """Return the groups that the links connect, with at least `least` members each, the largest first."""
     group: dict[T, list[T]] = {}
     for pair in links:
         left, right = (group.setdefault(one, [one]) for one in pair)
@@ -313,7 +312,7 @@ def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
 
 
 def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str]:
-    """Lines on those whose place among the pairs says little. `not_written`: ids without any part by their results."""
+    """Return lines on submissions that could not be compared well. `not_written`: ids without any written part."""
     told = {
         "cannot be compared, as few tokens stand in many bytes (a comment or literal may hide code): look at it "
         "yourself": similarity.unreadable,

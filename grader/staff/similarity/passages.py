@@ -1,8 +1,8 @@
 """Fingerprints of texts as tokens, and the passages that two texts have in common. Linear in the texts' length.
 
 Hashes of all runs of GRAM tokens are thinned out by winnowing (Schleimer, Wilkerson and Aiken, "Winnowing: local
-algorithms for document fingerprinting", SIGMOD 2003): of each WINDOW consecutive hashes the smallest is kept, so that
-any run of GRAM + WINDOW - 1 equal tokens in two texts leaves a common fingerprint, wherever it stands in them.
+algorithms for document fingerprinting", SIGMOD 2003): of each WINDOW consecutive hashes the smallest is kept. So any
+run of GRAM + WINDOW - 1 equal tokens in two texts leaves a common fingerprint, at any position.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAST_REGION = 12
 MOST_PLACES = 8
 """Places of one fingerprint in each text at which regions begin to be looked for: a text may repeat itself."""
 MOST_STEPS = 32
-"""Tokens, for each token of both texts, that are held against one another before no more regions are looked for."""
+"""Comparisons of tokens, for each token of both texts, after which the search for further regions stops."""
 
 _MASK = (1 << 64) - 1
 _BASE = 0x9E3779B97F4A7C15
@@ -60,9 +60,9 @@ def grams(codes: Iterable[str], size: int = GRAM) -> list[int]:
 
 
 def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
-    """The smallest hash of each window: {hash: its positions that were chosen}. Empty for no hashes.
+    """Return the smallest hash of each window: {hash: its chosen positions}. Empty without hashes.
 
-    Among equals the one that is chosen stays until the window has left it, which keeps few of a text's repetitions.
+    Among equal hashes, the chosen one is kept until the window has left it, so few of a text's repetitions are kept.
     """
     chosen: dict[int, list[int]] = defaultdict(list)
     last = -1
@@ -114,10 +114,9 @@ def own_tokens(tokens: Tokens, starter: frozenset[int]) -> int:
 
 
 def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[SharedRegion, ...]:
-    """The regions that two texts share, in the order of the left one; none overlaps another on either side.
+    """Return the regions that two texts share, in the order of the left one; none overlaps another on either side.
 
-    Each lies around a common fingerprint that is not the starter's; the longest are taken first,
-    and what is taken is not taken again.
+    Each contains a common fingerprint that is not the starter's. The longest are taken first, without overlap.
     """
     hashes_left, hashes_right = grams(left.codes), grams(right.codes)
     chosen = {value: positions for value, positions in winnow(hashes_left).items() if value not in starter}
@@ -140,11 +139,11 @@ def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[Share
 def _runs(
     left: tuple[str, ...], right: tuple[str, ...], chosen: Mapping[int, list[int]], hashes_right: list[int]
 ) -> list[tuple[int, int, int]]:
-    """The longest runs of equal codes around common fingerprints: (length, its start on each side).
+    """Return the longest runs of equal codes around common fingerprints: (length, its start on each side).
 
-    A run is found once, although each of its fingerprints leads to it: all of them have one distance between their
-    places in the two texts. Texts that repeat themselves without end have few such distances, since only the first
-    MOST_PLACES of a fingerprint are tried; MOST_STEPS bounds what is left of such cases.
+    A run is found once, although each of its fingerprints leads to it: all have the same distance between their
+    positions in the two texts. Texts that repeat themselves without end have few such distances, since only the first
+    MOST_PLACES of a fingerprint are tried. MOST_STEPS bounds the remaining cases.
     """
     places: dict[int, list[int]] = defaultdict(list)
     for at, value in enumerate(hashes_right):
@@ -171,7 +170,7 @@ def _runs(
 
 
 def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
-    """A flag for each of `count` tokens: whether it lies in a run of known ones."""
+    """Return a flag for each of `count` tokens: 1 if it lies in a run of known ones."""
     covered = bytearray(count)
     for at, value in enumerate(hashes):
         if value in known:
@@ -210,12 +209,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class Similarity:
-    """All pairs with anything in common, the most alike first, and what is needed to show their regions.
+    """All pairs with anything in common, the most similar first, and the data to show their regions.
 
     `groups` are three or more that are linked by likenesses of at least ALIKE, the largest first. `starters` have less
-    than LEAST_OWN_TOKENS beside the starter, and `bare` weigh less than LEAST_WEIGHT. Of `unreadable` few tokens stand
-    in many bytes, so that equal or different tokens say nothing. Of these three no two are a pair. Of `cut` only the
-    beginning was compared.
+    than LEAST_OWN_TOKENS beside the starter, and `bare` weigh less than LEAST_WEIGHT. Files in `unreadable` have few
+    tokens in many bytes, so that a comparison of tokens means nothing. Members of these three groups form no pairs. Of
+    files in `cut` only the beginning was compared.
     """
 
     pairs: tuple[Pair, ...]
@@ -230,6 +229,8 @@ class Similarity:
     unreadable: tuple[str, ...] = ()
 
     def regions(self, pair: Pair) -> tuple[SharedRegion, ...]:
-        """The regions that the two texts share, in the order of the left one; none overlaps another on either side."""
+        """Return the regions that the two texts share, in the order of the left one; none overlaps another on either
+        side.
+        """
         left, right = (tokens(self.sources[name], self.given) for name in (pair.left, pair.right))
         return regions(left, right, self.starter)

@@ -1,7 +1,7 @@
 """`similar.html`: pairs of submissions side by side, for a person to judge. One file, no script, no network.
 
-Everything that a student wrote is escaped, cleaned of control characters and overrides of direction, and stands in a
-page whose policy allows nothing but its own styles.
+A student's text is escaped and cleaned of control characters and overrides of direction. The page's policy allows only
+its own styles.
 """
 
 from __future__ import annotations

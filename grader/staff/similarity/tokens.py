@@ -1,10 +1,9 @@
-"""C++, CUDA and Python as a sequence of tokens that renaming, reformatting and re-commenting leave as it was.
-
-What a copier changes without thinking is dropped or made equal: comments, docstrings, white space, `#include` and
-`import`, braces, `std::`, qualifiers, `++` and `--` (before or after), names, numbers, texts, and the arithmetic types.
-So are tokens without meaning: empty statements, parentheses that only group, `+` before a value, `0 +` and `1 *`,
-digraphs. What cannot be renamed stays: keywords, operators, the words of a pragma, and functions that the file calls
-but does not define (`std::exp`, `omp_get_thread_num`, `tl.load`, the starter's accessors).
+"""Tokens of C++, CUDA and Python that do not change with names, layout and comments. Easy disguises are dropped or made
+equal: comments, docstrings, white space, `#include` and `import`, braces, `std::`, qualifiers, `++` and `--` (before or
+after), names, numbers, texts, and the arithmetic types. So are tokens without meaning: empty statements, parentheses
+that only group, `+` before a value, `0 +` and `1 *`, digraphs. Words that cannot be renamed stay: keywords, operators,
+the words of a pragma, and functions that the file calls but does not define (`std::exp`, `omp_get_thread_num`,
+`tl.load`, the starter's accessors).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def _words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Language:
-    """`hidden` finds comments and literals, `token` reads what lies between them."""
+    """Lexer of a language: `hidden` finds comments and literals, `token` reads the text between them."""
 
     hidden: re.Pattern[str]
     token: re.Pattern[str]
@@ -83,8 +82,9 @@ MOST_TOKENS = 50_000
 
 @dataclass(frozen=True)
 class Tokens:
-    """Equally long: the normalised `codes`, the same with names as written in `words`, and where each token stands in
-    the text, `starts` to `ends`. `is_cut` where the text has more than MOST_TOKENS: these are the first."""
+    """Tokens as equally long tuples: normalised `codes`, the same with original names in `words`, and each token's span
+    in the text, `starts` to `ends`. `is_cut`: the text has more than MOST_TOKENS, and these are the first.
+    """
 
     codes: tuple[str, ...]
     words: tuple[str, ...]
@@ -135,7 +135,7 @@ def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
 
 
 def unread(source: Source) -> list[str]:
-    """Return by line what yields no tokens, without white space: comments, literals, what a comment hides."""
+    """Return, by line, the text that yields no tokens: comments and literals, without white space."""
     place, pieces = 0, []
     for kind, _, start, end in _scan(source):
         if kind != TEXT:
@@ -173,8 +173,9 @@ _Raw = tuple[str, str, int, int]
 
 
 def _scan(source: Source) -> list[_Raw]:
-    """(kind, word, start, end) of each token, up to the first beyond MOST_TOKENS. Linear in the text's length, whatever
-    the text is."""
+    """Return (kind, word, start, end) of each token, up to the first beyond MOST_TOKENS. Takes time linear in
+    any text.
+    """
     found: list[_Raw] = []
     for offset, text, language in source.parts:
         pragma, at, kind = False, 0, "space"
@@ -211,7 +212,7 @@ def _scan(source: Source) -> list[_Raw]:
 
 
 def _meaning(raw: list[_Raw]) -> list[_Raw]:
-    """Return the tokens without those that a compiler reads over. Linear in their number."""
+    """Return the tokens without meaningless ones, in time linear in their number."""
     found: list[_Raw] = []
     # For each open parenthesis: if it is kept, and how many tokens were found before it.
     opened: list[tuple[bool, int]] = []

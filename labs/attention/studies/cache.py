@@ -1,10 +1,10 @@
-"""`cache`: how many lines the parts move between a cache and memory, over the size of that cache.
+"""`cache`: the lines that the parts move between a cache and memory, over the size of that cache.
 
-Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them and makes every
-access of theirs to a tensor in a model of one cache: least recently used lines leave, written lines are fetched first
-and written back when they leave. By default it is fully associative: the formulas assume that, and it leaves one thing
-that matters, the size. With `ways`, addresses choose a set as in a real cache, and rows that lie a power of two apart
-get into each other's way. There is one level and no prefetching, which changes when a line comes, not whether.
+Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them. It applies every
+access to a tensor to a model of one cache: least recently used lines leave, written lines are fetched first and written
+back when they leave. By default it is fully associative, as the formulas assume, so only its size matters. With `ways`,
+addresses choose a set as in a real cache, and rows that lie a power of two apart compete for the same lines. There is
+one level and no prefetching, which changes when a line comes, not whether.
 
 The formulas count lines of L floats for Q * transpose(K) of one head, where rows are far larger than the cache:
 
@@ -91,7 +91,7 @@ def simulate(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]
 
 
 def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:
-    """The lines that the module's text gives; None where it gives none (parts 3 and 4)."""
+    """Return the lines by the formulas in the module's text; None for parts 3 and 4, which have none."""
     per_line = line_bytes / FLOAT_BYTES
     whole = shape.N**2 * shape.d / per_line
     return {
@@ -109,7 +109,7 @@ def compulsory_bytes(shape: Shape, line_bytes: int) -> int:
 
 PARTS = ("part1", "part2")
 LADDER = (16 << 10, 128 << 10, 512 << 10, 4 << 20)
-#: Rows of 16 KB, as long as a small cache: what the formulas speak of. No machine's cache holds two of the first few.
+#: Rows of 16 KB, as long as a small cache, which the formulas are about. No machine's cache holds two of the first few.
 FAR_LARGER = (192, 4096)
 LARGEST_SIDE = 1 << 14
 MOST_ACCESSES = 1 << 37
@@ -117,8 +117,9 @@ MOST_ACCESSES = 1 << 37
 
 @dataclass(frozen=True)
 class CacheStudy:
-    """Traffic of some kernels (of traffic.KERNELS) in some caches, for some shapes. `counted` are lines that cachegrind
-    saw the student's own kernels fetch, None for what is no kernel of theirs."""
+    """Traffic of some kernels (of traffic.KERNELS) in some caches, for some shapes. `counted` are lines that the
+    student's own kernels fetched under cachegrind, None for other kernels.
+    """
 
     kernels: tuple[str, ...]
     models: tuple[Model, ...]
@@ -138,7 +139,7 @@ class CacheStudy:
         ]
 
     def ratio(self, walk: Walk) -> float:
-        """Lines of this kernel over those of the first one, in the same cache."""
+        """Return the lines of this kernel over those of the first one, in the same cache."""
         return self.found[walk].lines / self.found[(self.kernels[0], *walk[1:])].lines
 
     def table(self) -> Table:
@@ -171,7 +172,7 @@ class CacheStudy:
         return tuple(row)
 
     def caption(self) -> str:
-        """What was simulated, and where the formula applies."""
+        """Return the simulated kernels and caches, and the range of the formula, as text."""
         model, shape = self.models[0], self.shapes[0]
         tiles = f"T={shape.tile}" + (f" Br={shape.Br} Bc={shape.Bc}" if "part4" in self.kernels else "")
         rows = " ".join(
@@ -290,7 +291,7 @@ def sides(given: argparse.Namespace, settings: options.Settings) -> list[tuple[i
 
 
 def refuse_endless(shapes: Sequence[Shape], kernels: Sequence[str], models: Sequence[Model]) -> None:
-    """Raise UsageError for what would take many minutes rather than seconds."""
+    """Raise UsageError for a simulation of many minutes."""
     accesses = sum(4 * shape.N**2 * shape.d for shape in shapes) * len(kernels) * len(models)
     if accesses > MOST_ACCESSES:
         raise UsageError(
@@ -314,7 +315,7 @@ MOST_WAYS = 1 << 14
 
 
 def valgrind() -> str:
-    """The path of valgrind. Raises UsageError, saying how to get it, where there is none."""
+    """Return the path of valgrind. Raises UsageError without it, with the way to install it."""
     program = shutil.which("valgrind")
     if program is None:
         raise UsageError(
@@ -324,7 +325,7 @@ def valgrind() -> str:
 
 
 def counts(walks: Sequence[Walk], settings: Settings) -> dict[Walk, int | None]:
-    """Count each walk of a kernel that is a part of the student's; None for any other kernel."""
+    """Count each walk of a kernel that is one of the student's parts; None for any other kernel."""
     program = valgrind()
     parts = {part.id: part for part in settings.assignment.parts if part.reference}
     counted: dict[Walk, int | None] = {}
@@ -344,7 +345,7 @@ def count(
     model: Model,
     settings: Settings,
 ) -> int:
-    """Lines fetched by one call. Raises UsageError where the file is no such program or the kernel fails in it."""
+    """Return the lines fetched by one call. Raises UsageError if the file cannot be run alone, or the kernel fails."""
     try:
         built = build_program(settings.source, KIT, {"TILE_SIZE": str(shape.tile)})
     except Unsuitable as why:

@@ -1,12 +1,11 @@
-"""`roofline`: how fast the parts, the reference and PyTorch are beside what this machine could do at the most.
+"""`roofline`: the speed of the parts, the reference and PyTorch, compared with this machine's limits.
 
-A kernel that does I operations for each byte it moves can do no more than the smaller of the peak and I times the
-bandwidth. Both are measured here (`grader.study.facts`), for one thread and for all cores. The operations of every
-kernel are those that attention needs, 4 N^2 d a head besides the exponentials, so that a kernel gains nothing by doing
-more. The bytes are counted twice: those that no kernel can do without (Q, K and V read once, O written once), and those
-that the part's loops move by the simulator (`labs.attention.studies.cache`), one head after the other through a cache
-as large as this machine's last. The figure uses the latter; PyTorch's own loops are unknown, so it stands at the
-former.
+A kernel with I operations per byte moved cannot exceed the smaller of the peak and I times the bandwidth. Both are
+measured here (`grader.study.facts`), for one thread and for all cores. Every kernel is credited with the operations
+that attention needs, 4 N^2 d a head besides the exponentials. So a kernel gains nothing by doing more. The bytes are
+counted twice: those that every kernel needs (Q, K and V read once, O written once), and those that the part's loops
+move in the simulator (`labs.attention.studies.cache`). There, one head after the other passes through a cache as large
+as this machine's last. The figure uses the latter; PyTorch's own loops are unknown, so it stands at the former.
 """
 
 from __future__ import annotations
@@ -47,7 +46,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel. `flops` and the bytes are those of a whole call; `simulated_bytes` is None for loops unknown."""
+    """One kernel. `flops` and the bytes are those of a whole call; `simulated_bytes` is None if its loops are
+    unknown.
+    """
 
     name: str
     threads: int
@@ -181,7 +182,7 @@ def _points(label: str, points: Sequence[Point]) -> Series:
         tuple(point.intensity for point in points),
         tuple((point.flops_per_s or 0.0) / 1e9 for point in points),
         style="points",
-        # The reference's points lie on the student's, whose names are enough.
+        # The reference's points lie near the student's, whose names are enough.
         notes=() if label == "the reference" else tuple(point.name for point in points),
     )
 
@@ -208,7 +209,7 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
     outcomes = laboratory.timed(variants, laboratory.settings.rounds)
     points = []
     for name, variant, one in zip(names, variants, outcomes, strict=True):
-        # Timed all in turn, and told each by the clock that its part is judged by.
+        # All are timed in turn, and each is reported by the clock that judges its part.
         alone = compared([one], rivals=())
         moved = lines.get((variant.part.id, model, one_head))
         points.append(

@@ -137,7 +137,7 @@ def measure_sizes(laboratory: Laboratory, part: Part, sizes: Sequence[int]) -> S
     shapes = [{**laboratory.settings.sizes, "N": n} for n in sizes]
     mine = [Variant(f"N={shape['N']}", part, shape) for shape in shapes]
     theirs = [Variant(f"reference, N={shape['N']}", part, shape, reference=True) for shape in shapes]
-    # A size's two sides stand together, so that their ratio is that of neighbouring calls.
+    # The two sides of a size are neighbours, so that their ratio comes from neighbouring calls.
     outcomes = laboratory.timed(
         [one for pair in zip(mine, theirs, strict=True) for one in pair], laboratory.settings.rounds
     )
@@ -334,7 +334,7 @@ def main(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be varied, one of `tiles`, `blocks` and `sizes`; `name` is that of the table."""
+    """Plan of a sweep: one of `tiles`, `blocks` and `sizes` is varied; `name` is the table's."""
 
     settings: Settings
     part: Part
@@ -345,7 +345,7 @@ class Plan:
 
 
 def planned(given: argparse.Namespace, settings: Settings) -> Plan:
-    """What the command line asks for, or the part's own sweep where it asks for none. Raises UsageError."""
+    """Return the sweep that the command line requests, by default the part's own. Raises UsageError."""
     part, maxima = options.part(settings, given.part), settings.assignment.maxima
     rows = () if given.N is None else options.numbers(given.N, "-N", 1, maxima.get("N", 1 << 20))
     has_blocks = {"Br", "Bc"} <= set(part.arguments)

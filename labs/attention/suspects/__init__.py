@@ -1,13 +1,13 @@
 """Suspected bugs of an attention kernel: each is a small function from inputs to the output such a kernel would give.
 
-When an output is wrong, the suspects are tried in the order of `all_suspects` (`fitting`). Those whose prediction
-agrees with what the kernel returned explain it, and those that no other input refutes name the bug, together where
-they are several. To add one, write a row (or a function under `@suspect(code, words)`) in the module of this package
-that it is about, with its prediction, float64 (G, R, d), or None where it does not apply (no such block, say).
-Suspects that explain the same output (with a single key, most do) are named in order: put the simpler bug first.
+When an output is wrong, the suspects are tried in the order of `all_suspects` (`fitting`). A suspect explains an output
+if its prediction agrees with it. Suspects that no other input refutes name the bug; several of them are named together.
+To add one, write a row (or a function under `@suspect(code, words)`) in the module of its subject. Its prediction is
+float64 (G, R, d), or None where it does not apply (no such block, say). Suspects that explain the same output (with a
+single key, most do) are named in order: put the simpler bug first.
 
-A `Scene` holds what they need. Its heads are a window of G (b, h) pairs in memory order, its rows a sample of R rows,
-so that all suspects together take well under a second at N = 1024.
+A `Scene` holds what they need. Its heads are a window of G (b, h) pairs in memory order, its rows a sample of R rows.
+So all suspects together take well under a second at N = 1024.
 """
 
 from __future__ import annotations
@@ -91,10 +91,11 @@ class Sight:
 
 
 def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspect]:
-    """All suspects that explain the whole output, else those that explain its wrong elements; simpler ones first.
+    """Return all suspects that explain the whole output, else those that explain its wrong elements; simpler ones
+    first.
 
-    All tensors are (B, H, N, d). `likely` names suspects that other outputs of the kernel have shown: where some of
-    them explain the whole output, no others are tried.
+    All tensors are (B, H, N, d). `likely` names suspects that fit other outputs of the kernel: if some of them explain
+    the whole output, the others are not tried.
     """
     heads = _window(seen.wrong, seen.expected.shape[2])
     enough = int(_heads(seen.wrong)[heads].sum()) >= FEWEST_PARTIAL
@@ -118,7 +119,7 @@ def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspe
 
 
 def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[list[Suspect], list[Suspect]]:
-    """Return suspects that explain all elements, and those that explain the wrong ones alone."""
+    """Return suspects that explain all elements, and those that only explain the wrong ones."""
     full: list[Suspect] = []
     partial: list[Suspect] = []
     for suspect in suspects:

@@ -31,8 +31,8 @@ def _tiles(s: Scene) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Where full tiles may end, with a remainder behind, likeliest first; none before the first one."""
-    # Without any full tile there is nothing else: no scores at all, say, which simpler suspects name.
+    """Return possible ends of the full tiles with a remainder after them, the most likely first; never 0."""
+    # Without any full tile nothing remains, not even scores, which simpler suspects name.
     cuts = {size // t * t for t in (*tiles, *USUAL_TILES)} - {size, 0}
     found = [(cut, likely_tiles(cut, size, tiles)) for cut in cuts]
     order = [*tiles, 16, 32, 8, 64, 4]
@@ -42,7 +42,7 @@ def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Named:
-    """A suspect's names, one for each tile length, and what each length is called."""
+    """A suspect's names, one for each tile length, and the name of each length."""
 
     names: tuple[str, ...]
     tiles: Mapping[str, str]

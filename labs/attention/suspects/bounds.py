@@ -55,13 +55,13 @@ SUSPECTS += [
 ]  # fmt: skip
 
 
-# ---- suspected bugs of what earlier rounds of a loop left behind: sums and workspaces that are not cleared
+# ---- suspected bugs with values left by earlier rounds of a loop: sums and workspaces that are not cleared
 
 
 def _head_by_head(s: Scene, step: Callable[[Array, Array], tuple[Array, Array]]) -> Iterator[Array]:
-    """Outputs of heads worked off one after the other over a workspace (R, N) that is not cleared between
-    them.
-    `step(scores, left)` gives the weights and what the workspace holds afterwards."""
+    """Yield the outputs of heads computed in turn over a workspace (R, N) that is not cleared between them.
+    `step(scores, left)` gives the weights and the workspace's content afterwards.
+    """
     left = np.zeros_like(s.scores[0])
     for g in range(s.q.shape[0]):
         weights, left = step(s.scores[g], left)
@@ -187,8 +187,9 @@ def weights_read_with_stride_d(s: Scene) -> Array | None:
 
 
 def _written(s: Scene, places: Array) -> tuple[Array, Array]:
-    """The score that lies at each of `places` (R, N) after all were written with stride d, the last one that was:
-    (G, R, N), and which places have one: (R, N)."""
+    """Return the last score that is stored at each of `places` (R, N) with stride d, (G, R, N), and a mask of the
+    places that have one, (R, N).
+    """
     i = np.minimum(places // s.d, s.keys - 1)
     j = places - i * s.d
     has = j < s.keys
@@ -234,7 +235,7 @@ def _register_exchanged_sizes() -> None:
             flat = s.inputs[name].reshape(-1)
             head = s.first + np.arange(len(s.q))[:, None, None]
             places = (head * s.d + np.arange(s.keys)[:, None]) * s.keys + np.arange(s.d)
-            # What lies behind the tensor is not known.
+            # The memory after the tensor is unknown.
             known = flat[np.minimum(places, len(flat) - 1)].astype(np.float64)
             values = np.where(places < len(flat), known, np.nan)
             read = {"Q": s.q, "K": s.k, "V": s.v, name: values}

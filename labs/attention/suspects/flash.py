@@ -14,7 +14,7 @@ Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]
 
 
 _L = r"\bL\b"
-"""What a function with the published update speaks of: one that sums up for a block of rows at a time needs no L."""
+"""Pattern of a function with the published update: one that sums up for a block of rows at a time needs no L."""
 
 
 def _replay(s: Scene, update: Update) -> Array:
@@ -99,7 +99,9 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
 
 
 def _pv_kept(s: Scene, since: str) -> Array | None:
-    """The output where PV is added to what the blocks before have left in it, for each head or from the start on."""
+    """Return the output if PV is added to the values that earlier blocks left in it, for each head or from the start
+    on.
+    """
     every, columns, rows = s.all_weights, s.shape["Bc"], s.keys
     if every is None or s.shape.get("Br", 0) < 1 or (since == "all" and s.first):
         return None
@@ -153,7 +155,7 @@ def suspects(s: Scene) -> Iterator[Suspect]:
 
 # ---- a place within the tile where one of the matrix is meant
 
-#: (code, what is told, what is at the row within the tile: "l" for L read, "L" for L written, "o" and "O" for O)
+#: (code, words, value at the row within the tile: "l" for L read, "L" for L written, "o" and "O" for O)
 _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
     (
         "flash_l_tile_row",
@@ -321,8 +323,9 @@ def _padded(s: Scene, block: int) -> Iterator[Suspect]:
 
 
 def _stale_keys(s: Scene) -> slice:
-    """The keys of the last full block whose places in the tile the remainder does not overwrite; none where there is no
-    full block."""
+    """Return the keys of the last full block whose places in the tile the remainder does not overwrite; empty without a
+    full block.
+    """
     block, full = s.shape["Bc"], s.keys // s.shape["Bc"] * s.shape["Bc"]
     return slice(full - block + s.keys % block, full) if full else slice(0, 0)
 
@@ -340,8 +343,9 @@ def _stale_tail(s: Scene) -> Array:
 
 
 def _stale_scores(s: Scene) -> Array:
-    """What stands behind the last keys in Sij (G, R, places): scores of the last full block of keys with the last row
-    that had the same place in a block of rows."""
+    """Return the scores after the last keys in Sij (G, R, places): those of the last full block of keys with the last
+    row that had the same place in a block of rows.
+    """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile
     zeros = np.zeros((len(s.q), len(s.rows), _untouched(s)))
@@ -380,8 +384,10 @@ def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
 
 
 def _over_tiles(s: Scene, terms: Array, since: str) -> Array | None:
-    """Sums of `terms` (G, N, ...) over each row and those before it with the same place in a block of Br rows: of its
-    head, of its batch too, or of all heads."""
+    """Return sums of `terms` (G, N, ...) over each row and earlier rows with the same place in a block of Br rows.
+
+    They run over its head, over its batch too, or over all heads.
+    """
     tile, rows = s.shape["Br"], terms.shape[1]
     padded = np.pad(terms, ((0, 0), (0, -rows % tile), (0, 0)))
     by_tile = padded.reshape(len(terms), -1, tile, terms.shape[2])

@@ -99,7 +99,7 @@ _register_other_weights()
 
 
 def _of_head_before(s: Scene) -> Array:
-    """The output with the weights of the head before in memory order; the first head's is to be set."""
+    """Return the output with the weights of the previous head in memory order. The caller replaces the first head's."""
     heads = s.shape["H"]
     return s.attend(s.scores_of(lambda b, h: divmod(max(b * heads + h - 1, 0), heads)))
 
@@ -141,7 +141,7 @@ SUSPECTS += [
 
 
 def _summed_scores(s: Scene, of_batch: bool = False) -> Array:
-    """The scores of the sampled rows, added up over all heads, (1, R, N), or over those of each head's batch."""
+    """Return the scores of the sampled rows, summed over all heads, (1, R, N), or over those of each head's batch."""
     # Side by side, the channels of all heads make one product.
     q, k = (
         each.swapaxes(1, 2).reshape(len(each), each.shape[2], -1).astype(np.float64)

@@ -1,4 +1,6 @@
-"""Rows C1 to D2 of the attempts: what a sandbox answers. Tier D, which only limits time and memory, promises less."""
+"""Rows C1 to D2 of the attempts: those that a sandbox stops. Tier D, which only limits time and memory, promises
+less.
+"""
 
 from __future__ import annotations
 
@@ -275,9 +277,8 @@ ACCESSOR_CONTROLS = [
 ]
 
 
-# ---- rows E1, E2, E4, E5 and F1: what makes the judge read long, or misread, and the compilers read what
-# they must not. No
-# sandbox alone answers it: the judge's readers do.
+# ---- rows E1, E2, E4, E5 and F1: inputs that make the judge read long or misread, or the compilers read forbidden
+# files. A sandbox alone does not stop them: the judge's readers do.
 
 #: Sections from here on are counted elsewhere than in the header of an object.
 SECTIONS = 65_400
@@ -305,7 +306,7 @@ READING = [
         End(("pass",), ("torch_runner",)),
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
         alone=True,
-        # Also what tests/test_build.py asks of such a file: it is compiled once for both.
+        # Also checked by tests/test_build.py: the file is compiled once for both.
         top="namespace py = pybind11;\nint length(py::list items) { return items.size(); }\n"
         "int next(int a) { return a + 1; }\n",
         binds='    m.def("length", &length);\n    m.def("next", &next);\n',

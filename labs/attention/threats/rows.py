@@ -54,7 +54,7 @@ CONTROLS = [
     *SAME_WORK_CONTROLS,
 ]
 
-#: The bytes of a name, kept out of the object's texts.
+#: Bytes of a name that must not appear among the object's texts.
 REVEAL = """
 static std::string reveal(std::vector<unsigned char> bytes) {
     std::string text;
@@ -69,7 +69,7 @@ CALL_REFERENCE = """
     }
 """
 
-#: What does the work in a kernel's place is not there: it does not compile, or not link.
+#: Code that would do a kernel's work is missing: the file does not compile, or not link.
 NOT_THERE = End(("compile_error",))
 
 BORROWED = [
@@ -108,7 +108,7 @@ BORROWED = [
     Threat(
         "A2",
         "the reference, its name disguised",
-        # Where files cannot be hidden it is found in the runner's maps, as in tier D; else there is nothing to load.
+        # Where files cannot be hidden it is found in the runner's maps, as in tier D; else the file to load is missing.
         End(("wrong", "rejected"), ("calls_the_loader", "loaded_a_library")),
         "void *library = dlopen(reveal({{reference:hidden}}).c_str(), RTLD_NOW);"
         "std::string symbol = reveal({{symbol:hidden}}); const char *name = symbol.c_str();" + CALL_REFERENCE,
@@ -120,7 +120,7 @@ BORROWED = [
            HONEST + ' if (dlsym(RTLD_DEFAULT, "cblas_sgemm") == nullptr) std::puts("not found");', calls="loader"),
 ]  # fmt: skip
 
-#: What a guess at the answers does when it has no guess.
+#: Answer of an attempt that guesses and has no guess.
 NOTHING = "std::fill(o, o + B * H * N * d, 0.0f);"
 
 GUESSED = [
@@ -201,7 +201,7 @@ GUESSED = [
     Threat(
         "A10",
         "the last answer for the same address",
-        # Right where no address comes again, as a process answers a few timed calls only: then all is computed.
+        # Right if no address comes again, as in a process with a few timed calls only: then all is computed.
         End(("wrong", "pass")),
         f"""
         static std::map<float *, torch::Tensor> known;
@@ -226,7 +226,7 @@ GUESSED = [
            f"static std::map<int, int> calls; if (++calls[N] < 3) {{ {HONEST} }}", timed=True),
 ]  # fmt: skip
 
-#: A file's own definitions of what a runner might call: each says that it was called.
+#: A file's own definitions of functions that a runner might call: each reports its call.
 INTERPOSED = """
 static volatile int called;
 extern "C" {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .sources import End, Threat, function
 
-#: Part 1 and what part 4 may call: `attention` is one naive loop over rows, without tiles.
+#: Part 1 and functions that part 4 may call: `attention` is one naive loop over rows, without tiles.
 NAIVE = """
 #include <torch/extension.h>
 #include <algorithm>
@@ -86,7 +86,7 @@ PART({BOUND}, torch::Tensor Q, torch::Tensor K, torch::Tensor V, {NAMED}, int B,
 
 
 def on_one_line(text: str) -> str:
-    """The same text with all functions on the line behind the last #include."""
+    """Return the same text with all functions on the line after the last #include."""
     head, last, functions = text.rpartition("#include <vector>\n")
     return f"{head}{last}{' '.join(functions.split())}\n"
 
@@ -106,7 +106,7 @@ BLOCKED = """
     }
     return O;
 """
-#: What parts may share: the product of two rows, and the softmax of one with what it weighs.
+#: Functions that parts may share: the product of two rows, and the softmax of one with its weighted sum.
 SHARED = """
 static float product(const float *a, const float *b, int d) {
     float sum = 0;

@@ -20,10 +20,10 @@ from grader.judge.evaluate import evaluate
 
 @dataclass(frozen=True)
 class End:
-    """`verdicts` are the acceptable ones. One of the flags `flags` (codes) must be raised where there are any; without
-    them the part must carry no flag for people at all, unless `any_flag` says that a sign of suspicion is welcome.
-    `silent` are texts that must appear nowhere in the result, `says` one that must be in what the kernel printed or in
-    the diagnosis."""
+    """`verdicts` are the acceptable ones. If `flags` (codes) is not empty, one of them must be raised. Else the part
+    must have no flag for people, unless `any_flag` allows any. `silent` are texts that must appear nowhere in the
+    result. `says` is a text that must be in the kernel's output or in the diagnosis.
+    """
 
     verdicts: tuple[str, ...]
     flags: tuple[str, ...] = ()
@@ -36,14 +36,14 @@ class End:
 class Threat:
     """One attempt. `row` is the kind of attempt, "" for a control.
 
-    `body` are the statements of a kernel (see `sources.PRELUDE` for the names it has), `top` stands before all
-    functions, `binds` behind the file's other bindings, `source` replaces the whole file. `{name}` of
-    `judging.places` (the reference library, a secret file, a name for leftovers) is filled in. It is judged as
-    `part` of the assignment is; `timed` rows are measured as well. `open_end` is the end in tier D, where a
-    compiler sees the judge's files. `files` lie beside module.cpp; `build_s` is what compilers may take. `calls`
-    names what functions it calls that no kernel needs: such rows share files only among themselves, since an object
-    is flagged as a whole. `alone` rows share with none. `beside` is a part of the file that is judged first, by its
-    own name. `wall_s` is what judging the file may take, 0 for no limit.
+    `body` are the statements of a kernel (see `sources.PRELUDE` for its names). `top` comes before all functions,
+    `binds` after the file's other bindings; `source` replaces the whole file. `{name}` of `judging.places` (the
+    reference library, a secret file, a name for leftovers) is filled in. It is judged as `part` of the assignment is;
+    `timed` rows are measured as well. `open_end` is the end in tier D, where a compiler sees the judge's files. `files`
+    lie beside module.cpp; `build_s` is what compilers may take. `calls` names what functions it calls that no kernel
+    needs: such rows share files only among themselves, since an object is flagged as a whole. `alone` rows share with
+    none. `beside` is a part of the file that is judged first, by its own name. `wall_s` is what judging the file may
+    take, 0 for no limit.
     """
 
     row: str
@@ -72,13 +72,13 @@ class Threat:
 
     @property
     def depends_on_tier(self) -> bool:
-        """Return True if a sandbox is what answers it."""
+        """Return True if only a sandbox stops the attempt."""
         return self.row >= "C" or self.open_end is not None
 
 
-#: A body sees `O` (a tensor of zeros, what the kernel returns), `QT KT VT`, the floats behind them as `o q k v`, and
-#: `B H N d`. `attention` is a right kernel, `attention_of` the same for one head,
-#: `rounded_to` takes precision away, `burn_ms` uses CPU time.
+#: A body sees `O` (a tensor of zeros, which the kernel returns), `QT KT VT`, their data as `o q k v`, and `B H N d`.
+#: `attention` is a right kernel, `attention_of` the same for one head, `rounded_to` takes precision away, `burn_ms`
+#: uses CPU time.
 PRELUDE = """
 #include <torch/extension.h>
 
@@ -152,7 +152,7 @@ _TENSORS = ", ".join(f"torch::Tensor {name}" for name in ("QT", "KT", "VT", "wor
 
 @dataclass(frozen=True)
 class Submission:
-    """One source file; each of its rows is a part of its own, by the part's id. All of them are timed, or none."""
+    """One source file; each of its rows is a part, by the part's id. All of them are timed, or none."""
 
     threats: Mapping[str, Threat]
     text: str
@@ -168,7 +168,7 @@ class Submission:
 
 
 def submissions(rows: Iterable[Threat]) -> list[Submission]:
-    """Every row in one source file, alone where it asks for it, else with all others that are judged alike."""
+    """Return source files with every row, alone if it requires that, else with all others that are judged alike."""
     files: dict[object, list[Threat]] = {}
     for row in rows:
         alike = (row.timed, row.calls, row.depends_on_tier)
@@ -218,7 +218,9 @@ CASES = 3
 
 
 def places(folder: Path) -> dict[str, str]:
-    """What rows name: the reference library, a file of the judge's, and a folder that must stay empty."""
+    """Return the values for names in rows: the reference library, a file of the judge's, and a folder that must stay
+    empty.
+    """
     from module_ref_stub import library_path
 
     secret = folder / "secret" / "hidden.txt"
@@ -263,7 +265,7 @@ def judge(
     **confinement: object,
 ) -> SubmissionResult:
     """Judge a file. With `table` as a student's run does, which profiles right kernels in a process with torch;
-    without it as a class's run does. `confinement` is what `evaluate` takes for the sandbox of the zygote."""
+    without it as a class's run does. `confinement` are arguments of `evaluate` for the sandbox of the zygote."""
     first = submission.first
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "module.cpp"
@@ -295,7 +297,7 @@ LONGEST_FLAG = 1000
 
 
 def flag_codes(result: SubmissionResult, part: PartResult) -> set[str]:
-    """The flags for people, the part's own and those of the file as a whole; not those of its other parts."""
+    """Return the flags for people: the part's own and those of the file as a whole, not those of its other parts."""
     of_others = {flag for other in result.parts for flag in other.flags}
     of_file = [flag for flag in result.flags if flag not in of_others]
     return {flag.code for flag in (*of_file, *part.flags) if flag.level != "note"}

@@ -18,7 +18,7 @@ from .edits import RIGHT, WRONG_BACKWARD, WRONG_FORWARD, WRONG_ROWS
 
 __all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 
-#: Sizes of what is not timed, where a case has none of its own.
+#: Sizes of untimed parts whose case has no sizes.
 SHAPE = {
     "R": 8,
     "C": 64,

@@ -1,7 +1,7 @@
 """The child of the studies: loads the student's file, measures on the card, and answers one request in JSON.
 
 Read from standard input: {"what": one of ANSWERS, "file": path, ...}; written to standard output: a line of JSON,
-{"missing": why} where this machine lacks what it takes. Times are medians of CUDA events, in ms.
+{"missing": why} if this machine lacks something. Times are medians of CUDA events, in ms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`attention-memory`: what naive and flash attention allocate beside their inputs, over N.
+"""`attention-memory`: memory that naive and flash attention allocate besides their inputs, over N.
 
 Naive attention holds scores and weights, B N^2 numbers each: four times as much for twice N. Flash attention holds its
 output and one number a row: twice as much for twice N.

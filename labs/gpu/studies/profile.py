@@ -83,13 +83,13 @@ class ProfileStudy:
 
 
 def _short(name: str) -> str:
-    """A kernel's name without what C++ templates add to it."""
+    """Return a kernel's name without C++ template arguments."""
     plain = name.partition("<")[0].removeprefix("void ")
     return plain if len(plain) <= NAME_LETTERS else plain[: NAME_LETTERS - 1] + "…"
 
 
 def ways_of(found: Mapping[str, Any]) -> tuple[Way, ...]:
-    """The child's answer as ways, in their order."""
+    """Return the child's answer as ways, in their order."""
     made = []
     for name in WAYS:
         one = found.get(name, "not measured")

@@ -18,7 +18,7 @@ from grader.study.table import Cell, Table
 from .asking import about, measured
 from .inside import SIDE
 
-#: What `inside.roofline` calls the functions with.
+#: Sizes of the calls in `inside.roofline`.
 SHAPE = {
     "R": SIDE, "C": SIDE, "lines": SIDE, "width": SIDE, "rows": SIDE, "inner": SIDE, "columns": SIDE,
     "B": 64, "N": 4096, "M": 4096, "d": 64, "causal": 0, "precision": 11,

@@ -200,7 +200,9 @@ def strict(h: Heads) -> Outputs | None:
 
 
 def _differentiated(h: Heads, seen: Array) -> Outputs:
-    """The gradients of a forward pass with another mask: what an autograd.Function gives that has it in both passes."""
+    """Return the gradients of a forward pass with another mask, as from an autograd.Function with that mask in both
+    passes.
+    """
     s = np.where(seen[None], h.scaled, -np.inf)
     lse = arithmetic.log_sum_exp(s)[..., None]
     p = np.exp(s - np.where(np.isneginf(lse), np.nan, lse))
@@ -271,7 +273,7 @@ def _tiles(h: Heads, tile: int, say: str) -> Outputs | None:
             kept = keys // tile == queries // tile if h.causal else keys >= last_tile(h.keys, tile)
             found |= _only(_kept(h, kept), "dQ")
     elif h.causal and h.keys > tile:
-        # The loop begins behind the tile on the diagonal.
+        # The loop begins after the tile on the diagonal.
         found |= _kept(h, keys // tile < queries // tile)
     return found or None
 

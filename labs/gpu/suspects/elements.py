@@ -182,14 +182,14 @@ FACTORS = (
 )
 
 
-# ---- mistakes in a tiled product, and what a sum in 16 bits loses
+# ---- mistakes in a tiled product, and losses of a sum in 16 bits
 
 MISTAKES: list[Suspect] = []
 
 INNER = (16, 32, 64, 128)
 """Lengths of tiles along the sum."""
 LOST = 16
-"""Errors up to so many roundings of the largest number may be those of sums in 16 bits."""
+"""Largest error, in roundings of the largest number, that may come from sums in 16 bits."""
 
 
 def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
@@ -204,7 +204,7 @@ def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
         return a[:, last:] @ b[last:]
     if say == "first":
         return a[:, :block] @ b[:block]
-    # The pointers stay at the first tile; the mask of the last step is that of what is left.
+    # The pointers stay at the first tile; the mask of the last step covers the remainder.
     whole, rest = inner // block, inner - last
     return whole * (a[:, :block] @ b[:block]) + a[:, :rest] @ b[:rest] * bool(inner % block)
 
@@ -260,7 +260,7 @@ MISTAKES += [
 
 
 def half_accumulator(seen: Deviation) -> Found | None:
-    """Errors that are small, and more than one rounding of the result: sums, or scores, that were held in 16 bits."""
+    """Detect small errors of more than one rounding of the result: sums, or scores, that were held in 16 bits."""
     precision = seen.sizes.get("precision", 24)
     error = abs(seen.actual - seen.expected)
     if precision == 24 or error.max() > LOST * 2.0**-precision * abs(seen.expected).max():

@@ -31,7 +31,7 @@ def _masked_late(h: Heads) -> Outputs | None:
 
 
 def diagonal_tiles(h: Heads, tile: int) -> Array | None:
-    """Return the mask of a kernel that masks whole tiles only; None where it does not differ."""
+    """Return the mask of a kernel that only masks whole tiles; None if it is the right one."""
     if not h.causal or h.keys <= tile:
         return None
     return np.arange(h.keys)[None] // tile <= np.arange(h.queries)[:, None] // tile

@@ -12,7 +12,7 @@ _TO_DB = "for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];"
 _TO_DW = "gw[i * O + o] += factor * gy[n * O + o];"
 _BIAS = "for (int o = 0; o < O; o++) y[n * O + o] = bias[o];"
 
-#: Every element as a sum of its own, whose variable stands where {0}, {1} or {2} does.
+#: Every element as a separate sum, whose variable is declared at {0}, {1} or {2}.
 _SUMS = """    const float *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
     float *o = O.data_ptr<float>();
     {0}

@@ -11,7 +11,7 @@ from grader.backends.torch.labreference import SourceReference
 
 SOURCE = "fast.cpp"
 _AVX2 = ("-mavx2", "-mfma")
-#: Flags behind the assignment's own, by the name that `grader.study.facts` has for the instruction set; wide ones last.
+#: Compiler flags after the assignment's own, by `grader.study.facts`' name of the instruction set; wide ones last.
 LEVELS = {"avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mprefer-vector-width=512")}
 
 
@@ -21,7 +21,7 @@ def kernels(folder: Path, level: str = "") -> SourceReference:
 
 
 def flags(level: str) -> tuple[str, ...]:
-    """Return the compiler flags for one of LEVELS; none for ""."""
+    """Return the compiler flags for one of LEVELS; () for ""."""
     return LEVELS.get(level, ())
 
 

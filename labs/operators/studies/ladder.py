@@ -208,7 +208,7 @@ def quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
     return middle, low, high
 
 
-# ---- what is measured
+# ---- measurements
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     speed = facts.measure()
     tell("Building and checking the kernels")
     found = candidates(laboratory, part, speed)
-    # Cases at no more than the assignment's own sizes, as in every study; each timed answer is checked at its own.
+    # Cases use at most the assignment's own sizes, as in every study; each timed answer is checked at its own size.
     defaults = settings.assignment.defaults
     usual = {name: min(size, defaults[name]) for name, size in settings.sizes.items()}
     checked = []
@@ -322,7 +322,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
 
 
 class _Rounds:
-    """Calls of all kernels in turn, with an empty call and a loop that moves the bytes beside them."""
+    """Calls of all kernels in turn, together with an empty call and a loop that moves the bytes."""
 
     def __init__(self, laboratory: Laboratory, part: Part, kernels: list[Candidate], level: str) -> None:
         self.laboratory, self.part, self.kernels, self.level = laboratory, part, kernels, level
@@ -374,7 +374,7 @@ class _Rounds:
         return max(sample.wall_s if self.clock == "wall" else sample.cpu_s or 0.0, SHORTEST_S)
 
     def _callers(self) -> dict[str, Callable[[], Sample]]:
-        """Return, for each kernel and for the calls beside them, a function that measures the time of one call."""
+        """Return, for each kernel and each comparison call, a function that measures the time of one call."""
         settings = self.settings
         seed = secrets.randbits(60) if settings.seed is None else settings.seed
         mine = self.laboratory.bench(Variant(YOURS, self.part, settings.sizes))

@@ -1,4 +1,5 @@
-"""Two small programs of the ladder's: PyTorch's own operators in the form of a student's file, and the machine's copy.
+"""Two small programs for the ladder: PyTorch's own operators in the form of a student's file, and a plain copy of
+memory.
 
 They are text in a module, and not C++ files, since a handout has no sources beside its starter.
 """
@@ -18,7 +19,7 @@ from grader.core import wholefile
 
 from .. import arithmetic
 
-#: Called with what `PYTORCH` and `MACHINE` both bind: nothing is computed, so its time is that of a call.
+#: Function that both `PYTORCH` and `MACHINE` bind: it computes nothing, so its time is that of a call.
 NOTHING = "nothing"
 COPY, UPDATE = "copied", "updated"
 
@@ -180,8 +181,8 @@ def written(name: str, text: str) -> Path:
 # ---- lower limits for kernels of a part: operations and bytes
 # An addition, a product, a quotient, a comparison, exp() and log() are one operation each; a multiply-add is two.
 # Matrix products and convolutions are those of the definition, without the products with a border of zeros:
-# Strassen's or Winograd's ways do with fewer. Of bytes each tensor counts once: read, or written, or both where a
-# gradient is added to. That is a limit while nothing of it is read twice.
+# Strassen's or Winograd's algorithms need fewer. Each tensor's bytes count once: read, or written, or both if a
+# gradient is added to. That is a lower limit, since a kernel may read some of them twice.
 
 Shape = Mapping[str, int]
 
@@ -192,8 +193,9 @@ WHOLE = frozenset({"labels", "indices", "index"})
 
 @dataclass(frozen=True)
 class Work:
-    """Work of one call. `operations` are counted as the module's text says; bytes are those that must be read, and
-    written. `in_place`: all that is written was read before, as with a gradient that is added to."""
+    """Work of one call: `operations` as counted in the module's text, and the bytes to read and to write. `in_place`:
+    all written bytes were read before, as for a gradient that is added to.
+    """
 
     operations: int
     read_bytes: int
@@ -220,7 +222,7 @@ def work(part: Part, shape: Shape) -> Work:
 
 
 def _tensors(part: Part) -> dict[str, tuple[str, ...]]:
-    """The dimensions of those tensors that are handed to the function, by name."""
+    """Return the dimensions of the tensors that the function takes, by name."""
     outputs = {name: tuple(output.dims) for name, output in part.outputs.items()}
     known = {**outputs, **{name: tuple(dims) for name, dims in part.inputs.items()}}
     return {name: known[name] for name in dict.fromkeys(part.arguments) if name in known}

@@ -102,7 +102,7 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
 
 
 def _all_of(s: Situation, x: Array) -> Array:
-    """A gradient of B from what each use adds."""
+    """Return a gradient of B, summed from the contribution of each use."""
     full = np.broadcast_to(x, (s.sizes["R"], s.sizes["C"]))
     return arithmetic.summed_to(full, s.sizes["RB"], s.sizes["CB"])
 

@@ -1,4 +1,4 @@
-"""Mistakes that any gradient can have, and those of the step that uses it."""
+"""Mistakes that any gradient can have, and mistakes in the update step."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def added(s: Situation) -> Array:
 
 
 def beyond(values: Array, count: int, behind: float = np.nan) -> Array:
-    """`count` of the values from the first on, and what lies `behind` the last one: by default not known."""
+    """Return `count` values from the first one on, and `behind` for those after the last: by default unknown (NaN)."""
     return np.concatenate([values, np.full(max(0, count - len(values)), behind)])[:count]
 
 
@@ -141,9 +141,8 @@ def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
 def exchanged(
     mistakes: Mistakes, first: str, second: str, gradient: Callable[[Situation, str], Array]
 ) -> None:
-    """Two outputs of which each gets the other's gradient, number by number as they lie in memory.
-
-    `gradient` gives that of a name. Where one is longer than the other, its end is left out or nothing is added to it.
+    """Add mistakes in which two outputs get each other's gradient, number by number in memory order. `gradient` returns
+    the gradient of a name. If one is longer than the other, its end is left out or nothing is added to it.
     """
     for name, other in ((first, second), (second, first)):
 

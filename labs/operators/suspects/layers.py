@@ -21,7 +21,7 @@ def stored_transposed(x: Array) -> Array:
     return x.T.reshape(x.shape)
 
 
-#: A product and what its operands are called: (left, right) of a Situation.
+#: A product with the names of its operands: (left, right) of a Situation.
 Operands = Callable[[Situation], "tuple[Array, Array]"]
 
 

@@ -69,18 +69,18 @@ _CROSS_ENTROPY = Mistakes()
 
 
 def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
-    """The mean of -logs at the labels, moved by `shift`; None where one would leave its row."""
+    """Return the mean of -logs at the labels, moved by `shift`; None if one would leave its row."""
     labels = s.inputs["labels"] + shift
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
         return None
-    places = rows * classes + labels  # In memory the next row begins behind the last class.
+    places = rows * classes + labels  # In memory the next row begins after the last class.
     inside = (places >= 0) & (places < logs.size)
     return -logs.ravel()[places].mean(keepdims=True) if inside.all() else None
 
 
 def _of_labels_around(s: Situation, shift: int) -> Array | None:
-    """The same where what leaves its row comes in on the other side."""
+    """Do the same, but labels that leave their row wrap around to its other side."""
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
         return None

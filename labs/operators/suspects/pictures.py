@@ -12,7 +12,7 @@ from .. import arithmetic
 from ..arithmetic import Taps
 from .gradients import Mistakes, beyond, common, divided, exchanged, only, without
 
-#: Code, words, and the taps of the mistake: None where it would change nothing.
+#: Code, words, and the taps of the mistake, None if it would change nothing.
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
         "padding_ignored",
@@ -110,7 +110,7 @@ def _turned(x: Array) -> Array:
 
 
 def _rows_of_height(s: Situation) -> Array | None:
-    """The images read as if a row had H numbers, NaN beyond their planes; None where a row has."""
+    """Return the images read as if a row had H numbers, NaN beyond their planes; None if a row has H numbers."""
     x, (h, w) = s.inputs["X"], (s.sizes["height"], s.sizes["width"])
     if h == w:
         return None
@@ -324,7 +324,7 @@ def last_tap_alone(s: Situation) -> Array:
     for kh, kw in np.ndindex(*w.shape[2:]):
         one = np.zeros_like(w)
         one[:, :, kh, kw] = w[:, :, kh, kw]
-        # Where this tap reads at all, and what it gives there.
+        # The places that this tap reads, and its values there.
         seen = arithmetic.image_gradient(
             np.ones_like(dy[:1, :1]), np.ones_like(one[:1, :1]) * (one[:1, :1] != 0), t, *held.shape[2:]
         )

@@ -69,7 +69,7 @@ def _in_window(s: Situation) -> Array:
 
 
 def _starts(s: Situation, planes: int) -> Array:
-    """The first place of each of so many planes, in memory."""
+    """Return the first place in memory of each of `planes` planes."""
     return np.arange(planes) * s.sizes["rows"] * s.sizes["columns"]
 
 

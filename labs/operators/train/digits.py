@@ -189,7 +189,9 @@ def _aged(ink: Array, random: np.random.Generator) -> Array:
 
 
 def _paths(shape: Sequence[Line]) -> tuple[Array, float]:
-    """POINTS points on all strokes of a shape, in proportion to their lengths, and how far neighbours lie apart."""
+    """Return POINTS points on all strokes of a shape, in proportion to their lengths, and the distance of
+    neighbours.
+    """
     lines = [np.array(stroke, np.float64) for stroke in shape]
     steps = [np.hypot(*np.diff(line, axis=0).T) for line in lines]
     total = sum(step.sum() for step in steps)

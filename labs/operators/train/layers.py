@@ -1,7 +1,7 @@
-"""The two networks that go side by side: the student's, each operator of it a call to the runner, and PyTorch's own.
+"""The two networks trained side by side: the student's, whose operators are calls to the runner, and PyTorch's own.
 
 The student's layers are `torch.autograd.Function`s: PyTorch only remembers which of them follow each other, and calls
-their backward in reverse. What is computed, the update of the parameters included, is computed by the student's file.
+their backward in reverse. The student's file computes everything, also the update of the parameters.
 All parameters of a network lie in one array, so that a step takes one call of sgdStep.
 """
 
@@ -89,7 +89,7 @@ class _Pool(torch.autograd.Function):
 
 
 class _Loss(torch.autograd.Function):
-    """The mean cross entropy; its gradient is asked for by itself, so none comes from behind."""
+    """The mean cross entropy. It is the last layer, so no gradient arrives from later ones."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, labels: Tensor, call: StudentOperators) -> Tensor:

@@ -1,7 +1,7 @@
 """Comparison of the first training steps with PyTorch, call by call.
 
 `Watch` receives every call (`operations.Made`) in order. The part's oracle computes it again in float64 from the same
-inputs, as PyTorch does, and says how far float32 may be off (`labs.operators.oracle`). So the first answer beyond its
+inputs, as PyTorch does, and gives float32's error budget (`labs.operators.oracle`). So the first answer beyond its
 budget is this function's own fault, not that of an earlier one: a deviation, with its step, layer and tensor. Besides,
 `Watch` compares the losses of the student's network with those of PyTorch's own, which started from the same weights
 and sees the same batches.

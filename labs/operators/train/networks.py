@@ -115,7 +115,7 @@ def conv2d(shape: tuple[int, ...], features: int, kernel: int, stride: int) -> L
 
 
 def maxpool2d(shape: tuple[int, ...], kernel: int = 2) -> Layer:
-    """Of squares that lie side by side; a row or column that fills none is left out."""
+    """Return a pooling layer over adjacent squares; an incomplete last row or column is left out."""
     channels, height, width = shape
     sizes = {"planes": channels, "rows": height, "columns": width, "side": kernel, "step": kernel}
     return Layer("maxpool2d", (channels, height // kernel, width // kernel), "maps", sizes)

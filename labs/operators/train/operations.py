@@ -1,7 +1,7 @@
 """Calls of the student's functions in the student's runner, as the parts of the assignment describe them.
 
-A call sends its tensors through the judge's pipe and gets back what the function returned and what it wrote into its
-arguments. Nothing of the student's is loaded here, and its answers are believed no further than their own sizes.
+A call sends its tensors through the judge's pipe and gets back the returned value and the written arguments. No student
+code is loaded here, and of its answers only the sizes are trusted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Place:
 
 
 class Broken(Exception):
-    """The student's function gave no answer, and training cannot go on: one line that names it."""
+    """Raised if the student's function gave no answer, so that training cannot continue: one line that names it."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _ended(call: Call) -> str:
     return f"ended the process ({call.message})"
 
 
-# ---- from the student's file to a runner that answers calls for as long as training takes
+# ---- a runner for the student's file that lives as long as training takes
 
 CPU_LIMIT_S = 1 << 20
 """Each call has its own limit, and there are many of them."""

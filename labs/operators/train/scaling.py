@@ -125,7 +125,7 @@ class Scaling:
         )
 
     def law(self) -> str:
-        """The fits in words, the published one beside them."""
+        """Return the fits in words, with the published one."""
         counts, times = tuple(PUBLISHED_S), tuple(PUBLISHED_S.values())
         published = serial_share(counts, times)
         told = [

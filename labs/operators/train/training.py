@@ -344,7 +344,7 @@ def _wrong(accuracy: float) -> float:
 
 @dataclass(frozen=True)
 class Misread:
-    """Images (n, 28, 28) that a network reads wrongly, of `of` images, with their labels and its answers."""
+    """Images (n, 28, 28) that a network reads wrongly, out of `of` images, with their labels and its answers."""
 
     network: str
     images: Array
@@ -367,8 +367,9 @@ def misread(training: Training, data: Data) -> Misread:
 
 
 def draw(wrong: Misread, about: str, path: Path) -> None:
-    """Write the first of them as PNG, each with what was said. Raises KitError, in one line, where matplotlib is
-    missing; OSError for the file."""
+    """Write the first of them as PNG, each with the network's answer. Raises KitError, in one line, without matplotlib;
+    OSError for the file.
+    """
     pyplot = figure.matplotlib_pyplot()
     frame, places = pyplot.subplots(DOWN, ACROSS, figsize=figure.SIZE_INCHES, layout="constrained")
     try:

@@ -21,5 +21,5 @@ LANES = tuple(formula.LANES)
 
 
 def by_columns(count: int, mistakes: Iterable[Suspect]) -> list[Suspect]:
-    """Suspects that depend on the number of columns; those of the maximum where it is among the `mistakes`."""
+    """Return the suspects that depend on the number of columns, with those of the maximum if `mistakes` have any."""
     return formula.suspects(count, has_maximum=any(each in formula.MAXIMUM for each in mistakes))

@@ -1,4 +1,4 @@
-"""Mistakes in the formula: what is put into exp(), and what it is divided by."""
+"""Mistakes in the formula: the argument of exp(), and the divisor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..scene import Scene, normalised, shifted, total
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
 
-#: Those that can be seen only where no maximum is taken off.
+#: Mistakes that only show if no maximum is subtracted.
 NAIVE: list[Suspect] = []
 naive = registering(NAIVE)
 
@@ -182,7 +182,7 @@ MAXIMUM += [
 ]  # fmt: skip
 
 
-# ---- mistakes in the sum: over what it goes, when it begins anew, what it loses
+# ---- mistakes in the sum: its range, its start, its rounding
 
 SUMS: list[Suspect] = []
 of_sums = registering(SUMS)
@@ -215,7 +215,7 @@ SUMS += [
 ]  # fmt: skip
 
 
-# ---- a sum of float32 that loses what is small beside it
+# ---- a float32 sum that loses small terms
 
 
 def in_lanes(weights: Array, lanes: int) -> Array:
@@ -253,8 +253,8 @@ LANES: tuple[Suspect, ...] = tuple(suspect for lanes in (1, 2, 4, 8, 16) for sus
 
 
 # ---- mistakes of the pass that keeps a running maximum m and a running sum l.
-# With m_j the maximum of the first j + 1 elements, l_j = l_{j-1} exp(m_{j-1} - m_j) + exp(x_j - m_j) is right. What a
-# wrong recurrence gives is written down as a sum over j: exp(m_j - m_last) is what the steps behind j rescale by.
+# With m_j the maximum of the first j + 1 elements, l_j = l_{j-1} exp(m_{j-1} - m_j) + exp(x_j - m_j) is right. The
+# result of a wrong recurrence is written as a sum over j; the steps after j rescale by exp(m_j - m_last).
 
 RUNNING: list[Suspect] = []
 of_running = registering(RUNNING)
@@ -377,7 +377,7 @@ def _why(columns: int, names: list[str]) -> str:
 
 
 def _largest(x: Array) -> Array:
-    """The maximum of each row, that of no columns as a loop leaves it."""
+    """Return the maximum of each row; -inf for no columns, as a loop leaves it."""
     return x.max(1, keepdims=True, initial=np.float32(-np.inf))
 
 
