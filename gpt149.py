@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from grader.assignment.records import Assignment, Part
+    from grader.assignment.records import Assignment
     from grader.core.results import Score, SubmissionResult
     from grader.judge.events import Listener
 
@@ -197,11 +197,6 @@ def judge(given: argparse.Namespace) -> int:
             "This Python has no torch: results and times are judged, and there is no profiler table.\n"
         )
 
-    def watch_races(part: Part) -> str | None:
-        from grader.study import race
-
-        return race.words_of(assignment, part, source, macros(given.defines))
-
     options = Options(
         shape,
         macros(given.defines),
@@ -211,7 +206,7 @@ def judge(given: argparse.Namespace) -> int:
         profile=has_torch and (not given.watch if given.table is None else given.table),
         sanitize=given.sanitize,
         second_look=True,
-        watch_races=watch_races,
+        watch_races=study.watch_races,
     )
     parts = [part.of_class(given.of_class) for part in assignment.select(given.test)]
 

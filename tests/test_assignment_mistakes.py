@@ -75,6 +75,7 @@ MISTAKES = [
     ("id: gpt149\n", "id: gpt 149\n", "id should be an id of letters"),
     ("clock: wall", "clock: sundial", "clock should be one of cpu, wall"),
     ("threads: 1, a", "threads: 1, parallel: review, a", "for a part with 'threads: all'"),
+    ("threads: 1, a", "threads: 1, races: slow, a", "races should be one of wrong, review, free"),
     ("threads: all", "threads: some", "threads should be one of all"),
     ("threads: all", "threads: 0", "threads (a number or all) should be a whole number of at least 1"),
     ("returns: number", "returns: numbers", "returns (or a list of dimensions) should be one of number, nothing"),

@@ -1,5 +1,6 @@
 """Facts of all inputs and lines of a text that are reported of a wrong part besides its verdict."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
@@ -22,6 +23,7 @@ from grader.explain.closer_look import Closer, _Findings
 from grader.explain.common_facts import Seen
 from grader.explain.suspect import Suspect
 from grader.judge import second_build
+from grader.judge.bench import Options, Watched
 from grader.judge.explanation import failing_helper
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
@@ -447,26 +449,44 @@ def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:
     assert crashes.own_output(said) == "one\ntwo"
 
 
+OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n  Declare it")
+
+
 @pytest.mark.parametrize(
-    ("pragma", "found", "codes"),
+    ("pragma", "found", "how", "codes"),
     [
-        ("#pragma omp parallel for", "width: two threads write it\n  Declare it", ["data_race"]),
-        ("#pragma omp parallel for", "", ["no_data_race"]),
-        ("#pragma omp parallel for", None, []),
-        ("#pragma omp simd", "width: two threads write it", []),
+        (OMP, RACED, {}, ["data_race"]),
+        (OMP, RACED, {"timing": False}, ["data_race"]),
+        (OMP, RACED, {"timing": False, "second_look": True}, []),
+        (OMP, RACED, {"races": "free"}, []),
+        (OMP, RACED, {"races": "wrong"}, ["data_race", "race"]),
+        (OMP, Watched(), {}, ["no_data_race"]),
+        (OMP, Watched(unseen="it has ordered"), {}, ["races_unseen"]),
+        (OMP, None, {}, []),
+        ("#pragma omp simd", RACED, {}, []),
+        ("", RACED, {"shares_work": True}, ["data_race"]),
     ],
 )
 def test_a_right_kernel_with_threads_is_watched_for_races(
-    pragma: str, found: str | None, codes: list[str]
+    pragma: str, found: Watched | None, how: dict[str, Any], codes: list[str]
 ) -> None:
-    options = SimpleNamespace(watch_races=lambda part: found, timing=True)
+    options = Options(timing=how.get("timing", True), second_look=how.get("second_look", False))
     kernel = landmarks.function(f"void kernel(int N) {{\n{pragma}\nf(N);\n}}\n", "kernel")
-    judge = SimpleNamespace(
-        bench=SimpleNamespace(options=options), marker=SimpleNamespace(body=kernel), part=None
+    judge: Any = SimpleNamespace(
+        bench=SimpleNamespace(options=options, watched=lambda part: found),
+        marker=SimpleNamespace(body=kernel),
+        part=SimpleNamespace(time=SimpleNamespace(races=how.get("races", "review"))),
+        results=SimpleNamespace(shares_work=how.get("shares_work", False)),
+        backend=SimpleNamespace(kind=SimpleNamespace(on_card=False)),
+        verdict="pass",
+        diagnosis=None,
+        is_trusted=lambda: False,
+        flags=[],
     )
-    judge.verdict, judge.is_trusted, judge.flags = "pass", lambda: False, []
-    PartJudge.look_for_races(cast(PartJudge, judge))
-    assert [flag.code for flag in judge.flags] == codes
+    judge.conclude = functools.partial(PartJudge.conclude, judge)
+    PartJudge.look_for_races(judge)
+    told = [judge.diagnosis.code] if judge.verdict == "wrong" else []
+    assert [flag.code for flag in judge.flags] + told == codes
 
 
 def test_lines_that_store_into_right_outputs_are_left_out() -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from building import HEAD, needs_tsan, one_function
@@ -11,9 +12,10 @@ from building import binding as bound
 from conftest import ASSIGNMENT, write
 
 from grader.backends import binding
+from grader.backends.native.compilers import Compilers
 from grader.explain import comparison
 from grader.sandbox import Finished
-from grader.study import race, racereport, standalone
+from grader.study import race, racereport
 from grader.study.standalone import build_program, ran
 from labs.attention import oracle
 from labs.attention.cases import make_inputs
@@ -151,13 +153,13 @@ def test_a_second_file_is_compiled_and_linked(tmp_path: Path, monkeypatch: pytes
     small = one_function("return t;")
     build_program(write(tmp_path, small), race.KIT)
     commands = []
-    real = standalone._run_compiler
+    real = Compilers.run
 
-    def heard(command: Sequence[str], place: Path) -> Finished:
+    def heard(self: Compilers, command: Sequence[str], *how: Any) -> Finished:
         commands.append(command)
-        return real(command, place)
+        return real(self, command, *how)
 
-    monkeypatch.setattr(standalone, "_run_compiler", heard)
+    monkeypatch.setattr(Compilers, "run", heard)
     build_program(write(tmp_path, f"{small}// {tmp_path}\n"), race.KIT)
     made = [("module.cpp" in command, "-c" in command) for command in commands]
     assert made == [(True, True), (False, False)]

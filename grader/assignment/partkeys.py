@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args
 
 from grader.assignment import rubric
 from grader.assignment.records import AutogradForm, Backend, DeviceCall, Output, Part
-from grader.assignment.rubric import Parallel, TimeRule
+from grader.assignment.rubric import Parallel, Races, TimeRule
 from grader.assignment.yamlnode import Keys, Node
 
 TIME_KEYS = Keys(
-    "time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded", "parallel")
+    "time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded", "parallel", "races")
 )
 INPUT_KEYS = Keys("an input", ("dims",), ("dtype", "timed"))
 AUTOGRAD_KEYS = Keys("autograd", ("arguments",), ("gradient", "language", "class"))
@@ -196,8 +196,12 @@ def time(node: Node) -> TimeRule:
         parallel = keys["parallel"].choice("parallel", get_args(Parallel))  # type: ignore[assignment]
         if parallel != "free" and not all_threads:
             raise keys["parallel"].fail("'parallel' is for a part with 'threads: all'")
+    races: Races = "review"
+    if "races" in keys:
+        races = keys["races"].choice("races", get_args(Races))  # type: ignore[assignment]
     return TimeRule(
         parallel=parallel,
+        races=races,
         clock=keys["clock"].choice("clock", ("cpu", "wall")),  # type: ignore[arg-type]
         threads=threads,
         cores=keys["cores"].whole("cores", 1, 4096) if "cores" in keys else None,

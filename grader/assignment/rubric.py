@@ -21,6 +21,7 @@ PER_DAY_KEYS = Keys("per_day", (), ("share", "points"))
 
 
 Parallel = Literal["required", "review", "free"]
+Races = Literal["wrong", "review", "free"]
 ONE_THREAD = "one_thread"
 """Flag of a right kernel that runs on one thread where the assignment asks for all."""
 
@@ -37,6 +38,8 @@ class TimeRule:
     graded: bool = True
     parallel: Parallel = "free"
     """Price of running on one thread: the share of the slowest band ("required"), a flag, or nothing."""
+    races: Races = "review"
+    """Price of a data race in a right kernel: the points of a wrong one, a flag, or no search for it."""
 
 
 @dataclass(frozen=True)

@@ -398,7 +398,7 @@ class Closer:
 
     def _races(self) -> str:
         watch = self.judged.watch_races
-        return (watch(self.part) or "") if watch is not None else ""
+        return watch(self.part) if watch is not None else ""
 
     def _left_behind(self) -> str:
         """Return True if it is right on the first call of a process and wrong on the next."""

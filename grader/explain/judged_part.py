@@ -68,7 +68,8 @@ class JudgedPart:
     """The case whose call gave no answer, with that call."""
     fresh: Callable[..., Session]
     """Starts a fresh runner with this number of `threads`."""
-    watch_races: Callable[[Part], str | None] | None = None
+    watch_races: Callable[[Part], str] | None = None
+    """Returns the races of a watched call with their lines, "" without any."""
 
 
 @dataclass

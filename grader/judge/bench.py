@@ -36,6 +36,15 @@ def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """Result of a watched call: variables and lines of `races`, or why none could be seen (`unseen`). Both are "" where
+    the call had no race."""
+
+    races: str = ""
+    unseen: str = ""
+
+
+@dataclass(frozen=True)
 class Options:
     """Options of one run. `shape` overrides the assignment's defaults; `seed` makes timed inputs repeatable (by
     default each run draws its own); `time_ungraded` times parts whose time earns nothing, too; `time_budget_s` bounds
@@ -52,8 +61,8 @@ class Options:
     second_look: bool = False
     """True if other builds of a file that is wrong or crashes may be made to find the line: in a student's own run, in
     which nothing is confined."""
-    watch_races: Callable[[Part], str | None] | None = None
-    """Result of a watched run of a part: variables and lines, "" without a race, None if it cannot be watched."""
+    watch_races: Callable[..., Watched] | None = None
+    """Watches one call of a part for data races (`grader.study.race.words_of`)."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,13 @@ class Bench:
     def shape(self) -> dict[str, int]:
         """The run's sizes by name: the assignment's defaults under the command line's."""
         return {**self.assignment.defaults, **self.options.shape}
+
+    def watched(self, part: Part) -> Watched | None:
+        """Watch a call of a part for data races, None where this run does not."""
+        watch, defines = self.options.watch_races, self.options.defines
+        if watch is None:
+            return None
+        return watch(self.assignment, part, self.source, defines, self.shape, self.zygote.sandbox)
 
     @property
     def limits(self) -> sandbox.Limits:

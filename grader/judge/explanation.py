@@ -15,6 +15,7 @@ from grader.core.results import Diagnosis, Verdict
 from grader.explain.closer_look import Closer
 from grader.explain.explanation_errors import attempt
 from grader.explain.judged_part import JudgedPart
+from grader.judge.bench import Bench, Watched
 from grader.judge.correctness import Correctness, Runners
 from grader.judge.regrade import BROKEN_OFF
 from grader.judge.second_build import SecondBuild
@@ -57,13 +58,17 @@ def _closer_look(
         results.cases,
         results.broken,
         results.runners.fresh,
-        options.watch_races,
+        _races_in(bench) if options.second_look else None,
     )
     closer = Closer(judged, SecondBuild(bench, stack) if options.second_look else None)
     if verdict in ("crash", "timeout"):
         return [closer.crash]
     is_public = any(case.diagnosis is diagnosis and not case.hidden for case in results.cases)
     return [closer.wrong] if verdict == "wrong" and is_public else []
+
+
+def _races_in(bench: Bench) -> Callable[[Part], str]:
+    return lambda part: (bench.watched(part) or Watched()).races
 
 
 def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict) -> Diagnosis:

@@ -298,17 +298,26 @@ class PartJudge:
             self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
     def look_for_races(self) -> None:
-        """Watch a right kernel with threads for data races that did not show. Only in a student's own, timed run."""
-        watch, body = self.bench.options.watch_races, self.marker.body
-        if watch is None or not self.bench.options.timing or self.verdict not in ("pass", "slow"):
+        """Watch a right kernel with threads for data races that did not show, but not for a student's quick answer."""
+        options, body, rule = self.bench.options, self.marker.body, self.part.time
+        if self.verdict not in ("pass", "slow") or (options.second_look and not options.timing):
             return
-        if self.is_trusted() or body is None or not body.find(THREADS):
+        price = rule.races if rule is not None else "review"
+        has_threads = self.results.shares_work or (body is not None and body.find(THREADS))
+        if self.is_trusted() or self.backend.kind.on_card or price == "free" or not has_threads:
             return
-        found = explanation_errors.attempt(lambda: watch(self.part), None)
-        if found:
-            lines = " | ".join(line.strip() for line in found.split("\n"))
+        found = explanation_errors.attempt(lambda: self.bench.watched(self.part), None)
+        if found is None:
+            return
+        if found.races:
+            lines = " | ".join(line.strip() for line in found.races.split("\n"))
             self.flags.append(Flag("data_race", f"right here, but threads race: {lines}", "review"))
-        elif found is not None:
+            if price == "wrong":
+                self.conclude("wrong", Diagnosis("race", found.races))
+                self.time = None
+        elif found.unseen:
+            self.flags.append(Flag("races_unseen", f"not watched for data races: {found.unseen}"))
+        else:
             self.flags.append(Flag("no_data_race", "no data race in a watched call on 4 threads"))
 
     def proofs_in_object(self) -> Iterable[Flag]:

@@ -118,7 +118,7 @@ OPEN = "open"
 
 
 #: Flags that are printed with a part.
-OF_THREADS = (ONE_THREAD, "data_race", "no_data_race")
+OF_THREADS = (ONE_THREAD, "data_race", "no_data_race", "races_unseen")
 
 
 class Terminal:

@@ -9,10 +9,11 @@ module shows them on the screen, writes CSV and PNG to DIR, and fills the write-
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from grader.assignment.labs import Lab
+    from grader.judge.bench import Watched
 
 #: Module and description of each command.
 COMMANDS = {
@@ -27,6 +28,11 @@ COMMANDS = {
 def commands(lab: Lab) -> dict[str, tuple[str, str]]:
     """Return all studies of a lab: the general ones and its own."""
     return {**COMMANDS, **lab.studies}
+
+
+def watch_races(*call: Any) -> Watched:
+    """`race.words_of`, imported once a part needs it: most files have no threads."""
+    return cast("Watched", importlib.import_module("grader.study.race").words_of(*call))
 
 
 def main(lab: Lab, command: str, arguments: list[str]) -> int:

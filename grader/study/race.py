@@ -45,8 +45,8 @@ from grader.core.quantities import whole
 from grader.explain.case_run import expectations, outputs_of
 from grader.explain.comparison import Expected
 from grader.explain.comparison import compare as compare_arrays
-from grader.judge.bench import Bench, Options
-from grader.sandbox import of_file
+from grader.judge.bench import Bench, Options, Watched
+from grader.sandbox import Sandbox, of_file
 from grader.study import options, outcome, racereport
 from grader.study.racereport import RaceResult
 from grader.study.standalone import (
@@ -176,13 +176,27 @@ def told(runs: Sequence[Run]) -> str:
 
 THREADS, MOST_TOLD = 4, 3
 TIMEOUT_S = 60.0
+START_THREAD = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
+"""`std::thread`'s own function in libstdc++."""
 #: Without optimisation every access happens in the line that contains it.
 KIT = Kit(
     flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
-    link_flags=("-fsanitize=thread", "-Wl,--wrap=_exit"),
+    link_flags=(
+        "-fsanitize=thread",
+        *(f"-Wl,--wrap={name}" for name in ("_exit", "pthread_create", START_THREAD)),
+    ),
     runtime="openmp_tsan.cpp",
 )
-TSAN_OPTIONS = "exitcode=0:color=never:report_signal_unsafe=0:report_thread_leaks=0:history_size=5"
+TSAN_OPTIONS = ":".join(
+    (
+        "exitcode=0",
+        "color=never",
+        "report_signal_unsafe=0",
+        "report_thread_leaks=0",
+        "history_size=5",
+        "hard_rss_limit_mb=4096",
+    )
+)
 REGIONS = "openmp: regions "
 
 
@@ -247,16 +261,30 @@ def measure(
     )
 
 
-def words_of(assignment: Assignment, part: Part, source: Path, defines: Mapping[str, str]) -> str | None:
-    """Return the races of a watched call with their lines, for a verdict; "" if it saw none, None without a call."""
+def words_of(
+    assignment: Assignment,
+    part: Part,
+    source: Path,
+    defines: Mapping[str, str],
+    shape: Mapping[str, int],
+    sandbox: Sandbox,
+) -> Watched:
+    """Watch one call for a verdict. If small sizes start no threads, watch the run's own `shape` as well."""
+    small = watched_sizes(assignment, part)
     try:
-        found = watch(assignment, part, source, watched_sizes(assignment, part), defines=defines)
-    except (Unsuitable, KitError):
-        return None
-    if found.trouble:
-        return None
+        found = watch(assignment, part, source, small, defines=defines, sandbox=sandbox)
+        if found.regions == 0 and found.is_clean:
+            large = {**shape, "threads": THREADS}
+            found = watch(assignment, part, source, large, defines=defines, sandbox=sandbox)
+    except Unsuitable as why:
+        return Watched(unseen=str(why))
+    except KitError as error:
+        return Watched(unseen=f"the kit cannot watch it: {error}")
+    if not found.races:
+        unfinished = "its report did not arrive" if found.regions is None else ""
+        return Watched(unseen=found.trouble or unfinished)
     shown = found.races[:MOST_TOLD]
-    return "\n".join(line for race in shown for line in racereport.words(race, source.name))
+    return Watched("\n".join(line for race in shown for line in racereport.words(race, source.name)))
 
 
 def watch(
@@ -267,15 +295,16 @@ def watch(
     *,
     seed: int = 0,
     defines: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
 ) -> RaceResult:
     """Run one call under ThreadSanitizer. Raises Unsuitable if the file cannot be made into such a program."""
-    tools = toolchain()
+    tools, sandbox = toolchain(), sandbox or of_file(source)
     if not has_thread_sanitizer(tools):
         raise Unsuitable(
             f"{tools.compiler_version} has no ThreadSanitizer that fits the kit's OpenMP library"
         )
     started = time.monotonic()
-    program = build_program(source, KIT, defines)
+    program = build_program(source, KIT, defines, sandbox)
     request = binding.request(part, shape, assignment.typical_inputs(part, shape, seed))
     for prefix in ((), _without_randomised_addresses()):
         with ran(
@@ -286,7 +315,8 @@ def watch(
             environment={"TSAN_OPTIONS": TSAN_OPTIONS},
             threads=shape["threads"],
             timeout_s=TIMEOUT_S,
-            memory_bytes=None,  # It reserves terabytes of addresses.
+            memory_bytes=None,  # It reserves terabytes of addresses; hard_rss_limit_mb bounds what it touches.
+            sandbox=sandbox,
         ) as run:
             pass
         # Its shadow memory has fixed addresses, which a randomised mapping may occupy.

@@ -23,10 +23,10 @@ ACCESS = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 LOCATION = re.compile(
-    r"^  Location is (?:(?P<heap>heap block of size (?P<bytes>\d+))|(?P<stack>stack)|global '(?P<name>[^']+)'|TLS)",
+    r"^  Location is (?:(?P<heap>heap block of size (?P<bytes>\d{1,9}))|(?P<stack>stack)|global '(?P<name>[^']+)'|TLS)",
     re.MULTILINE,
 )
-FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d+)(?::\d+)? \(", re.MULTILINE)
+FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d{1,9})(?::\d+)? \(", re.MULTILINE)
 
 #: `sum += x`, `row[j] = x`, `(*count)++`: the name that is written to. A name after a type is a declaration, so not
 #: shared.

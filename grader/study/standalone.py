@@ -17,17 +17,15 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.backends.native import nativebuild, standin
-from grader.backends.native.compilers import (
-    SHIM,
-    run_limited_compiler,
-)
+from grader.backends.native.compilers import SHIM, Compilers, Source, run_limited_compiler
 from grader.backends.native.toolchain import (
     Toolchain,
     cache_root,
@@ -36,12 +34,13 @@ from grader.backends.native.toolchain import (
     openmp_flags,
     toolchain,
 )
+from grader.backends.records import BuildOptions
 from grader.core import machine, objectcache, plainfile
 from grader.core.errors import KitError, UsageError
 from grader.core.harmless import one_line
 from grader.runner.calls import Call, Request, offered, understood
 from grader.runner.frames import FRAME, Incoming, RunnerDied
-from grader.sandbox import GIB, Finished, run_limited
+from grader.sandbox import GIB, Finished, compiling, run_limited
 from grader.sandbox.tiers import OPEN, Sandbox, choose
 from grader.sandbox.view import LIBRARIES
 
@@ -65,8 +64,10 @@ class Kit:
     runtime: str | None = None
 
 
-def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = None) -> Path:
-    """Build the program of this file, or take it from the cache. The compilers read the file under limits.
+def build_program(
+    source: Path, kit: Kit, defines: Mapping[str, str] | None = None, sandbox: Sandbox = OPEN
+) -> Path:
+    """Build the program of this file, or take it from the cache. The compilers read the file in the `sandbox`.
 
     Raises Unsuitable if it does not compile or link against the stand-in, KitError if the kit's own sources do not.
     """
@@ -80,40 +81,43 @@ def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = No
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.program"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
-            (place / "module.cpp").write_bytes(text)
             prepared = standin.prepare(kit.flags, macros)
-            _compile_all(prepared, kit, macros, runner, place, source.name)
-            objectcache.publish(place / "program", entry)
+            compilers = Compilers(
+                Source(tools, text, None, kit.flags, macros),
+                BuildOptions(sandbox=sandbox),
+                (SHIM, standin.PLAIN),
+            )
+            with compiling.room(sandbox, place, prepared.folder) as room:
+                _compile_all(compilers, replace(prepared, folder=room.header), kit, runner, room, source.name)
+                made = compiling.taken(room.folder / "program", place)
+            objectcache.publish(made, entry)
             objectcache.prune(cache_root())
     return entry
 
 
 def _compile_all(
-    prepared: standin.Prepared, kit: Kit, macros: Sequence[str], runner: Path, place: Path, name: str
+    compilers: Compilers, prepared: standin.Prepared, kit: Kit, runner: Path, room: compiling.Room, name: str
 ) -> None:
-    tools = prepared.tools
-    for command in prepared.commands((place / "module.cpp").read_bytes()):
-        finished = _run_compiler([*command, *macros, "-c", "module.cpp", "-o", "module.o"], place)
+    tools, text, macros = prepared.tools, compilers.source.text, compilers.source.defines
+    room.put("module.cpp", text)
+    for command in prepared.commands(text):
+        compile_one = [*command, *macros, "-c", "module.cpp", "-o", "module.o"]
+        finished = compilers.run(compile_one, room.folder, COMPILE_TIMEOUT_S, room)
         if finished.returncode == 0:
             break
     if finished.returncode != 0:
-        source = (place / "module.cpp").read_text(errors="replace")
-        refused = standin.refusal(finished.output.decode(errors="replace"), name, source)
+        said = finished.output.decode(errors="replace")
+        refused = standin.refusal(said, name, text.decode(errors="replace"))
         raise Unsuitable(
             refused.text if refused else f"it does not compile without torch: {_first_error(finished)}"
         )
-    objects = ["module.o", str(runner), *map(str, prepared.objects)]
-    if kit.runtime:
-        objects.append(str(_runtime(tools, NATIVE / kit.runtime)))
-    _, link_openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
-    openmp = () if kit.runtime else link_openmp
-    finished = _run_compiler(
-        [
-            *(str(tools.compiler), *nativebuild.main_flags(tools), *objects),
-            *(*kit.link_flags, *openmp, "-pthread", "-o", "program"),
-        ],
-        place,
-    )
+    kits = [runner, *([_runtime(tools, NATIVE / kit.runtime)] if kit.runtime else [])]
+    objects = ["module.o", *map(str, prepared.objects)]
+    objects += [room.put(f"kit{k}.o", path.read_bytes()).name for k, path in enumerate(kits)]
+    openmp = () if kit.runtime else openmp_flags(tools.system, tools.family, libomp_prefix())[1]
+    link = [str(tools.compiler), *nativebuild.main_flags(tools), *objects]
+    link += [*kit.link_flags, *openmp, "-pthread", "-o", "program"]
+    finished = compilers.run(link, room.folder, COMPILE_TIMEOUT_S, room)
     if finished.returncode != 0:
         raise Unsuitable(f"it does not link without torch: {_first_error(finished)}")
 
@@ -127,8 +131,8 @@ def _runtime(tools: Toolchain, source: Path) -> Path:
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.{source.stem}.o"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
-            finished = _run_compiler(
-                [str(tools.compiler), *flags, "-c", str(source), "-o", "runtime.o"], place
+            finished = run_limited_compiler(
+                [str(tools.compiler), *flags, "-c", str(source), "-o", "runtime.o"], place, COMPILE_TIMEOUT_S
             )
             if finished.returncode != 0:
                 raise KitError(
@@ -136,10 +140,6 @@ def _runtime(tools: Toolchain, source: Path) -> Path:
                 )
             objectcache.publish(place / "runtime.o", entry)
     return entry
-
-
-def _run_compiler(command: Sequence[str], place: Path) -> Finished:
-    return run_limited_compiler(command, place, COMPILE_TIMEOUT_S)
 
 
 def _first_error(finished: Finished) -> str:
@@ -156,6 +156,8 @@ def _first_error(finished: Finished) -> str:
 #: The runner's descriptors (inside/pipes.h) are files here: it ends after the last request.
 _FROM_FILES = ("/bin/sh", "-c", 'exec "$@" 3<requests 4>replies', "sh")
 _REPLY_BYTES = 1 << 20
+CONFINES_SIGNALS = 6
+"""Version of Landlock that keeps signals within a process. Tools may start other programs, so their filter does not."""
 
 
 @dataclass(frozen=True)
@@ -184,11 +186,13 @@ def ran(
     threads: int = 1,
     timeout_s: float = 120.0,
     memory_bytes: int | None = 4 * GIB,
+    sandbox: Sandbox = OPEN,
 ) -> Iterator[Ran]:
     """Run the program behind `prefix` (a tool's command line) and call the function that `request` names.
 
     With `without_the_call` the call is only prepared. `tool_files` are files that the tool itself starts or reads.
-    Files that it wrote are in `Ran.folder` until the `with` block ends.
+    Files that it wrote are in `Ran.folder` until the `with` block ends. Where `sandbox` is that of an untrusted file,
+    the program has a user id of its own if the machine can give it one. Raises Unsuitable if it cannot be confined.
     """
     most_bytes = _REPLY_BYTES + 4 * math.prod(request.output_shape)
     header = {
@@ -197,20 +201,32 @@ def ran(
         "without_the_call": without_the_call,
     }
     text = json.dumps(header).encode()
-    with tempfile.TemporaryDirectory(prefix="gpt149-study-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    confined = _sandbox(sandbox)
+    with ExitStack() as stack:
+        folder = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="gpt149-study-", ignore_cleanup_errors=True)
+            )
+        )
+        block = stack.enter_context(confined.claimed_uids())
         with (folder / "requests").open("wb") as requests:
             requests.write(FRAME.pack(len(text), sum(array.nbytes for array in request.inputs)) + text)
             for array in request.inputs:
                 requests.write(array.tobytes())
+        if block is not None:
+            # The cache may be closed to this user.
+            program = Path(shutil.copy(program, folder / "program"))
+            for path in (folder, *folder.iterdir()):
+                os.chown(path, block[0], block[0])
         finished = run_limited(
             [*_FROM_FILES, *prefix, str(program)],
             cwd=folder,
-            sandbox=_sandbox(),
+            sandbox=confined,
             system=(*map(Path, LIBRARIES), *map(Path, _FROM_FILES[:1]), *tool_files),
             read=(program, Path("/proc/self")),
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
+            uid=None if block is None else block[0],
             env={
                 "PATH": "/usr/bin:/bin",
                 "LC_ALL": "C",
@@ -224,15 +240,18 @@ def ran(
         yield Ran(finished, finished.output.decode(errors="replace"), call, folder)
 
 
-def _sandbox() -> Sandbox:
-    """Return a sandbox with Landlock and a filter; one with limits only if this kernel lacks these.
-
-    Tier A has no /proc, which these tools read. Another user id could not enter the folder.
-    """
+def _sandbox(of_file: Sandbox) -> Sandbox:
+    """Return a sandbox with Landlock and a filter; one with limits only if the kernel lacks these and the file is the
+    user's own. Tier A has no /proc, which these tools read."""
     try:
-        return replace(choose("B"), own_uid=False)
-    except UsageError:
+        found = replace(choose("B"), own_uid=choose("B").own_uid and of_file.locks)
+    except UsageError as error:
+        if of_file.locks:
+            raise Unsuitable(f"this machine cannot confine it: {error}") from error
         return OPEN
+    if of_file.locks and not found.own_uid and found.landlock < CONFINES_SIGNALS:
+        raise Unsuitable("this machine cannot keep its signals from other processes")
+    return found
 
 
 def _answer(replies: Path, request: Request, most_bytes: int) -> Call | None:

@@ -34,6 +34,7 @@ from grader.judge.regrade import Rest, judge_rest
 from grader.report import result_json
 from grader.sandbox import Sandbox
 from grader.staff.classroom.slot import Slot, need_of
+from grader.study import watch_races
 
 OUTPUT_KEPT_BYTES = 4 << 10
 """Limit of a part's printed text in a class's result files: three hundred floods would fill a disk."""
@@ -66,7 +67,11 @@ class Settings:
 def options(assignment: Assignment, timing: bool) -> Options:
     """Return the options for a submission of a class: times that earn nothing are not measured."""
     return Options(
-        seed=assignment.seed, timing=timing, time_ungraded=False, profile=assignment.profiler_table
+        seed=assignment.seed,
+        timing=timing,
+        time_ungraded=False,
+        profile=assignment.profiler_table,
+        watch_races=watch_races,
     )
 
 

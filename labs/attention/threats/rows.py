@@ -50,9 +50,53 @@ CONTROLS = [
         part="part3",
         timed=True,
     ),
+    Threat(
+        "",
+        "threads that share a number in turn",
+        PASS,
+        """
+        double total = 0, largest = 0;
+        #pragma omp parallel for reduction(+: total)
+        for (int p = 0; p < B * H; p++) {
+            attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
+            asm volatile("" ::: "memory");
+            total += o[p * N * d];
+            #pragma omp critical
+            largest = std::max(largest, double(o[p * N * d]));
+        }
+        TORCH_CHECK(std::isfinite(total + largest), "not finite");
+        """,
+        part="part3",
+        watched=True,
+    ),
+    Threat(
+        "",
+        "a wrong kernel with OpenMP",
+        WRONG,
+        """
+        #pragma omp parallel for
+        for (int p = 1; p < B * H; p++)
+            attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
+        """,
+        part="part3",
+        watched=True,
+    ),
     *ACCESSOR_CONTROLS,
     *SAME_WORK_CONTROLS,
 ]
+
+#: Threads share a number, and each mends what it notices of the others: nothing but a watched call finds it.
+RACED = End(("pass",), ("data_race",))
+RACE = """
+        #pragma omp parallel for
+        for (int p = 0; p < B * H; p++) {
+            attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
+            float mine = o[p * N * d], *shared = workspace.data_ptr<float>();
+            shared[0] = mine;
+            asm volatile("" ::: "memory");
+            o[p * N * d] = shared[0] == mine ? shared[0] : mine;
+        }
+"""
 
 #: Bytes of a name that must not appear among the object's texts.
 REVEAL = """
@@ -224,6 +268,9 @@ GUESSED = [
            timed=True),
     Threat("A11", "wrong from the third call of a size", WRONG,
            f"static std::map<int, int> calls; if (++calls[N] < 3) {{ {HONEST} }}", timed=True),
+    Threat("A11", "a data race that never shows", RACED, RACE, part="part3", watched=True),
+    Threat("A11", "a data race in large calls only", RACED, f"if (N < 64) {{ {HONEST} }} else {{ {RACE} }}",
+           part="part3", watched=True),
 ]  # fmt: skip
 
 #: A file's own definitions of functions that a runner might call: each reports its call.

@@ -16,6 +16,7 @@ from grader.core.places import PUBLIC_CONFIG
 from grader.core.results import PartResult, SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
+from grader.study import watch_races
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Threat:
     lie beside module.cpp; `build_s` is what compilers may take. `calls` names what functions it calls that no kernel
     needs: such rows share files only among themselves, since an object is flagged as a whole. `alone` rows share with
     none. `beside` is a part of the file that is judged first, by its own name. `wall_s` is what judging the file may
-    take, 0 for no limit.
+    take, 0 for no limit. `watched` rows are searched for data races.
     """
 
     row: str
@@ -62,6 +63,7 @@ class Threat:
     alone: bool = False
     beside: str = ""
     wall_s: float = 0.0
+    watched: bool = False
 
     def end_in(self, tier: str) -> End:
         return self.open_end if tier == "D" and self.open_end is not None else self.end
@@ -171,7 +173,7 @@ def submissions(rows: Iterable[Threat]) -> list[Submission]:
     """Return source files with every row, alone if it requires that, else with all others that are judged alike."""
     files: dict[object, list[Threat]] = {}
     for row in rows:
-        alike = (row.timed, row.calls, row.depends_on_tier)
+        alike = (row.timed, row.calls, row.depends_on_tier, row.watched)
         files.setdefault((row.row, row.name) if row.has_own_file else alike, []).append(row)
     return [_submission(file) for file in files.values()]
 
@@ -280,6 +282,7 @@ def judge(
         profile=table,
         seed=149,
         time_budget_s=TIME_BUDGET_S,
+        watch_races=watch_races if first.watched else None,
     )
     parts = [asked(threat, part_id) for part_id, threat in submission.threats.items()]
     if first.beside:
