@@ -117,6 +117,9 @@ def run_lab(arguments: list[str]) -> int:
         for folder in labs.folders(given.labs):
             print(f"  {folder.name:12} {labs.title(folder)}")
         return 0
+    if rest[1:2] == [INIT]:
+        elsewhere = ["--labs", str(given.labs)] if given.labs else []
+        return run([INIT, *rest[2:], "--lab", rest[0], *elsewhere])
     config = labs.assignment_file(labs.named(rest[0], given.labs))
     if len(rest) == 1:
         from grader.assignment.loading import load

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,13 +78,16 @@ def test_what_one_input_refutes_is_no_fact() -> None:
 
 
 def test_the_sizes_that_are_right_are_named() -> None:
-    tried = product((3, 8, 12, 16, 21, 24), (2, 5), ((4, 8), (8, 3)))
+    tried = product((3, 8, 12, 16, 21, 24), (2, 4, 5), ((4, 8), (8, 3)))
     shapes = [{"N": n, "d": d, "Br": br, "Bc": bc} for n, d, (br, bc) in tried]
     for told, is_right in {
         "right where N is a multiple of Bc, wrong where it is not": lambda s: s["N"] % s["Bc"] == 0,
         "right where N is a multiple of 8, wrong where it is not": lambda s: s["N"] % 8 == 0,
         "right where Br >= N (one tile), wrong where Br < N": lambda s: s["Br"] >= s["N"],
         "right where N <= 12, wrong where N >= 16": lambda s: s["N"] <= 12,
+        "right where N <= 16 and d <= 4, wrong where one of them is larger": lambda s: (
+            s["N"] <= 16 and s["d"] < 5
+        ),
         "": lambda s: (s["N"] * 7 + s["d"] * 3 + s["Br"]) % 5 < 2,
     }.items():
         inputs = [Seen(s, None if is_right(s) else np.ones((1, 1, s["N"], s["d"]), bool)) for s in shapes]
@@ -107,17 +110,27 @@ def test_the_sizes_that_are_right_are_named() -> None:
             {"score": lambda s: s + np.where(np.arange(s.shape[-1]) < 4, 1.5, 0)},
             "between blocks they are not",
         ),
+        (
+            {"score": lambda s: np.where(np.arange(s.shape[-1]) % 3 < 2, s, -np.inf)},
+            "The last of each 3 is left out",
+        ),
+        ({"blocks": 16}, "exp() is applied before the sum over all d channels is complete"),
         # Columns that were never stored are no matter of weights.
         *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
     ],
 )
+@np.errstate(all="ignore")
 def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], told: str | None) -> None:
     """`used` keys alone are summed from `start` on, the last one's weight is multiplied, some columns are stored."""
     stored = mistake.get("stored", slice(None))
 
     def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
         used = mistake.get("used", lambda keys: slice(None))(sizes["N"])
-        scores = mistake.get("score", lambda scores: scores)(inputs["Q"] @ inputs["K"].mT)
+        q, k, scores = inputs["Q"], inputs["K"], np.zeros((), np.float32)
+        block = mistake.get("blocks", q.shape[3])
+        for at in range(0, q.shape[3], block):
+            scores = (np.exp(scores) if at else scores) + q[..., at : at + block] @ k[..., at : at + block].mT
+        scores = mistake.get("score", lambda scores: scores)(scores)
         weights = np.exp(scores)[..., used]
         weights /= mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
         weights[..., -1] *= mistake.get("last", 1.0)
@@ -256,8 +269,46 @@ void kernel(float *Q, float *K, float *V, float *S, int Bc, int N, int d) {
 """
 
 
+MAXIMUM = """\
+Tensor kernel(Tensor X, Tensor YTensor, int N) {
+    std::vector<float> Y = formatTensor(YTensor);
+    struct Row {
+        float start;
+    };
+    float unset, set; float most = 0;
+    set = 1;
+    for (int i = 0; i < N; j++) {
+        const float old = most;
+        if (X[i] > most) most = X[i];
+        Y[i] = std::exp(most - old) + unset;
+    }
+    for (int i = 0; i < N / 8; i++) Y[i] += set;
+    return YTensor;
+}
+"""
+
+
+def test_mistakes_that_the_text_alone_shows_are_found() -> None:
+    found, right = body(MAXIMUM), body(MAXIMUM.replace("j++", "i++").replace("most - old", "old - most"))
+    assert numbers(found.bare()) == [6]
+    assert numbers(found.maxima_begun()) == [6]
+    assert [(place.line, tested, step) for place, tested, step in found.stuck_loops()] == [(8, "i", "j")]
+    assert [(place.line, term) for place, term in found.grown_exponents()] == [(11, "exp(most - old)")]
+    assert found.unit_factors() == [] == right.stuck_loops() == right.grown_exponents()
+    early = body(MAXIMUM.replace("if (X[i] > most) most = X[i];", ""))
+    assert [(term, equal.line) for _, term, equal in early.unit_factors()] == [("exp(most - old)", 9)]
+    assert [(place.line, copy) for place, copy in found.lost_copies()] == [(14, "Y")]
+    assert body(MAXIMUM.replace("return YTensor", "return fillTensor(YTensor, Y)")).lost_copies() == []
+    assert numbers(found.cut("N")) == [13]
+    assert numbers(body(MAXIMUM.replace("N / 8", "(N + 7) / 8")).cut("N")) == []
+
+
 def test_the_line_where_a_sum_begins_is_found() -> None:
     assert numbers(body(LEFT_OVER).begun(["Q"])) == [4]
+    stored = LEFT_OVER.replace("score += Q[i * d + k]", "S[i] = S[i] + Q[i * d + k]").replace(
+        ", score", ", 1.0f"
+    )
+    assert numbers(body(stored).begun(["Q"])) == [5]
     begun_at_zero = LEFT_OVER.replace("twoDimRead(S, i, j, N);", "0;")
     assert numbers(body(begun_at_zero).begun(["Q"])) == [4]
     to_element = begun_at_zero.replace("twoDimWrite(S, i, j, N, score);", "S[i * N + j] += score;")
@@ -375,9 +426,21 @@ def test_race_takes_macros(tmp_path: Path) -> None:
 
 def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(second_build, "of_file", lambda source: SimpleNamespace(locks=True))
+    confined: list[object] = []
+    made = SimpleNamespace(native=True, judged=SimpleNamespace(ok=True))
+    monkeypatch.setattr(second_build, "make", lambda *_, sandbox: confined.append(sandbox) or made)
+    monkeypatch.setattr(
+        second_build, "NativeHost", lambda sandbox, checks: nullcontext(confined.append(sandbox))
+    )
+    monkeypatch.setattr(second_build, "replace", lambda kept, **_: kept)
     options, backend = SimpleNamespace(sanitize=False), SimpleNamespace(kind=CPP)
-    bench: Any = SimpleNamespace(of_file=lambda: backend, options=options, source=Path("x.cpp"))
-    assert second_build.SecondBuild(bench, ExitStack()).checked is None
+    bench: Any = SimpleNamespace(
+        of_file=lambda: backend, options=options, source=Path("x.cpp"), assignment=None
+    )
+    bench.host = SimpleNamespace(sandbox="of the judged build")
+    second = second_build.SecondBuild(bench, ExitStack())
+    assert second.checked is not None and confined == ["of the judged build"] * 2
+    assert not second.is_allowed
 
 
 def test_a_mistake_in_a_suspect_costs_its_sentence_alone() -> None:

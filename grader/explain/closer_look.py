@@ -39,7 +39,8 @@ LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: General words on a signal, dropped where the place is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 #: Sizes that a fact (`facts.condition`) names: a tile that another size is to be a multiple of, two that are compared.
-MULTIPLE = re.compile(r"right where \w+ is a multiple of ([A-Za-z]\w*)")
+MULTIPLE = re.compile(r"right where (\w+) is a multiple of (\w+)")
+ABOVE = re.compile(r"right where (\w+) = 1, wrong where \1 > 1")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
 OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
@@ -48,7 +49,11 @@ OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` tells all of them."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
+#: Lines of a function that is shown as a whole where no line of it is better than the others.
+SHORT = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
+#: Codes about digits, not about factors.
+PRECISE = frozenset({"low_precision", "race"})
 #: Codes that no sizes and no lines would add to.
 PLAIN = frozenset(
     {"wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten", "exception", "protocol", "exit"}
@@ -58,6 +63,12 @@ PLAIN = frozenset(
 def _sentence(explain: Callable[[], _T], otherwise: _U) -> _T | _U:
     """Return `explain()`, or `otherwise` where the kernel breaks off or the explanation itself fails."""
     return attempt(explain, otherwise, expected=(faults.Faulty,))
+
+
+def _without_questions(diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis of an infinite output without the questions about causes: a known cause answers them."""
+    numbers = NUMBERS.search(diagnosis.message) if diagnosis.code in ("not_finite", "overflow") else None
+    return replace(diagnosis, message=f"NaN or infinity. {numbers[0]}") if numbers else diagnosis
 
 
 @dataclass(frozen=True)
@@ -107,9 +118,11 @@ class Closer:
     def _placed(self, diagnosis: Diagnosis) -> Diagnosis:
         if diagnosis.code == "exit":
             return self._with_lines(diagnosis, EXITS, "It is called in")
-        if diagnosis.hidden or self.judged.broken is None or self.second is None:
+        if diagnosis.hidden or self.judged.broken is None:
             return diagnosis
         case, call = self.judged.broken
+        if self.second is None:
+            return self._stopped(diagnosis, None) if call.status == "timeout" else diagnosis
         if call.status != "timeout" and call.signal_name not in crashes.SANITIZED:
             return diagnosis
         found, kept = self.second.look(self.part, [case]), ""
@@ -117,7 +130,7 @@ class Closer:
             found = self.second.look_in_turn(self.part)
             kept = self._kept(case, found)
         if found is None or not found.sites.found:
-            return self._stopped(diagnosis, found.stopped) if found and found.stopped else diagnosis
+            return self._stopped(diagnosis, found.stopped if found else None)
         lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
         lines = [lead, *self._with_indices(sanitizer_sites.words(found.sites.found, self.source.name)), kept]
         if call.status == "timeout":
@@ -134,12 +147,22 @@ class Closer:
         shown = [f"  {self.source.name}:{n + 1}: {harmless(rows[n].strip())[:160]}" for n in found]
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
 
-    def _stopped(self, diagnosis: Diagnosis, stopped: Samples) -> Diagnosis:
-        """With the lines that a call was in which did not end, and the loops around the most frequent one."""
-        lines = stopped.lines(self.body) if self.body is not None else None
-        if not lines or self.body is None:
+    def _stopped(self, diagnosis: Diagnosis, stopped: Samples | None) -> Diagnosis:
+        """With the loops whose text shows that they cannot end; else the lines that a call was in which did not end,
+        and the loops around the most frequent one."""
+        if self.body is None or diagnosis.code != "timeout":
             return diagnosis
         name = self.source.name
+        if stuck := self.body.stuck_loops()[:MOST_STOPPED]:
+            shown = [
+                f"  {name}:{place.line}: {place.text}   (it tests {tested} and changes {changed or 'nothing of it'})"
+                for place, tested, changed in stuck
+            ]
+            lead = diagnosis.message.partition(" Look for ")[0]
+            return replace(diagnosis, message="\n".join([f"{lead} This loop cannot end:", *shown]))
+        lines = stopped.lines(self.body) if stopped else None
+        if not lines:
+            return diagnosis
         often = lines.most_common(MOST_STOPPED)
         where = ", ".join(f"{name}:{line}" for line, _ in often)
         shown = [f"  {name}:{each.line}: {each.text}" for each in self.body.enclosing(often[0][0])]
@@ -167,7 +190,7 @@ class Closer:
             return known
         if known.code == "race" and (races := _sentence(self._races, "")):
             return self._raced(known, races)
-        diagnosis = _sentence(lambda: self._stored(known), known)
+        diagnosis = _sentence(lambda: self._factors(self._stored(known)), known)
         has_cause = known.code not in unexplained(self.kernel.oracle.axes) and not known.message.startswith(
             PARTLY
         )
@@ -219,6 +242,8 @@ class Closer:
             )
         lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
         message = found.diagnosis.message
+        if dissected and message.startswith("NaN"):
+            message = _without_questions(found.diagnosis).message
         if "tile of" in lead or "multiple of" in lead:
             message = LIKELY.sub("", message)
         return f"{lead} {message}".strip()
@@ -241,7 +266,33 @@ class Closer:
                 f"line {place.line} has an integer division, {division}, which is 0 for every larger divisor. Write "
                 f"{division.replace('/', '.0f /', 1).replace(' .', '.')} for a float"
             )
+        for place, copy in self.body.lost_copies()[:1]:
+            words = (
+                f"line {place.line} returns another tensor than {copy}, which line {shown[0].place.line} stores into "
+                "and which is a copy. Return what holds the copy's values"
+            )
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
+
+    def _factors(self, diagnosis: Diagnosis) -> Diagnosis:
+        """With a factor exp(a - b) that the text shows to be wrong: it overflows, or it is always 1."""
+        if self.body is None:
+            return diagnosis
+        name, words = self.source.name, ""
+        if diagnosis.code in ("not_finite", "overflow"):
+            for place, term in self.body.grown_exponents()[:1]:
+                diagnosis = _without_questions(diagnosis)
+                words = (
+                    f"{term} in {name}:{place.line} has the wrong sign. The new maximum less the old "
+                    "one is positive, and infinite where the old one is still -inf, so that exp() overflows. It is "
+                    "exp(old maximum - new maximum)."
+                )
+        elif diagnosis.code not in PRECISE:
+            for place, term, equal in self.body.unit_factors()[:1]:
+                words = (
+                    f"{term} in {name}:{place.line} is always 1: {name}:{equal.line} has set one to the other before. "
+                    "Keep the old value until the factor is computed."
+                )
+        return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
 
     def _right_outputs(self) -> list[str]:
         """Names of the outputs that were right on every input, of a part that has several."""
@@ -351,7 +402,9 @@ class Closer:
         inside = [line for line in named if body is not None and body.opened < line <= body.last]
         if body is None or not inside:
             return [places]
-        made = [place for place in body.indices(inside[0]) if place.line not in named][: clues.MOST_PLACES]
+        # Of the access itself, and of the call that it is in.
+        indices = {place.line: place for line in reversed(inside[:2]) for place in body.indices(line)}
+        made = [place for line, place in indices.items() if line not in named][: clues.MOST_PLACES]
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
         told = [f"  {self.source.name}:{place.line}: {place.text}" for place in made]
@@ -439,7 +492,9 @@ class Closer:
     def _bounds(self, facts_found: str) -> list[str]:
         """Clues to the loops whose ends the sizes of a fact suggest."""
         if several := MULTIPLE.search(facts_found):
-            return [f"until:{several[1]}"]
+            return [f"cut:{several[1]}", *([] if several[2].isdigit() else [f"until:{several[2]}"])]
+        if above := ABOVE.search(facts_found):
+            return [f"unlooped:{above[1]}"]
         if OF_OUTPUT.search(facts_found):
             return ["same_ends"]
         if relation := RELATED.search(facts_found):
@@ -463,6 +518,8 @@ class Closer:
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         if not shown and not self.kernel.backend.kind.holds_its_work:
             return suspected
+        if not shown and self.body.last - self.body.opened <= SHORT:
+            shown = [clues.Shown(place, "") for place in self.body.find(r"\w")]
         return [*suspected, clues.in_words(shown, self.body, name)]
 
     def _suspected(self, known: bool) -> list[str]:

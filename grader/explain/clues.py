@@ -15,8 +15,6 @@ from grader.source.landmarks import Body, Place
 MOST_PLACES, MOST_LINES = 4, 5
 HEADING = "Lines to look at in"
 """Heading before a list of places. It marks the first of them as a part of the list, not as the message's own place."""
-_TYPES = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
-
 _SUMS = r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+="
 
 #: Clues with a search of their own: the words for the student, and the function that finds the lines.
@@ -35,10 +33,13 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
         ),
     ),
     "static": ("kept from call to call", lambda body: body.find(r"\b(?:static|thread_local)\b")),
-    "bare": (
-        "declared without a value",
-        lambda body: body.find(rf"^\s*{_TYPES}\s+\w+\s*(?:,\s*\w+\s*)*;|^\s*{_TYPES}\s+\w+\s*\[[^\]]*\]\s*;"),
+    "bare": ("declared without a value", Body.bare),
+    "maxima": ("where this maximum begins", Body.maxima_begun),
+    "minus_one": (
+        "an end, or the last index?",
+        lambda body: body.find(r"[-+\w\])]\s*-\s*1\s*[,;]|\+\s*\w+\s*-\s*1\s*\)(?!\s*/)"),
     ),
+    "return": ("this is returned", lambda body: body.find(r"\breturn\s+\w+\s*;")),
     "fresh": (
         "memory as it comes",
         lambda body: body.find(
@@ -124,6 +125,16 @@ def _found(body: Body, part: Part, clue: str, right: Collection[str]) -> tuple[s
     if kind in ("until", "mixed"):
         (own, *_) = [*_given(body, part, what), what]
         return f"this loop runs to {own}", body.until(own, mixed=kind == "mixed")
+    if kind == "cut":
+        (own, *_) = [*_given(body, part, what), what]
+        return f"to {own} in steps, or rounded down: is the rest of {own} done, and no more?", body.cut(own)
+    if kind == "unlooped":
+        (own, *_) = [*_given(body, part, what), what]
+        used = body.reads(_given(body, part, next(iter(part.arguments))))
+        loops = body.enclosing(used[-1].line) if used and not body.until(own) else []
+        return f"no loop here runs to {own}", loops[:1]
+    if kind == "cleared":
+        return "set to zero", body.cleared(_workspaces(body, part))
     if kind == "into":
         return f"what {what} is summed up in", body.summed_from(_given(body, part, what))
     return "", []
@@ -141,6 +152,12 @@ def _given(body: Body, part: Part, name: str) -> list[str]:
         for argument, own in zip(part.arguments, body.parameters, strict=False)
         if argument == name and own
     ]
+
+
+def _workspaces(body: Body, part: Part) -> list[str]:
+    """Return the function's own names for arrays that are zeros on entry."""
+    given = zip(part.arguments, body.parameters, strict=False)
+    return [own for argument, own in given if argument.startswith("zeros(") and own]
 
 
 def in_words(shown: Sequence[Shown], body: Body, file_name: str) -> str:

@@ -275,3 +275,14 @@ def _conditions(
         if low < high and high >= NEAREST * low:
             continue  # Too far apart to say where.
         yield Condition(f"{name} <= {low}", f"{name} >= {high}", lambda s, n=name, most=low: s[n] <= most)
+    for at, one in enumerate(plain):
+        for other in plain[at + 1 :]:
+            a, b = (max(s[name] for s in right) for name in (one, other))
+            beyond = [s[one] for s in wrong if s[other] <= b], [s[other] for s in wrong if s[one] <= a]
+            if not all(some and min(some) < NEAREST * low for some, low in zip(beyond, (a, b), strict=True)):
+                continue  # Too far apart to say where.
+            yield Condition(
+                f"{one} <= {a} and {other} <= {b}",
+                "one of them is larger",
+                lambda s, x=one, y=other, a=a, b=b: s[x] <= a and s[y] <= b,
+            )

@@ -151,7 +151,15 @@ def imprecise(seen: Deviation) -> Found | None:
                 f"Every value of {seen.output} is a number of {told}: results are stored as such somewhere, where "
                 f"float32 is within {seen.tolerance.max():.1e} (errors up to {error.max():.1e})."
             )
+    for digits in range(1, 6):
+        steps = seen.actual * 10.0**digits
+        if abs(steps - np.round(steps)).max() < 1e-3 and error.max() <= 10.0**-digits:
+            return "low_precision", (
+                f"Every value of {seen.output} is a multiple of {10.0**-digits:g}: results are rounded to {digits} "
+                "decimals."
+            )
+    worst = np.unravel_index(int((error / np.maximum(seen.tolerance, 1e-300)).argmax()), error.shape)
     return "low_precision", (
-        f"{CLOSE}, with errors up to {error.max():.1e}, but float32 arithmetic gets within "
-        f"{seen.tolerance.max():.1e}. Look for half precision, an approximate exp(), or terms that are left out."
+        f"{CLOSE}, with errors up to {error[worst]:.1e} where float32 arithmetic gets within "
+        f"{seen.tolerance[worst]:.1e}. Look for half precision, an approximate exp(), or terms that are left out."
     )

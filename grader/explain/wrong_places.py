@@ -94,7 +94,7 @@ class _Describing:
         if count == 1:
             hint = ": look at the loop's start" if first == 0 else ""
             if hint and 0 < axis == len(self.axes) - 1:
-                hint += ", and whether the row before is written past its end"
+                hint += ", and whether the row before is read or written past its end"
             return Place(code, f"only {name} {first} is wrong{hint}")
         if contiguous:
             share = self.share_of_thread(axis, first, count, size)

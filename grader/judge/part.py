@@ -330,7 +330,17 @@ class PartJudge:
         """Yield a flag for a right kernel on one thread if the assignment asks for all of them."""
         rule, is_alone = self.part.time, not self.results.shares_work and self.shape["threads"] > 1
         if self.verdict == "pass" and is_alone and rule is not None and rule.parallel != "free":
-            yield Flag(ONE_THREAD, "it runs on one thread; the assignment asks for OpenMP", "review")
+            words = "it runs on one thread; the assignment asks for OpenMP"
+            yield Flag(ONE_THREAD, f"{words}{self._unshared_loop()}", "review")
+
+    def _unshared_loop(self) -> str:
+        """Words on the outermost loop around what is stored last, where no pragma shares it out; "" if one does."""
+        body = self.marker.body
+        if body is None or body.find(r"#\s*pragma\s+omp|std::thread|parallel_for"):
+            return ""
+        stores = body.reads(body.parameters)
+        loops = body.enclosing(stores[-1].line) if stores else []
+        return f": no `#pragma omp parallel` stands at the loop in line {loops[0].line}" if loops else ""
 
     def time_flags(self) -> Iterable[Flag]:
         if self.time is None or self.part.time is None or not self.backend.kind.on_cores:

@@ -1,7 +1,7 @@
 """Further builds of a student's file: one that checks memory accesses, and the compiler's warnings.
 
-Only a student's own run makes them. There the second build has the lock of every program with sanitizers
-(`native.nativehost`); where the kernel lacks Landlock there is no second build.
+Made in a student's own run alone, in the sandbox of the judged build. Besides it has the lock of every program with
+sanitizers (`native.nativehost`); where the kernel lacks Landlock there is no second build.
 """
 
 from __future__ import annotations
@@ -37,23 +37,25 @@ class SecondBuild:
 
     @property
     def is_allowed(self) -> bool:
-        """Return True if the file may be compiled in other ways: not in a confined run, nor if it needs torch."""
-        bench = self.bench
-        is_program = bench.of_file().kind.is_program
-        return is_program and not bench.options.sanitize and not of_file(bench.source).locks
+        """Return True if the compiler may be asked for warnings: not in a confined run, nor if the file needs torch."""
+        return self._is_program and not of_file(self.bench.source).locks
+
+    @property
+    def _is_program(self) -> bool:
+        return self.bench.of_file().kind.is_program and not self.bench.options.sanitize
 
     @cached_property
     def checked(self) -> Bench | None:
-        """Return a bench with the checked build; None if it is not allowed or there are no sanitizers."""
+        """Return a bench with the checked build; None if the file needs torch or there are no sanitizers."""
         bench = self.bench
-        if not self.is_allowed:
+        if not self._is_program or bench.host is None:
             return None
-        options = replace(bench.options, sanitize=True)
+        options, sandbox = replace(bench.options, sanitize=True), bench.host.sandbox
         try:
-            made = make(bench.assignment, bench.source, options)
+            made = make(bench.assignment, bench.source, options, sandbox=sandbox)
             if not made.native or not made.judged.ok:
                 return None
-            host = self.stack.enter_context(NativeHost(checks=sanitize.options()))
+            host = self.stack.enter_context(NativeHost(sandbox, checks=sanitize.options()))
         except KitError:
             return None
         return replace(bench, options=options, build=made.judged, host=host, with_torch=None)

@@ -13,14 +13,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from grader.core.harmless import harmless
 from grader.source.cpptext import blanked, definition
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
+#: Pairs of equal variables that are followed at once.
+_MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
-    r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*\w+)\s*$"
+    r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
 )
 _WHOLE = re.compile(
     r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
@@ -30,16 +33,35 @@ _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+))")
+#: A view over memory: `Matrix S{QK_t.data(), N}`.
+_BRACED = re.compile(r"\b(\w+)\s*\{\s*([^{};]{0,200})\}")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
-#: A sum, its index if it is an element, and the added expression.
-_ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\])?\s*\+=(.*)")
+#: A sum, its index where it is an element (`S(i, j)` and `S[i]`), and what is added to it.
+_ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_BARE_TYPE = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
+_BARE = re.compile(rf"^\s*{_BARE_TYPE}\s+(\w+\s*(?:,\s*\w+\s*)*|\w+\s*\[[^\]]*\]\s*);")
+_TYPE_OPENED = re.compile(r"\b(?:struct|class|union)\b[^;(){}]{0,200}\{")
+#: A variable that takes the larger one of itself and another number, in three ways of writing.
+_TAKES_LARGER = re.compile(
+    r"\b([A-Za-z_]\w*)\s*(?:\[[^\]\n]{0,80}\]\s*)?=\s*(?:std\s*::\s*)?f?[mM][aA][xX]\w*\s*[<(](?!\s*\))"
+    r"|\bif\s*\([^;{}\n]{0,160}[<>]=?\s*([A-Za-z_]\w*)\s*\)\s*\{?\s*\2\s*=(?!=)"
+    r"|\b([A-Za-z_]\w*)\s*=[^;?=\n]{0,120}[<>][^;?\n]{0,120}\?[^;\n]{0,120}\b\3\b"
+)
+_EXP = re.compile(r"\b\w*exp[fl2]?\s*\(")
+_LVALUE = r"[A-Za-z_]\w*(?:\s*\[[^\[\]]{0,80}\])?"
+_SET_TO = re.compile(rf"({_LVALUE})\s*=(?!=)\s*({_LVALUE})?\s*$")
+_CHANGED = re.compile(
+    r"([A-Za-z_]\w*)\s*(?:\[[^\[\]]{0,80}\]\s*)?(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
+)
+_CEILING = re.compile(r"[-+]\s*1\b|[cC][eE][iI][lL]|[dD]iv\s*\(|\?|%")
 _INT = re.compile(r"\b(?:int|long|short|size_t|unsigned|u?int\d+_t)\s*&?\s*(\w+)")
 #: A literal without a point over a name, which may have a cast.
 _LITERAL_OVER = re.compile(r"(?<![\w.])\d+\s*/\s*(?:(\(\s*int\s*\))\s*)?([A-Za-z_]\w*)\b(?!\s*[.(\[])")
 _CLIPPED = re.compile(r"\bmin\b|\?")
 #: An initialiser that takes over memory: a tensor's values, a pointer, a reference; not a number out of it.
 _TAKEN_OVER = re.compile(
-    r"(?:[\w:]*[Ff]ormat\w*\s*\(|&\s*)?([A-Za-z_]\w*)\b(?:\s*\.\s*data\w*\b|\s*\+|\s*\)?\s*$|(\s*\[))"
+    r"(?:[\w:]*[Ff]ormat\w*\s*\(|&\s*)?([A-Za-z_]\w*)\b(?:\s*\.\s*(?:data\w*|begin)\b|\s*\+|\s*\)?\s*$|(\s*\[))"
 )
 
 
@@ -136,7 +158,7 @@ class Body:
         If there are none, return all lines that start a sum.
         """
         known, _ = self.made_of(names)
-        sums, kept = set[str](), set[int]()
+        sums, kept = set[str](), self._added_to_itself(known)
         for n in self._lines():
             if (added := _ADDED.search(self.code[n - 1])) and known & set(re.findall(r"\w+", added[3])):
                 sums.add(added[1])
@@ -154,11 +176,186 @@ class Body:
             return sorted([*read, *map(self._place, kept)], key=lambda place: place.line)
         return begins
 
+    def _added_to_itself(self, known: set[str]) -> set[int]:
+        """Lines that store into an array what it holds plus something of `known`, written without `+=`; the line that
+        reads the old value too, where that is a line of its own."""
+        derived, old, found = set(known), dict[str, tuple[int, set[str]]](), set[int]()
+        for n in self._lines():
+            row = self.code[n - 1]
+            written = {*_ELEMENT_SET.findall(row), *_HANDED_TO_WRITER.findall(row)}
+            words = _WORD.findall(row)
+            if written and derived & set(words) and "+=" not in row:
+                found |= {n} if any(words.count(name) > 1 for name in written) else set()
+                for name in set(words) & set(old):
+                    if written & old[name][1] and re.search(rf"\b{name}\s*\+|\+\s*{name}\b", row):
+                        found |= {n, old[name][0]}
+            for name, value in _ASSIGNED.findall(row):
+                parts = set(_WORD.findall(value))
+                derived |= {name} if parts & known else set()
+                old[name] = (n, parts)
+        return found
+
+    def lost_copies(self) -> list[tuple[Place, str]]:
+        """Return statements of a tensor alone whose values were copied into an array that is stored into: the array is
+        not handed back. The statement's line, and the array."""
+        found = list[tuple[Place, str]]()
+        for place in self.find(r"\breturn\s+\w+\s*;"):
+            returned = re.findall(r"\breturn\s+(\w+)\s*;", self.code[place.line - 1])
+            for n, copy, source in self._copies[:64]:
+                is_copied = "ormat" in self.code[n - 1] and source in returned
+                handed_back = self.find(
+                    rf"\b{re.escape(source)}\b.*\b{copy}\b|\b{copy}\b.*\b{re.escape(source)}\b"
+                )
+                if is_copied and self.stores([copy]) and not [each for each in handed_back if each.line != n]:
+                    found.append((place, copy))
+        return found
+
+    def cleared(self, names: Iterable[str]) -> list[Place]:
+        """Lines that set one of these arrays, or an element of it, to zero."""
+        known, _ = self.made_of(names)
+        zero = re.compile(r"[=,({]\s*0[.0f]*\s*[;,)]")
+        some = (n for n in self._lines() if self._uses(n, known) and zero.search(self.code[n - 1]))
+        return [
+            self._place(n)
+            for n in some
+            if re.search(r"\b(?:memset|fill\w*|assign|\w*[Ww]rite|\w*[Ss]et)\s*\(", self.code[n - 1])
+            or known & set(_ELEMENT_SET.findall(self.code[n - 1]))
+        ]
+
+    def bare(self) -> list[Place]:
+        """Lines that declare a variable without a value, unless it is set where it stands next. A struct's members are
+        none."""
+        text = self._all()
+        starts = accumulate((len(self.code[n - 1]) + 1 for n in self._lines()), initial=0)
+        members = [(m.end(), _closed(text, m.end(), "{}")) for m in _TYPE_OPENED.finditer(text)]
+        waiting, found = dict[str, int](), set[int]()
+        for n, start in zip(self._lines(), starts, strict=False):
+            row = self.code[n - 1]
+            declared = _BARE.match(row)
+            for word in _WORD.finditer(row, declared.end() if declared else 0):
+                line = waiting.pop(word[0], None)
+                if line and not re.match(r"\s*(?:\[[^\]]*\]\s*)?=(?!=)", row[word.end() :]):
+                    found.add(line)
+            if declared and not any(begin <= start < end for begin, end in members):
+                waiting |= dict.fromkeys(_WORD.findall(re.sub(r"\[.*", "", declared[1])), n)
+        return [self._place(n) for n in sorted(found)]
+
+    @cached_property
+    def _maxima(self) -> tuple[set[str], set[int]]:
+        """Variables that take a maximum, and the lines that update one."""
+        text, names, lines = self._all(), set[str](), set[int]()
+        for found in _TAKES_LARGER.finditer(text):
+            names.add(found[found.lastindex or 0])
+            lines.add(self._lines().start + text.count("\n", 0, found.end()))
+        return names, lines
+
+    def maxima_begun(self) -> list[Place]:
+        """Lines that give a running maximum its first value."""
+        names, updates = self._maxima
+        return [place for place in self.values(names) if place.line not in updates]
+
+    def _exponents(self) -> list[tuple[int, str, str, str]]:
+        """Each exp(a - b): its line, its text, a and b."""
+        found = list[tuple[int, str, str, str]]()
+        for n in self._lines():
+            row = self.code[n - 1]
+            for start in _EXP.finditer(row):
+                end = _closed(row, start.end(), "()")
+                pieces = _apart(row[start.end() : end - 1])
+                if len(pieces) == 2:
+                    found.append((n, row[start.start() : end].strip(), pieces[0], pieces[1]))
+        return found
+
+    def grown_exponents(self) -> list[tuple[Place, str]]:
+        """Lines with exp(new - old), where `new` takes a maximum and `old` does not, and the term."""
+        names, _ = self._maxima
+        return [
+            (self._place(n), text)
+            for n, text, new, old in self._exponents()
+            if names & set(_WORD.findall(new)) and not names & set(_WORD.findall(old))
+        ]
+
+    def unit_factors(self) -> list[tuple[Place, str, Place]]:
+        """Lines with exp(a - b) below a line that has set one of them to the other: line, term and that line."""
+        pending = dict[int, list[tuple[str, str, str]]]()
+        for n, text, new, old in self._exponents():
+            pending.setdefault(n, []).append((text, _squeezed(new), _squeezed(old)))
+        equal, found = dict[tuple[str, str], int](), list[tuple[Place, str, Place]]()
+        for n in self._lines() if pending else ():
+            for text, new, old in pending.get(n, ()):
+                line = equal.get((new, old)) or equal.get((old, new))
+                if line is not None:
+                    found.append((self._place(n), text, self._place(line)))
+            for statement in re.split(r"[;{}]", self.code[n - 1]):
+                changed = _changed(statement)
+                equal = {
+                    pair: at for pair, at in equal.items() if not changed & set(_WORD.findall(" ".join(pair)))
+                }
+                same = _SET_TO.search(statement)
+                if same is not None and same[2] and len(equal) < _MOST_EQUAL:
+                    equal[_squeezed(same[1]), _squeezed(same[2])] = n
+        return found
+
+    def stuck_loops(self) -> list[tuple[Place, str, str]]:
+        """Loops whose test nothing in them changes: the line, the variable that is tested, and those that the step
+        changes instead ("" where it changes none)."""
+        found = list[tuple[Place, str, str]]()
+        for n in self._lines():
+            for control in self._controls(n):
+                _, test, step = control.split(";")
+                found += self._stuck(n, test, step)
+            if loop := re.search(r"^\s*while\s*\(([^()]*)\)\s*(?!;)", self.code[n - 1]):
+                found += self._stuck(n, loop[1], "")
+        return found
+
+    def _stuck(self, line: int, test: str, step: str) -> list[tuple[Place, str, str]]:
+        tested = re.match(r"\s*([A-Za-z_]\w*)\s*(?:[<>]=?|!=)[^&|]*$", test)
+        names = set(_WORD.findall(test))
+        if tested is None or names & _changed(step):
+            return []
+        rows = [self.code[n - 1] for n in range(line, self._ended(line) + 1)]
+        rows[0] = rows[0].partition(f"{step})")[2]
+        text = "\n".join(rows)
+        if names & _changed(text) or re.search(
+            rf"\b(?:break|return|goto|throw)\b|[&(,]\s*{tested[1]}\s*[,)]|>>", text
+        ):
+            return []
+        return [(self._place(line), tested[1], ", ".join(sorted(_changed(step))))]
+
+    def _ended(self, line: int) -> int:
+        """The last line of the loop that begins on a line."""
+        depth, opened = 0, False
+        for n in range(line, self.last + 1):
+            for letter in re.findall(r"[(){};]", self.code[n - 1]):
+                depth += (letter in "({") - (letter in ")}")
+                opened |= letter == "{"
+                if depth <= 0 and (letter == "}" or (letter == ";" and not opened)):
+                    return n
+        return self.last
+
+    def cut(self, name: str) -> list[Place]:
+        """Loops whose end is this size over a number, rounded down; without any, loops to this size in steps."""
+        divided = re.compile(rf"\b{re.escape(name)}\s*/")
+        ends = [(n, end) for n, _, end in self._ends()]
+        for n in self._lines():
+            row = self.code[n - 1]
+            ends += [(n, value) for _, value in _ASSIGNED.findall(row)] if _WHOLE.match(row) else []
+        down = {n for n, end in ends if divided.search(end) and not _CEILING.search(end)}
+        if down:
+            return [self._place(n) for n in sorted(down)]
+        to_size = {n for n, _, end in self._ends() if end == name}
+        stepped = [place for place in self.steps() if place.line in to_size]
+        return [place for place in stepped if re.search(r"\+=\s*\d", self.code[place.line - 1])] or stepped
+
+    def _all(self) -> str:
+        return "\n".join(self.code[n - 1] for n in self._lines())
+
     def enclosing(self, line: int) -> list[Place]:
         """Loops that a line is in, the outermost first, its own included."""
         groups, pending, depth = list[list[int]](), list[int](), 0
         for n in range(self._lines().start, line + 1):
-            for token in re.findall(r"\b(?:for|while|do)\b|[(){};]", self.code[n - 1]):
+            row = "" if self.code[n - 1].lstrip().startswith("#") else self.code[n - 1]
+            for token in re.findall(r"\b(?:for|while|do)\b|[(){};]", row):
                 if token in ("for", "while", "do"):
                     pending.append(n)
                 elif token in "()":
@@ -226,7 +423,7 @@ class Body:
         made = dict[str, int]()
         for n in range(self._lines().start, line + 1):
             row = self.code[n - 1]
-            if re.search(r"\bfor\s*\(", row) or not _WHOLE.match(row):
+            if re.search(r"\bfor\s*\(|=\s*\[", row) or not _WHOLE.match(row):
                 continue
             made |= {name: n for name in re.findall(r"\b([A-Za-z_]\w*)\s*=(?!=)", row) if name in names}
         return [*loops, *(self._place(n) for n in sorted(set(made.values()), reverse=True))]
@@ -266,7 +463,7 @@ class Body:
         found = list[tuple[int, str, str]]()
         for n in self._lines():
             row = self.code[n - 1]
-            for assigned in _ASSIGNED.finditer(row):
+            for assigned in (*_ASSIGNED.finditer(row), *_BRACED.finditer(row)):
                 taken = _TAKEN_OVER.match(assigned[2].strip())
                 is_element = taken is not None and taken.start(1) == 0 and taken[2] is not None
                 if taken is not None and not is_element and _is_declared(row[: assigned.start()]):
@@ -311,6 +508,37 @@ class Body:
             if control.count(";") == 2:
                 found.append(control)
         return found
+
+
+def _changed(text: str) -> set[str]:
+    """Names that get a value in a text, or whose elements do."""
+    return {name for found in _CHANGED.findall(text) for name in found if name}
+
+
+def _closed(text: str, at: int, brackets: str) -> int:
+    """The place after the bracket that closes the one which ends at `at`; the text's end where none does."""
+    depth = 1
+    for found in re.compile(rf"[{re.escape(brackets)}]").finditer(text, at):
+        depth += 1 if found[0] == brackets[0] else -1
+        if depth == 0:
+            return found.end()
+    return len(text)
+
+
+def _apart(text: str) -> list[str]:
+    """Split at the minus signs between two operands outside of brackets."""
+    pieces, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "-" and depth == 0 and re.search(r"[\w\])]\s*$", pieces[-1]):
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return pieces
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"\s+", "", text)
 
 
 def _is_declared(before: str) -> bool:

@@ -18,6 +18,9 @@ KEYS, MOST_KEYS = 7, 45
 CLOSE = 2e-4
 #: Largest difference of two equal scores that are read from weights.
 SAME = 2e-3
+#: Factor of Q at which scores are nearly 0, and most groups of channels.
+TINY_SCORES, MOST_BLOCKS = 3e-3, 6
+PROPORTIONS = "Each row of weights sums to 1, in the wrong proportions"
 #: A row's factor below this is not a divisor.
 TINY = 1e-12
 #: Names of a factor: powers of a size.
@@ -41,10 +44,47 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
             continue
         unit = np.ascontiguousarray(np.broadcast_to(np.eye(keys, keys + 2, dtype=np.float32), shape))
         weights = ask(own, {"Q": q, "K": k, "V": unit})
-        told = None if weights is None else _told(scores, weights[..., :keys], own)
-        if told is not None:
-            return told
+        found = None if weights is None else _told(scores, weights[..., :keys], own)
+        if weights is not None and (found is None or found.words.startswith(PROPORTIONS)):
+            # Scores of nearly 0: exp() of them is nearly linear, and finite even where it is applied twice.
+            tiny = {"Q": q * np.float32(TINY_SCORES), "K": k, "V": unit}
+            found = _channels(ask(own, tiny), q, k) or found
+        if found is not None:
+            return found
     return None
+
+
+def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
+    """A finding if the weights of nearly equal scores show how often each channel of Q K^T counts."""
+    keys, d = k.shape[2:]
+    if output is None or not (output[..., :keys] > 0).all() or not np.isfinite(output).all():
+        return None
+    made = np.log(output[..., :keys])
+    made -= made.mean(3, keepdims=True)
+    apart = (k - k.mean(2, keepdims=True)).astype(np.float64)
+    shares = (q * np.float32(TINY_SCORES)).astype(np.float64)[:, :, :, None] * apart[:, :, None]
+    counts, *_ = np.linalg.lstsq(shares.reshape(-1, d), made.reshape(-1), rcond=None)
+    left = made.reshape(-1) - shares.reshape(-1, d) @ counts
+    if abs(left).max() > 0.03 * abs(made).max() or abs(counts - 1).max() < 0.1:
+        return None
+    begins = [0, *(np.flatnonzero(abs(np.diff(counts)) > 0.1) + 1).tolist()]
+    if not 1 < len(begins) <= MOST_BLOCKS:
+        return None
+    means = [float(some.mean()) for some in np.split(counts, begins[1:])]
+    ends = [*begins[1:], d]
+    listed = ", ".join(
+        f"{'' if at == 0 else 'channels '}{begin} to {end - 1} {mean:.2g} times"
+        for at, (begin, end, mean) in enumerate(zip(begins, ends, means, strict=True))
+    )
+    if abs(means[-1] - 1) < 0.1 and min(means[:-1]) > 1.5:
+        words = (
+            "exp() is applied before the sum over all d channels is complete, and once more after each further block "
+            f"of them (with d={d} channels {listed} count): apply it once, after the last block"
+        )
+        return Dissected(words, ("call:exp", "steps"))
+    return Dissected(
+        f"The channels of Q K^T do not count alike: with d={d} channels {listed}", ("steps", "input:Q")
+    )
 
 
 def _shows(output: Array, expected: Array, keys: int) -> bool:
@@ -65,6 +105,8 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     exact = np.exp(scores)
     sums = exact.sum(3, keepdims=True)
     right = exact / sums
+    if (last := _last_of_each(weights)) is not None:
+        return last
     if (by_value := _by_value(scores, weights, right)) is not None:
         return by_value
     if not np.isfinite(weights).all():
@@ -112,9 +154,7 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
         return replace(between, words=between.words + left)
     told = _scores(made, wanted, sizes)
     if told is None and normalised:
-        words = (
-            "Each row of weights sums to 1, in the wrong proportions: look at Q K^T and exp(), not at the sum"
-        )
+        words = f"{PROPORTIONS}: look at Q K^T and exp(), not at the sum"
         return Dissected(words + left, ("input:Q", "input:K"))
     if told is None:
         return None
@@ -123,6 +163,20 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     )
     return Dissected(
         f"{told.words}; {sum_words}{left}", told.clues if normalised else (*told.clues, "divide")
+    )
+
+
+def _last_of_each(weights: Array) -> Dissected | None:
+    """A finding if the keys without any weight are the last one of each block of so many."""
+    keys = np.flatnonzero(~weights.any((0, 1, 2)))
+    if not len(keys) or not (block := int(keys[0]) + 1) > 1:
+        return None
+    if len(keys) < 2 or not np.array_equal(keys, np.arange(block - 1, weights.shape[3], block)):
+        return None
+    return Dissected(
+        f"The last of each {block} is left out of a loop (indices {keys[0]}, {keys[1]}, ...): an end that < is "
+        "compared with is one past the last index",
+        ("minus_one", "loops", "steps"),
     )
 
 

@@ -64,7 +64,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "scores_returned": _VALUES,
     "copied_input": ("store",),
     "wrong_operand": (*_SCORES, *_VALUES),
-    "wrong_axis": ("sums", "divide"),
+    "wrong_axis": ("divide", "sums"),
     "q_k_swapped": _SCORES,
     "k_transposed": ("input:K",),
     "q_transposed": ("input:Q",),
@@ -76,15 +76,15 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "key_missing": ("skips", "loops"),
     "channel_missing": ("loops", *_SCORES),
     "channels_missing": ("loops", *_SCORES),
-    "remainder_keys": ("loops", "steps"),
-    "remainder_channels": ("loops", "steps", *_SCORES),
+    "remainder_keys": ("cut:N", "loops", "steps"),
+    "remainder_channels": ("cut:d", "loops", "steps", *_SCORES),
     "first_block_only": ("loops", "steps"),
     "first_block_missing": ("loops", "steps"),
     "last_block_only": ("fills", "steps", "sums"),
     "last_block_sum": ("fills", "steps", "sums"),
     "block_overwritten": ("stored", "store", "fills"),
     "score_overwritten": ("into:Q", *_SCORES, "sums"),
-    "stale_scores": ("begun:Q", "?bare", "?input:Q", "?input:K"),
+    "stale_scores": ("begun:Q", "?bare", "?input:Q", "?input:K", "cleared"),
     "stale_sum": ("bare", "fills", "divisor", "divide"),
     "stale_value": ("bare", "stored", "fills", "store"),
     "stale_l": ("fills", "text:\\bL\\b"),
@@ -97,6 +97,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "summed_heads": _SCORES,
     "repeated_softmax": _SUM,
     "flash_not_rescaled": ("text:\\b[Ll]i\\b", "store"),
+    "maximum_not_rescaled": ("text:\\b[Ll]i\\b", "call:exp", "sums"),
     "flash_not_divided": ("divide", "store"),
     "flash_l_not_carried": ("text:\\bL\\b", "text:\\b[Ll]new\\b"),
     "flash_l_tile_row": ("text:\\bL\\s*\\[",),
@@ -113,7 +114,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "padded_keys": ("until:Bc", "?loops", "?sums"),
     "wrong_values": ("skips", "loops", "text:\\bL\\s*\\[", "store"),
     "heads": (*_SCORES, *_VALUES, "store"),
-    "batches": (*_SCORES, *_VALUES, "store"),
+    "batches": ("unlooped:B", *_SCORES, *_VALUES, "store"),
     "row_range": ("loops", "store"),
     "column_range": ("loops", "store"),
     "periodic_rows": ("loops", "steps"),
@@ -217,8 +218,8 @@ class Attention(Oracle):
     cuts: ClassVar[Mapping[str, tuple[str, ...]]] = {"i": ("Br", "TILE_SIZE"), "j": ("TILE_SIZE",)}
     output = "O"
     probes: ClassVar = {
-        "N": (1, 2, 3, 5, 8, 16, 17, 24, 32, 33, 48, 64, 96),
-        "d": (1, 2, 3, 5, 8, 16, 17, 32, 33),
+        "N": (1, 2, 3, 4, 5, 8, 12, 16, 17, 24, 32, 33, 48, 64, 96),
+        "d": (1, 2, 3, 4, 5, 8, 12, 16, 17, 32, 33),
         "B": (1, 2, 3),
         "H": (1, 2, 3, 4),
         "Br": (1, 2, 4, 8, 64, 128),
@@ -269,6 +270,12 @@ class Attention(Oracle):
                 f"NaN or infinity in {amount}. Scores go up to {largest:.0f} here, and exp() of more than "
                 f"{EXP_LIMIT:.0f} is infinite in float32: subtract the row's maximum first."
             )
+        if _holds_exponentials(seen):
+            return "stale_scores", (
+                f"NaN or infinity in {amount}: scores are added to what QK_t still holds from the head before, its "
+                "exp() values, until exp() overflows. Set each score (or clear all of QK_t) at the start of each "
+                "(b, h)."
+            )
         return "not_finite", (
             f"NaN or infinity in {amount}. Scores are at most {largest:.0f} here, so exp() of a right score is finite. "
             "Is a row divided by a sum that is still 0, is a score added to something that was left behind, or is "
@@ -289,6 +296,27 @@ class Attention(Oracle):
         score_bound = _norms(q) * _norms(k).max(2, keepdims=True)
         growth = CONSTANT + PER_KEY * keys + PER_SCORE * math.sqrt(d) * score_bound
         return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
+
+
+#: Heads and scores that `_holds_exponentials` looks at.
+_REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
+
+
+def _holds_exponentials(seen: Deviation) -> bool:
+    """Return True if a kernel that adds scores to the exp() values of the head before overflows in the same rows."""
+    q, k = (seen.inputs[name].astype(np.float64).reshape(-1, *seen.inputs[name].shape[2:]) for name in "QK")
+    heads = slice(0, min(_REPLAYED_HEADS, len(q)))
+    if len(q) < 2 or k.shape[1] ** 2 > _REPLAYED_SCORES:
+        return False
+    left, overflows = 0.0, []
+    for scores in q[heads] @ k[heads].mT:
+        left = np.exp(np.minimum(scores + left, 700.0))
+        overflows.append((left > np.finfo(np.float32).max).any(1))
+        left = np.where(left > np.finfo(np.float32).max, 700.0, left)
+    predicted = np.stack(overflows)
+    finite = np.isfinite(seen.actual).all(3).reshape(len(q), -1)[heads]
+    wrong = seen.wrong.any(3).reshape(len(q), -1)[heads]
+    return bool(predicted.any() and not wrong[0].any() and (finite != predicted).mean() > 0.97)
 
 
 def _largest_score(inputs: Inputs) -> float:

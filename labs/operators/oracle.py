@@ -212,7 +212,10 @@ class Operator(Oracle):
         ("n", "M", "K", "N", "batch", "I", "O", "classes", "images", "channels", "filters", "maps", "planes"),
         _TRIED,
     )
-    clues: ClassVar = {"wrong_values": ("skips", "loops", "store", "?call:exp", "?sums")}
+    clues: ClassVar = {
+        "wrong_values": ("skips", "loops", "store", "?call:exp", "?sums"),
+        "maximum_from_zero": ("maxima",),
+    }
     relations = (simple.not_written,)
     weak_relations = (
         *(simple.partly_not_written, simple.transposed, simple.moved),

@@ -104,6 +104,8 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "sum_misses_columns": ("loops", "steps", "sums"),
     "maximum_misses_columns": ("loops", "steps"),
     "not_normalised": ("divisor", "divide", "sums"),
+    "maximum_start": ("maxima",),
+    "rounded": ("casts", "call:round", "call:floor"),
     "not_rescaled": ("call:exp", "sums"),
     "row_range": ("loops",),
     "column_range": ("loops",),

@@ -70,13 +70,41 @@ def _head_by_head(s: Scene, step: Callable[[Array, Array], tuple[Array, Array]])
 
 @suspect(
     "stale_scores",
-    "Scores are added to what QK_t still holds from the head before: its weights. Only the first head starts from "
-    "zeros. Set each score (or clear QK_t) at the start of each (b, h).",
+    "Scores are added to what QK_t still holds from the head before: its weights. Set each score (or clear all of "
+    "QK_t) at the start of each (b, h).",
 )
 def scores_added_to_last_weights(s: Scene) -> Array | None:
     def step(scores: Array, left: Array) -> tuple[Array, Array]:
         weights = softmax(scores + left, 1)
         return weights, weights
+
+    return np.stack(list(_head_by_head(s, step))) if s.first == 0 else None
+
+
+@suspect(
+    "stale_scores",
+    "Scores are added to what QK_t still holds from the head before. Its first row alone starts from zeros: the reset "
+    "for each (b, h) covers N of the N * N scores.",
+)
+def all_rows_but_the_first_kept(s: Scene) -> Array | None:
+    kept = s.rows[:, None] > 0
+
+    def step(scores: Array, left: Array) -> tuple[Array, Array]:
+        weights = softmax(scores + np.where(kept, left, 0), 1)
+        return weights, weights
+
+    return np.stack(list(_head_by_head(s, step))) if s.first == 0 else None
+
+
+@suspect(
+    "stale_scores",
+    "Scores are added to what QK_t still holds from the head before: its exp() values. Set each score (or clear all of "
+    "QK_t) at the start of each (b, h).",
+)
+def scores_added_to_last_exponentials(s: Scene) -> Array | None:
+    def step(scores: Array, left: Array) -> tuple[Array, Array]:
+        held = np.exp(scores + left)
+        return softmax(scores + left, 1), held
 
     return np.stack(list(_head_by_head(s, step))) if s.first == 0 else None
 

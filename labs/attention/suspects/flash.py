@@ -98,6 +98,42 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
 )
 
 
+#: The same for kernels that subtract a running maximum: all sums of a block are relative to the new one, and the last
+#: argument is exp(old maximum - new maximum).
+_GROWTH = "is not multiplied by exp(old maximum - new maximum) when the maximum grows"
+_MAXIMUM_BUGS: tuple[tuple[str, str, Callable[..., tuple[Array, Array]]], ...] = (
+    (
+        "old_l_kept",
+        f"the old row sum li {_GROWTH} (the old O is)",
+        lambda o, li, lij, pv, scale: ((li * scale * o + pv) / (li + lij), li + lij),
+    ),
+    (
+        "old_o_kept",
+        f"the old O {_GROWTH} (the old row sum is)",
+        lambda o, li, lij, pv, scale: ((li * o + pv) / (li * scale + lij), li * scale + lij),
+    ),
+    (
+        "nothing_rescaled",
+        "neither the old O nor the old row sum is multiplied by exp(old maximum - new maximum) when the maximum "
+        "grows, or that factor is always 1",
+        lambda o, li, lij, pv, scale: ((li * o + pv) / (li + lij), li + lij),
+    ),
+)
+
+
+def _with_maximum(s: Scene, update: Callable[..., tuple[Array, Array]]) -> Array:
+    out, li, block = np.zeros_like(s.truth), np.zeros_like(s.row_sum), s.shape["Bc"]
+    most = np.full_like(s.row_sum, -np.inf)
+    for start in range(0, s.keys, block):
+        scores = s.scores[:, :, start : start + block]
+        now = np.maximum(most, scores.max(2, keepdims=True))
+        weights = np.exp(scores - now)
+        products = weights @ s.v[:, start : start + block]
+        out, li = update(out, li, weights.sum(2, keepdims=True), products, np.exp(most - now))
+        most = now
+    return out
+
+
 def _pv_kept(s: Scene, since: str) -> Array | None:
     """Return the output if PV is added to the values that earlier blocks left in it, for each head or from the start
     on.
@@ -136,6 +172,15 @@ def suspects(s: Scene) -> Iterator[Suspect]:
             (name,),
             seen_in=_L,
         )
+    if block < s.keys:
+        for name, words, with_maximum in _MAXIMUM_BUGS:
+            yield Suspect(
+                "maximum_not_rescaled",
+                f"In the flash update, {words}.",
+                lambda s, u=with_maximum: _with_maximum(s, u),
+                (name,),
+                seen_in=r"\b\w*max\w*\b",
+            )
     if 0 < s.shape.get("Br", 0) < s.keys:
         yield from _rows_of_tile()
     if block < s.keys:
@@ -200,6 +245,7 @@ _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
         "lLoO",
     ),
 )
+_BEGINS = "A block begins at its number times {0}, not at its number."
 #: Turns of the two loops over blocks that are replayed.
 _MOST_TURNS = 512
 
@@ -224,6 +270,12 @@ def _rows_of_tile() -> Iterator[Suspect]:
         "at the row of the matrix (i0 + i in a block that begins at i0).",
         lambda s: s.truth_all[:, s.rows % s.shape["Br"]],
         ("Q at the row of the tile",),
+    )
+    yield Suspect(
+        "q_tile_row",
+        f"Q is read at the block's number plus the row in it. {_BEGINS.format('Br')}",
+        lambda s: s.truth_all[:, s.rows // s.shape["Br"] + s.rows % s.shape["Br"]],
+        ("Q at the number of the tile",),
     )
 
 
@@ -260,8 +312,14 @@ def _keys_of_tile() -> Iterator[Suspect]:
             code,
             f"{names} read at the place within the tile: every block of keys is the first one again. Read at the row "
             "of the matrix (j0 + j in a block that begins at j0).",
-            lambda s, of_k=of_k, of_v=of_v: _first_keys(s, of_k, of_v),
+            lambda s, of_k=of_k, of_v=of_v: _other_keys(s, of_k, of_v, 0),
             (f"{names} at the place in the tile",),
+        )
+        yield Suspect(
+            code,
+            f"{names} read at the block's number plus the place in it. {_BEGINS.format('Bc')}",
+            lambda s, of_k=of_k, of_v=of_v: _other_keys(s, of_k, of_v, 1),
+            (f"{names} at the number of the tile",),
         )
 
     for used, meant, words in (
@@ -283,9 +341,10 @@ def _from_second_block(s: Scene, used: str, meant: str) -> Array:
     return s.attend(s.scores, other) if meant == "v" else s.attend(s.q[:, s.rows] @ other.mT)
 
 
-def _first_keys(s: Scene, of_k: bool, of_v: bool) -> Array:
-    """The attention where each block of keys takes K or V of the first one."""
-    place = np.arange(s.keys) % s.shape["Bc"]
+def _other_keys(s: Scene, of_k: bool, of_v: bool, step: int) -> Array:
+    """The attention where each block of keys takes K or V from `step` rows after the block before."""
+    number, place = np.divmod(np.arange(s.keys), s.shape["Bc"])
+    place = step * number + place
     return s.attend(s.scores[:, :, place] if of_k else s.scores, s.v[:, place] if of_v else s.v)
 
 

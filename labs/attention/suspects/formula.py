@@ -83,6 +83,13 @@ SUSPECTS += [
     row("softmax_over_columns", "wrong_axis",
         "The softmax is normalised over the columns of Q K^T; each of its rows must sum to 1.",
         lambda s: None if s.all_weights is None else s.weights / s.all_weights.sum(1, keepdims=True) @ s.v),
+    row("divided_by_column", "wrong_axis",
+        "Each weight (i, j) is divided by the sum of row j, not of its own row i: the division goes down a column.",
+        lambda s: None if s.all_sums is None else s.weights / s.all_sums[:, None] @ s.v),
+    row("columns_divided_on_the_way", "wrong_axis",
+        "The sum of row i divides column i, not row i: look at the order of the indices in the division.",
+        lambda s: None if s.all_sums is None else
+            s.weights / np.where(np.arange(s.keys) >= s.rows[:, None], s.all_sums[:, None], 1.0) @ s.v),
     row("q_and_k_swapped", "q_k_swapped",
         "Q and K are swapped: the scores are K Q^T, the transpose of what they should be.",
         lambda s: s.attend(s.k[:, s.rows] @ s.q.mT)),

@@ -97,6 +97,25 @@ def rows_of_another_length(s: Scene) -> Array | None:
     return normalised(np.exp(x - x.max(1, keepdims=True)))
 
 
+def _in_steps(values: Array, digits: int) -> Array:
+    return np.round(values * np.float32(10**digits)) / np.float32(10**digits)
+
+
+MISTAKES += [
+    Suspect(
+        "rounded",
+        f"{what} rounded to {digits} decimals: smaller weights are lost.",
+        predict,
+        (f"{what} {digits}",),
+    )
+    for digits in (2, 3, 4, 5, 6)
+    for what, predict in (
+        ("exp(x - m) is", lambda s, digits=digits: normalised(_in_steps(s.weights, digits))),
+        ("The results are", lambda s, digits=digits: _in_steps(normalised(s.weights), digits)),
+    )
+]
+
+
 # ---- mistakes in the maximum that is taken off, which show where exp() overflows, or where a whole row is 0
 
 MAXIMUM: list[Suspect] = []
