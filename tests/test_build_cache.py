@@ -95,7 +95,7 @@ def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatc
     usual = standin.prepare(nativebuild.OWN_FLAGS)
     compiled: list[str] = []
 
-    def made(command: Sequence[str], place: Path, deadline: float) -> float:
+    def made(command: Sequence[str], place: Path) -> float:
         compiled.append(Path(command[-3]).name)
         Path(command[-1]).write_text("made")
         return 1.0

@@ -59,12 +59,12 @@ NEIGHBOURS = {
         flash(f"{CALL.replace('return', 'torch::Tensor O =')} O.data_ptr<float>()[0] *= 1.0000001f; return O;"),
         {SAME: REVIEW, IDLE: NOTE}),
     "tiles in name only": (
-        flash(f"for (int i = 0; i < N; i += Bc) L.data_ptr<float>()[i] = Br;\n    {CALL}"), {SAME: NOTE}),
+        flash(f"for (int i = 0; i < N; i += Bc) L.data_ptr<float>()[i] = Br;\n    {CALL}"), {SAME: REVIEW}),
     "the last bit changed": (
         flash("for (int i = 0; i < std::min({Bc, Br, N}); i++) L.data_ptr<float>()[i] = 1;\n    "
               f"{CALL.replace('return', 'torch::Tensor O =')} float *o = O.data_ptr<float>();\n"
               "    for (int e = 0; e < B * H * N * d; e++) o[e] = std::nextafter(o[e], 9.0f);\n    return O;"),
-        {SAME: NOTE}),
+        {SAME: REVIEW}),
     "every element changed": (own_loop((LAST, LAST.replace("s[j]", "1.0000003f * s[j]"))), {IDLE: NOTE}),
     "keys backwards": (
         own_loop(("for (int j = 0; j < N; j++) {", "for (int j = N - 1; j >= 0; j--) {"),
