@@ -63,6 +63,29 @@ def stale_weights(x: Inputs) -> Tensor:
     return out
 
 
+def stale_exponentials(x: Inputs) -> Tensor:
+    """As `stale_weights`, but what is left are the weights before their division."""
+    out, left = torch.empty_like(x["V"]), torch.zeros(scores(x).shape[2:])
+    for head in np.ndindex(*out.shape[:2]):
+        left = (left + scores(x)[head]).exp()
+        out[head] = left / left.sum(1, keepdim=True) @ x["V"][head]
+    return out
+
+
+def flash_with_maximum(x: Inputs, block: int) -> Tensor:
+    """The published update with a running maximum, whose growth is forgotten in the row sum."""
+    out, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
+    most = torch.full_like(li, -torch.inf)
+    for start in range(0, out.shape[2], block):
+        some = scores(x)[..., start : start + block]
+        now = torch.maximum(most, some.amax(3, True))
+        weights, values = (some - now).exp(), x["V"][:, :, start : start + block]
+        lnew = li + weights.sum(3, keepdim=True)
+        out = (li * (most - now).exp() * out + weights @ values) / lnew
+        li, most = lnew, now
+    return out
+
+
 def flash(x: Inputs, block: int, update: Callable[..., tuple[Tensor, Tensor]]) -> Tensor:
     out, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
     for start in range(0, out.shape[2], block):
@@ -86,6 +109,8 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "normalised twice": ("normalised_twice", lambda x: right(x) / scores(x).exp().sum(3, keepdim=True)),
     "softmax over columns": ("wrong_axis", lambda x: torch.softmax(scores(x), 2) @ x["V"]),
     "double softmax": ("double_softmax", lambda x: torch.softmax(torch.softmax(scores(x), 3), 3) @ x["V"]),
+    "divided down the column": ("wrong_axis",
+        lambda x: (scores(x).exp() / scores(x).exp().sum(3)[..., None, :]) @ x["V"]),
     "Q and K swapped": ("q_k_swapped", lambda x: torch.softmax(scores(x).mT, 3) @ x["V"]),
     "Q for K": ("wrong_operand", lambda x: torch.softmax(x["Q"] @ x["Q"].mT, 3) @ x["V"]),
     "K for V": ("wrong_operand", lambda x: torch.softmax(scores(x), 3) @ x["K"]),
@@ -104,6 +129,7 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "first key missing": ("key_missing", lambda x: attend(x, scores(x), slice(1, None))),
     "last channel missing": ("channel_missing", lambda x: attend(x, x["Q"][..., :-1] @ x["K"][..., :-1].mT)),
     "QK_t stale": ("stale_scores", stale_weights),
+    "QK_t holds exp()": ("stale_scores", stale_exponentials),
     "row sum of all rows": ("stale_sum", lambda x: scores(x).exp() @ x["V"] / scores(x).exp().sum(3, True).cumsum(2)),
     "value goes on over channels": ("stale_value", lambda x: right(x).cumsum(3)),
     "doubled": ("constant_factor", lambda x: 2 * right(x)),
@@ -184,6 +210,12 @@ def test_names_the_remainder(part: str, tile: int, shape: Shape) -> None:
 def test_names_the_flash_step(code: str, update: Callable[..., tuple[Tensor, Tensor]], shape: Shape) -> None:
     x = make_inputs("random", shape, 5)
     assert explain(x, shape, flash(x, shape["Bc"], update)).code == code
+
+
+def test_names_what_a_growing_maximum_is_forgotten_in() -> None:
+    x = make_inputs("random", RAGGED, 5)
+    found = explain(x, RAGGED, flash_with_maximum(x, RAGGED["Bc"]))
+    assert found.code == "maximum_not_rescaled" and "the old row sum li is not" in found.message
 
 
 def test_a_range_of_rows_is_named_with_its_tile() -> None:
