@@ -21,7 +21,7 @@ from conftest import some, write
 from without_card import ASSIGNMENT, cardless, interpreted, judged
 
 from grader.assignment.records import Assignment
-from grader.backends.gpu import host, readpython, replay, torchwork, tracing
+from grader.backends.gpu import host, operators, readpython, replay, torchwork, tracing
 from grader.core import filebundle
 
 HEAD = """
@@ -874,15 +874,30 @@ def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pyte
 
 @interpreted
 @cardless
-@pytest.mark.parametrize(("limit", "code"), [("PLAYER_CPU", "no_kernel"), ("PLAYER_WALL", "replay_open")])
+@pytest.mark.parametrize(
+    ("limit", "code"),
+    [("PLAYER_CPU", "no_kernel"), ("PLAYER_WALL", "replay_open"), ("PLAYER_TOTAL", "no_kernel")],
+)
 def test_a_replay_is_ended_by_its_own_work_or_left_open(
     limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Work of its own is flagged; a wait for a busy machine is not."""
-    monkeypatch.setattr(host, limit, 1e-9)
+    monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
     level = "note" if limit == "PLAYER_WALL" else "review"
     assert [(flag.code, flag.level) for flag in part.flags] == [(code, level)]
+
+
+@pytest.mark.parametrize(
+    ("tried", "is_own"), [("20.00 GiB", True), ("512.00 MiB", True), ("79.00 GiB", False)]
+)
+def test_a_replay_beyond_its_own_limit_is_not_the_cards_fault(tried: str, is_own: bool) -> None:
+    said = (
+        f"CUDA out of memory. Tried to allocate {tried}. GPU 0 has a total capacity of 79.18 GiB of which 78.66 GiB is "
+        "free. Including non-PyTorch memory, this process has 518.00 MiB memory in use. 1.58 GiB allowed; Of the"
+    )
+    assert operators._exceeds_its_limit(said) is is_own
+    assert not operators._exceeds_its_limit("CUDA out of memory")
 
 
 def test_a_lost_trace_leaves_the_call_in_peace() -> None:

@@ -165,6 +165,13 @@ def put_changed(tensor: Any, before: Any, after: Any) -> None:
     tensor[changed] = after.contiguous()[changed].to(tensor.dtype)
 
 
+def limit_card(most_bytes: int) -> None:
+    """Let torch take so much of the card's memory in this process. Beyond it, torch says that it is out of memory."""
+    import torch
+
+    torch.cuda.set_per_process_memory_fraction(min(1.0, most_bytes / torch.cuda.mem_get_info()[1]))
+
+
 def played(player: Any, packed: str, tensors: list[Any], *, ablate: bool) -> None:
     try:
         player.play(packed, tensors, ablate=ablate)
@@ -278,6 +285,8 @@ class Kernels:
         """Return a function that calls the student's once with these tensors, or plays a trace with them."""
         if isinstance(self.loaded, replay.Player):
             given = [*placed.values()]
+            if self.device != "cpu":
+                limit_card(request["most_bytes"])
             return functools.partial(played, self.loaded, request["trace"], given, ablate=request["ablate"])
         names = request["names"]
         arguments = [placed[names[a["input"]]] if "input" in a else a["value"] for a in request["arguments"]]

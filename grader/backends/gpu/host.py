@@ -42,6 +42,8 @@ COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 PLAYER_CPU, PLAYER_WALL = 4, 32
 """CPU and wall seconds of a replayed call in the interpreter, as multiples of `call_s`: twice and four times what the
 call itself had there. A replay waits for nothing, so these limits hold for an honest one even on a busy machine."""
+PLAYER_TOTAL = 10
+"""CPU seconds of all replays of a part, as a multiple of `call_s`: a file cannot use up the limit of each."""
 PLAYER_BYTES = 2 << 30
 """Memory of a player beyond the student's: it keeps all tensors of a call."""
 #: A context of CUDA's holds many descriptors open.
@@ -51,6 +53,11 @@ ON_CARD = {"CUDA_VISIBLE_DEVICES": "0", "PYTORCH_CUDA_ALLOC_CONF": "expandable_s
 PROBE = "def probe(x, y):\n    y.copy_(x)\n"
 #: Variables that a process needs to find CUDA's driver outside of the system's folders.
 INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
+
+
+def player_bytes(assignment: Assignment) -> int:
+    """Return the memory that a replay may take: of the process in the interpreter, else of the card."""
+    return int(assignment.limits.memory_gib * GIB) + PLAYER_BYTES
 
 
 class Parent(Protocol):
@@ -210,7 +217,7 @@ class DeviceHost:
         """
         path, found = self.build_of(part).object_path, self.place
         assert path is not None
-        limits = _limits(found, int(self.assignment.limits.memory_gib * GIB) + PLAYER_BYTES)
+        limits = _limits(found, player_bytes(self.assignment))
         how: dict[str, Any] = {"threads": 1, "limits": limits, "freeze": False}
         if found.interprets:
             # A trace may not write files.

@@ -28,7 +28,7 @@ from grader.backends import binding
 from grader.backends.gpu import devicecall
 from grader.backends.gpu.devicebuild import PythonBuild
 from grader.backends.gpu.devicecall import properties
-from grader.backends.gpu.host import DeviceHost
+from grader.backends.gpu.host import PLAYER_TOTAL, DeviceHost, player_bytes
 from grader.backends.protocol import Checks, Observed
 from grader.backends.records import Build
 from grader.core.errors import KitError
@@ -62,6 +62,9 @@ _LIBRARY = re.compile(
 
 #: Errors of CUDA where other processes hold the card's memory.
 NO_ROOM = re.compile(r"out of memory|_ALLOC_FAILED", re.IGNORECASE)
+_UNITS = ("bytes", "KiB", "MiB", "GiB")
+_SIZE = rf"(\d+(?:\.\d+)?) ({'|'.join(_UNITS)})"
+ROOM = re.compile(rf"Tried to allocate {_SIZE}\b.{{1,200}}? of which {_SIZE} is free")
 #: `library_operators` of a part in which torch may compute all but attention itself.
 ANY = ("any",)
 ATTENTION = re.compile(r"attention", re.IGNORECASE)
@@ -217,15 +220,20 @@ def play_again(
     """
     part = checks.part
     played: list[Replay] = []
+    most_s, used_s = PLAYER_TOTAL * checks.call_timeout_s(checks.shape), 0.0
     with _player(checks, host) as session:
         for case, trace in calls:
             replay, call = _played(checks, session, case, trace)
+            used_s += call.wall_s if call.cpu_s is None else call.cpu_s
             if replay is None:
                 continue
             if open_ := left_open(call):
                 return played, [open_]
             played.append(replay)
-            if said := fault(checks, host, replay, call):
+            said = fault(checks, host, replay, call)
+            if used_s > most_s:
+                said = said or f"its traces take more than {most_s:.0f} s of processor time together"
+            if said:
                 return played, [Flag("unseen_work" if in_torch(part) else "no_kernel", said, "review")]
     return played, []
 
@@ -247,7 +255,8 @@ def _played(checks: Checks, session: Session, case: Case, trace: str) -> tuple[R
         if all(bool((each == inputs[name]).all()) for name, each in first.items()):
             break
         request = devicecall.request(part, shape, inputs)
-        request = replace(request, echo=True, more={**request.more, "trace": trace, "ablate": False})
+        more = {"trace": trace, "ablate": False, "most_bytes": player_bytes(checks.assignment)}
+        request = replace(request, echo=True, more={**request.more, **more})
         call = session.call(request)
         outputs = _written(part, inputs, call)
         replay = Replay(case.name, shape, inputs, request, call.profile, outputs, _avoided(part, shape))
@@ -287,7 +296,7 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
         return f"its trace takes more than {call.cpu_s or call.wall_s:.0f} s of processor time, and its call did not"
     if call.status != "ok":
         why = call.message or call.signal_name or call.status
-        if NO_ROOM.search(why) and host.card is not None:
+        if NO_ROOM.search(why) and host.card is not None and not _exceeds_its_limit(why):
             raise KitError(
                 f"the card has no memory left for a replay ({why}); grade fewer at a time (--jobs)"
             )
@@ -307,6 +316,16 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
             "numbers came in another way"
         )
     return ""
+
+
+def _exceeds_its_limit(said: str) -> bool:
+    """Return True if torch refused an allocation for which the card had room: the replay's own limit did."""
+    found = ROOM.search(said)
+    return found is not None and _bytes(*found.groups()[:2]) <= _bytes(*found.groups()[2:])
+
+
+def _bytes(count: str, unit: str) -> float:
+    return float(count) * 1024.0 ** _UNITS.index(unit)
 
 
 def _avoided(part: Part, shape: Mapping[str, int]) -> tuple[int, int]:
