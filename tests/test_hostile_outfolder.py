@@ -212,17 +212,13 @@ def is_brief(error: object) -> str:
     return str(error)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(DEEP, b'{"a": ' * 100_000, b"\xff\xfe\x00", b"", b"null", b"{", b"[]", b'{"schema_version": 1}'),
-        *(b'{"schema_version": ' + b"9" * 5000 + b"}", b'{"schema_version": 1e999}'),
-        *damaged(RESULT, max_points=[10**400], parts=[{"id": 3}], flags=[[{"code": []}]]),
-        *damaged(RESULT, machine=[json.loads("[" * 900 + "]" * 900)]),
-        b" " * (result_json.MOST_BYTES + 1),
-    ],
-    ids=briefly,
-)
+NO_RESULTS = [DEEP, b'{"a": ' * 100_000, b"\xff\xfe\x00", b"", b"null", b"{", b"[]", b'{"schema_version": 1}']
+NO_RESULTS += [b'{"schema_version": ' + b"9" * 5000 + b"}", b'{"schema_version": 1e999}']
+NO_RESULTS += damaged(RESULT, max_points=[10**400], parts=[{"id": 3}], flags=[[{"code": []}]])
+NO_RESULTS += damaged(RESULT, machine=[json.loads("[" * 900 + "]" * 900)])
+
+
+@pytest.mark.parametrize("content", [*NO_RESULTS, b" " * (result_json.MOST_BYTES + 1)], ids=briefly)
 def test_a_result_that_is_none_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
     path = put(tmp_path, {f"ada/{ledger.RESULT}": json.dumps(RESULT).encode()}) / "ada" / ledger.RESULT
     assert result_json.read(path).parts[0].max_points == 2
@@ -239,18 +235,17 @@ def test_a_result_that_is_no_file_is_not_waited_for(how: str, tmp_path: Path, tr
     refused("cannot read", result_json.read, path)
 
 
+NO_LINES = [DEEP, b"3", b"[]", json.dumps(RESULT_LINE).encode()[:-1] + b', "points": ' + b"9" * 5000 + b"}"]
+NO_LINES += damaged(RESULT_LINE, kind=["else"], submission_id=["../../escape", ["ada"]], attempt=["many"])
+NO_LINES += damaged(
+    RESULT_LINE, seconds=[[1]], verdicts=[{"part1": {}}], fault=["nobody's"], points=[math.inf]
+)
+NO_LINES += damaged(ROSTER, kind=["roster", "report"], submissions=[[{**X, "name": 3}], [X, X]])
+NO_LINES += damaged(ROSTER, submissions=[[{**X, "submission_id": "a/b"}], [{**X, "submitted_at": "now"}]])
+
+
 @pytest.mark.parametrize(
-    "content",
-    [
-        *(DEEP, b"3", b"[]"),
-        *damaged(RESULT_LINE, kind=["else"], submission_id=["../../escape", ["ada"]], attempt=["many"]),
-        *damaged(RESULT_LINE, seconds=[[1]], verdicts=[{"part1": {}}], fault=["nobody's"], points=[math.inf]),
-        json.dumps(RESULT_LINE).encode()[:-1] + b', "points": ' + b"9" * 5000 + b"}",
-        *damaged(ROSTER, kind=["roster", "report"], submissions=[[{**X, "name": 3}], [X, X]]),
-        *damaged(ROSTER, submissions=[[{**X, "submission_id": "a/b"}], [{**X, "submitted_at": "now"}]]),
-        b'{"kind": "' + b"x" * (ledger.MOST_LINE_BYTES + 1),
-    ],
-    ids=briefly,
+    "content", [*NO_LINES, b'{"kind": "' + b"x" * (ledger.MOST_LINE_BYTES + 1)], ids=briefly
 )
 def test_a_ledger_s_line_of_another_making_is_told_with_its_place(content: bytes, tmp_path: Path) -> None:
     with ledger.hold(tmp_path) as book:

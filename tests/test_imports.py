@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from conftest import ROOT, python, write_files
 
 from grader.core import imports
 from grader.staff.classroom import fingerprints
+from tools import prose
 
 
 def write(root: Path, **modules: str) -> None:
@@ -114,3 +116,33 @@ def test_every_module_that_judging_imports_is_found(tmp_path: Path) -> None:
     assert [path.name for path in set(fingerprints.deciding(tmp_path)) - set(before)] == ["extra.py"]
     known = {"grader.judge.evaluate", "grader.judge.extra", "grader.report.plot"}
     assert imports.modules(tmp_path).keys() == known
+
+
+POOR = '''"""Whether it is open."""
+
+
+def f() -> int:
+    """Which of these is no number, whoever asks, and held against the one before it that the caller gave us, so that
+    in the end each of them has a place of its own in the list and none is there two times."""
+    ~ It tells nobody,
+    ~ and was nothing.
+    return 1
+'''.replace("~", "#")
+PLAIN = '"""Reads a file."""\n\nX = 1\n"""Seconds."""\n\n\ndef f() -> int:\n    # A comment.\n    return 1  # told\n'
+
+
+def test_each_rule_is_found_once_in_poor_prose() -> None:
+    found = [f"{place.line} {place.rule}" for place in prose.of_python("a.py", POOR)]
+    twice = ["5 opening", "5 whoever", "7 negated noun", "7 vague verb"]
+    assert sorted(found) == ["1 opening", "5 held against", "5 long sentence", "5 negated noun", *twice]
+
+
+def test_plain_prose_is_left_alone() -> None:
+    assert list(prose.of_python("tests/a.py", PLAIN)) == []
+    assert [place.rule for place in prose.of_python("a.py", PLAIN)] == ["vague verb"]
+    page = f"{'x' * 125}\n{'y' * 126}\n| {'z' * 130} |\n"
+    assert [place.line for place in prose.of_markdown("a.md", page)] == [2]
+
+
+def test_the_baseline_has_each_rule() -> None:
+    assert set(json.loads(prose.BASELINE.read_text())) == set(prose.RULES)

@@ -20,9 +20,7 @@ from grader.staff.release import contents
 
 
 @pytest.mark.parametrize("lab", labs.known())
-def test_init_writes_a_folder_to_work_in(
-    lab: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_writes_a_folder(lab: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [str(tmp_path / "hw"), "--lab", lab]
     assert starter.main(given) == 0
     written = {path.name: path.read_text() for path in (tmp_path / "hw").iterdir()}
@@ -48,9 +46,7 @@ def test_both_commands_print_version_and_commit() -> None:
     assert version.line().startswith(f"gpt149 {grader.__version__}")
 
 
-def test_a_note_of_the_commit_counts_before_the_repository_around_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_note_of_the_commit_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handout may lie in the repository of a student."""
     monkeypatch.setattr(version, "ROOT", tmp_path)
     assert version.commit.__wrapped__() == ""
@@ -61,16 +57,11 @@ def test_a_note_of_the_commit_counts_before_the_repository_around_it(
 
 
 def test_a_result_is_said_to_be_judged_by_kit_machine_and_load() -> None:
-    machine = {
-        "processor": "Some CPU",
-        "system": "Linux x86_64",
-        "cores": 2,
-        "load_average": [0.5, 1.0, 2.25],
-    }
+    machine = {"processor": "Some CPU", "system": "Linux x86_64", "cores": 2}
+    machine["load_average"] = [0.5, 1.0, 2.25]
+    where = "on Some CPU, Linux x86_64, 2 cores, load average 0.5 1.0 2.25."
     told = words.judged_by({"version": "1.0", "commit": "0123456789ab"}, machine)
-    assert told == (
-        "Judged by gpt149 1.0 (commit 0123456789ab) on Some CPU, Linux x86_64, 2 cores, load average 0.5 1.0 2.25."
-    )
+    assert told == f"Judged by gpt149 1.0 (commit 0123456789ab) {where}"
     assert words.judged_by({}, machine).startswith("Judged on Some CPU") and words.judged_by({}, {}) == ""
 
 
@@ -105,29 +96,12 @@ def installed(built: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Pa
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy2)(ROOT / name, source / name)
     (source / version.NOTE).write_text("0123456789ab\n")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    build = [
-        "wheel",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-        folder,
-        source,
-    ]
-    subprocess.run([*pip, *build], cwd=folder, check=True, timeout=300)
+    build = "wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir"
+    subprocess.run([*pip, *build.split(), folder, source], cwd=folder, check=True, timeout=300)
     (wheel,) = folder.glob("gpt149-*.whl")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True, timeout=300)
-    into = [
-        "--python",
-        folder / "venv" / "bin" / "python",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        wheel,
-    ]
-    subprocess.run([*pip, *into], cwd=folder, check=True, timeout=300)
+    into = ["--python", folder / "venv" / "bin" / "python", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, *into, wheel], cwd=folder, check=True, timeout=300)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     found = filter(None, map(find_spec, ("numpy", "pygments", "rich", "tiktoken", "torch", "yaml")))
     folders = {Path(each.origin).parents[1] for each in found if each.origin}
@@ -143,20 +117,10 @@ def test_a_wheel_judges_grades_and_names_itself_in_an_empty_environment(installe
     work = installed / "work"
 
     def call(command: str, *arguments: object, code: int = 0, folder: Path = installed) -> str:
-        environment = {
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(installed),
-            "XDG_CACHE_HOME": str(installed / "cache"),
-        }
-        ended = subprocess.run(
-            [installed / "venv" / "bin" / command, *map(str, arguments)],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
+        folders = {"HOME": str(installed), "XDG_CACHE_HOME": str(installed / "cache")}
+        how = {"cwd": folder, "env": {"PATH": "/usr/bin:/bin", **folders}, "stdin": subprocess.DEVNULL}
+        program = [installed / "venv" / "bin" / command, *map(str, arguments)]
+        ended = subprocess.run(program, **how, capture_output=True, text=True, timeout=900)
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout
 
@@ -171,24 +135,13 @@ def test_a_wheel_judges_grades_and_names_itself_in_an_empty_environment(installe
     hand_in = installed / "class" / "ada"
     hand_in.mkdir(parents=True)
     shutil.copy2(kit / "module.cpp", hand_in)
-    call(
-        "gpt149-grader",
-        "run",
-        installed / "class",
-        "--out",
-        installed / "out",
-        "--no-time",
-        "--tier",
-        "D",
-        "--trust",
-    )
+    options = ("--out", installed / "out", "--no-time", "--tier", "D", "--trust")
+    call("gpt149-grader", "run", installed / "class", *options)
     result = json.loads((installed / "out" / "ada" / "result.json").read_text())
     assert {part["verdict"] for part in result["parts"]} == {"pass"}
     assert result["kit"] == {"version": grader.__version__, "commit": "0123456789ab"}
-    assert (
-        result["machine"]["load_average"]
-        and "Judged by gpt149" in (installed / "out" / "ada" / "feedback.txt").read_text()
-    )
+    feedback = (installed / "out" / "ada" / "feedback.txt").read_text()
+    assert result["machine"]["load_average"] and "Judged by gpt149" in feedback
     assert "0123456789ab" in (installed / "out" / "report.html").read_text()
     after = {path for path in kit.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__"}
     assert after == before, "caches lie in the user's folder"

@@ -99,26 +99,21 @@ WORKS, SLOW_TO_STOP = ("works_while_stopped", "rejected"), ("works_while_stopped
 STARTS = ("starts_processes", "review")
 
 
-@pytest.mark.parametrize(
-    ("text", "flags"),
-    [
-        # A loader with the name of what it loads is proof; a name alone and a loader alone are none.
-        (loading("cblas_sgemm"), [LOADER, ("loads_a_library", "rejected")]),
-        (loading("mallinfo2"), [LOADER]),
-        ('#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }', []),
-    ],
-    ids=["both", "loader", "name"],
-)
-def test_an_object_is_flagged_for_what_it_loads(text: str, flags: object, tmp_path: Path) -> None:
-    assert inspected(object_of(tmp_path, text)) == flags
-
-
-@pytest.mark.parametrize(
-    ("call", "level"), [("sched_setaffinity", "note"), ("nice", "review"), ("sched_getaffinity", "")]
-)
-def test_cores_are_a_note_and_priorities_are_for_people(call: str, level: str, tmp_path: Path) -> None:
-    found = inspected(object_of(tmp_path, f"int {call}(void);\nint run(void) {{ return {call}(); }}"))
-    assert found == [("chooses_cores", level)] * bool(level)
+def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> None:
+    """A loader with the name of what it loads is proof; a name alone and a loader alone are none."""
+    named = '#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }'
+    loads = {
+        loading("cblas_sgemm"): [LOADER, ("loads_a_library", "rejected")],
+        loading("mallinfo2"): [LOADER],
+    }
+    calls = {"sched_setaffinity": "note", "nice": "review", "sched_getaffinity": ""}
+    for call, level in calls.items():
+        text = f"int {call}(void);\nint run(void) {{ return {call}(); }}"
+        loads[text] = [("chooses_cores", level)] * bool(level)
+    for k, (text, flags) in enumerate((loads | {named: []}).items()):
+        folder = tmp_path / str(k)
+        folder.mkdir()
+        assert inspected(object_of(folder, text)) == flags, text
 
 
 def test_a_system_call_is_left_to_the_sandboxes_filter(tmp_path: Path) -> None:
@@ -277,13 +272,11 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
     own = ("/cache/objects/kernel.so", "/site-packages/nvidia/cuda_cupti/lib/libcupti.so.12")
     installed = ("/usr/lib/x86_64-linux-gnu/libgomp.so.1.0.0", "/lib/x86_64-linux-gnu/libmvec.so.1")
     installed += ("/usr/lib/libgcc_s.so.1", "/usr/lib/x86_64-linux-gnu/gconv/UTF-16.so")
-    for path, levels in (
-        *((path, []) for path in (*own, *installed)),
-        ("/cache/reference/libgpt149_ref-1.so", ["rejected"]),
-        *((path, ["review"]) for path in ("/usr/lib/libopenblas.so.0", "/memfd:code (deleted)")),
-    ):
+    others = {"/usr/lib/libopenblas.so.0": "review", "/memfd:code (deleted)": "review"}
+    others["/cache/reference/libgpt149_ref-1.so"] = "rejected"
+    for path in (*own, *installed, *others):
         flags = integrity.evidence_flags(Evidence(new_code=(path,)), built(tmp_path / "kernel.so"))
-        assert [flag.level for flag in flags] == levels, path
+        assert [flag.level for flag in flags] == ([others[path]] if path in others else []), path
     # Code that a kernel loaded itself is proof.
     opens = "extern void *dlopen(const char *, int); void *run(char *p) { return dlopen(p, 1); }"
     made = object_of(tmp_path, opens)
@@ -307,14 +300,10 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
 def test_times_are_possible_from_a_floor_below_the_fastest_there_is() -> None:
     # 537 million operations, the sizes of a common run.
     more_cores, impossible = ("more_cores", "review"), ("impossible_time", "rejected")
-    for cpu_ms, wall_ms, threads, told in (
-        (10.0, 10.5, 1, []),
-        (10.0, 5.2, 2, []),
-        (11.0, 10.0, 1, []),
-        (19.0, 10.0, 1, [more_cores]),
-        (38.0, 5.0, 2, [more_cores]),
-        (0.001, 10.5, 1, [impossible]),
-        (10.0, 0.0001, 8, [impossible, more_cores]),
+    for cpu_ms, wall_ms, threads, *told in (
+        *((10.0, 10.5, 1), (10.0, 5.2, 2), (11.0, 10.0, 1)),
+        *((19.0, 10.0, 1, more_cores), (38.0, 5.0, 2, more_cores)),
+        *((0.001, 10.5, 1, impossible), (10.0, 0.0001, 8, impossible, more_cores)),
     ):
         verdict = (10.0, cpu_ms, cpu_ms / 10, (1.0, 1.0), 0.98, 8, "cpu", 1.1, "pass", 1.0, True)
         timing = Timing(*verdict, student_cpu_ms=(cpu_ms,) * 16, student_wall_ms=(wall_ms,) * 16)
@@ -365,12 +354,12 @@ def test_an_object_that_is_not_wholly_understood_is_an_error(tmp_path: Path) -> 
     """A field of one section is replaced. Sections can be made at will; only what the loader reads counts."""
     image = object_of(tmp_path, PLAIN_KERNEL).read_bytes()
     assert elf.parse(image).wanted
-    for kind, field, value, why in (
-        (11, 16, 0, "not the tables that are loaded"),
-        (0x6FFFFFFF, 16, 8, "not the tables that are loaded"),
-        (11, 32, 1 << 40, "beyond the end|overlap"),
-        (6, 4, 1, "no dynamic section"),
-    ):
+    tables = {(11, 16, 0), (0x6FFFFFFF, 16, 8)}
+    others = {(11, 32, 1 << 40): "beyond the end|overlap", (6, 4, 1): "no dynamic section"}
+    for (kind, field, value), why in {
+        **dict.fromkeys(tables, "not the tables that are loaded"),
+        **others,
+    }.items():
         changed = bytearray(image)
         header = next(header for header, found in sections(image) if found == kind)
         struct.pack_into("<Q", changed, header + field, value)

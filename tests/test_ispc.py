@@ -135,7 +135,6 @@ def test_empty_is_white_space_and_whole_comments() -> None:
 
 @pytest.mark.parametrize("unit", [b"/*", b"/**/", b"//\n", b" ", b"/ ", b"*/", b"//", b"/*/", b"\n/"])
 def test_a_search_for_emptiness_takes_linear_time(unit: bytes) -> None:
-    """Twenty times as much text may cost no more than 60 times the time; quadratic would be 400 times."""
     most = ispc.LONGEST_EMPTY_BYTES
     assert cpu_growth(lambda size: ispc.is_empty(unit * (size // len(unit))), most // 20, most) < 60
 
@@ -153,13 +152,10 @@ def test_gangs_are_of_eight_and_the_compiler_sees_ispc_and_not_a_home(tmp_path: 
 
 
 def test_the_files_that_will_wait_are_known_before_the_build(tmp_path: Path, here: Here) -> None:
-    sources = {
-        "waits": handed_in(tmp_path / "waits"),
-        "empty": handed_in(tmp_path / "empty", second="// later\n"),
-        "alone": handed_in(tmp_path / "alone", second=None),
-        "leftover": handed_in(tmp_path / "leftover", one_function("return t;")),
-        "gone": tmp_path / "gone" / "module.cpp",
-    }
+    sources = {"waits": handed_in(tmp_path / "waits"), "gone": tmp_path / "gone" / "module.cpp"}
+    sources["empty"] = handed_in(tmp_path / "empty", second="// later\n")
+    sources["alone"] = handed_in(tmp_path / "alone", second=None)
+    sources["leftover"] = handed_in(tmp_path / "leftover", one_function("return t;"))
     here(BROKEN)
     assert [name for name, source in sources.items() if ispc.waits_for(source) == "ispc"] == ["waits"]
     here(STAND_IN)

@@ -5,15 +5,19 @@ import re
 import shutil
 import sys
 import zipfile
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import python, refused, write, write_files
+from conftest import one_of_each, python, refused, results_alone, write, write_files
 
 from grader.__main__ import parser
 from grader.assignment import labs, mutations
 from grader.assignment.loading import load
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment
 from grader.assignment.regions import strip_solution
 from grader.core import pythontree
 from grader.core.places import ROOT
@@ -22,6 +26,8 @@ from grader.staff import newlab, selftest
 from grader.staff.newlab import ends
 from grader.staff.newlab.ends import Ending
 from grader.staff.release import contents, making, products
+from labs.operators import kernels as operators
+from labs.softmax import kernels as softmax
 
 MIXED = ROOT / "tests" / "labs"
 STUDENT = (ROOT / "gpt149.py", "lab", "--labs", str(MIXED), "mixed")
@@ -54,10 +60,8 @@ def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest
     assert "trusted      that wrong work is found: 5 of 5" in said and "there are no threats to try" in said
 
 
-@pytest.mark.parametrize(("backend", "slow"), [("triton", True), ("cuda", True), ("pytorch", False)])
-def test_a_new_lab_for_a_gpu_has_a_starter_and_a_test_that_needs_no_gpu(
-    backend: str, slow: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("backend", ["triton", "cuda", "pytorch"])
+def test_a_new_lab_for_a_gpu_has_a_starter_and_a_test_that_needs_no_gpu(backend: str, tmp_path: Path) -> None:
     """Without a GPU Triton's results and PyTorch's are judged, a time or a kernel in CUDA is unjudged."""
     lab = newlab.write("vgpu", tmp_path, backend)
     assignment = load(lab / "hidden" / "assignment.yaml")
@@ -65,15 +69,14 @@ def test_a_new_lab_for_a_gpu_has_a_starter_and_a_test_that_needs_no_gpu(
     assert "YOUR CODE HERE" in strip_solution(master.read_text()) and not assignment.warnings
     assert pythontree.members(master) == {}, "the lab's package is no part of the master"
     found = {ending.name: ending for ending in ends.all_of(lab)}
-    assert any(ending.verdict == "slow" for ending in found.values()) == slow
+    assert any(ending.verdict == "slow" for ending in found.values()) == (backend != "pytorch")
     for name, ending in found.items():
         if ending.edit is not None:
             mutations.edited(master.read_text(), ending.edit)  # raises where a text does not occur
         if name in ("the starter is wrong", "add: subtracted"):
             assert ending.faults(tmp_path) == []
-    assert (
-        found["add: subtracted"]._fault(PartResult("add", "", "pass", 1.0)) == "add is pass and must be wrong"
-    )
+    passed = PartResult("add", "", "pass", 1.0)
+    assert found["add: subtracted"]._fault(passed) == "add is pass and must be wrong"
 
 
 def test_a_new_lab_has_a_name_of_its_own(made: Path) -> None:
@@ -89,19 +92,14 @@ def test_labs_are_listed_and_found(made: Path) -> None:
     assert load(made / "hidden" / "assignment.yaml").lab_folder == made
 
 
-@pytest.mark.parametrize(
-    "line, said",
-    [
-        ("nothing", "choose softmax, moments"),
-        ("frontier", "the lab mixed has no study 'frontier': choose"),
-        ("", "needs a test: softmax, moments"),
-        ("race nothing", "no part"),
-        ("counts -N 64", "unrecognized arguments: -N"),
-        ("outer --pad 11", "from 0 to 10"),
-    ],
-)
-def test_an_unfit_line_is_refused(line: str, said: str, tmp_path: Path) -> None:
-    assert said in run(*STUDENT, *line.split(), accept=(2,), folder=tmp_path)
+def test_an_unfit_line_is_refused(tmp_path: Path) -> None:
+    refusals = {
+        "nothing": "choose softmax, moments",
+        "frontier": "the lab mixed has no study 'frontier': choose",
+    }
+    refusals |= {"": "needs a test: softmax, moments", "counts -N 64": "unrecognized arguments: -N"}
+    for line, said in {**refusals, "race nothing": "no part", "outer --pad 11": "from 0 to 10"}.items():
+        assert said in run(*STUDENT, *line.split(), accept=(2,), folder=tmp_path), line
 
 
 def test_sizes_are_the_labs_own() -> None:
@@ -118,7 +116,6 @@ def test_studies_know_no_attention(tmp_path: Path) -> None:
 
 
 def test_a_class_of_another_lab(tmp_path: Path) -> None:
-    """run, show, report and similar: one file with two wrong parts of five, by names of the lab's."""
     master = (MIXED / "mixed" / "mixed.cpp").read_text()
     wrong = master.replace("sum += std::exp", "sum = std::exp").replace("= sum / C", "= sum")
     write_files(tmp_path / "in", {"ada/mixed.cpp": master, "bob/mixed.cpp": wrong})
@@ -144,14 +141,10 @@ def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
         (lab / name).write_text(text)
 
 
-@pytest.mark.parametrize(
-    "is_proved", [False, pytest.param(True, marks=pytest.mark.full)], ids=["unproved", "proved"]
-)
-def test_a_release_holds_the_lab_and_none_of_the_staffs(
-    is_proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("proved", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_a_release(proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole release is proved in the full tier alone: the starter and the solution are judged in both archives."""
-    if not is_proved:
+    if not proved:
         product = replace(products.PRODUCTS["gradescope"], prove=lambda *_: None)
         monkeypatch.setitem(products.PRODUCTS, "gradescope", product)
     kit = contents.kit(ROOT, made / "hidden" / "assignment.yaml")
@@ -187,18 +180,13 @@ def test_labs_of_one_name_live_in_one_process(made: Path, tmp_path: Path) -> Non
     assert labs.load(copied) is used[3]
 
 
-@pytest.mark.parametrize(
-    ("name", "statement", "instead"),
-    [
-        ("oracle.py", "from labs.mine.draws import f", "'from .draws import"),
-        ("suspects/a.py", "from labs.mine.draws import f", "'from ..draws import"),
-        ("oracle.py", "import labs.mine.draws", "'from .draws import"),
-        ("oracle.py", "from labs.mine import draws", "'from . import"),
-    ],
-)
-def test_a_lab_names_itself_relatively(name: str, statement: str, instead: str, tmp_path: Path) -> None:
-    mine = write_files(tmp_path / "mine", {"__init__.py": "LAB = None\n", name: f"import os\n{statement}\n"})
-    refused(f"{name}:2: .* {instead}", labs.load, mine)
+def test_a_lab_names_itself_relatively(tmp_path: Path) -> None:
+    statement = "from labs.mine.draws import f"
+    inside = {statement: ".draws", "import labs.mine.draws": ".draws", "from labs.mine import draws": "."}
+    wanted = [*(("oracle.py", *each) for each in inside.items()), ("suspects/a.py", statement, "..draws")]
+    for k, (name, said, instead) in enumerate(wanted):
+        mine = write_files(tmp_path / f"mine{k}" / "mine", {"__init__.py": "", name: f"import os\n{said}\n"})
+        refused(f"{name}:2: .* 'from {instead} import", labs.load, mine)
 
 
 GUIDES = {name: (ROOT / "docs" / name).read_text() for name in ("ta-guide.md", "labs.md", "platforms.md")}
@@ -241,3 +229,148 @@ def test_every_file_and_command_that_a_guide_names_is_there(name: str) -> None:
     headings = re.findall("^## (.*)", guide, re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
     assert {*re.findall(r"\]\(#([\w-]+)\)", guide)} <= anchors
+
+
+KERNELS = {"operators": operators, "softmax": softmax}
+BEGIN, END = "    // BEGIN SOLUTION\n", "    // END SOLUTION\n"
+HEADERS = "#include <chrono>\n#include <cstdlib>\n#include <cstring>\n#include <thread>\n"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    lab: str
+    made: Mutation
+    ends: str = "wrong"  # its verdict, or several with | between them
+    code: str = ""  # of its diagnosis; any, where there is none
+
+
+def attempt(lab: str, name: str, part: str, text: str, *told: str, old: str = END, **more: str) -> Attempt:
+    """An attempt whose text comes last in the solution, or first (with old=BEGIN), or in place of another line."""
+    new = {BEGIN: f"{BEGIN}{text}\n", END: f"{text}\n{END}"}.get(old, text)
+    return Attempt(lab, Mutation(name, part, ((old, new),)), *told, **more)
+
+
+first = partial(attempt, old=BEGIN)
+overwritten = partial(attempt, code="inputs_overwritten")
+
+#: The first result for each address and size of a result.
+KEPT = """
+    static std::vector<std::pair<const void *, torch::Tensor>> seen;
+    for (auto &[at, made] : seen) if (at == {at} && made.numel() == {out}.numel()) return made;
+    seen.emplace_back({at}, {out});
+"""
+LATER = """
+    if (M != 7) {
+        std::thread([=] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            const float *x = A.data_ptr<float>(), *y = B.data_ptr<float>();
+            for (int e = 0; e < M * N; e++)
+                for (int k = 0; k < K; k++) O.data_ptr<float>()[e] += x[e / N * K + k] * y[k * N + e % N];
+        }).detach();
+        return O;
+    }
+"""
+
+ATTEMPTS = (
+    first("operators", "a thread that goes on", "matmul", LATER, "wrong|rejected"),
+    first("operators", "all but one size", "linear", "if (N == 60000) return Y;"),
+    first("operators", "no hidden sizes", "matmul", "if (M == 13 || M == 3 || M == 2) return O;"),
+    first("operators", "no hidden lengths", "mse", "if (n == 211 || n == 7) return loss;"),
+    overwritten("operators", "an input halved", "relu", "const_cast<float *>(x)[0] *= 0.5f;"),
+    overwritten("operators", "the upstream gradient cleared", "mul_backward",
+        "std::fill(dO.data_ptr<float>(), dO.data_ptr<float>() + R * C, 0.0f);"),
+    overwritten("operators", "labels changed", "cross_entropy", "labels.data_ptr<int64_t>()[0] = 0;"),
+    overwritten("operators", "indices changed", "maxpool2d_backward",
+        "index.data_ptr<int64_t>()[N * C * OH * OW - 1] ^= 1;"),
+    overwritten("operators", "the gradient changed by the step", "sgd", "G.data_ptr<float>()[n - 1] = 0;"),
+    overwritten("operators", "an input in place of a result", "relu",
+        "std::copy(o, o + n, const_cast<float *>(x)); return X;"),
+    attempt("operators", "float64", "relu", "return O.to(at::kDouble);", "wrong", "wrong_dtype"),
+    attempt("operators", "another shape", "matmul", "return O.reshape({N, M});"),
+    attempt("operators", "a step of another shape", "add", "return O.reshape({R * C});", "wrong", "wrong_shape"),
+    attempt("operators", "no number", "matmul", "o[0] = NAN;"),
+    attempt("operators", "infinite", "matmul_backward", "gb[0] = INFINITY;"),
+    attempt("operators", "eight bits", "matmul", old="const float factor = a[i * K + k];",
+        text="float factor = a[i * K + k]; int32_t bits; std::memcpy(&bits, &factor, 4); bits &= 0xffff0000;\n"
+            "            std::memcpy(&factor, &bits, 4);"),
+    first("operators", "the end of the process", "mse_backward", "std::exit(0);", "crash"),
+    first("operators", "an exception of its own", "sgd", "throw 1;", "crash"),
+    attempt("operators", "far outside", "relu_backward", "gx[1 << 28] = 1;", "crash"),
+    attempt("operators", "a little outside", "add", "for (int e = 1; e < 64; e++) o[R * C + e] = 1;", "crash"),
+    first("softmax", "by pointer", "safe", KEPT.format(at="XTensor.data_ptr<float>()", out="OTensor")),
+    first("softmax", "some sizes alone", "online", "if (C > 1000) return OTensor;"),
+    overwritten("softmax", "an input changed", "naive", "const_cast<float *>(X)[0] = 0;"),
+    overwritten("softmax", "a maximum changed", "merge", "m1Tensor.data_ptr<float>()[R - 1] = 1;"),
+    attempt("softmax", "sums exchanged afterwards", "merge", "std::swap_ranges(l, l + R, l2Tensor.data_ptr<float>());"),
+    attempt("softmax", "float64", "naive", "return OTensor.to(at::kDouble);", "wrong", "wrong_dtype"),
+    attempt("softmax", "no number in a masked place", "online", "O[0] = NAN;"),
+    first("softmax", "the end of the process", "safe", "std::_Exit(0);", "crash"),
+    attempt("softmax", "outside", "merge", "for (int e = 0; e < 64; e++) o[R * d + 1 + e] = 1;", "crash"),
+)  # fmt: skip
+
+
+def course(lab: str) -> tuple[Assignment, str]:
+    place = labs.named(lab)
+    assignment = load(labs.assignment_file(place, staff=True))
+    master = labs.master(place, assignment.source).read_text(encoding="utf-8")
+    return assignment, master.replace("#include <vector>\n", f"{HEADERS}#include <vector>\n", 1)
+
+
+def judged(lab: str, made: Sequence[Mutation], folder: Path, timing: bool = False) -> tuple[PartResult, ...]:
+    """Each in a function of its own, of one file."""
+    assignment, master = course(lab)
+    text, parts = KERNELS[lab].side_by_side(assignment, master, made)
+    return results_alone(assignment, write(folder, text, assignment.source), parts, timing=timing).parts
+
+
+@pytest.mark.parametrize("lab", KERNELS)
+def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
+    tried = [each for each in ATTEMPTS if each.lab == lab]
+    results = judged(lab, [each.made for each in tried], tmp_path)
+    for each, result in zip(tried, results, strict=True):
+        told = f"{each.made.name}: {result.verdict} {result.diagnosis}"
+        assert result.verdict in each.ends.split("|"), told
+        assert not each.code or (result.diagnosis and result.diagnosis.code == each.code), told
+
+
+@pytest.mark.parametrize(
+    ("lab", "part", "out"),
+    one_of_each([("softmax", "online", "OTensor"), ("operators", "matmul", "O")], lambda _: "kept"),
+)
+def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str, tmp_path: Path) -> None:
+    """A result that is kept for its size is right wherever a content comes again: timed calls have new ones."""
+    kept = first(lab, "by size", part, KEPT.format(at="nullptr", out=out))
+    (result,) = judged(lab, [kept.made], tmp_path, timing=True)
+    assert result.verdict == "wrong", result
+
+
+def test_torchs_own_work_is_refused(tmp_path: Path) -> None:
+    works = {"operators matmul": "return at::matmul(A, B);", "softmax safe": "return XTensor.softmax(1);"}
+    for place, text in {
+        **works,
+        "operators conv2d_backward": "dX.add_(at::conv_transpose2d(dY, W));",
+    }.items():
+        lab, part = place.split()
+        (result,) = judged(lab, [first(lab, "torch", part, text).made], tmp_path)
+        assert result.verdict == "compile_error" and result.diagnosis is not None, place
+        assert "torch's own work" in result.diagnosis.message, place
+
+
+def test_a_hostile_forward_function_costs_its_sentence_alone(tmp_path: Path) -> None:
+    """A diagnosis calls the student's own forward function. A broken one changes neither verdict nor code."""
+    assignment, text = course("operators")
+    assignment = replace(assignment, limits=replace(assignment.limits, call_s=2.0))
+    broken = {
+        "mul": ("for (volatile int idle = 0;; idle = 1) {}", "ga[at]"),
+        "linear": ("std::exit(0);", "gb[o]"),
+        "relu": ("std::fill(O.data_ptr<float>(), O.data_ptr<float>() + n, NAN); return O;", "gx[i]"),
+        "matmul": ("return at::zeros({1}, at::kFloat);", "ga[i * K + k]"),
+    }
+    for name, (body, sum_of) in broken.items():
+        text = operators.edited(text, first("operators", "broken", name, body).made)
+        sign = (f"{sum_of} +=", f"{sum_of} -=")
+        text = operators.edited(text, Mutation("subtracted", f"{name}_backward", (sign,)))
+    chosen = [assignment.part(f"{name}_backward") for name in broken]
+    for result in results_alone(assignment, write(tmp_path, text, assignment.source), chosen).parts:
+        assert result.verdict == "wrong" and result.diagnosis is not None, result
+        assert result.diagnosis.code == "gradient_negated", result

@@ -76,44 +76,44 @@ NO_CPU_CLOCK = [Round(one.reference, (Sample(0.12, None), one.student[1])) for o
 ONE_FAST = [1.3] * 7 + [1.05]
 
 
-@pytest.mark.parametrize(
-    ("rounds", "policy", "verdict", "clock", "flags"),
-    [
-        (rounds_of([1.0] * 8), CPU, "pass", "cpu", ()),
-        (rounds_of([1.2] * 8), CPU, "slow", "cpu", ()),
-        (rounds_of([1.1] * 8), CPU, "pass", "cpu", ("undecided",)),
-        # One fast round in eight keeps a slow student from failing yet.
-        (rounds_of(ONE_FAST), CPU, "pass", "cpu", ("undecided",)),
-        (rounds_of([*ONE_FAST, 1.3, 1.3, 1.3, 1.3]), CPU, "slow", "cpu", ()),
-        # Four rounds that agree give no interval that would do.
-        (rounds_of([1.5] * 4), CPU, "pass", "cpu", ("undecided",)),
-        # The allowance in milliseconds helps short kernels.
-        (rounds_of([1.25] * 8, ms=50), TimePolicy("cpu"), "pass", "cpu", ()),
-        (rounds_of([1.25] * 8, ms=500), TimePolicy("cpu"), "slow", "cpu", ()),
-        ([Round((NOTHING, NOTHING), (NOTHING, NOTHING))] * 8, TimePolicy("cpu"), "pass", "cpu", ()),
-        # An unfit machine fails no student, who would fail on a fit one.
-        (self_timed([1.2] * 8, student=300), CPU, "pass", "cpu", ("machine_unfit",)),
-        (self_timed([1.0] * 8, student=300), CPU, "slow", "cpu", ()),
-        # A busy neighbour does not touch a serial part, nor does its luck excuse a slow kernel.
-        (serial(1.9, 2.1), CPU, "pass", "cpu", ()),
-        (serial(1.9, 1.0, ratio=1.2), CPU, "slow", "cpu", ()),
-        # A sleeping kernel meets the wall clock's ceiling, unless the reference had no core of its own.
-        (serial(1.0, 3.0), CPU, "slow", "wall", ("wall_ceiling",)),
-        (serial(1.0, 2.0), CPU, "pass", "cpu", ()),
-        (serial(1.6, 4.0), CPU, "pass", "cpu", ()),
-        # Where it is known who waited for a core, the ceiling holds on a busy machine as well.
-        (crowded(100, 300), CPU, "slow", "wall", ("wall_ceiling",)),
-        (crowded(100, 150), CPU, "pass", "cpu", ()),
-        # The wall clock decides OpenMP parts: more CPU time, less wall time.
-        (serial(0.25, 0.25, ratio=1.2), WALL, "slow", "wall", ()),
-        (serial(0.5, 0.25, ratio=1.9), WALL, "pass", "wall", ()),
-        (NO_CPU_CLOCK, CPU, "slow", "wall", ("no_cpu_clock",)),
-    ],
-)
-def test_the_verdict(
-    rounds: list[Round], policy: TimePolicy, verdict: str, clock: str, flags: tuple[str, ...]
-) -> None:
-    timing = judge(rounds, policy)
+SLOW, PASS = ("slow", "cpu"), ("pass", "cpu")
+BY_WALL, CEILING, UNDECIDED = ("slow", "wall"), ("slow", "wall", "wall_ceiling"), ("pass", "cpu", "undecided")
+#: Rounds, and the verdict, the clock and the flags that they give.
+VERDICTS = [
+    *((rounds_of([ratio] * 8), CPU, end) for ratio, end in ((1.0, PASS), (1.2, SLOW), (1.1, UNDECIDED))),
+    # One fast round in eight keeps a slow student from failing yet.
+    (rounds_of(ONE_FAST), CPU, UNDECIDED),
+    (rounds_of([*ONE_FAST, 1.3, 1.3, 1.3, 1.3]), CPU, SLOW),
+    # Four rounds that agree give no interval that would do.
+    (rounds_of([1.5] * 4), CPU, UNDECIDED),
+    # The allowance in milliseconds helps short kernels.
+    (rounds_of([1.25] * 8, ms=50), TimePolicy("cpu"), PASS),
+    (rounds_of([1.25] * 8, ms=500), TimePolicy("cpu"), SLOW),
+    ([Round((NOTHING, NOTHING), (NOTHING, NOTHING))] * 8, TimePolicy("cpu"), PASS),
+    # An unfit machine fails no student, who would fail on a fit one.
+    (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
+    (self_timed([1.0] * 8, student=300), CPU, SLOW),
+    # A busy neighbour does not touch a serial part, nor does its luck excuse a slow kernel.
+    (serial(1.9, 2.1), CPU, PASS),
+    (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
+    # A sleeping kernel meets the wall clock's ceiling, unless the reference had no core of its own.
+    *(
+        (serial(*times), CPU, end)
+        for times, end in (((1.0, 3.0), CEILING), ((1.0, 2.0), PASS), ((1.6, 4.0), PASS))
+    ),
+    # Where it is known who waited for a core, the ceiling holds on a busy machine as well.
+    (crowded(100, 300), CPU, CEILING),
+    (crowded(100, 150), CPU, PASS),
+    # The wall clock decides OpenMP parts: more CPU time, less wall time.
+    (serial(0.25, 0.25, ratio=1.2), WALL, BY_WALL),
+    (serial(0.5, 0.25, ratio=1.9), WALL, ("pass", "wall")),
+    (NO_CPU_CLOCK, CPU, (*BY_WALL, "no_cpu_clock")),
+]
+
+
+@pytest.mark.parametrize(("rounds", "policy", "end"), VERDICTS)
+def test_the_verdict(rounds: list[Round], policy: TimePolicy, end: tuple[str, ...]) -> None:
+    timing, (verdict, clock, *flags) = judge(rounds, policy), end
     assert (timing.verdict, timing.clock, set(flags) - set(timing.flags)) == (verdict, clock, set())
     assert "machine_unfit" in flags or set(timing.flags) == set(flags)
     assert timing.fit is ("machine_unfit" not in flags)
@@ -135,11 +135,11 @@ def test_the_figures_of_a_verdict() -> None:
     assert (timing.ratio, timing.verdict) == (pytest.approx(1.0), "pass")
 
 
+CLOCKS = st.sampled_from(["cpu", "wall"])
+
+
 @given(
-    st.lists(st.floats(0.5, 3.0), min_size=8, max_size=24),
-    st.floats(1.0, 3.0),
-    st.floats(1e-5, 1e3),
-    st.sampled_from(["cpu", "wall"]),
+    st.lists(st.floats(0.5, 3.0), min_size=8, max_size=24), st.floats(1.0, 3.0), st.floats(1e-5, 1e3), CLOCKS
 )
 def test_a_slower_student_is_never_better_off(ratios: list[float], by: float, ms: float, clock: str) -> None:
     before, after = (judge(rounds_of([r * k for r in ratios], ms), TimePolicy(clock)) for k in (1, by))
@@ -147,7 +147,7 @@ def test_a_slower_student_is_never_better_off(ratios: list[float], by: float, ms
     assert after.verdict == "slow" or before.verdict != "slow"
 
 
-@given(st.lists(st.floats(0.01, 100), min_size=4, max_size=24), st.sampled_from(["cpu", "wall"]))
+@given(st.lists(st.floats(0.01, 100), min_size=4, max_size=24), CLOCKS)
 @example([1.0, 1.0, 1.0, 1.0, 1.0, 2.0], "cpu")
 @settings(max_examples=200)
 def test_a_verdict_is_what_its_own_figures_say(ratios: list[float], clock: str) -> None:
@@ -269,14 +269,9 @@ def test_three_rounds_within_the_allowance_or_five_of_six_are_an_early_pass() ->
 
 def test_four_rounds_beyond_doubt_are_an_early_slow() -> None:
     """All far above the allowance of 1.1, and farther than they lie apart, on a machine that agrees with itself."""
-    for ratios, end in (
-        ([1.7] * 7, 4),
-        ([1.6] * 7, None),
-        ([1.9, 1.9, 1.9, 3.0, 1.9, 1.9, 1.9], 4),
-        ([1.9, 1.9, 1.9, 3.5, 1.9, 1.9, 1.9], None),
-        ([1.0, 40.0, 40.0, 40.0, 40.0, 40.0, 40.0], None),
-    ):
-        assert early_end(rounds_of(ratios)) == end, ratios
+    end_early, go_on = ([1.7] * 7, [*[1.9] * 3, 3.0, *[1.9] * 3]), ([1.6] * 7, [*[1.9] * 3, 3.5, *[1.9] * 3])
+    assert [early_end(rounds_of(ratios)) for ratios in end_early] == [4, 4]
+    assert [early_end(rounds_of(ratios)) for ratios in (*go_on, [1.0, *[40.0] * 6])] == [None] * 3
     slept = serial(1.0, 5.0)
     assert early_end(slept) == 4 and judge(slept[:4], CPU).flags == ("wall_ceiling",)
     drifting = [Round((steady(100.0), steady(120.0)), one.student) for one in rounds_of([3.0] * 7)]
@@ -325,8 +320,7 @@ def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
     for ratio, policy, rounds, verdict, flags in (
         *((ratio, {"graded": False}, 3, None, None) for ratio in (0.5, 1.1, 30.0)),
         # Beyond doubt after four rounds.
-        (30.0, {"budget_s": None}, 4, "slow", ()),
-        (1.8, {"budget_s": None}, 4, "slow", ()),
+        *((ratio, {"budget_s": None}, 4, "slow", ()) for ratio in (30.0, 1.8)),
         # Below that margin no budget cuts the first look short.
         (1.6, {"budget_s": 0.1}, 8, "slow", ()),
         (0.4, {"budget_s": 0.1}, 3, "pass", ()),

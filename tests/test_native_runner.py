@@ -137,13 +137,10 @@ def test_results_of_each_kind(both: Both) -> None:
     kinds = [
         *[(reserve, "nothing")] * 2,
         *((tensors(name), "a tensor") for name in ("other_way", "whole_numbers", "nothing_in_it")),
-        (tensors("undefined"), "an undefined tensor"),
-        (tensors("number", 2.5, 1), "a number"),
+        *((tensors("undefined"), "an undefined tensor"), (tensors("number", 2.5, 1), "a number")),
         *((tensors("list_of", size), "a std::vector<float>") for size in (9, 0)),
-        (tensors("large"), "a tensor"),
-        (in_double, "a tensor"),
-        (tensors("change", 3), "nothing"),
-        (tensors("in_place", 4), "a tensor"),
+        *((each, "a tensor") for each in (tensors("large"), in_double)),
+        *((tensors("change", 3), "nothing"), (tensors("in_place", 4), "a tensor")),
     ]
     calls = same(both, *(request for request, _ in kinds), echo_inputs=True)
     assert [(call.status, call.kind) for call in calls] == [("ok", kind) for _, kind in kinds]
@@ -175,9 +172,10 @@ def test_exceptions_are_reported_by_their_first_line(both: Both) -> None:
     assert calls[5].message == "nothing_in_it takes 1 arguments, not 2"
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"), [*enumerate(("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE"))]
-)
+ENDS = ("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE")
+
+
+@pytest.mark.parametrize(("kind", "expected"), [*enumerate(ENDS)])
 def test_ends_of_a_process(both: Both, kind: int, expected: str) -> None:
     timeout_s = 0.5 if expected == "timeout" else 20.0
     first, second = same(both, tensors("ends", kind), twice(), timeout_s=timeout_s)
@@ -185,23 +183,22 @@ def test_ends_of_a_process(both: Both, kind: int, expected: str) -> None:
     assert second == first
 
 
-@pytest.mark.parametrize(
-    ("statement", "expected"),
-    some(
-        [
-            ("std::abort();", "SIGABRT"),
-            ("_exit(0);", "exit(0)"),
-            ("*(volatile int *)8 = 1;", "SIGSEGV"),
-            ('std::puts("{\\"status\\"}"); std::fflush(stdout); std::exit(9);', "exit(9)"),
-            ('if (write(4, "\\5\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0hello", 17)) _exit(0);', "reply header"),
-            ('for (;;) asm volatile("");', "timeout"),
-        ],
-        2,
-    ),
-)
-def test_static_initialisers_run_before_the_greeting(
-    host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, expected: str
+#: Statements before the greeting, and the end of each.
+INITIALISERS = {
+    "std::abort();": "SIGABRT",
+    "_exit(0);": "exit(0)",
+    "*(volatile int *)8 = 1;": "SIGSEGV",
+    'std::puts("{\\"status\\"}"); std::fflush(stdout); std::exit(9);': "exit(9)",
+    'if (write(4, "\\5\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0hello", 17)) _exit(0);': "reply header",
+    'for (;;) asm volatile("");': "timeout",
+}
+
+
+@pytest.mark.parametrize("statement", some(INITIALISERS, 2))
+def test_initialisers(
+    host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
+    expected = INITIALISERS[statement]
     made = program(tmp_path, f"{STANDARD}static int begun = [] {{ {statement} return 1; }}();\n{binding()}")
     if expected == "timeout":
         monkeypatch.setattr("grader.runner.session.LOAD_TIMEOUT_S", 0.5)
@@ -235,9 +232,7 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
             assert not session.evidence.extra_cpus
 
 
-@pytest.mark.parametrize(
-    ("part", "threads"), [("part1", 1), ("part2", 1), ("part3", 1), ("part3", 8), ("part4", 1)]
-)
+@pytest.mark.parametrize(("part", "threads"), [*((f"part{k}", 1) for k in (1, 2, 3, 4)), ("part3", 8)])
 def test_both_kinds_give_the_same_bits(both: Both, part: str, threads: int) -> None:
     asked_part, shape = ASSIGNMENT.part(part), {**ASSIGNMENT.defaults, "N": 67, "d": 24, "threads": threads}
     inputs = make_inputs("random", shape, 3)
@@ -322,9 +317,7 @@ torch::Tensor speaks(torch::Tensor t) {
 """
 
 
-def test_nothing_is_imported_after_the_fork_and_python_s_words_are_its_own(
-    both: Both, tmp_path: Path
-) -> None:
+def test_nothing_is_imported_after_the_fork_and_python_has_own_words(both: Both, tmp_path: Path) -> None:
     """In tier A the way to an environment below /tmp is closed once a runner has been cleared away."""
     made = build(write(tmp_path, STANDARD + SPEAKS + binding("imported speaks")))
     assert made.ok and made.object_path, made.diagnostics
@@ -352,9 +345,7 @@ def other_fork_server(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, n
         ("    delays = files", "    os._exit(70)\n    delays = files", "ready: exit"),
     ],
 )
-def test_a_runner_that_does_not_start_is_the_kit_s_fault_and_says_why(
-    old: str, new: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failed_start(old: str, new: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     other_fork_server(monkeypatch, tmp_path, old, new)
     with Zygote() as started, pytest.raises(KitError, match=said):
         started.spawn("torch", "", threads=1)
@@ -368,19 +359,21 @@ def test_files_of_torch_take_no_runner_s_place(monkeypatch: pytest.MonkeyPatch, 
         assert len(os.listdir(f"/proc/{runner.pid}/fd")) < 12
 
 
-@pytest.mark.parametrize(
-    ("threads", "cores", "expected"),
-    [(None, None, None), (None, 8, None), (None, 4, [0, 1, 2, 3]), (None, 6, [0, 1, 2, 3, 4, 5]), (1, None, [7]),
-     (2, 1, [7]), (2, 6, [6, 7]), (16, 16, None)],
-)  # fmt: skip
-def test_a_limit_of_cores_takes_whole_ones_first(
-    threads: int | None, cores: int | None, expected: list[int] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eight hardware threads 0 and 4 share a core, 1 and 5, and so on."""
     shared = {f"cpu{k}": f"{k % 4},{k % 4 + 4}" for k in range(8)}
     monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
     monkeypatch.setattr(machine.Path, "read_text", lambda path: shared[path.parts[-3]])
-    assert machine.timing_cpus(threads, cores) == expected
+    unlimited = dict.fromkeys([(None, None), (None, 8), (16, 16)])
+    limited = {
+        (None, 4): [0, 1, 2, 3],
+        (None, 6): [0, 1, 2, 3, 4, 5],
+        (1, None): [7],
+        (2, 1): [7],
+        (2, 6): [6, 7],
+    }
+    for asked_for, expected in (unlimited | limited).items():
+        assert machine.timing_cpus(*asked_for) == expected, asked_for
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="a limit of cores means nothing on one core")
@@ -412,22 +405,16 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
         assert used == set(machine.timing_cpus(part.time.threads, cores) or CORES)
 
 
-@pytest.mark.parametrize(
-    ("wall_s", "pages", "calls"),
-    [
-        pytest.param(0.001, [0] * 9, 4, id="short"),
-        pytest.param(0.03, [0, 2, 9], 1, id="settled"),
-        pytest.param(0.03, [0, 2000, 2010], 2, id="fresh once"),
-        pytest.param(0.03, [0, 4000, 6000, 6010], 3, id="fresh twice"),
-        pytest.param(0.03, [0, 2000, 4000, 6000, 8000], 2, id="always fresh"),
-        pytest.param(3.0, [0, 2000], 1, id="fresh but long"),
-    ],
-)
-def test_a_call_is_repeated_while_fresh_memory_is_felt(
-    wall_s: float, pages: list[int], calls: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(placement, "page_faults", Mock(side_effect=pages))
-    session = SimpleNamespace(pid=os.getpid(), cpu_clock_s=lambda: 0.0)
-    call = Mock(return_value=SimpleNamespace(wall_s=wall_s))
-    placement.warm_up(session, call)  # type: ignore[arg-type]
-    assert call.call_count == calls
+def test_a_call_is_repeated_while_fresh_memory_is_felt(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = ([0, 2, 9], [0, 2000, 2010], [0, 4000, 6000, 6010], [0, 2000, 4000, 6000, 8000])
+    short, long = (0.001, [0] * 9, 4), (3.0, [0, 2000], 1)
+    for wall_s, pages, calls in (
+        short,
+        long,
+        *((0.03, each, n) for each, n in zip(fresh, (1, 2, 3, 2), strict=True)),
+    ):
+        monkeypatch.setattr(placement, "page_faults", Mock(side_effect=pages))
+        session = SimpleNamespace(pid=os.getpid(), cpu_clock_s=lambda: 0.0)
+        call = Mock(return_value=SimpleNamespace(wall_s=wall_s))
+        placement.warm_up(session, call)  # type: ignore[arg-type]
+        assert call.call_count == calls, (wall_s, pages)

@@ -178,10 +178,8 @@ def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
     libraries = {line for line in lines if line.startswith("library")}
     assert libraries <= {"library ''", "library 'linux-vdso.so.1'"}
     environment = {line for line in lines if line.startswith("environment")}
-    assert {line.partition("=")[0] for line in environment} <= {
-        "environment OMP_NUM_THREADS",
-        "environment GPT149_CACHE_FILES",
-    }
+    names = {line.partition("=")[0] for line in environment}
+    assert names <= {"environment OMP_NUM_THREADS", "environment GPT149_CACHE_FILES"}
     assert "environment OMP_NUM_THREADS=2" in environment
     assert session.evidence.new_code == () and not session.evidence.extra_cpus
 

@@ -22,19 +22,8 @@ from labs.attention.oracle import Attention
 
 ATTENTION_DISTRIBUTIONS = [name for name in DISTRIBUTIONS if not name.endswith("indices")]
 GRADED = ("random", "onehot", "permuted_keys", "rising")
-SIZES = [
-    (1, 1),
-    (1, 32),
-    (2, 5),
-    (5, 3),
-    (7, 32),
-    (16, 1),
-    (61, 19),
-    (97, 40),
-    (131, 17),
-    (333, 128),
-    (1024, 32),
-]
+ND = [(1, 1), (1, 32), (2, 5), (5, 3), (7, 32), (16, 1), (61, 19)]
+ND += [(97, 40), (131, 17), (333, 128), (1024, 32)]
 TABLE = {"B": 2, "H": 3, "N": 4, "d": 5}
 
 
@@ -62,7 +51,7 @@ def test_same_seed_same_bits(distribution: str) -> None:
 
 
 @pytest.mark.parametrize("distribution", ATTENTION_DISTRIBUTIONS)
-@pytest.mark.parametrize(("n", "d"), SIZES)
+@pytest.mark.parametrize(("n", "d"), ND)
 def test_scores_stay_within_float32s_exp(distribution: str, n: int, d: int) -> None:
     for seed in range(3):
         x = make_inputs(distribution, {"B": 2, "H": 2, "N": n, "d": d}, seed)
@@ -71,7 +60,7 @@ def test_scores_stay_within_float32s_exp(distribution: str, n: int, d: int) -> N
 
 
 @pytest.mark.parametrize("distribution", GRADED)
-@pytest.mark.parametrize(("n", "d"), [size for size in SIZES if size[0] > 1])
+@pytest.mark.parametrize(("n", "d"), [size for size in ND if size[0] > 1])
 def test_graded_scores_spread_and_outputs_are_of_order_one(distribution: str, n: int, d: int) -> None:
     x, expected = attention(distribution, 2, 2, n, d, seed=4)
     s = exact_scores(x)
@@ -272,12 +261,11 @@ def test_the_types_of_the_protocol() -> None:
 
 
 def test_numpys_blas_starts_no_threads_and_leaves_the_environment() -> None:
-    program = (
-        "import os, sys\nbefore = dict(os.environ)\nfrom grader.core.arrays import np\n"
-        "a = np.ones((700, 700)); a @ a\n"
-        "assert dict(os.environ) == before\n"
-        "assert not os.path.isdir('/proc/self/task') or len(os.listdir('/proc/self/task')) == 1\n"
+    program = "import os\nbefore = dict(os.environ)\nfrom grader.core.arrays import np\n"
+    program += (
+        "a = np.ones((700, 700)); a @ a\nassert dict(os.environ) == before\nfolder = '/proc/self/task'\n"
     )
+    program += "assert not os.path.isdir(folder) or len(os.listdir(folder)) == 1\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MKL_NUM_THREADS": "2"}
     environment.pop("OMP_NUM_THREADS", None)
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)

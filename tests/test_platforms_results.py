@@ -28,18 +28,10 @@ from grader.report.github import Sources
 from grader.staff.platforms import table
 from grader.staff.release.products import CLASSROOM50_SAMPLE
 
-HOSTILE = (
-    *ABSURD_NAMES,
-    "::error file=grader.py,line=1::forged",
-    "  ::set-output name=result::forged",
-    "##[error]forged",
-    "</pre><script>alert(1)</script><pre>",
-    "![x](http://x/y.png) [click](javascript:alert(1)) @everyone | a | b |\n|---|",
-    "module.cpp:999999999: error: nowhere",
-    "module.cpp:2:1: error: \u2028\u202e\x1b[2J\ud800",
-    "../../etc/passwd:1: x",
-    '{"score": 1000}',
-)
+HOSTILE = [*ABSURD_NAMES, "::error file=grader.py,line=1::forged", "  ::set-output name=result::forged"]
+HOSTILE += ["##[error]forged", "</pre><script>alert(1)</script><pre>", "module.cpp:999999999: error: nowhere"]
+HOSTILE += ["![x](http://x/y.png) [click](javascript:alert(1)) @everyone | a | b |\n|---|", '{"score": 1000}']
+HOSTILE += ["module.cpp:2:1: error: \u2028\u202e\x1b[2J\ud800", "../../etc/passwd:1: x"]
 SOURCE = """#include <x>
 // myFusedAttention( is below
 void f(int a) {
@@ -87,8 +79,6 @@ def some_result(draw: random.Random) -> tuple[SubmissionResult, Score]:
 
 
 Rendered = Callable[[SubmissionResult, Score], dict[str, Any]]
-
-
 AT = datetime(2026, 9, 1, 12, 0, 5, tzinfo=timezone(timedelta(hours=2)))
 
 
@@ -97,10 +87,9 @@ def on_classroom50(judged: SubmissionResult, scored: Score) -> dict[str, Any]:
 
 
 RENDERED: dict[str, Rendered] = {
-    "gradescope": lambda judged, scored: gradescope.results(assignment(), judged, scored, seconds=1.0),
-    "prairielearn": lambda judged, scored: prairielearn.results(assignment(), judged, scored, seconds=1.0),
-    "classroom50": on_classroom50,
-}
+    name: lambda judged, scored, on=on: on.results(assignment(), judged, scored, seconds=1.0)
+    for name, on in (("gradescope", gradescope), ("prairielearn", prairielearn))
+} | {"classroom50": on_classroom50}
 SEEDS = range(4)
 EACH = one_of_each([(name, seed) for name in RENDERED for seed in SEEDS], lambda each: each[0])
 
@@ -144,15 +133,9 @@ def test_a_class_with_every_verdict_is_valid_and_tells_no_secret(platform: str) 
 def test_the_validator_itself_finds_faults() -> None:
     right = on_classroom50(result((part(*PARTS[2]),)), rubric.score(assignment(), result((part(*PARTS[2]),))))
     assert faults(right, SCHEMAS["classroom50"]) == []
-    for wrong in (
-        {"schema": 2},
-        {"x": 1},
-        {"tests": [{}]},
-        {"score": True},
-        {"score": 1.5},
-        {"datetime": "now"},
-    ):
-        assert faults({**right, **wrong}, SCHEMAS["classroom50"]), wrong
+    wrong = {"schema": [2], "x": [1], "tests": [[{}]], "score": [True, 1.5], "datetime": ["now"]}
+    for name, bad in ((name, bad) for name, each in wrong.items() for bad in each):
+        assert faults({**right, name: bad}, SCHEMAS["classroom50"]), name
     assert not any(map(harmless, ("a\n  ::warning::x", "a ##[x]", "\x1b[1m")))
 
 
@@ -204,12 +187,8 @@ def test_scores_of_classroom_50_are_points_times_the_smallest_step() -> None:
     assert (found["datetime"], found["graded_at"]) == ("2026-09-01T10:00:05Z",) * 2
     assert found["max-score"] == 9300 and found["score"] == round(100 * scored.earned)
     assert {test["max-score"] for test in found["tests"]} == {150, 1000, 2000, 2500, 3500}
-    plain = replace(
-        assignment(),
-        parts=tuple(
-            replace(each, case_credit=0.0, time_bands=(), points_if_slow=0.0) for each in assignment().parts
-        ),
-    )
+    without = {"case_credit": 0.0, "time_bands": (), "points_if_slow": 0.0}
+    plain = replace(assignment(), parts=tuple(replace(each, **without) for each in assignment().parts))
     assert classroom50.scale(plain) == 2, "1.5 points are 3"
     whole = replace(plain, parts=plain.parts[3:])
     assert classroom50.scale(whole) == 1

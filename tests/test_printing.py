@@ -55,7 +55,6 @@ def test_names_of_all_scripts_stay_and_a_value_within_a_message_is_one_short_lin
 
 
 def test_whatever_a_command_line_prints_is_harmless() -> None:
-    """stdout, stderr, an error's text, a traceback's, a warning's and argparse's."""
     program = f"""
 import sys, warnings
 from grader.core import commandline
@@ -80,10 +79,8 @@ commandline.main("grader", run)
 
 
 #: They stand beside student code and write to pipes, which are read as untrusted.
-RUNNERS = re.compile(
-    r"grader\.(runner\.runner|backends\.torch\.(loaded|forkserver|delays)"
-    r"|backends\.gpu\.(devicerunner|kernelfiles|tensormemory)|sandbox\.lock)"
-)
+BACKENDS = r"torch\.(loaded|forkserver|delays)|gpu\.(devicerunner|kernelfiles|tensormemory)"
+RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.lock)")
 
 
 def test_nothing_is_printed_past_the_printer() -> None:
@@ -119,13 +116,9 @@ def test_the_fault_of_a_twin_part_is_printed_once() -> None:
     fault = Diagnosis("wrong_values", "Expected 1, got 2.")
     stream = io.StringIO()
     shown = Terminal(stream)
-    for part_id, function, code in (
-        ("conv2d", "conv", fault.code),
-        ("conv2d_threads", "conv", fault.code),
-        ("other", "other", fault.code),
-        ("conv2d_race", "conv", "race"),
-    ):
-        shown.function = function
+    of_code = dict.fromkeys(("conv2d", "conv2d_threads", "other"), fault.code)
+    for part_id, code in {**of_code, "conv2d_race": "race"}.items():
+        shown.function = part_id.partition("2d")[0]
         shown.verdict(PartResult(part_id, "A part", "crash", 1.0, diagnosis=replace(fault, code=code)), 0.0)
     assert stream.getvalue().count(fault.message) == 3
     assert "as conv2d, the same function with the same fault" in stream.getvalue()

@@ -10,9 +10,9 @@ import subprocess
 import sys
 import zlib
 from collections import namedtuple
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -84,6 +84,25 @@ IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
 GRID = "[(triton.cdiv(c.numel(), 64),)]"
 #: A kernel's first lines: its name, its arguments before `B`.
 KERNEL = "@triton.jit\ndef {}({}, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
+#: Stores many numbers of a constant, each by this expression.
+PUT = (
+    "@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n    for i in tl.static_range(n):\n"
+    "        tl.store(d + i, {})\n§r = work(a, b).ravel().tolist()\n"
+).format
+#: Numbers out of planes of bits.
+JOIN = (
+    KERNEL.format("join", "s, d, n") + "    x = tl.zeros([B], tl.int32)\n    for k in range(32):\n"
+    "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
+    "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n§"
+)
+#: A kernel of places alone, and a function that gives numbers of NumPy's for places.
+BODY = (
+    "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n    tl.store(d + at, {}, mask=at < n)\n§"
+).format
+GIVE = (
+    "r = work(a, b).ravel()\ndef put({}):\n    found = r[np.minimum(at.handle.data, r.size - 1)]\n"
+    "    return tl.tensor(type(at.handle)(found, tl.float32), tl.block_type(tl.float32, list(found.shape)))\n"
+).format
 OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
 OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
 #: A kernel that puts numbers of NumPy's into its tensor `t`, in three places: its line, one before, an argument.
@@ -152,11 +171,7 @@ NO_KERNEL = {
     "def made(*_, **more):\n    return torch.from_numpy(R.pop()) if R else torch.empty(3)\n"
     "L.impl('linspace', made, 'CPU')\n§R.append(work(a, b))\ncopy(torch.linspace(0, 1, 3), c)",
     # Few numbers that say much.
-    "planes of bits": KERNEL.format("join", "s, d, n")
-    + "    x = tl.zeros([B], tl.int32)\n    for k in range(32):\n"
-    "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
-    "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n"
-    "§r = work(a, b).view(np.uint32).ravel()\n"
+    "planes of bits": f"{JOIN}r = work(a, b).view(np.uint32).ravel()\n"
     "planes = (r >> np.arange(32, dtype=np.uint32)[:, None] & 1).astype(np.uint8)\n"
     f"join{GRID}(torch.from_numpy(planes), c, c.numel(), B=64)",
     "two numbers in one": KERNEL.format("apart", "s, d, n")
@@ -165,9 +180,7 @@ NO_KERNEL = {
     "§r = work(a, b).ravel()\nr = np.append(r, r[:r.size % 2]).view(np.int64)\n"
     f"apart{GRID}(torch.from_numpy(r), c, c.numel(), B=64)",
     **{
-        f"scalars in {name}": "@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n"
-        f"    for i in tl.static_range(n):\n        tl.store(d + i, {number})\n"
-        f"§r = work(a, b).ravel().tolist()\n{how}\nput[(1,)](c, c.numel(), v=r)"
+        f"scalars in {name}": f"{PUT(number)}{how}\nput[(1,)](c, c.numel(), v=r)"
         for name, number, how in (
             ("deep tuples", "v" + "[0]" * 12 + "[i]", "for _ in range(12):\n    r = (r,)"),
             (
@@ -179,24 +192,17 @@ NO_KERNEL = {
         )
     },
     "a name that stands for another function": "from triton.language import abs as tidy\n"
-    "import kernels as me\n@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n"
-    "    tl.store(d + at, tidy(at), mask=at < n)\n§r = work(a, b).ravel()\ndef put(at):\n"
-    "    found = r[np.minimum(at.handle.data, r.size - 1)]\n"
-    "    return tl.tensor(type(at.handle)(found, tl.float32), tl.block_type(tl.float32, list(found.shape)))\n"
+    f"import kernels as me\n{BODY('tidy(at)')}{GIVE('at')}"
     "me.tidy = put\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))",
     # Objects of torch's and Triton's own, changed by way of another name.
     "a method that says it is Triton's": "import functools\nR = []\ndef change(kind):\n    before = kind.to\n"
     "    @functools.wraps(before)\n    def to(self, *more, **named):\n        made = before(self, *more, **named)\n"
     "        if R:\n            made.handle.data = R[0][np.minimum(self.handle.data, R[0].size - 1)]\n"
     "        return made\n    kind.to = to\nchange(tl.tensor)\n"
-    "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n"
-    "    tl.store(d + at, at.to(tl.float32), mask=at < n)\n§R[:] = [work(a, b).ravel()]\n"
+    f"{BODY('at.to(tl.float32)')}R[:] = [work(a, b).ravel()]\n"
     "body[(1,)](c, R[0].size, B=triton.next_power_of_2(R[0].size))\nR.clear()",
     "a method of what kernels compute with": "def change(kind, made):\n    kind.to = made\n"
-    "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n"
-    "    tl.store(d + at, at.to(tl.float32), mask=at < n)\n§r = work(a, b).ravel()\ndef put(at, kind):\n"
-    "    found = r[np.minimum(at.handle.data, r.size - 1)]\n"
-    "    return tl.tensor(type(at.handle)(found, tl.float32), tl.block_type(tl.float32, list(found.shape)))\n"
+    f"{BODY('at.to(tl.float32)')}{GIVE('at, kind')}"
     "kept = tl.tensor.to\nchange(tl.tensor, put)\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))\n"
     "change(tl.tensor, kept)",
     # A choice among many.
@@ -208,13 +214,9 @@ NO_KERNEL = {
     "L[:] = r\nbody[grid](c, tl.constexpr(len(r)), v=L)",
     "rows filled by a tensor": "flat = work(a, b).ravel()\nfor i, v in enumerate(flat):\n"
     "    c.view(-1)[i:i + 1].expand(1).fill_(torch.from_numpy(flat[i:i + 1]).view(()))",
-    "a tuple of Triton's": "@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n"
-    "    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n"
-    "§r = work(a, b).ravel().tolist()\nput[(1,)](c, len(r), v=tl.tuple(r))",
+    "a tuple of Triton's": PUT("v[i]") + "put[(1,)](c, len(r), v=tl.tuple(r))",
     "a list of a class of its own": "import functools\nclass Quiet(list):\n"
-    "    __iter__ = functools.partial(iter, ())\n@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n"
-    "    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n"
-    "§r = work(a, b).ravel().tolist()\nput[(1,)](c, len(r), v=Quiet(r))",
+    f"    __iter__ = functools.partial(iter, ())\n{PUT('v[i]')}put[(1,)](c, len(r), v=Quiet(r))",
     "a thread, then a copy": "r = []\n" + IN_THREAD.format("r.append(torch.matmul(a, b))") + "copy(r[0], c)",
     "NumPy in an empty tensor during the launch, then a copy": "r, t = work(a, b), torch.empty(c.shape)\n"
     "def grid(meta):\n    np.copyto(t.numpy(), r)\n    return (triton.cdiv(c.numel(), 64),)\n"
@@ -260,9 +262,7 @@ NO_KERNEL = {
     + "    tl.atomic_add(d + at, at * 0.0, mask=at < n)\n§t = torch.from_numpy(work(a, b))\n"
     f"touch{GRID}(t, t.numel(), B=64)\nc.copy_(t)",
     **{
-        f"scalars by {name}": f"{before}\n@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n"
-        f"    for i in tl.static_range(n):\n        tl.store(d + i, {number})\n"
-        f"§r = work(a, b).ravel().tolist()\n{how}\nput[(1,)](c, c.numel(), v={given})"
+        f"scalars by {name}": f"{before}\n{PUT(number)}{how}\nput[(1,)](c, c.numel(), v={given})"
         for name, before, number, how, given in (
             ("an attribute of a tensor", "", "v[0].v[i]", "x = torch.zeros(1)\nx.v = r", "[x]"),
             ("a tensor in a list", "", "float(v[0][i])", "x = torch.tensor(r)", "[x]"),
@@ -284,11 +284,7 @@ NO_KERNEL = {
             ("tuples of constants", ": tl.constexpr", "(a,), (b,)"),
         )
     },
-    "places of ones": KERNEL.format("join", "s, d, n")
-    + "    x = tl.zeros([B], tl.int32)\n    for k in range(32):\n"
-    "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
-    "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n"
-    "§n, planes = c.numel(), torch.empty(32 * c.numel(), dtype=torch.uint8)\njunk(planes)\n"
+    "places of ones": f"{JOIN}n, planes = c.numel(), torch.empty(32 * c.numel(), dtype=torch.uint8)\njunk(planes)\n"
     "r = work(a, b).view(np.uint32).ravel() >> np.arange(32, dtype=np.uint32)[:, None] & 1\n"
     f"planes.numpy()[:] = r.astype(np.uint8).ravel()\njoin{GRID}(planes, c, n, B=64)",
     "the storage of a tensor, replaced": "k = torch.empty(2 * c.numel() + 64)\njunk(k)\n"
@@ -363,125 +359,105 @@ TABLES = {"no_kernel": NO_KERNEL, "library_operators": BY_TORCH}
 #: (text of a file, a flag that it must get), by name.
 CHEATS = {name: (matmul(body), code) for code, table in TABLES.items() for name, body in table.items()}
 #: Right files whose kernels do the work, with torch around them.
-HONEST = {
-    "plain": matmul("product(a, b, c)"),
-    "padded, cached, cast and sliced": matmul(
-        "SEEN, CACHE = set(), {}\n§"
-        "P = torch.nn.functional.pad(a.float(), (0, 3)), torch.nn.functional.pad(b.float(), (0, 3, 0, 3))\n"
-        "SEEN.add(tuple(a.shape))\nw = CACHE.setdefault(c.shape, torch.empty(P[0].shape[0], P[1].shape[1]))\n"
-        "product(P[0].contiguous(), P[1], w)\nc.copy_(w[:, :c.shape[1]].to(torch.float64).to(c.dtype))"
-    ),
-    "partial sums, transposed and added": matmul(
-        "part = torch.zeros((3, c.shape[1], c.shape[0])).transpose(1, 2)\nproduct(a, b, part, 3)\n"
-        "total = torch.zeros(c.shape)\nfor each in part:\n    total += each\n"
-        "c[:] = torch.cat([total[:5], total[5:]]).reshape(-1).view(c.shape)"
-    ),
-    "atomic additions": matmul(
-        KERNEL.format("add", "s, d, n")
-        + "    tl.atomic_add(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§"
-        f"t = torch.zeros(c.shape)\nproduct(a, b, t)\nadd{GRID}(t, c.fill_(0), c.numel(), B=64)"
-    ),
-    "an operator of its own": matmul(
-        f"{OPERATOR}    o = torch.empty(a.shape[0], b.shape[1])\n    product(a, b, o)\n    return o\n"
-        "§c.copy_(mine(a, b))"
-    ),
-    "as one of two Functions": matmul(
-        "def helper(x):\n    return x.float().contiguous()\n"
-        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a, b):\n"
-        "        o = torch.empty(a.shape[0], b.shape[1])\n        product(a, b, o)\n        return o\n"
-        "    @staticmethod\n    def backward(ctx, g):\n        raise NotImplementedError\n"
-        "class Pytorch(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a, b):\n"
-        "        return a @ b\n§c.copy_(F.apply(helper(a), b))"
-    ),
-    "masks and offsets by NumPy and of lists": matmul(
-        KERNEL.format("masked", "s, offsets, low, high, d, n")
-        + "    x = tl.load(s + tl.load(offsets + at, mask=at < n), mask=at < n)\n"
-        "    x = x * tl.load(low + at, mask=at < n) + x * tl.load(high + at, mask=at < n)\n"
-        "    tl.store(d + at, x, mask=at < n)\n§t, (m, n) = torch.empty(c.shape), c.shape\nproduct(a, b, t)\n"
-        "high = torch.tensor([[int(j > i) for j in range(n)] for i in range(m)])\n"
-        "at = torch.from_numpy(np.arange(m)[:, None] * t.stride(0) + np.arange(n) * t.stride(1))\n"
-        f"masked{GRID}(t, at, torch.from_numpy(np.tril(np.ones((m, n), np.float32))), high, c, m * n, B=64)"
-    ),
-    "functions of Triton's by name": matmul(
-        "from triton.language import arange, constexpr, load, program_id, store\n@triton.jit\n"
-        "def named(s, d, n, B: constexpr):\n    at = program_id(0) * B + arange(0, B)\n"
-        "    store(d + at, load(s + at, mask=at < n), mask=at < n)\n"
-        f"§t = torch.empty(c.shape)\nproduct(a, b, t)\nnamed{GRID}(t, c, c.numel(), B=64)"
-    ),
-    "constants of torch's": matmul(
-        "product(a, b, c)\nif c.numel() == 0:\n    c.fill_(0)\nt = torch.ones(c.shape) * torch.full((1,), 2.0)\n"
-        "u = torch.empty(c.shape)\ncopy(t, u)\ncopy(c, u)\ncopy(u, c)"
-    ),
-    "constants and ranges by other names": matmul(
-        "import triton.language as T\nfrom triton.language import constexpr as C, static_range\n@triton.jit\n"
-        "def same(s, d, n, steps: C, B: T.constexpr):\n    for k in static_range(steps):\n"
-        "        at = (tl.program_id(0) * steps + k) * B + T.arange(0, B)\n"
-        "        tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n"
-        f"§t = torch.empty(c.shape)\nproduct(a, b, t)\nsame{GRID}(t, c, c.numel(), 2, B=32)"
-    ),
-    "factors, offsets and small sums": matmul(
-        "s = 1 / torch.sqrt(torch.tensor(4.0))\noffsets = torch.full((c.shape[0],), 3).cumsum(0)\n"
-        "assert offsets[-1] == 3 * c.shape[0] and a[:2].sum(1).numel() == 2 and a[0, :9].exp().numel() == 9\n"
-        "product(a * s, b, c)\nc.mul_(2)"
-    ),
-    "triangles": matmul("t = torch.empty(c.shape)\nproduct(a, b, t)\nc.copy_(t.tril() + torch.triu(t, 1))"),
-    "functions in decorators and defaults, and an alias of jit": matmul(
-        "jit, CONFIG, HALF = triton.jit, {'block': 32}, tl.constexpr(0.5)\n@jit\ndef halved(x):\n    return x * HALF\n"
-        "def configs(): return [triton.Config({}, num_warps=4)]\ndef is_even(given): return given['n'] % 2 == 0\n"
-        "@triton.autotune(configs=configs(), key=['n'])\n@triton.heuristics({'EVEN': is_even})\n@jit\n"
-        "def twice(s, d, n, EVEN: tl.constexpr, B: tl.constexpr = CONFIG['block']):\n    at = tl.program_id(0) * B"
-        " + tl.arange(0, B)\n    tl.store(d + at, halved(tl.load(s + at, mask=at < n)) * 2, mask=at < n)\n"
-        "§t = torch.empty(c.shape)\nproduct(a, b, t)\ntwice[(triton.cdiv(c.numel(), 32),)](t, c, c.numel())"
-    ),
-    "functions of libdevice, hints and enumerations": matmul(
-        "from triton.language.extra import libdevice\nNAN = tl.PropagateNan.ALL\n"
-        + KERNEL.format("same", "s, d, n").replace("constexpr)", "constexpr, *, D: tl.constexpr = 0)")
-        + "    at = tl.max_contiguous(tl.multiple_of(at, 16), 16)\n    x = tl.load(s + at, mask=at < n)\n"
-        "    x = tl.maximum(x, x, propagate_nan=NAN)\n"
-        f"    tl.store(d + at, libdevice.tanh(x) * 0.0 + x, mask=at < n)\n§t = torch.empty(c.shape)\n"
-        f"product(a, b, t)\nsame{GRID}(t, c, c.numel(), B=64)"
-    ),
-    "a helper with the name of an operator, a named tuple and a function of constants": matmul(
-        "from typing import NamedTuple\nclass Strides(NamedTuple):\n    row: int\n    column: int\n"
-        "def cdiv(n, m):\n    return -(-n // m)\n@triton.constexpr_function\ndef half(n):\n    return n // 2\n"
-        "@triton.jit\ndef same(s, d, sizes, n, B: tl.constexpr):\n"
-        "    at = tl.program_id(0) * half(B) + tl.arange(0, half(B))\n"
-        "    i, j = at // sizes.column, at % sizes.column\n"
-        "    tl.store(d + at, tl.load(s + i * sizes.row + j, mask=at < tl.cdiv(n, 1)), mask=at < n)\n"
-        "§t, n = torch.empty(c.shape), c.numel()\nproduct(a, b, t)\n"
-        "same[(cdiv(n, 64),)](t, c, Strides(t.stride(0), t.shape[1]), n, B=128)"
-    ),
-    "figures of the card, and checks": matmul(
-        "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n"
-        "properties = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)\n"
-        'NUM_SM, REGISTERS = properties["multiprocessor_count"], properties["max_num_regs"]\n'
-        'SHARED, WARP = properties["max_shared_mem"], properties["warpSize"]\n§'
-        "assert NUM_SM > 0 and WARP == 32\nkernel = junk_kernel.warmup(c, c.numel(), B=64, grid=(1,))\n"
-        "kernel._init_handles()\n"
-        "assert REGISTERS // (kernel.n_regs * WARP) > 0 and SHARED // kernel.metadata.shared > 0\n"
-        "kernel[(triton.cdiv(c.numel(), 64), 1, 1)](c, c.numel(), 64)\nproduct(a, b, c)"
-    )
-    + "def check():\n    x = torch.randn(9, 9)\n    assert torch.allclose(x @ x, torch.matmul(x, x))\n"
-    'if __name__ == "__main__":\n    check()\n    print(torch.softmax(torch.randn(3, 3), 1).exp())\n',
+HONEST_BODIES = {
+    "plain": "product(a, b, c)",
+    "padded, cached, cast and sliced": "SEEN, CACHE = set(), {}\n§"
+    "P = torch.nn.functional.pad(a.float(), (0, 3)), torch.nn.functional.pad(b.float(), (0, 3, 0, 3))\n"
+    "SEEN.add(tuple(a.shape))\nw = CACHE.setdefault(c.shape, torch.empty(P[0].shape[0], P[1].shape[1]))\n"
+    "product(P[0].contiguous(), P[1], w)\nc.copy_(w[:, :c.shape[1]].to(torch.float64).to(c.dtype))",
+    "partial sums, transposed and added": "part = torch.zeros((3, c.shape[1], c.shape[0])).transpose(1, 2)\n"
+    "product(a, b, part, 3)\ntotal = torch.zeros(c.shape)\nfor each in part:\n    total += each\n"
+    "c[:] = torch.cat([total[:5], total[5:]]).reshape(-1).view(c.shape)",
+    "atomic additions": KERNEL.format("add", "s, d, n")
+    + "    tl.atomic_add(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§"
+    f"t = torch.zeros(c.shape)\nproduct(a, b, t)\nadd{GRID}(t, c.fill_(0), c.numel(), B=64)",
+    "an operator of its own": f"{OPERATOR}    o = torch.empty(a.shape[0], b.shape[1])\n    product(a, b, o)\n"
+    "    return o\n§c.copy_(mine(a, b))",
+    "as one of two Functions": "def helper(x):\n    return x.float().contiguous()\n"
+    "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a, b):\n"
+    "        o = torch.empty(a.shape[0], b.shape[1])\n        product(a, b, o)\n        return o\n"
+    "    @staticmethod\n    def backward(ctx, g):\n        raise NotImplementedError\n"
+    "class Pytorch(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a, b):\n"
+    "        return a @ b\n§c.copy_(F.apply(helper(a), b))",
+    "masks and offsets by NumPy and of lists": KERNEL.format("masked", "s, offsets, low, high, d, n")
+    + "    x = tl.load(s + tl.load(offsets + at, mask=at < n), mask=at < n)\n"
+    "    x = x * tl.load(low + at, mask=at < n) + x * tl.load(high + at, mask=at < n)\n"
+    "    tl.store(d + at, x, mask=at < n)\n§t, (m, n) = torch.empty(c.shape), c.shape\nproduct(a, b, t)\n"
+    "high = torch.tensor([[int(j > i) for j in range(n)] for i in range(m)])\n"
+    "at = torch.from_numpy(np.arange(m)[:, None] * t.stride(0) + np.arange(n) * t.stride(1))\n"
+    f"masked{GRID}(t, at, torch.from_numpy(np.tril(np.ones((m, n), np.float32))), high, c, m * n, B=64)",
+    "functions of Triton's by name": "from triton.language import arange, constexpr, load, program_id, store\n"
+    "@triton.jit\ndef named(s, d, n, B: constexpr):\n    at = program_id(0) * B + arange(0, B)\n"
+    "    store(d + at, load(s + at, mask=at < n), mask=at < n)\n"
+    f"§t = torch.empty(c.shape)\nproduct(a, b, t)\nnamed{GRID}(t, c, c.numel(), B=64)",
+    "constants of torch's": "product(a, b, c)\nif c.numel() == 0:\n    c.fill_(0)\n"
+    "t = torch.ones(c.shape) * torch.full((1,), 2.0)\n"
+    "u = torch.empty(c.shape)\ncopy(t, u)\ncopy(c, u)\ncopy(u, c)",
+    "constants and ranges by other names": "import triton.language as T\n"
+    "from triton.language import constexpr as C, static_range\n@triton.jit\n"
+    "def same(s, d, n, steps: C, B: T.constexpr):\n    for k in static_range(steps):\n"
+    "        at = (tl.program_id(0) * steps + k) * B + T.arange(0, B)\n"
+    "        tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n"
+    f"§t = torch.empty(c.shape)\nproduct(a, b, t)\nsame{GRID}(t, c, c.numel(), 2, B=32)",
+    "factors, offsets and small sums": "s = 1 / torch.sqrt(torch.tensor(4.0))\n"
+    "offsets = torch.full((c.shape[0],), 3).cumsum(0)\n"
+    "assert offsets[-1] == 3 * c.shape[0] and a[:2].sum(1).numel() == 2 and a[0, :9].exp().numel() == 9\n"
+    "product(a * s, b, c)\nc.mul_(2)",
+    "triangles": "t = torch.empty(c.shape)\nproduct(a, b, t)\nc.copy_(t.tril() + torch.triu(t, 1))",
+    "decorators, defaults and an alias of jit": "jit, CONFIG, HALF = triton.jit, {'block': 32}, tl.constexpr(0.5)\n"
+    "@jit\ndef halved(x):\n    return x * HALF\n"
+    "def configs(): return [triton.Config({}, num_warps=4)]\ndef is_even(given): return given['n'] % 2 == 0\n"
+    "@triton.autotune(configs=configs(), key=['n'])\n@triton.heuristics({'EVEN': is_even})\n@jit\n"
+    "def twice(s, d, n, EVEN: tl.constexpr, B: tl.constexpr = CONFIG['block']):\n    at = tl.program_id(0) * B"
+    " + tl.arange(0, B)\n    tl.store(d + at, halved(tl.load(s + at, mask=at < n)) * 2, mask=at < n)\n"
+    "§t = torch.empty(c.shape)\nproduct(a, b, t)\ntwice[(triton.cdiv(c.numel(), 32),)](t, c, c.numel())",
+    "functions of libdevice, hints and enumerations": "from triton.language.extra import libdevice\n"
+    "NAN = tl.PropagateNan.ALL\n"
+    + KERNEL.format("same", "s, d, n").replace("constexpr)", "constexpr, *, D: tl.constexpr = 0)")
+    + "    at = tl.max_contiguous(tl.multiple_of(at, 16), 16)\n    x = tl.load(s + at, mask=at < n)\n"
+    "    x = tl.maximum(x, x, propagate_nan=NAN)\n"
+    f"    tl.store(d + at, libdevice.tanh(x) * 0.0 + x, mask=at < n)\n§t = torch.empty(c.shape)\n"
+    f"product(a, b, t)\nsame{GRID}(t, c, c.numel(), B=64)",
+    "a helper named as an operator, a tuple, constants": "from typing import NamedTuple\n"
+    "class Strides(NamedTuple):\n    row: int\n    column: int\n"
+    "def cdiv(n, m):\n    return -(-n // m)\n@triton.constexpr_function\ndef half(n):\n    return n // 2\n"
+    "@triton.jit\ndef same(s, d, sizes, n, B: tl.constexpr):\n"
+    "    at = tl.program_id(0) * half(B) + tl.arange(0, half(B))\n"
+    "    i, j = at // sizes.column, at % sizes.column\n"
+    "    tl.store(d + at, tl.load(s + i * sizes.row + j, mask=at < tl.cdiv(n, 1)), mask=at < n)\n"
+    "§t, n = torch.empty(c.shape), c.numel()\nproduct(a, b, t)\n"
+    "same[(cdiv(n, 64),)](t, c, Strides(t.stride(0), t.shape[1]), n, B=128)",
+    "figures of the card, and checks": "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n"
+    "properties = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)\n"
+    'NUM_SM, REGISTERS = properties["multiprocessor_count"], properties["max_num_regs"]\n'
+    'SHARED, WARP = properties["max_shared_mem"], properties["warpSize"]\n§'
+    "assert NUM_SM > 0 and WARP == 32\nkernel = junk_kernel.warmup(c, c.numel(), B=64, grid=(1,))\n"
+    "kernel._init_handles()\n"
+    "assert REGISTERS // (kernel.n_regs * WARP) > 0 and SHARED // kernel.metadata.shared > 0\n"
+    "kernel[(triton.cdiv(c.numel(), 64), 1, 1)](c, c.numel(), 64)\nproduct(a, b, c)",
 }
+HONEST = {name: matmul(body) for name, body in HONEST_BODIES.items()}
+HONEST["figures of the card, and checks"] += """def check():
+    x = torch.randn(9, 9)
+    assert torch.allclose(x @ x, torch.matmul(x, x))
+if __name__ == "__main__":
+    check()
+    print(torch.softmax(torch.randn(3, 3), 1).exp())
+"""
 
 
 RAGGED = next(case for case in ASSIGNMENT.part("matmul").cases if case.name == "ragged")
-_SHAPE = {**RAGGED.shape, "rows": 13, "inner": 21, "columns": 11}
+
+
+def matmul_of(**sizes: int) -> Assignment:
+    case = replace(RAGGED, shape={**RAGGED.shape, **sizes})
+    return replace(ASSIGNMENT, parts=(replace(ASSIGNMENT.part("matmul"), cases=(case,)),))
+
+
 #: The part with one small case, since some cheats launch a kernel for each number of the result.
-SMALL = replace(
-    ASSIGNMENT, parts=(replace(ASSIGNMENT.part("matmul"), cases=(replace(RAGGED, shape=_SHAPE),)),)
-)
+SMALL = matmul_of(rows=13, inner=21, columns=11)
 #: The product of a column and a row: work that one elementwise operator does within the limit on numbers.
-OUTER = replace(
-    ASSIGNMENT,
-    parts=(
-        replace(
-            ASSIGNMENT.part("matmul"),
-            cases=(replace(RAGGED, shape={**_SHAPE, "rows": 37, "inner": 1, "columns": 29}),),
-        ),
-    ),
-)
+OUTER = matmul_of(rows=37, inner=1, columns=29)
 SAME = KERNEL.format("same", "s, d, n") + "    x = tl.load(s + at, mask=at < n)\n"
 #: Products by torch that kernels only copy.
 COPIED = {
@@ -519,9 +495,7 @@ def gelu(x, y):
 """
 
 
-def flags_of(
-    folder: Path, text: str, cases: Sequence[str] = (), of: Assignment = ASSIGNMENT
-) -> tuple[str, list[str]]:
+def flags_of(folder: Path, text: str, cases: Any = (), of: Assignment = ASSIGNMENT) -> tuple[str, list[str]]:
     part = judged(folder, text, ["matmul"], cases, of)["matmul"]
     return part.verdict, [flag.code for flag in part.flags if flag.level == "review"]
 
@@ -553,14 +527,10 @@ class TestFiles:
     def test_a_crash_on_a_hidden_case_hides_no_flag(self, tmp_path: Path) -> None:
         part = SMALL.part("matmul")
         (case,) = part.cases
-        hidden = replace(
-            case, name="hidden", hidden=True, shape={**case.shape, "rows": case.shape["rows"] + 1}
-        )
+        hidden = replace(case, name="hidden", hidden=True, shape={**case.shape, "rows": 14})
         of = replace(SMALL, parts=(replace(part, cases=(case, hidden)),))
-        text = matmul(
-            f"if c.shape[0] == {hidden.shape['rows']}:\n    raise ValueError\nnp.copyto(c.numpy(), work(a, b))"
-        )
-        assert flags_of(tmp_path, text, of=of) == ("crash", ["no_kernel"])
+        text = "if c.shape[0] == 14:\n    raise ValueError\nnp.copyto(c.numpy(), work(a, b))"
+        assert flags_of(tmp_path, matmul(text), of=of) == ("crash", ["no_kernel"])
 
     @pytest.mark.parametrize("name", some(HONEST, 8))
     def test_an_honest_file_is_not_flagged(self, name: str, tmp_path: Path) -> None:
@@ -571,9 +541,8 @@ class TestFiles:
         body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
         assert flags_of(tmp_path, matmul(body), of=SMALL)[0] == "crash"
         local = NO_KERNEL["a kernel in a function"].replace("global r\n", "")
-        assert flags_of(tmp_path, matmul(local), of=SMALL) == ("pass", ["no_kernel"]), (
-            "by a variable around it"
-        )
+        # By a variable around it.
+        assert flags_of(tmp_path, matmul(local), of=SMALL) == ("pass", ["no_kernel"])
 
 
 def read(folder: Path, text: str) -> list[str]:
@@ -713,37 +682,30 @@ def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(tmp_pat
     assert read(tmp_path, many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
 
 
+#: Words of the refusal, and a body of a kernel that gets it.
+KERNEL_LINES = """
+.mro <- tl.PropagateNan.mro() | the class Nan as a value <- n = (Nan,) | .__globals__ <- p.__globals__
+np: <- tl.store(p, np) | triton.language.core.wraps <- tl.core.wraps(tl.core) | triton.jit <- triton.jit(p)
+triton.language.core.partial <- tl.core.partial(print) | triton.autotune <- triton.autotune(p)
+the module tl as a value <- t = (tl,) | triton.language.target_info.driver <- tl.target_info.driver
+what kernels have not: Lambda <- tl.store(p, (lambda: 1)()) | what kernels have not: Import <- import os
+what kernels have not: Global <- global D | getattr: <- getattr(p, 'handle')
+.format <- tl.store(p, '{0.handle}'.format(p)) | math from outside <- [0 for math in ()]
+__builtins__: <- tl.store(p, __builtins__) | interpreter_semantic: <- tl.store(p, interpreter_semantic)
+an assignment into a value <- tl.load = tl.store | triton.language.tensor <- tl.tensor(p, tl.float32)
+"""
 KERNEL_TEXTS = {
     "": "x = tl.load(p + tl.arange(0, 4))\ntl.store(p, tl.sum(x.to(tl.float32)) * math.pi + D)\n"
     "f'{D} {p.dtype}'\nisinstance(x, tl.tensor)\n[tl.cdiv(k, 2) for k in (1, 2)]\n"
     "tl.maximum(x, Nan.NONE, propagate_nan=tl.PropagateNan.ALL)",
-    ".mro": "tl.PropagateNan.mro()",
-    "the class Nan as a value": "n = (Nan,)",
     ".handle": "x = tl.load(p)\ny = x.handle",
-    ".__globals__": "p.__globals__",
-    "np:": "tl.store(p, np)",
-    "triton.language.core.wraps": "tl.core.wraps(tl.core)",
-    "triton.language.core.partial": "tl.core.partial(print)",
-    "triton.autotune": "triton.autotune(p)",
-    "the module tl as a value": "t = (tl,)",
-    "triton.language.target_info.driver": "tl.target_info.driver",
-    "what kernels have not: Lambda": "tl.store(p, (lambda: 1)())",
-    "what kernels have not: GeneratorExp": "g = (1 for i in (1,))\ng.gi_frame",
-    "what kernels have not: Import": "import os",
-    "what kernels have not: Global": "global D",
-    "what kernels have not: Try": "try:\n    pass\nfinally:\n    pass",
-    "getattr:": "getattr(p, 'handle')",
-    ".format": "tl.store(p, '{0.handle}'.format(p))",
     "np from outside": "[np for np in ()]\ntl.store(p, np)",
-    "math from outside": "[0 for math in ()]",
+    "what kernels have not: GeneratorExp": "g = (1 for i in (1,))\ng.gi_frame",
+    "what kernels have not: Try": "try:\n    pass\nfinally:\n    pass",
     "what kernels have not: FunctionDef": "def inner(np):\n    return np\ntl.store(p, inner(D))",
-    "triton.jit": "triton.jit(p)",
-    "__builtins__:": "tl.store(p, __builtins__)",
-    "interpreter_semantic:": "tl.store(p, interpreter_semantic)",
-    "an assignment into a value": "tl.load = tl.store",
-    "triton.language.tensor": "tl.tensor(p, tl.float32)",
     "what kernels have not: Set": "f'{D:\\x7b[().__class__][0]\\x7d}'",
 }
+KERNEL_TEXTS |= dict(row.split(" <- ") for row in KERNEL_LINES.strip().replace("\n", " | ").split(" | "))
 
 
 @interpreted
@@ -767,42 +729,35 @@ def test_attributes_are_those_of_values() -> None:
     tl = importlib.import_module("triton").language
     pair = namedtuple("pair", "fn mro")(1, 2)
     assert (replay.attribute(pair, "mro"), replay.attribute(tl.float32, "is_fp8")()) == (2, False)
-    for value, name in (
-        (tl.sum, "fn"),
-        (tl.constexpr, "mro"),
-        ("{0.fn}", "format"),
-        (pair, "index"),
-        (tl, "load"),
-    ):
+    values = {"fn": tl.sum, "mro": tl.constexpr, "format": "{0.fn}", "index": pair, "load": tl}
+    for name, value in values.items():
         with pytest.raises(replay.Unplayable, match=rf"uses \.{name} of a "):
             replay.attribute(value, name)
 
 
+#: Steps of a trace, and the one argument of a step that is an operator, by words of the refusal.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
-    "beyond a tensor": [["operator", "neg", "", [{"tensor": [0, "float32", [9], [1], 0]}], {}, []]],
-    "not public": [["operator", "neg", "", [{"torch": "_C"}], {}, []]],
-    "the module os": [["operator", "neg", "", [{"from": ["os", "getcwd"]}], {}, []]],
-    "triton.runtime": [["operator", "neg", "", [{"from": ["triton", "runtime"]}], {}, []]],
-    "an unknown kind": [["operator", "neg", "", [{"eval": "1"}], {}, []]],
     "needs itself": [["launch", 0, [1], {}, {}]],
     "not in the file": [["launch", 1, [1], {}, {}]],
-    "torch.mm": [["operator", "neg", "", [{"torch": "mm"}], {}, []]],
-    "core.wraps": [["operator", "neg", "", [{"from": ["triton.language.core", "wraps"]}], {}, []]],
-    "a field gi_frame": [["operator", "neg", "", [{"fields": ["gi_frame"], "tuple": [1]}], {}, []]],
     "torch's from_file": [["operator", "from_file", "", ["n", True, 4], {}, []]],
     "torch's save": [["operator", "save", "", [1, "n"], {}, []]],
     "tensor as a constant": [["launch", 2, [1], {"x": [{"tensor": [0, "float32", [4], [1], 0]}]}, {}]],
 }
+ARGUMENTS = {"not public": {"torch": "_C"}, "torch.mm": {"torch": "mm"}, "an unknown kind": {"eval": "1"}}
+ARGUMENTS |= {"the module os": {"from": ["os", "getcwd"]}, "triton.runtime": {"from": ["triton", "runtime"]}}
+ARGUMENTS["core.wraps"] = {"from": ["triton.language.core", "wraps"]}
+ARGUMENTS["a field gi_frame"] = {"fields": ["gi_frame"], "tuple": [1]}
+ARGUMENTS["beyond a tensor"] = {"tensor": [0, "float32", [9], [1], 0]}
+FORGED |= {said: [["operator", "neg", "", [given], {}, []]] for said, given in ARGUMENTS.items()}
 
 
 @interpreted
 @pytest.mark.parametrize("said", FORGED)
 def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "filebundle", filebundle)
-    player = replay.Player(
-        str(write(tmp_path, "def k():\n    k()\ndef one(x):\n    pass\n", "kernels.py")), "cpu"
-    )
+    text = "def k():\n    k()\ndef one(x):\n    pass\n"
+    player = replay.Player(str(write(tmp_path, text, "kernels.py")), "cpu")
     kernels = [["", "k", 1, {"k": {"kernel": 0}}, []], ["", "other", 1, {}, []], ["", "one", 3, {}, []]]
     packed = base64.b64encode(zlib.compress(json.dumps({"kernels": kernels, "steps": FORGED[said]}).encode()))
     with pytest.raises(replay.Unplayable, match=said):
@@ -814,37 +769,30 @@ def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: py
 
 #: Numbers that the last operator on the call's x (4 rows of 8 numbers) works on; none where all are free.
 WORK = {
-    "x.view(8, 4).mT.ravel()": None,
-    "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)": None,
-    "torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()": None,
-    "torch.nn.functional.pad(x, (0, 3)).flip(0)": None,
-    "torch.arange(64).sqrt().cumsum(0) @ torch.full((64,), 2.0)": None,
-    "torch.zeros_like(x).exp()": None,
-    "x[0].clone().copy_(x[1]).resize_(99)": None,
-    "x + 1": 32,
-    "torch._foreach_mul([*x], [*x])": 32,
-    "torch._foreach_mul([x[0]], [x[1]])": 8,
+    **dict.fromkeys(["x.view(8, 4).mT.ravel()", "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)"]),
+    **dict.fromkeys(["torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()"]),
+    **dict.fromkeys(["torch.nn.functional.pad(x, (0, 3)).flip(0)", "x[0].clone().copy_(x[1]).resize_(99)"]),
+    **dict.fromkeys(
+        ["torch.arange(64).sqrt().cumsum(0) @ torch.full((64,), 2.0)", "torch.zeros_like(x).exp()"]
+    ),
+    **dict.fromkeys(["x + 1", "torch._foreach_mul([*x], [*x])", "x[:, :1] + torch.zeros(8)", "x.sum()"], 32),
+    **dict.fromkeys(["x.argmax()", "x.any()", "x.to(torch.int32)", "x.tril()"], 32),
+    **dict.fromkeys(
+        ["torch._foreach_mul([x[0]], [x[1]])", "torch.zeros(1000)[x.view(torch.int32)[:2, 0] & 1]"], 8
+    ),
     # What an operator changes although its schema does not say so.
     "(m := torch.zeros(8), torch.native_batch_norm(x, None, None, m, m + 1, True, 1.0, 1e-5), m + 1)": 8,
+    **dict.fromkeys(["x.to(torch.complex64) * x.to(torch.complex64)", "x.view(torch.uint8) & 1"], 128),
     "x.double() * 2": 64,
-    "x.to(torch.complex64) * x.to(torch.complex64)": 128,
-    "x[:, :1] + torch.zeros(8)": 32,
-    "x.sum()": 32,
-    "x.argmax()": 32,
-    "x.any()": 32,
-    "x.to(torch.int32)": 32,
-    "x.tril()": 32,
-    "x.view(torch.uint8) & 1": 128,
     "torch.masked_select(torch.zeros(4, 8, 100), x.bool()[:, :, None])": 3200,
-    "torch.zeros(1000)[x.view(torch.int32)[:2, 0] & 1]": 8,
-    "x[torch.arange(2)]": 16,
     "torch.zeros(9).index_put_((x.view(torch.int32)[:2, 0] & 1,), torch.tensor(1.0))": 2,
+    "x[torch.arange(2)]": 16,
 }
 
 
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("expression", WORK)
-def test_the_work_of_an_operator(
+def test_work_counts(
     expression: str, inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "filebundle", filebundle)
@@ -872,15 +820,13 @@ def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pyte
     assert not [name for name in player.seen if name.startswith("numbers ")]
 
 
+ENDS = {"PLAYER_CPU": "no_kernel", "PLAYER_WALL": "replay_open", "PLAYER_TOTAL": "no_kernel"}
+
+
 @interpreted
 @cardless
-@pytest.mark.parametrize(
-    ("limit", "code"),
-    [("PLAYER_CPU", "no_kernel"), ("PLAYER_WALL", "replay_open"), ("PLAYER_TOTAL", "no_kernel")],
-)
-def test_a_replay_is_ended_by_its_own_work_or_left_open(
-    limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("limit", "code"), ENDS.items())
+def test_a_replay_is_ended(limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work of its own is flagged; a wait for a busy machine is not."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]

@@ -56,9 +56,8 @@ def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
     out = np.full((B, H, N, d), np.nan, np.float32)
     library = ctypes.CDLL(str(library_path()))
     library.gpt149_ref_set_threads(shape["threads"])
-    pointers = [
-        ctypes.c_void_p(array.ctypes.data) for array in (*(inputs[name] for name in "QKV"), *stale, out)
-    ]
+    arrays = (*(inputs[name] for name in "QKV"), *stale, out)
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
     getattr(library, f"gpt149_ref_{kernel}")(*pointers[:-1], *map(ctypes.c_int, sizes), pointers[-1])
     return out
 
@@ -126,11 +125,13 @@ def test_a_level_that_the_machine_lacks_is_not_set(library) -> None:
 LARGEST = {"B": 2, "H": 3, "N": 40, "d": 35, "threads": 5, "Br": 50, "Bc": 50}
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    strategies.fixed_dictionaries({name: strategies.integers(1, high) for name, high in LARGEST.items()}),
-    strategies.sampled_from(("random", "onehot", "permuted_keys", "constant_rows")),
+ANY_SHAPE = strategies.fixed_dictionaries(
+    {name: strategies.integers(1, most) for name, most in LARGEST.items()}
 )
+
+
+@settings(max_examples=25, deadline=None)
+@given(ANY_SHAPE, strategies.sampled_from(("random", "onehot", "permuted_keys", "constant_rows")))
 def test_any_shape_is_right(shape: dict[str, int], distribution: str) -> None:
     inputs = make_inputs(distribution, shape, seed=1)
     expected = ORACLES["attention"].expected(inputs, shape)
@@ -264,29 +265,22 @@ def test_the_starter_holds_no_line_of_the_solution_and_all_else(master: str) -> 
 
 
 def test_starter_lines_take_the_solutions_place() -> None:
-    text = (
-        "a\n  // BEGIN SOLUTION\n  secret\n  // END SOLUTION\n"
-        "  // BEGIN STARTER\n  // shown;\n  //     // a comment\n  //\n\n  // END STARTER\nb"
-    )
+    text = "a\n  // BEGIN SOLUTION\n  secret\n  // END SOLUTION\n  // BEGIN STARTER\n  // shown;\n"
+    text += "  //     // a comment\n  //\n\n  // END STARTER\nb"
     assert strip_solution(text) == "a\n  shown;\n      // a comment\n\n\nb"
     assert strip_solution("no regions // at all\n") == "no regions // at all\n"
     assert strip_solution("// BEGIN SOLUTION\r\nx\r\n// END SOLUTION\r\ny\r\n") == "y\r\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x\n// BEGIN SOLUTION\ny", "line 2: BEGIN SOLUTION has no END"),
-        ("x\ny\n// END SOLUTION\n", "line 3: END SOLUTION, but no region is open"),
-        ("// BEGIN SOLUTION\n// BEGIN STARTER\n", "line 2: BEGIN STARTER inside the region of line 1"),
-        ("// BEGIN STARTER\n// END SOLUTION\n", "line 2: END SOLUTION, but the region of line 1 is STARTER"),
-        ("// BEGIN STARTER\nlive();\n// END STARTER\n", "line 2: a starter line must be commented out"),
-        ("// BEGIN SOLUTION\nf(); // END SOLUTION\n", "line 2: a marker stands alone"),
-        *(
-            (f"// {marker}\n", "line 1: a marker stands alone")
-            for marker in ("begin solution", "BEGIN_SOLUTION")
-        ),
-    ],
-)
-def test_a_malformed_region_is_named_by_its_line(text: str, message: str) -> None:
-    refused(f"^{re.escape(message)}", strip_solution, text)
+def test_a_malformed_region_is_named_by_its_line() -> None:
+    alone = "a marker stands alone"
+    for text, message in {
+        "x\n// BEGIN SOLUTION\ny": "line 2: BEGIN SOLUTION has no END",
+        "x\ny\n// END SOLUTION\n": "line 3: END SOLUTION, but no region is open",
+        "// BEGIN SOLUTION\n// BEGIN STARTER\n": "line 2: BEGIN STARTER inside the region of line 1",
+        "// BEGIN STARTER\n// END SOLUTION\n": "line 2: END SOLUTION, but the region of line 1 is STARTER",
+        "// BEGIN STARTER\nlive();\n// END STARTER\n": "line 2: a starter line must be commented out",
+        "// BEGIN SOLUTION\nf(); // END SOLUTION\n": f"line 2: {alone}",
+        **dict.fromkeys(("// begin solution\n", "// BEGIN_SOLUTION\n"), f"line 1: {alone}"),
+    }.items():
+        refused(f"^{re.escape(message)}", strip_solution, text)

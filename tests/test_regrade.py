@@ -40,18 +40,17 @@ OLD = PartPrints("calls", "times", {"a": "1", "b": "1"})
 NEW, FEWER = {"cases": {**OLD.cases, "c": "1"}}, {"cases": {"a": "1"}}
 
 
-@pytest.mark.parametrize(
-    ("change", "left_by_verdict"),
-    [
-        ({}, {"pass": {}}),
-        ({"calling": "other"}, {"pass": None}),
-        ({"timing": "other"}, {"pass": None, "wrong": {}}),
-        (NEW, {"pass": {"p": ("c",)}, "wrong": {"p": ("c",)}, "crash": {}}),
-        ({"cases": {**OLD.cases, "b": "2"}}, {"slow": {"p": ("b",)}}),
-        (FEWER, {"pass": {}, "wrong": None, "timeout": None, "compile_error": {}}),
-    ],
-    ids=["nothing", "calls", "times", "a case more", "another case", "a case less"],
-)
+CHANGES = {
+    "nothing": ({}, {"pass": {}}),
+    "calls": ({"calling": "other"}, {"pass": None}),
+    "times": ({"timing": "other"}, {"pass": None, "wrong": {}}),
+    "a case more": (NEW, {"pass": {"p": ("c",)}, "wrong": {"p": ("c",)}, "crash": {}}),
+    "another case": ({"cases": {**OLD.cases, "b": "2"}}, {"slow": {"p": ("b",)}}),
+    "a case less": (FEWER, {"pass": {}, "wrong": None, "timeout": None, "compile_error": {}}),
+}
+
+
+@pytest.mark.parametrize(("change", "left_by_verdict"), CHANGES.values(), ids=CHANGES)
 def test_what_is_left_follows_from_what_changed(change: dict, left_by_verdict: dict) -> None:
     now = replace(OLD, **change)
     for verdict, left in left_by_verdict.items():

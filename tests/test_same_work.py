@@ -112,23 +112,14 @@ def test_an_honest_flash_kernel_has_no_flag(style: Style, judge: Judge) -> None:
     assert [part.flags for part in judge(styled(style)).parts] == [(), ()]
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        (part4.on_one_line(whole(part4.flash(part4.TILES, "myFlashAttention"))), 5),
-        (flash(f"return tiled({'Q + ' * 200} Sij, L, Bc);"), 3),
-        (part4.on_one_line(whole(flash(f"{'float unused = 0; ' * 40} {CALL}"))), 0),
-    ],
-    ids=["on one line", "in one long statement", "one line that uses none"],
-)
-def test_arguments_are_found_in_any_layout(text: str, count: int) -> None:
-    part = ASSIGNMENT.part("part4")
-    body, own = (
-        landmarks.function(text, "myFlashAttention"),
-        same_work.own_arguments(part, ASSIGNMENT.part("part1")),
-    )
-    assert body is not None
-    assert len(same_work.used_arguments(body, part, own) or ()) == count
+def test_arguments_are_found_in_any_layout() -> None:
+    part, in_one_statement = ASSIGNMENT.part("part4"), flash(f"return tiled({'Q + ' * 200} Sij, L, Bc);")
+    on_one_line = part4.on_one_line(whole(part4.flash(part4.TILES, "myFlashAttention")))
+    none_on_one_line = part4.on_one_line(whole(flash(f"{'float unused = 0; ' * 40} {CALL}")))
+    own = same_work.own_arguments(part, ASSIGNMENT.part("part1"))
+    for text, count in ((on_one_line, 5), (in_one_statement, 3), (none_on_one_line, 0)):
+        body = landmarks.function(text, "myFlashAttention")
+        assert body is not None and len(same_work.used_arguments(body, part, own) or ()) == count, text
 
 
 def test_one_tile_of_all_keys_says_nothing(judge: Judge) -> None:

@@ -106,9 +106,7 @@ def test_sanitizers_name_the_students_own_line(faults: tuple[Path, dict[str, str
     assert "SURVIVED" in told["fine"] and sanitize.report(told["fine"], source) is None
 
 
-@pytest.mark.skipif(
-    not (shutil.which("addr2line") and shutil.which("nm")), reason="binutils is not installed"
-)
+@pytest.mark.skipif(not all(map(shutil.which, ("addr2line", "nm"))), reason="binutils is not installed")
 def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
     """Frames of the kit's own functions are left out, and not those of a program below a folder of the kit's name."""
     files = {"module.cpp": "int f() { return 1; }\nint main() { return f(); }\n"}
@@ -170,16 +168,12 @@ torch::Tensor look(torch::Tensor t) {
 def test_a_program_with_sanitizers_reads_its_own_files_alone(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = write(tmp_path, "answers", "secret")
     secret.chmod(0o644)
-    text = (
-        includes("cstdio dirent.h fcntl.h unistd.h sys/syscall.h") + f'#define SECRET "{secret}"\n{READING}'
-    )
-    made = nativebuild.build(write(tmp_path, text + binding("look")), sanitize=True)
+    text = f'#define SECRET "{secret}"\n{READING}{binding("look")}'
+    text = includes("cstdio dirent.h fcntl.h unistd.h sys/syscall.h") + text
+    made = nativebuild.build(write(tmp_path, text), sanitize=True)
     assert made.ok and made.program is not None, made.diagnostics
-    limits = Limits(memory_bytes=None)
-    with (
-        NativeHost(sandbox, checks=sanitize.options()) as host,
-        host.spawn(made.program, threads=1, limits=limits) as session,
-    ):
+    given = {"threads": 1, "limits": Limits(memory_bytes=None)}
+    with NativeHost(sandbox, checks=sanitize.options()) as host, host.spawn(made.program, **given) as session:
         assert "landlock" in host.applied
         call = session.call(Request("look", [{"input": 0}], [np.ones(1, np.float32)]))
     assert call.status == "ok", session.printed

@@ -47,9 +47,10 @@ def test_what_counts_against_the_machine() -> None:
 
 
 def test_each_row_is_tried_with_few_files() -> None:
+    packed = (["A1"], ["A1", "A2", ""], ["A2", "B1"], ["B1"], ["C1"])
     files = [
-        SimpleNamespace(threats={part: SimpleNamespace(row=row) for part, row in enumerate(rows)})
-        for rows in (["A1"], ["A1", "A2", ""], ["A2", "B1"], ["B1"], ["C1"])
+        SimpleNamespace(threats={k: SimpleNamespace(row=row) for k, row in enumerate(rows)})
+        for rows in packed
     ]
     assert selftest.one_for_each_row(files) == [files[1], files[2], files[4]]
 
@@ -71,9 +72,7 @@ def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest
     refused("needs the master", next, selftest.trials(ASSIGNMENT, sandbox.OPEN, tmp_path))
 
 
-def test_a_blind_judge_is_found_out(
-    master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_blind_judge(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two bugs are judged for real; the second is none, so a judge that passes it looks as one that misses it."""
     parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
     course = replace(ASSIGNMENT, parts=parts)

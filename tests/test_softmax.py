@@ -133,12 +133,8 @@ def test_merged_halves_are_the_whole(distribution: str) -> None:
 
     a, b, c = ([given[f"{name}{side}"] for name in "mlo"] for given, side in ((one, 1), (one, 2), (two, 2)))
     empty = [np.full(13, -np.inf), np.zeros(13), np.zeros((13, 3))]
-    for some, other in (
-        (merge(merge(a, b), c), merge(a, merge(b, c))),
-        (merge(a, b), merge(b, a)),
-        (merge(a, empty), a),
-        (merge(empty, empty), empty),
-    ):
+    associative, commutative = (merge(merge(a, b), c), merge(a, merge(b, c))), (merge(a, b), merge(b, a))
+    for some, other in (associative, commutative, (merge(a, empty), a), (merge(empty, empty), empty)):
         assert all(np.allclose(x, y, rtol=1e-12, atol=1e-12) for x, y in zip(some, other, strict=True))
 
 
@@ -188,7 +184,6 @@ def test_every_table_and_question_has_a_place() -> None:
 
 
 def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--lab softmax` finds its template, its key, its file and its starter."""
     mine, read = tmp_path / "writeup.md", tmp_path / "read.md"
     mine.write_text((LAB / "writeup_template.md").read_text())
     assert grading.run(["writeup", str(mine), "--lab", "softmax"]) == 1

@@ -190,12 +190,8 @@ def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_
     assert waits in before and waits in after and "5 of 7 graded" in after
     assert "--resume" in after.rpartition(waits)[2] and "points are open until there is ispc" in after
     for name, record in ledger.read(out).records.items():
-        verdict = {
-            "uses": "unjudged",
-            "wrong": "unjudged",
-            "alone": "compile_error",
-            "broken": "compile_error",
-        }.get(name, "pass")
+        broken = name in ("alone", "broken") and "compile_error"
+        verdict = "unjudged" if name in ("uses", "wrong") else broken or "pass"
         assert set(record.verdicts.values()) == {verdict}, name
     grades = rows_of(out)
     assert set(grades) == {folder.name for folder in class_folder.iterdir()}

@@ -113,11 +113,10 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
     assert told["right"]["inputs_version"] == 2
 
 
-@pytest.mark.parametrize(
-    "torch",
-    [REFUSES_TORCH, pytest.param(HIDES_TORCH, marks=pytest.mark.full)],
-    ids=["not imported", "absent"],
-)
+WITHOUT = [REFUSES_TORCH, pytest.param(HIDES_TORCH, marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize("torch", WITHOUT, ids=["not imported", "absent"])
 def test_a_python_without_torch_judges(torch: str, master: str, tmp_path: Path) -> None:
     """A machine without torch compiles by another standard, and needs headers of its own: the full tier alone."""
     small = keeping(master, "myNaiveAttention")
@@ -128,10 +127,8 @@ def test_a_python_without_torch_judges(torch: str, master: str, tmp_path: Path) 
     assert told["scaled"]["parts"][2]["diagnosis"]["code"] == "scaled"
     assert told["timed"]["parts"][0]["time"]["rounds"]
     if torch == HIDES_TORCH:
-        found = {
-            (result["toolchain"]["torch"], result["toolchain"]["cxx_standard"]) for result in told.values()
-        }
-        assert found == {("absent", "c++17")}
+        chains = [result["toolchain"] for result in told.values()]
+        assert {(each["torch"], each["cxx_standard"]) for each in chains} == {("absent", "c++17")}
 
 
 COMMAND_LINE = "\nimport runpy; sys.argv[0] = 'gpt149.py'; runpy.run_path('gpt149.py', run_name='__main__')"

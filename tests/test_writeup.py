@@ -65,22 +65,23 @@ def test_any_text_survives_in_a_region(text: str) -> None:
 
 
 MANY = "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(regions.MOST_REGIONS + 1))
-BROKEN = [
-    ("<!-- table: cache -->\n", "line 1: <!-- table: cache --> has no <!-- end -->"),
-    ("a\n<!-- end -->\n", "line 2: <!-- end -->, but no region is open"),
-    ("<!-- table: cache -->\n<!-- answer: x -->\n", "line 2: .* inside the region of line 1"),
-    ("<!-- answer: x -->\n<!-- end -->\n" * 2, "line 3: .* second time"),
-    ("<!-- answer: x --> and so on\n", "line 1: a marker stands alone"),
-    ("<!-- Answer: X -->\n", "line 1: a marker stands alone"),
-    ("", "there is no place for the table 'cache': write the lines"),
-    (f"<!-- answer: {'a' * 61} -->\n<!-- end -->\n", "line 1: a name has at most 60 letters: aaa"),
-    pytest.param(MANY, "line 401: more than 200 regions", id="201 regions"),
-]
+BROKEN = {
+    "<!-- table: cache -->\n": "line 1: <!-- table: cache --> has no <!-- end -->",
+    "a\n<!-- end -->\n": "line 2: <!-- end -->, but no region is open",
+    "<!-- table: cache -->\n<!-- answer: x -->\n": "line 2: .* inside the region of line 1",
+    "<!-- answer: x -->\n<!-- end -->\n" * 2: "line 3: .* second time",
+    **dict.fromkeys(
+        ("<!-- answer: x --> and so on\n", "<!-- Answer: X -->\n"), "line 1: a marker stands alone"
+    ),
+    "": "there is no place for the table 'cache': write the lines",
+    f"<!-- answer: {'a' * 61} -->\n<!-- end -->\n": "line 1: a name has at most 60 letters: aaa",
+    MANY: "line 401: more than 200 regions",
+}
 
 
-@pytest.mark.parametrize(("text", "why"), BROKEN)
-def test_a_broken_marker_is_told_by_its_line(text: str, why: str) -> None:
-    refused(why, fill, text, "cache", TABLE)
+def test_a_broken_marker_is_told_by_its_line() -> None:
+    for text, why in BROKEN.items():
+        refused(why, fill, text, "cache", TABLE)
     assert regions.regions(f"<!-- answer: {'a' * 60} -->\n<!-- end -->\n")[0].name == "a" * 60
 
 
@@ -112,7 +113,6 @@ PATTERNS: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_write_up_is_read_in_time_linear_in_its_size(pattern: str) -> None:
-    """CPU time of 64 times the size: 64 times as much where it is linear, 4096 times where it is quadratic."""
     texts = {size: PATTERNS[pattern](size) for size in (1 << 14, 1 << 20)}
 
     def read(size: int) -> None:
@@ -122,20 +122,11 @@ def test_a_write_up_is_read_in_time_linear_in_its_size(pattern: str) -> None:
     assert cpu_growth(read, *texts, repeat=3) < 512
 
 
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("a<!-- b -->c", "ac"),
-        ("<!-- write\nhere -->", ""),
-        ("<!-- <!-- --> -->", " -->"),
-        ("<!-->", "<!-->"),
-        ("<!---->x", "x"),
-        ("a <!-- b", "a <!-- b"),
-    ],
-)
-def test_comments_are_no_answer_and_end_where_they_end(text: str, kept: str) -> None:
-    assert regions.without_comments(text) == kept
-    assert answers(ONE_ANSWER.format(text)) == {"x": kept.strip()}
+def test_comments_are_no_answer_and_end_where_they_end() -> None:
+    texts = {"a<!-- b -->c": "ac", "<!-- write\nhere -->": "", "<!-- <!-- --> -->": " -->", "<!---->x": "x"}
+    for text, kept in {**texts, "<!-->": "<!-->", "a <!-- b": "a <!-- b"}.items():
+        assert regions.without_comments(text) == kept
+        assert answers(ONE_ANSWER.format(text)) == {"x": kept.strip()}
 
 
 def test_a_student_is_told_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,24 +148,17 @@ def test_a_student_is_told_what_is_empty(tmp_path: Path, capsys: pytest.CaptureF
     assert place.words == 3
 
 
-LOST_MARKER = answered().replace("<!-- answer: layout -->\n", "").encode()
-NO_WRITE_UPS = [
-    pytest.param(b"\xff\xfe", "not UTF-8", id="bytes"),
-    pytest.param(b"a" * (checking.MOST_BYTES + 1), "larger than 4 MiB", id="long"),
-    pytest.param(LOST_MARKER, r"md: line \d+: <!-- end -->, but no region is", id="a lost marker"),
-    pytest.param(None, r"no such file: .*writeup.md; begin with `cp", id="no file"),
-    pytest.param("a pipe", "is no file", id="a pipe"),
-]
-
-
-@pytest.mark.parametrize(("content", "why"), NO_WRITE_UPS)
-def test_a_file_that_is_no_write_up_is_refused(content: bytes | str | None, why: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_write_up_is_refused(tmp_path: Path) -> None:
     mine = tmp_path / "writeup.md"
-    if isinstance(content, bytes):
+    refused(r"no such file: .*writeup.md; begin with `cp", writeups.main, [str(mine)])
+    lost_marker = answered().replace("<!-- answer: layout -->\n", "").encode()
+    contents = {b"\xff\xfe": "not UTF-8", b"a" * (checking.MOST_BYTES + 1): "larger than 4 MiB"}
+    for content, why in {**contents, lost_marker: r"md: line \d+: <!-- end -->, but no region is"}.items():
         mine.write_bytes(content)
-    elif content:
-        os.mkfifo(mine)
-    refused(why, writeups.main, [str(mine)])
+        refused(why, writeups.main, [str(mine)])
+    mine.unlink()
+    os.mkfifo(mine)
+    refused("is no file", writeups.main, [str(mine)])
 
 
 def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
