@@ -25,28 +25,11 @@ SECRET_NUMBER = 0.768231
 SECRETS = (SECRET_NAME, "7919", str(SECRET_NUMBER), "7907", "Br=13")
 
 ABSURD_NAMES = (
-    "<script>alert(1)</script>",
-    *(
-        '=HYPERLINK("http://x","click")',
-        "+1+1",
-        "-2+3",
-        "@SUM(A1:A9)",
-        "\t=1+1",
-        "\r=cmd|' /C calc'!A0",
-        "＝1+1",
-    ),
-    "أحمد بن محمد",
-    "\u202eevil\u202c name",
-    "Z" + "\u0301" * 60 + "algo",
-    "x" * 10_000,
-    "张伟 \U0001f600",
-    "a\x1b[31mred\x1b[0m\x07\x00 b",
-    '"><img src=x onerror=alert(1)>',
-    "lone \ud800 surrogate",
-    "{{ 7 * 7 }} {% raw %}",
-    "",
-    'O\'Brien, Séan; "Quote"',
-    "line\nbreak\u2028and more",
+    *("<script>alert(1)</script>", '=HYPERLINK("http://x","click")', "+1+1", "-2+3", "@SUM(A1:A9)"),
+    *("\t=1+1", "\r=cmd|' /C calc'!A0", "＝1+1", "أحمد بن محمد", "\u202eevil\u202c name"),
+    *("Z" + "\u0301" * 60 + "algo", "x" * 10_000, "张伟 \U0001f600", "a\x1b[31mred\x1b[0m\x07\x00 b"),
+    *('"><img src=x onerror=alert(1)>', "lone \ud800 surrogate", "{{ 7 * 7 }} {% raw %}", ""),
+    *('O\'Brien, Séan; "Quote"', "line\nbreak\u2028and more"),
 )
 
 WORDS = {
@@ -119,6 +102,7 @@ def hidden_failure(part_id: str = "part2", points: float = 20.0) -> PartResult:
     return PartResult(part_id, "Blocked", "wrong", points, cases=found, diagnosis=found[-1].diagnosis)
 
 
+Parts = tuple[PartResult, ...]
 PLACE: tuple[dict[str, Any], ...] = (
     {"system": "Linux x86_64", "processor": "Some CPU @ 2.50GHz", "cores": 2},
     {"compiler": "g++ 12.2.0", "torch": "2.13.0+cpu", "python": "3.11.7"},
@@ -126,9 +110,7 @@ PLACE: tuple[dict[str, Any], ...] = (
 )
 
 
-def result(
-    parts: tuple[PartResult, ...], submission_id: str = "s", flags: tuple[Flag, ...] = ()
-) -> SubmissionResult:
+def result(parts: Parts, submission_id: str = "s", flags: tuple[Flag, ...] = ()) -> SubmissionResult:
     flags += tuple(flag for part in parts for flag in part.flags)
     most, digest = sum(part.max_points for part in parts), "0123456789abcdef" * 4
     return SubmissionResult(submission_id, digest, "gpt149", *PLACE, parts, flags, max_points=most)
@@ -147,14 +129,7 @@ def score(
     return results.Score(tuple(lines), earned, late_days, penalty, earned - penalty, most, pending)
 
 
-PARTS = (
-    ("4Dread", "4-D Read", 1.5),
-    ("4Dwrite", "4-D Write", 1.5),
-    ("part1", "Naive Unfused Attention", 10.0),
-    ("part2", "Blocked Matrix Multiply and Unfused Softmax", 20.0),
-    ("part3", "Fused Attention", 25.0),
-    ("part4", "Flash Attention", 35.0),
-)
+PARTS = tuple((part.id, part.title, float(part.points)) for part in assignment().parts[1:])
 FAILURES: tuple[results.Verdict, ...] = (*("wrong",) * 6, "crash", "crash", "timeout", "missing")
 VERDICTS = [verdict for verdict in get_args(results.Verdict) if verdict != "unjudged"]
 _FIRST = ("Ada", "Ben", "Chen", "Dilnoza", "Eka", "Femi", "Grace", "Hiro", "Ines", "Jamal", "Kofi", "Mei")

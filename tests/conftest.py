@@ -53,11 +53,10 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 T = TypeVar("T")
+Key = Callable[[T], Hashable]
 
 
-def one_of_each(
-    values: Iterable[T], key: Callable[[T], Hashable], name: Callable[[T], str] | None = None
-) -> list[ParameterSet]:
+def one_of_each(values: Iterable[T], key: Key[T], name: Any = None) -> list[ParameterSet]:
     """Return parameters for `parametrize`: the first value of each key in both tiers, the others only in the full one.
 
     A value that is a tuple stands for several arguments; `key` is the behaviour that it tries, `name` its id.
@@ -74,14 +73,12 @@ def one_of_each(
 
 def some(values: Iterable[object], one_of: int) -> list[ParameterSet]:
     """Return parameters of which the first of every `one_of` is in both tiers, the others only in the full one."""
-    return [
-        pytest.param(
-            *(value if isinstance(value, tuple) else (value,)),
-            marks=[pytest.mark.full] if at % one_of else [],
-            id=value if isinstance(value, str) else None,
-        )
-        for at, value in enumerate(values)
-    ]
+    found = []
+    for at, value in enumerate(values):
+        arguments = value if isinstance(value, tuple) else (value,)
+        marks = [pytest.mark.full] if at % one_of else []
+        found.append(pytest.param(*arguments, marks=marks, id=value if isinstance(value, str) else None))
+    return found
 
 
 def code_of(mutation: Mutation) -> Hashable:
@@ -92,12 +89,10 @@ def part_of(mutation: Mutation) -> Hashable:
     return mutation.part
 
 
-def in_files(
-    made: Sequence[Mutation],
-    key: Callable[[Mutation], Hashable],
-    most: int = 45,
-    elsewhere: Sequence[Mutation] = (),
-) -> list[ParameterSet]:
+Made = Sequence[Mutation]
+
+
+def in_files(made: Made, key: Key[Mutation], most: int = 45, elsewhere: Made = ()) -> list[ParameterSet]:
     """Return lists of kernels for one file, as parameters. The first of each key is in both tiers, but for keys that
     kernels of another lab have, whose own tests are cheaper."""
     tried = {key(mutation) for mutation in elsewhere}
@@ -189,9 +184,7 @@ def write_files(folder: Path, files: Mapping[str, str], mode: int = 0o644) -> Pa
     return folder
 
 
-def refused(
-    why: str, act: Callable[..., object], *given: Any, of: type[Exception] = UsageError, **named: Any
-) -> str:
+def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageError, **named: Any) -> str:
     """Assert that a call raises an error of one line, which holds the expression `why`. Return the line."""
     with pytest.raises(of, match=why or None) as error:
         act(*given, **named)

@@ -21,17 +21,18 @@ class Entry:
     packed_bytes: int | None = None
     crc: int | None = None
     offset: int | None = None
-    local_name: bytes | None = None
 
 
-def _local(name: bytes, sizes: tuple[int, int, int], method: int, flags: int = 0) -> bytes:
+Sizes = tuple[int, int, int]
+FILE = 0o100644
+
+
+def _local(name: bytes, sizes: Sizes, method: int, flags: int = 0) -> bytes:
     """Return the header before a zip entry; `sizes` are its checksum, packed and unpacked bytes."""
     return struct.pack("<4s5H3L2H", b"PK\3\4", 20, flags, method, 0, 0, *sizes, len(name), 0) + name
 
 
-def _listed(
-    name: bytes, sizes: tuple[int, int, int], method: int, offset: int, flags: int = 0, mode: int = 0o100644
-) -> bytes:
+def _listed(name: bytes, sizes: Sizes, method: int, offset: int, flags: int = 0, mode: int = FILE) -> bytes:
     """Return the line of a zip entry in the listing."""
     line = struct.pack("<4s6H3L", b"PK\1\2", 0x0314, 20, flags, method, 0, 0, *sizes)
     return line + struct.pack("<5H2L", len(name), 0, 0, 0, 0, mode << 16, offset) + name
@@ -43,27 +44,23 @@ def _end(count: int, listing_bytes: int, offset: int, comment: bytes = b"") -> b
 
 
 def zip_bytes(
-    *entries: Entry,
-    prefix: bytes = b"",
-    comment: bytes = b"",
-    count: int | None = None,
-    listing_lies: int = 0,
+    *entries: Entry, comment: bytes = b"", count: int | None = None, listing_lies: int = 0
 ) -> bytes:
     """Return a zip of these entries; `listing_lies` is added to the listing's size in the end record."""
 
     def given(value: int | None, otherwise: int) -> int:
         return otherwise if value is None else value
 
-    body, listing = bytearray(prefix), bytearray()
+    body, listing = bytearray(), bytearray()
     for entry in entries:
         packed = _deflated(entry.content) if entry.deflate else entry.content
         method = given(entry.method, 8 * entry.deflate)
         crc = given(entry.crc, zlib.crc32(entry.content))
         sizes = (crc, given(entry.packed_bytes, len(packed)), given(entry.size_bytes, len(entry.content)))
-        offset = given(entry.offset, len(body) - len(prefix))
-        body += _local(entry.local_name or entry.name, sizes, method, entry.flags) + packed
+        offset = given(entry.offset, len(body))
+        body += _local(entry.name, sizes, method, entry.flags) + packed
         listing += _listed(entry.name, sizes, method, offset, entry.flags, entry.mode)
-    end = _end(given(count, len(entries)), len(listing) + listing_lies, len(body) - len(prefix), comment)
+    end = _end(given(count, len(entries)), len(listing) + listing_lies, len(body), comment)
     return bytes(body + listing) + end
 
 
@@ -99,12 +96,12 @@ NO_SIZE = b"00000000000\0"
 
 
 def tar_header(
-    name: bytes, size: bytes = NO_SIZE, kind: bytes = b"0", link: bytes = b"", checksum: int | None = None
+    name: bytes, size: bytes = NO_SIZE, kind: bytes = b"0", link: bytes = b"", checksum: int = -1
 ) -> bytes:
     """Return a ustar header block with a right checksum, unless one is given."""
     head = struct.pack("<100s8s16x12s12x", name, b"0000644\0", size)
     rest = struct.pack("<c100s8s247x", kind, link, b"ustar\x0000")
-    total = sum(head) + 8 * ord(" ") + sum(rest) if checksum is None else checksum
+    total = sum(head) + 8 * ord(" ") + sum(rest) if checksum < 0 else checksum
     return head + b"%06o\0 " % total + rest
 
 

@@ -28,10 +28,7 @@ def attempt(make: Callable[[], object]) -> None:
 
 
 if __name__ == "__main__":
-    for make in (  # Those that most tests wait for first.
-        nativebuild.precompile,
-        partial(nativebuild.precompile, flags=sanitize.FLAGS),
-        torchbuild.precompile,
-        prepare_for_races,
-    ):
+    sanitized = partial(nativebuild.precompile, flags=sanitize.FLAGS)
+    # Those that most tests wait for come first.
+    for make in (nativebuild.precompile, sanitized, torchbuild.precompile, prepare_for_races):
         attempt(make)

@@ -15,6 +15,8 @@ from grader.core.arrays import np
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
 
+Sizes = tuple[int, ...]
+
 
 def program(folder: Path, text: str, **options: Any) -> Path:
     made = nativebuild.build(write(folder, text), **options)
@@ -26,9 +28,7 @@ def floats(*shape: int) -> Any:
     return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-def asked(
-    function: str, *values: object, shape: tuple[int, ...] = (4,), output: tuple[int, ...] = (4,)
-) -> Request:
+def asked(function: str, *values: object, shape: Sizes = (4,), output: Sizes = (4,)) -> Request:
     arguments = [{"input": 0}, *({"value": value} for value in values)]
     return Request(function, arguments, [floats(*shape)], output)
 

@@ -21,20 +21,16 @@ def points(value: Any) -> bool:
     return number(value) and value >= 0
 
 
+def count(value: Any) -> bool:
+    return points(value) and isinstance(value, int)
+
+
 def line(value: Any) -> bool:
     return isinstance(value, str) and bool(value) and "\n" not in value
 
 
 def short_line(value: Any) -> bool:
     return line(value) and len(value) <= 150
-
-
-def line_number(value: Any) -> bool:
-    return isinstance(value, int) and value >= 1
-
-
-def count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def data_url(value: Any) -> bool:
@@ -59,22 +55,16 @@ IMAGE = {"label": harmless, "url": data_url}
 VISIBILITY = {"hidden", "after_due_date", "after_published", "visible"}
 SHOWN = {"output": short_text, "visibility": VISIBILITY}
 SCORED = {"score": points, "max_score": points}
+COUNTED = dict.fromkeys(("score", "max-score"), count)
+SAID = dict.fromkeys(("test-name", "verdict"), line)
 DESCRIBED = {"name": line, "description": line, "message": line, "output": harmless, "images": [IMAGE]}
 TESTS = {
-    "gradescope": {**SCORED, "name": short_line, "status": {"passed", "failed"}, **SHOWN},
-    "classroom50": {
-        "test-name": line,
-        "passed": bool,
-        "score": count,
-        "max-score": count,
-        "points": points,
-        "verdict": line,
-        "message": harmless,
-    },
+    "gradescope": {**SCORED, **SHOWN, "name": short_line, "status": {"passed", "failed"}},
+    "classroom50": {**COUNTED, **SAID, "passed": bool, "points": points, "message": harmless},
     "prairielearn": {**DESCRIBED, "points": points, "max_points": points},
 }
 SWITCHES = {"enabled": {True}, "enableNetworking": {False}}
-TIMEOUT = {"timeout": lambda value: line_number(value) and value <= 600}
+TIMEOUT = {"timeout": lambda value: count(value) and 1 <= value <= 600}
 LISTED = {"title": line, "topic": line, "singleVariant": bool}
 METHOD = {"type": {"v3"}, "gradingMethod": {"External"}}
 CONTAINER = {"image": line, "entrypoint": line, **SWITCHES, **TIMEOUT}
@@ -84,26 +74,13 @@ LEADERS = [{"name": line, "value": number, "order": {"asc", "desc"}}]
 PAGE = {"output": str, "visibility": VISIBILITY, "stdout_visibility": VISIBILITY, "leaderboard?": LEADERS}
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ").fullmatch
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
+SUBMITTED = dict.fromkeys(("classroom", "assignment", "owner", "commit", "release", "review"), line)
+SUBMITTED |= {"schema": {"classroom50/result/v1"}, "assignment_type": {"individual", "group"}}
+SUBMITTED |= {"submission": re.compile("submit/.*").fullmatch, "datetime": MOMENT, "graded_at?": MOMENT}
+SUBMITTED["submitted_by?"] = {"username": line, "id?": lambda value: value is None or isinstance(value, int)}
 SCHEMAS: dict[str, Any] = {
     "gradescope": {"score": points, "execution_time": points, **PAGE, "tests": [TESTS["gradescope"]]},
-    "classroom50": {
-        "schema": {"classroom50/result/v1"},
-        "classroom": line,
-        "assignment": line,
-        "owner": line,
-        "assignment_type": {"individual", "group"},
-        "submission": re.compile("submit/.*").fullmatch,
-        "commit": line,
-        "release": line,
-        "review": line,
-        "datetime": MOMENT,
-        "graded_at?": MOMENT,
-        "score": count,
-        "max-score": count,
-        "tests": [TESTS["classroom50"]],
-        "submitted_by?": {"username": line, "id?": lambda value: value is None or isinstance(value, int)},
-    },
+    "classroom50": {**COUNTED, **SUBMITTED, "tests": [TESTS["classroom50"]]},
     "prairielearn": {"gradable": {True}, **SHARE, **FEEDBACK, "tests": [TESTS["prairielearn"]]},
     "prairielearn ungradable": {"gradable": {False}, "format_errors": [harmless]},
     "info.json": {"uuid": UUID.fullmatch, **LISTED, **METHOD, "externalGradingOptions": CONTAINER},

@@ -126,9 +126,8 @@ def timed_inputs(seed: int, calls: int) -> list[list[float]]:
         raise TimeoutError
 
     shape = {"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1}
-    bench = SimpleNamespace(
-        assignment=assignment, shape=shape, backend=lambda part: NativeBackend(None, None, None)
-    )
+    native = NativeBackend(None, None, None)
+    bench = SimpleNamespace(assignment=assignment, shape=shape, backend=lambda part: native)
     draw = TimedInputs(Marker(bench, assignment.part("part1")), seed)  # type: ignore[arg-type]
     for _ in range(calls):
         refused("", draw.sample, SimpleNamespace(call=call), is_reference=False, of=TimeoutError)

@@ -10,16 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from building import (
-    HEAD,
-    UNOPTIMIZED,
-    both_builds,
-    call,
-    loaded,
-    needs_python_h,
-    one_function,
-    sharing_headers,
-)
+from building import HEAD, UNOPTIMIZED, both_builds, call, loaded, one_function, sharing_headers
 from conftest import ROOT, refused, write
 from honest.styles import published
 from native_programs import asked
@@ -33,7 +24,6 @@ from grader.backends.torch.torchbuild import TorchBuild, build
 from grader.core.errors import KitError
 from grader.sandbox import choose
 from grader.source import cpptext
-from labs.attention.threats import THREATS, submissions
 
 #: One of every parameter and result that the interface knows, and some that it does not.
 SIGNATURES = """#include <torch/extension.h>
@@ -166,35 +156,18 @@ def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
     assert call(built, "f", torch.eye(2), 3) == ([2, 2], [3, 0, 0, 3])
 
 
-@pytest.mark.parametrize(
-    ("include", "waits_for"),
-    [
-        ("Python.h", "Python.h"),
-        ("mine.h", ""),
-        pytest.param("torch/csrc/Device.h", "Python.h", marks=pytest.mark.full),
-    ],
-)
-def test_files_wait_for_python_s_headers(
-    include: str, waits_for: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A missing header of the student's own stays the student's fault."""
+#: A missing header of the student's own stays the student's fault.
+HEADERS = ["Python.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize("include", HEADERS)
+def test_files_wait_for_headers(include: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = replace(toolchain.torch_files(), python_include_dir=None)
     monkeypatch.setattr(torchbuild, "torch_files", lambda: known)
+    waits_for = "" if include == "mine.h" else "Python.h"
     made = build(write(tmp_path, one_function("return t;", f"#include <{include}>\n")), timeout_s=600)
     assert (made.ok, made.waits_for) == (False, waits_for), made.diagnostics
     assert ("apt install python3-dev" in made.diagnostics) == bool(waits_for)
-
-
-@needs_python_h
-@pytest.mark.full
-def test_python_objects_need_the_full_path(tmp_path: Path) -> None:
-    """The file is that of a threat: all of torch's headers take half a minute."""
-    (file,) = submissions([row for row in THREATS if "py::list" in row.top])
-    made = build(write(tmp_path, file.text), timeout_s=600)
-    assert (made.ok, made.path) == (True, "full"), made.diagnostics
-    built = loaded(made)
-    assert dict(built.functions) == {"kernel_row0": "T(TTTTiiii)", "length": "i(?)", "next": "i(i)"}
-    assert call(built, "next", 4) == 5
 
 
 def test_comments_and_literals_are_no_code() -> None:
@@ -242,17 +215,14 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
     return answer.output.tolist()
 
 
+PUSH = "#pragma GCC push_options\n"
+
+
 @pytest.mark.parametrize(
-    ("beginning", "expected"),
-    [
-        ("", 3.0),
-        ("#pragma GCC push_options\n", 2.0),
-        ("#pragma GCC push_options\nstd::vector<int> early;\n", 3.0),
-    ],
-    ids=["headers first", "own order", "needs them first"],
+    ("beginning", "expected"), [("", 3.0), (PUSH, 2.0), (f"{PUSH}std::vector<int> early;\n", 3.0)]
 )
 def test_the_order_of_pragmas_and_headers(beginning: str, expected: float, tmp_path: Path) -> None:
-    """The function is called in either order. What compiles only with the headers first is compiled that way."""
+    """What compiles only with the headers first is compiled that way."""
     seen = f"{beginning}#ifdef GPT149_PLAIN_TORCH_H\n#define WERE_FIRST\n#endif\n"
     body = "#ifdef WERE_FIRST\nreturn torch::full({1}, 3.0f);\n#endif\nreturn torch::full({1}, 2.0f);"
     made = nativebuild.build(write(tmp_path, seen + one_function(body)))
@@ -260,14 +230,12 @@ def test_the_order_of_pragmas_and_headers(beginning: str, expected: float, tmp_p
         assert value(host, made.program) == [expected], made.diagnostics
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"), [((), 7.0), pytest.param(UNOPTIMIZED, 10.0, marks=pytest.mark.full)]
-)
-def test_macros_and_flags_are_taken(flags: tuple[str, ...], expected: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [(), pytest.param(UNOPTIMIZED, marks=pytest.mark.full)])
+def test_macros_and_flags_are_taken(flags: tuple[str, ...], tmp_path: Path) -> None:
     body = "#if defined(__OPTIMIZE__)\nn = 0;\n#endif\nreturn torch::full({1}, (float)(TIMES + n));"
     made = nativebuild.build(write(tmp_path, one_function(body)), defines={"TIMES": "7"}, flags=flags)
     with NativeHost() as host:
-        assert value(host, made.program) == [expected]
+        assert value(host, made.program) == [10.0 if flags else 7.0]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from grader.backends.torch.torchbuild import build
 from grader.core import objectcache
 from grader.sandbox import Finished, run_limited
 
+Patch = pytest.MonkeyPatch
+
 
 @both_builds
 def test_an_unchanged_source_compiles_nothing(made_by: Callable[..., Build], tmp_path: Path) -> None:
@@ -55,6 +57,11 @@ def test_key_covers_what_decides_the_object(tmp_path: Path, monkeypatch: pytest.
     assert len(set(keys)) == len(keys)
 
 
+@pytest.fixture
+def warm_cache(tmp_path: Path) -> Path:
+    return sharing_headers(tmp_path / "cache")
+
+
 FROM_A_COPY = """
 import sys
 from pathlib import Path
@@ -83,11 +90,6 @@ def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: P
         changed.write("// changed\n")
     ended = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True)
     assert (ended.stdout.split(), ended.stderr) == ([str(copy)], "compiles\n")
-
-
-@pytest.fixture
-def warm_cache(tmp_path: Path) -> Path:
-    return sharing_headers(tmp_path / "cache")
 
 
 def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatch, warm_cache: Path) -> None:
@@ -204,9 +206,7 @@ def test_variables_that_change_objects_are_withheld(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.skipif(toolchain.toolchain().linker is None, reason="no quick linker here")
-def test_only_the_kit_s_own_probe_makes_a_linker_distrusted(
-    tmp_path: Path, warm_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_kit_s_probe_condemns_a_linker(tmp_path: Path, warm_cache: Path, monkeypatch: Patch) -> None:
     """A file that calls an undefined function in every other second of its compilation decides nothing for others."""
     real = torchbuild._Work.attempt_with
 

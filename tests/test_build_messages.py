@@ -36,7 +36,7 @@ from grader.source.hints import hint_for
         ("helper(n);\nreturn t;", "void helper(int);\n", 0, r"undefined function: helper\(int\)", "body"),
     ], 3),
 )  # fmt: skip
-def test_diagnostics_show_the_line_and_a_hint(
+def test_they_show_the_line_and_a_hint(
     tmp_path: Path, body: str, before: str, line: int, error: str, hint: str
 ) -> None:
     text = one_function(body, before)
@@ -211,10 +211,8 @@ INSTRUCTIONS = [
 @pytest.mark.parametrize(("message", "header", "target"), INSTRUCTIONS)
 def test_a_hint_names_the_instructions_to_allow(message: str, header: str, target: str) -> None:
     told = hint_for(message, 1, "", header)
-    assert (
-        f'put __attribute__((target("{target}"))) before' in told
-        and f'#pragma GCC target("{target}")' in told
-    )
+    assert f'put __attribute__((target("{target}"))) before' in told
+    assert f'#pragma GCC target("{target}")' in told
     assert ("AVX-512" in told) is ("avx512" in target) and "__builtin" not in told
 
 

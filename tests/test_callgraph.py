@@ -20,23 +20,20 @@ LOOP = "for (int i = 0; i < n; i++) work(i);"
 PART_1, PART_2 = "void myNaiveAttention()", "void myUnfusedAttentionBlocked()"
 
 
-@pytest.mark.parametrize(
-    ("text", "reached"),
-    [
-        (f"void g() {{ {LOOP} }} void f() {{ g(); }}", {"f", "g"}),
-        (f"void g(); // g\nvoid f() {{ const char *s = \"g()\"; }} void g() {{ {LOOP} }}", {"f"}),
-        (f"#define G(n) {LOOP}\nvoid f() {{ G(3) }}", {"f", "G"}),
-        (f"struct G {{ void h() {{ {LOOP} }} }}; void f() {{ G().h(); }}", {"f", "G"}),
-        (f"static auto g = [](int n) {{ {LOOP} }}; void f() {{ g(3); }}", {"f", "g"}),
-        (f"auto g(int n) noexcept -> int {{ {LOOP} }} void f() {{ auto h = g; }}", {"f", "g"}),
-        (f"void f() {{ auto row = [&] {{ {LOOP} }}; row(); }} void h() {{ auto row = 1; }}", {"f"}),
-        (f"void g(int) {{ {LOOP} }} void g(float) {{ {LOOP} }} void f() {{ g(1); }}", {"f"}),
-        ("void g(int) { } void g(float) { } void f() { g(1); }", {"f", "g"}),
-        ("void f();", set()),
-    ],
-)  # fmt: skip
-def test_what_a_function_reaches(text: str, reached: set[str]) -> None:
-    assert CallGraph(text).reached("f").keys() == reached
+def test_what_a_function_reaches() -> None:
+    for reached, text in (
+        ("fg", f"void g() {{ {LOOP} }} void f() {{ g(); }}"),
+        ("f", f'void g(); // g\nvoid f() {{ const char *s = "g()"; }} void g() {{ {LOOP} }}'),
+        ("fG", f"#define G(n) {LOOP}\nvoid f() {{ G(3) }}"),
+        ("fG", f"struct G {{ void h() {{ {LOOP} }} }}; void f() {{ G().h(); }}"),
+        ("fg", f"static auto g = [](int n) {{ {LOOP} }}; void f() {{ g(3); }}"),
+        ("fg", f"auto g(int n) noexcept -> int {{ {LOOP} }} void f() {{ auto h = g; }}"),
+        ("f", f"void f() {{ auto row = [&] {{ {LOOP} }}; row(); }} void h() {{ auto row = 1; }}"),
+        ("f", f"void g(int) {{ {LOOP} }} void g(float) {{ {LOOP} }} void f() {{ g(1); }}"),
+        ("fg", "void g(int) { } void g(float) { } void f() { g(1); }"),
+        ("", "void f();"),
+    ):
+        assert CallGraph(text).reached("f").keys() == set(reached), text
 
 
 @pytest.mark.parametrize(
@@ -56,51 +53,48 @@ def marker(part: str, text: str) -> Marker:
     return made
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "level"),
-    [
-        (LOOP, "myNaiveAttention();", "review"),
-        ("shared(1);", "shared(1);", "review"),
-        ("shared(1);", "shared(2);", "note"),
-        ("shared<Naive::tile>(1);", "shared<Blocked::tile>(1);", "note"),
-        (LOOP, LOOP.replace("i", "row"), "review"),
-        (LOOP, f"{LOOP} shared(1);", ""),
-        ("shared(1);", "for (int t = 0; t < 4; t++) shared(t);", ""),
-        (LOOP, "other(1);", ""),
-    ],
-)  # fmt: skip
-def test_a_part_without_a_loop_of_its_own(first: str, second: str, level: str) -> None:
+def test_a_part_without_a_loop_of_its_own() -> None:
     helpers = f"void shared(int n) {{ while (n) {LOOP} }}\nvoid other(int n) {{ do {LOOP} while (n); }}\n"
-    text = f"{helpers}{PART_1} {{ {first} }}\n{PART_2} {{ {second} }}\n"
-    found = [(flag.code, flag.level) for flag in same_work.source_flags(marker("part2", text))]
-    assert found == [("same_as_part1", level)] * bool(level)
+    for level, first, second in (
+        ("review", LOOP, "myNaiveAttention();"),
+        ("review", "shared(1);", "shared(1);"),
+        ("note", "shared(1);", "shared(2);"),
+        ("note", "shared<Naive::tile>(1);", "shared<Blocked::tile>(1);"),
+        ("review", LOOP, LOOP.replace("i", "row")),
+        ("", LOOP, f"{LOOP} shared(1);"),
+        ("", "shared(1);", "for (int t = 0; t < 4; t++) shared(t);"),
+        ("", LOOP, "other(1);"),
+    ):
+        text = f"{helpers}{PART_1} {{ {first} }}\n{PART_2} {{ {second} }}\n"
+        found = [(flag.code, flag.level) for flag in same_work.source_flags(marker("part2", text))]
+        assert found == [("same_as_part1", level)] * bool(level), (first, second)
 
 
 ALL = "torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor W, int B, int H, int N, int d"
 WHOLE, ROWS = "shared(Q, K, V);", "for (int i = 0; i < N; i++)"
 
 
-@pytest.mark.parametrize(
-    ("body", "is_flagged"),
-    [
-        (f"int x = 0; {ROWS} x += i; {WHOLE}", True),
-        (f"{ROWS} W.data_ptr<float>()[i] = 0; {WHOLE}", True),
-        (f"auto a = Q, b = K; auto c(V); {ROWS} d += 0; auto O = shared(a, b, c); {ROWS} O[i] *= 1;", True),
-        (f"warm(); {WHOLE}", True),
-        (f"{ROWS} work(Q, i); {WHOLE}", False),
-        (f"auto *q = Q.data_ptr<float>(); {ROWS} if (q[i] > 0) W[i] = q[i]; {WHOLE}", False),
-        (f"warm(Q); {WHOLE}", False),
-        (f"kept = Q; keeps(); {WHOLE}", False),
-        (f"shared(Q); shared(K); shared(V); {ROWS} W[i] = 0;", False),
-        (f"auto all = shared(Q, K); {ROWS} work(all, V, i);", False),
-        (f"{ROWS} shared(Q, K, V, i);", False),
-    ],
-)
-def test_loops_beside_a_call_that_is_given_all_inputs(body: str, is_flagged: bool) -> None:
-    """They count only if they use the inputs, or what else is made of them."""
+#: Loops beside a call that is given all inputs count only if they use the inputs, or what else is made of them.
+FLAGGED = f"""int x = 0; {ROWS} x += i; {WHOLE}
+{ROWS} W.data_ptr<float>()[i] = 0; {WHOLE}
+auto a = Q, b = K; auto c(V); {ROWS} d += 0; auto O = shared(a, b, c); {ROWS} O[i] *= 1;
+warm(); {WHOLE}"""
+COUNTED = f"""{ROWS} work(Q, i); {WHOLE}
+auto *q = Q.data_ptr<float>(); {ROWS} if (q[i] > 0) W[i] = q[i]; {WHOLE}
+warm(Q); {WHOLE}
+kept = Q; keeps(); {WHOLE}
+shared(Q); shared(K); shared(V); {ROWS} W[i] = 0;
+auto all = shared(Q, K); {ROWS} work(all, V, i);
+{ROWS} shared(Q, K, V, i);"""
+
+
+def test_loops_beside_a_call_that_is_given_all_inputs() -> None:
     others = f"void warm() {{ while (n--) {{ }} }} void keeps() {{ {ROWS} W[i] = kept[i]; }}"
-    text = f"void shared() {{ {LOOP} }} {others}\n{PART_1} {{ {WHOLE} }}\n{PART_2[:-2]}({ALL}) {{ {body} }}\n"
-    assert bool([*same_work.source_flags(marker("part2", text))]) is is_flagged
+    first = f"void shared() {{ {LOOP} }} {others}\n{PART_1} {{ {WHOLE} }}\n{PART_2[:-2]}({ALL})"
+    for bodies, is_flagged in ((FLAGGED, True), (COUNTED, False)):
+        for body in bodies.split("\n"):
+            flags = [*same_work.source_flags(marker("part2", f"{first} {{ {body} }}\n"))]
+            assert bool(flags) is is_flagged, body
 
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
@@ -109,27 +103,17 @@ def test_honest_parts_have_loops_of_their_own(style: Style) -> None:
         assert not [*same_work.source_flags(marker(part.id, source(style)))], part.id
 
 
-@pytest.mark.parametrize(
-    ("text", "is_used"),
-    [
-        (f"void fourDimWrite();\n{PART_1} {{ {LOOP} }}", False),
-        (f"void fourDimWrite() {{ }}\n{PART_1} {{ {LOOP} }}", False),
-        (f"void fourDimWrite();\n{PART_1} {{ fourDimWrite(); }}", False),
-        (f"void fourDimWrite() {{ }}\nvoid store() {{ fourDimWrite(); }}\n{PART_1} {{ store(); }}", True),
-        (f"#define PART {PART_1}\nvoid fourDimWrite() {{ }}\nPART {{ fourDimWrite(); }}", True),
-        (published(), True),
-    ],
-    ids=[
-        "declared",
-        "not called",
-        "not defined",
-        "called by a helper",
-        "of a part that is not found",
-        "published",
-    ],
-)
-def test_an_accessor_counts_through_a_part_that_calls_it(text: str, is_used: bool) -> None:
-    assert marker("4Dwrite", text).is_used() is is_used
+def test_an_accessor_counts_through_a_part_that_calls_it() -> None:
+    write = "void fourDimWrite()"
+    for is_used, text in (
+        (False, f"{write};\n{PART_1} {{ {LOOP} }}"),
+        (False, f"{write} {{ }}\n{PART_1} {{ {LOOP} }}"),
+        (False, f"{write};\n{PART_1} {{ fourDimWrite(); }}"),
+        (True, f"{write} {{ }}\nvoid store() {{ fourDimWrite(); }}\n{PART_1} {{ store(); }}"),
+        (True, f"#define PART {PART_1}\n{write} {{ }}\nPART {{ fourDimWrite(); }}"),
+        (True, published()),
+    ):
+        assert marker("4Dwrite", text).is_used() is is_used, text
 
 
 def test_a_part_may_differ_from_several(tmp_path: Path) -> None:

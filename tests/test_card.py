@@ -193,37 +193,29 @@ def test_faults_of_a_file_are_reported_part_by_part(judge: Judge) -> None:
         assert said in diagnosis.message
 
 
-@pytest.mark.parametrize(
-    "text, said",
-    [
+def test_a_file_that_cannot_be_loaded_does_not_compile(judge: Judge) -> None:
+    for text, said in (
         ("def gelu(x, y):\n    y.copy_(x\n", r"kernels\.py:2:(.|\n)*y\.copy_\(x"),
         ("import nowhere\n", "line 1 raised ModuleNotFoundError"),
         ("def gelu(x, y):\n    pass\n\0\n", "kernels.py: error: "),
         (f"{MUTE}raise Mute\n", "fails when it is asked for its text"),
-    ],
-    ids=["syntax", "import", "null byte", "exception without text"],
-)
-def test_a_file_that_cannot_be_loaded_does_not_compile(text: str, said: str, judge: Judge) -> None:
-    part = judge(text, "gelu")["gelu"]
-    assert part.verdict == "compile_error" and part.diagnosis is not None
-    assert re.search(said, part.diagnosis.message) and ":0:" not in part.diagnosis.message
+    ):
+        part = judge(text, "gelu")["gelu"]
+        assert part.verdict == "compile_error" and part.diagnosis is not None, text
+        assert re.search(said, part.diagnosis.message) and ":0:" not in part.diagnosis.message
 
 
-@pytest.mark.parametrize(
-    "text, said",
-    [
+def test_every_exception_is_reported_and_ends_no_runner(judge: Judge) -> None:
+    for text, said in (
         (f"{MUTE}{GELU}import sys; sys.exit(0)\n", "line 5 raised SystemExit: 0"),
         (f"{MUTE}{GELU}raise KeyboardInterrupt\n", "line 5 raised KeyboardInterrupt"),
         (f"{MUTE}{GELU}raise Mute\n", "fails when it is asked for its text"),
         (f"{GELU}error = ValueError('round')\n    raise error from error\n", "ValueError: round"),
         (LOOKED_UP, "line 5 raised KeyError: 'flash_forward'"),
-    ],
-    ids=["exit", "interrupt", "exception without text", "its own cause", "looked up"],
-)
-def test_every_exception_is_reported_and_ends_no_runner(text: str, said: str, judge: Judge) -> None:
-    (part,) = judge(text, "gelu" if "gelu" in text else "flash_forward", cases=2, timing=False).values()
-    assert part.diagnosis is not None and said in part.diagnosis.message, part.diagnosis
-    assert "error of its own" not in part.output and "exit(70)" not in part.diagnosis.message
+    ):
+        (part,) = judge(text, "gelu" if "gelu" in text else "flash_forward", cases=2, timing=False).values()
+        assert part.diagnosis is not None and said in part.diagnosis.message, part.diagnosis
+        assert "error of its own" not in part.output and "exit(70)" not in part.diagnosis.message
 
 
 def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,10 +305,7 @@ def timed(judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return Clock(lambda text: judge(text, "softmax", on=card, cases=1)["softmax"], monkeypatch)
 
 
-DECEIVING = {"outputs": (REMEMBERS, "wrong_when_timed"), "inputs": (CHANGES, "inputs_overwritten")}
-
-
-@pytest.mark.parametrize("text, code", DECEIVING.values(), ids=DECEIVING)
+@pytest.mark.parametrize("text, code", [(REMEMBERS, "wrong_when_timed"), (CHANGES, "inputs_overwritten")])
 def test_timed_calls_are_compared_set_by_set(timed: Clock, text: str, code: str) -> None:
     found = timed.judge(RIGHT + text)
     assert found.verdict == "wrong" and found.diagnosis is not None and found.diagnosis.code == code
@@ -339,7 +328,7 @@ STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980),
 def test_under_the_power_limit_clocks_are_not_compared() -> None:
     """The driver moves the clock within each call."""
     at_limit, hot = (
-        smclock.Reading(1605, frozenset(why)) for why in (["power limit"], ["power limit", "heat"])
+        smclock.Reading(1605, frozenset(why)) for why in ({"power limit"}, {"power limit", "heat"})
     )
     assert smclock.is_steady([smclock.Reading(1770), at_limit])
     assert not smclock.is_steady([smclock.Reading(1770), hot])
@@ -353,9 +342,7 @@ def test_rounds_at_unsteady_clocks_are_repeated(timed: Clock, rounds: tuple[Mhz,
     """A kernel that draws more power than the reference has a slower clock of its own, and is not repeated."""
     timed.clock_is(chain(rounds, repeat(rounds[-1])))
     # A round that does not count would make it slow.
-    timed.student_s = lambda at: (
-        REFERENCE_S * (1 if rounds[min(at.round, len(rounds)) - 1] is not DRIFTS else 5)
-    )
+    timed.student_s = lambda at: REFERENCE_S * (5 if rounds[min(at.round, len(rounds)) - 1] is DRIFTS else 1)
     found = timed.judge(RIGHT)
     assert found.verdict == "pass" and found.time is not None and found.time.card is not None, found.diagnosis
     assert found.time.card.repeated == repeated and found.time.card.slowed_by == ("heat",)
@@ -385,16 +372,9 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: 
     assert set(alive) == {(True, 0), (False, 1)}
 
 
-@pytest.mark.parametrize(
-    "sets, fewer, fill_s",
-    [
-        (20, 1, 0.0),
-        (8, 4, 0.0),
-        # To fill 10 sets takes longer than a slow kernel on one. Without the filling, nothing is left of it.
-        (10, 3, 0.05),
-    ],
-    ids=["outlasts the limit of a call", "longer than a call should be", "slow to fill"],
-)
+#: It outlasts the limit of a call, or is longer than a call should be. To fill 10 sets takes longer than a slow kernel
+#: on one: without the filling, nothing is left of it.
+@pytest.mark.parametrize("sets, fewer, fill_s", [(20, 1, 0.0), (8, 4, 0.0), (10, 3, 0.05)])
 def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: int, fill_s: float) -> None:
     timed.student_s, timed.fill_s = lambda rounds: 0.2, fill_s
     timed.sets(sets)
@@ -404,34 +384,30 @@ def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: in
     assert found.time.student_ms == pytest.approx(200)
 
 
-@pytest.mark.parametrize(
-    "on_few_sets, verdict, tried",
-    [
-        ({"verdict": "slow", "fit": True}, "slow", ["all sets", "few"]),
-        ({"verdict": "pass", "fit": True}, "pass", ["all sets", "few", "all, however long"]),
-        # Nothing is known then, and the part is measured once more from the beginning.
-        ({"verdict": "pass", "fit": False}, "pass", ["all sets", "few", "all sets", "few"]),
-    ],
-)
-def test_fewer_sets_are_for_slow_kernels_alone(
-    timed: Clock, on_few_sets: dict[str, Any], verdict: str, tried: list[str]
-) -> None:
+#: On an unfit machine nothing is known, and the part is measured once more from the beginning.
+TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
+
+
+@pytest.mark.parametrize("on_few_sets, tried", TRIED.items())
+def test_fewer_sets_are_for_slow_kernels_alone(timed: Clock, on_few_sets: str, tried: str) -> None:
     """The kernel is slow until its judge has seen that; the verdicts of the rounds are set here."""
 
     def kind(rounds: timing.DeviceRounds) -> str:
-        return "few" if rounds.most_sets else "all sets" if rounds.shortens else "all, however long"
+        return "few" if rounds.most_sets else "all" if rounds.shortens else "however-long"
 
-    decide = measure.sequential
+    decide, (verdict, fit) = measure.sequential, on_few_sets.split()
 
     def decided(source: Iterator[Round], policy: measure.TimePolicy) -> Timing:
         is_few = kind(timed.rounds[-1]) == "few"
-        changed = on_few_sets if is_few else {"verdict": "pass", "fit": True}
-        return replace(decide(source, policy), **changed)
+        found = (verdict, fit == "fit") if is_few else ("pass", True)
+        return replace(decide(source, policy), verdict=found[0], fit=found[1])
 
-    timed.student_s = lambda rounds: 0.2 if kind(rounds) == "all sets" else REFERENCE_S
+    timed.student_s = lambda rounds: 0.2 if kind(rounds) == "all" else REFERENCE_S
     timed.patch(measure, "sequential", decided)
     found = timed.judge(RIGHT)
-    assert [kind(rounds) for rounds in timed.rounds] == tried and found.verdict == verdict, found.diagnosis
+    assert [kind(rounds) for rounds in timed.rounds] == tried.split() and found.verdict == verdict, (
+        found.diagnosis
+    )
 
 
 def test_a_clock_is_read_by_the_management_library_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
-"""A class as it arrives: sixty submissions, good, wrong, broken and hostile, in every form, graded twice unattended."""
+"""A class as it arrives: good, wrong, broken and hostile submissions in every form, graded twice unattended.
+
+Verdicts on other faults are tested by test_verdicts.py and wrong/.
+"""
 
 import os
-import re
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,51 +12,31 @@ from conftest import insert_at_start, keeping
 from forgery import quoted_overlap, tar_bytes
 from handing_in import put, zipped
 
-from grader.assignment.regions import strip_solution
 from grader.backends.torch.torchbuild import precompile
 from grader.staff.classroom import ledger
 
 POINTS = {"part1": 10, "part3": 20}
 FORMS = ("plain", "nested", "zip", "tar")
-KINDS = (
-    *("right", "larger tile", "chatty", "wrong twice", "wrong once", "crash"),
-    *("leaves", "hangs", "forged", "syntax", "starter", "unbound"),
-)
-#: Kinds in the fast tier. Verdicts of the others are tested by test_verdicts.py, wrong/ and honest/.
-FEW = ("right", "chatty", "wrong once", "forged")
 
 
 def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
     """Return the sources by kind, each with the verdicts of its two parts."""
-    edited = partial(insert_at_start, master)
-    off_by_one = edited("myNaiveAttention", "N -= N > 1;")
     forged = 'static int forged = (std::printf("{\\"points\\": 30}\\n"), exit(0), 0);\nPYBIND11_MODULE'
     forged = "#include <cstdio>\n#include <cstdlib>\n" + master.replace("PYBIND11_MODULE", forged, 1)
+    chatty = insert_at_start(master, "myFusedAttention", r'printf("\x1b[2J=1+1 <b>\n");')
     return {
         "right": (master, ("pass", "pass")),
-        "larger tile": (master.replace("TILE_SIZE 16", "TILE_SIZE 8"), ("pass", "pass")),
-        "chatty": (edited("myFusedAttention", r'printf("\x1b[2J=1+1 <b>\n");'), ("pass", "pass")),
-        "wrong twice": (insert_at_start(off_by_one, "myFusedAttention", "d -= d > 1;"), ("wrong", "wrong")),
-        "wrong once": (edited("myNaiveAttention", "H = 1;"), ("wrong", "pass")),
-        "crash": (edited("myFusedAttention", "abort();"), ("pass", "crash")),
-        "leaves": (edited("myNaiveAttention", "exit(0);"), ("crash", "pass")),
-        "hangs": (edited("myNaiveAttention", "for (;;) sleep(1);"), ("timeout", "pass")),
+        "chatty": (chatty, ("pass", "pass")),
+        "wrong": (insert_at_start(master, "myNaiveAttention", "H = 1;"), ("wrong", "pass")),
         "forged": (forged, ("crash", "crash")),
-        "syntax": (master.replace("return O", "retrun O").replace(";", "", 1), ("compile_error",) * 2),
-        "starter": (strip_solution(master), ("wrong", "wrong")),
-        "unbound": (re.sub(r'.*m\.def\("myFusedAttention".*\n', "", master), ("pass", "missing")),
+        "smaller tile": (master.replace("TILE_SIZE 16", "TILE_SIZE 8"), ("pass", "pass")),
     }
 
 
-def hand_in(
-    folder: Path, master: str, forms: int = len(FORMS), chosen: Sequence[str] = KINDS
-) -> dict[str, tuple[str, str] | None]:
-    """Write the class, each chosen kind in as many forms. Return the verdicts by id, None for unreadable ones."""
+def hand_in(folder: Path, master: str, forms: int) -> dict[str, tuple[str, str] | None]:
+    """Write the class, each kind in as many forms. Return the verdicts by id, None for unreadable ones."""
     expected: dict[str, tuple[str, str] | None] = {}
-    every = kinds(master)
-    assert set(every) == set(KINDS)
-    for k, name in enumerate(chosen):
-        source, ends = every[name]
+    for k, (name, (source, ends)) in enumerate(kinds(master).items()):
         text = source.encode()
         # By their names those of a kind are graded far apart, so that two workers do not both compile it.
         files = {
@@ -88,21 +68,12 @@ def hand_in(
     return expected
 
 
-@pytest.mark.parametrize(
-    ("forms", "chosen"),
-    [
-        pytest.param(1, FEW, id="a few"),
-        pytest.param(1, KINDS, marks=pytest.mark.full, id="one form of each"),
-        pytest.param(len(FORMS), KINDS, marks=pytest.mark.full, id="all forms"),
-    ],
-)
-def test_every_submission_gets_what_it_earned_each_time(
-    forms: int, chosen: Sequence[str], master: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("forms", [1, pytest.param(len(FORMS), marks=pytest.mark.full)])
+def test_every_submission_gets_what_it_earned_each_time(forms: int, master: str, tmp_path: Path) -> None:
     precompile()  # where it is missing, two workers would both make the header
     room = Class(tmp_path)
-    expected = hand_in(room.folder, keeping(master, "myNaiveAttention", "myFusedAttention"), forms, chosen)
-    assert len(expected) == len(chosen) * forms + 12
+    expected = hand_in(room.folder, keeping(master, "myNaiveAttention", "myFusedAttention"), forms)
+    assert len(expected) == 5 * forms + 12
     # Leaving by exit(0) takes torch down, which on a busy machine takes a while; it is not to pass for a hang.
     room.config.write_text(SMALL.read_text().replace("call_s: 1,", "call_s: 2,"))
     command = ("run", room.folder, "--config", room.config, "--seed", 149, "--trust", "--out")
@@ -125,7 +96,7 @@ def test_every_submission_gets_what_it_earned_each_time(
     archives = [name for name in first.records if name.startswith(("zip_", "tar_"))]
     graded(*command, again.out, "--only", *archives)
     second = ledger.read(again.out)
-    assert len(archives) == len(chosen) * forms // 2 and set(second.records) == set(archives)
+    assert len(archives) == 5 * forms // 2 and set(second.records) == set(archives)
     for name in archives:
         assert second.records[name].verdicts == first.records[name].verdicts, name
         assert outputs(room, name) == outputs(again, name), name

@@ -85,16 +85,13 @@ def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed
     assert timings >= 6 and at_once == 0
 
 
-def test_addresses_are_read_and_nonsense_is_none() -> None:
+def test_addresses_are_read_and_nonsense_or_no_scheduler_is_one_line() -> None:
     assert parse("local:3") == Address(machines=3)
     assert parse("tls://lab-01.edu:8786") == Address("tls://lab-01.edu:8786")
     assert [cores_of(k, 2) for k in range(2)] != [[], []]
     nonsense = "|nonsense|tcp://|tcp://host|http://host:80|local:0|local:65|tcp://host:99999"
     for text in nonsense.split("|"):
         refused("name a scheduler as tcp://HOST:8786", parse, text)
-
-
-def test_no_scheduler_there_is_one_line() -> None:
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))  # without `listen`: the port is taken, and refuses to be connected to
         address = f"tcp://127.0.0.1:{place.getsockname()[1]}"
@@ -337,10 +334,10 @@ def test_machines_are_called_by_names_of_their_own_however_long() -> None:
     assert len(taken) == 12 and all(len(name) <= 64 for name in taken)
 
 
-@pytest.mark.parametrize(("why", "script"), OPENSSLS.items(), ids=OPENSSLS)
-def test_no_key_no_cluster(why: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if script:
-        write_files(tmp_path, {"openssl": f"#!/bin/sh\n{script}\n"}, 0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
+def test_no_key_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalMachines, "tend", lambda self: pytest.fail("it was started"))
-    refused(why, LocalMachines, 1, tmp_path, of=KitError)
+    for why, script in OPENSSLS.items():
+        if script:
+            write_files(tmp_path, {"openssl": f"#!/bin/sh\n{script}\n"}, 0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
+        refused(why, LocalMachines, 1, tmp_path, of=KitError)

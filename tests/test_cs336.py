@@ -45,13 +45,9 @@ def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> N
 def test_gradients_allow_for_the_rounding_of_a_files_own_sums(tmp_path: Path) -> None:
     """A card's forward pass multiplies in TF32; the backward pass reads the L that it kept."""
     cut = "(x.view(torch.int32) & -8192).view(torch.float32)"
-    tile = "            q_tile = q[:, rows].float()\n"
-    text = MASTER.replace(
-        tile, f"            cut = lambda x: {cut}\n            q_tile = cut(q[:, rows].float())\n"
-    )
-    text = text.replace(
-        "q_tile @ k[:, start : start + KEYS].float()", "q_tile @ cut(k[:, start : start + KEYS].float())"
-    )
+    tile, keys = "q_tile = q[:, rows].float()\n", "k[:, start : start + KEYS].float()"
+    text = MASTER.replace(tile, f"cut = lambda x: {cut}\n            q_tile = cut(q[:, rows].float())\n")
+    text = text.replace(f"q_tile @ {keys}", f"q_tile @ cut({keys})")
     hidden = load(LAB / "hidden" / "assignment.yaml").part("backward_pytorch")
     falling = next(case for case in hidden.cases if case.name == "hidden falling")
     part = replace(hidden, cases=(replace(falling, seed=12),))
@@ -61,9 +57,7 @@ def test_gradients_allow_for_the_rounding_of_a_files_own_sums(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("tensors", ["q, k, v", "*(x[:, None] for x in (q, k, v))"])
-@pytest.mark.parametrize(
-    "how", ["{}", "torch.ops.mine.of({})"], ids=["by itself", "in an operator of the file's"]
-)
+@pytest.mark.parametrize("how", ["{}", "torch.ops.mine.of({})"], ids=["by itself", "in an own operator"])
 def test_torchs_own_attention_is_flagged(how: str, tensors: str, tmp_path: Path) -> None:
     own = "MINE = torch.library.Library('mine', 'DEF')\nMINE.define('of(Tensor q, Tensor k, Tensor v) -> Tensor')\n"
     own += "MINE.impl('of', lambda q, k, v: ATTEND(q, k, v), 'CPU')\n"
@@ -78,6 +72,7 @@ def test_torchs_own_attention_is_flagged(how: str, tensors: str, tmp_path: Path)
     assert "library_operators" in [flag.code for flag in part.flags]
 
 
+ADAPTER = "def get_flashattention_autograd_function_{}():\n    return {}\n"
 #: A class in PyTorch whose passes are two of these functions.
 IN_PYTORCH = """
 import threading
@@ -166,16 +161,14 @@ def test_a_class_in_pytorch_computes_in_tiles_and_in_sight(passes: str, tmp_path
     assert tuple([flag.code for flag in part.flags] for part in found) == SIGNS[passes]
 
 
-@pytest.mark.parametrize(
-    "adapter", ["", "def get_flashattention_autograd_function_pytorch():\n    return Attention\n"]
-)
+@pytest.mark.parametrize("adapter", ["", ADAPTER.format("pytorch", "Attention")])
 def test_a_class_that_launches_a_kernel_is_not_the_one_in_pytorch(adapter: str, tmp_path: Path) -> None:
     """One class for both, which chooses by its inputs, is the one in PyTorch where it launches nothing."""
     text = edited(MASTER, Mutation("", "", ()))
     start, end = text.index("class FlashAttentionPyTorch"), text.index("class FlashAttentionTriton")
     alone = text[:start] + text[end:].replace("FlashAttentionTriton", "Attention")
     found = without_card.judged(tmp_path, alone + adapter, PARTS, ("random",), ASSIGNMENT)
-    assert [found[part].verdict for part in PARTS] == ["missing", "missing", "pass", "pass"]
+    assert [part.verdict for part in found.values()] == ["missing", "missing", "pass", "pass"]
     assert "launches the kernel _forward" in words(found["forward_pytorch"])
     both = text + "\n\nclass Attention(FlashAttentionPyTorch):\n    @staticmethod\n"
     both += "    def forward(ctx, q, k, v, is_causal=False):\n        chosen = FlashAttentionTriton if q.dtype is None "
@@ -227,18 +220,13 @@ class Older(FlashAttentionTriton):
         raise RuntimeError(f"this class is not to be called, whatever it names: {_forward}")
 
 """
-ADAPTER = "def get_flashattention_autograd_function_triton():\n    return FlashAttentionTriton\n"
+OWN = ADAPTER.format("triton", "FlashAttentionTriton")
+MORE = {"card and user": CARD + USER + BFLOAT16, "adapter": SECOND + OWN}
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param(CARD + USER + BFLOAT16, id="card and user"),
-        pytest.param(SECOND + ADAPTER, id="adapter", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("more", some(MORE, 2))
 def test_a_file_for_a_card_passes_unchanged(more: str, tmp_path: Path) -> None:
-    found = judged(tmp_path, edited(MASTER, Mutation("", "", ())) + more)
+    found = judged(tmp_path, edited(MASTER, Mutation("", "", ())) + MORE[more])
     outcomes = {part: (one.verdict, one.flags) for part, one in found.items()}
     assert outcomes == dict.fromkeys(PARTS, ("pass", ()))
 
@@ -264,17 +252,12 @@ def test_a_backward_that_is_missing_costs_itself_alone(tmp_path: Path) -> None:
     assert "backward is not implemented" in words(found["backward_triton"])
 
 
-@pytest.mark.parametrize(
-    ("line", "verdict", "says"),
-    [
+def test_what_the_machine_lacks_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ASSIGNMENT", replace(ASSIGNMENT, packages=("einx_of_no_one",)))
+    for line, verdict, says in (
         ("import einops_of_no_one", "compile_error", "Hand einops_of_no_one in with the file if it is yours"),
         ("import einx_of_no_one", "unjudged", "pip install einx_of_no_one"),
         ("torch.cuda.CUDAGraph()", "unjudged", "asks for a card"),
-    ],
-)
-def test_what_the_machine_lacks_is_no_fault_of_the_file(
-    line: str, verdict: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(globals(), "ASSIGNMENT", replace(ASSIGNMENT, packages=("einx_of_no_one",)))
-    part = judged(tmp_path, f"{edited(MASTER, Mutation('', '', ()))}\n{line}\n", PARTS[:1])[PARTS[0]]
-    assert part.verdict == verdict and says in words(part)
+    ):
+        part = judged(tmp_path, f"{edited(MASTER, Mutation('', '', ()))}\n{line}\n", PARTS[:1])[PARTS[0]]
+        assert part.verdict == verdict and says in words(part)

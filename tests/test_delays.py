@@ -145,14 +145,8 @@ def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -
     part, shape = ASSIGNMENT.part("part3"), {**ASSIGNMENT.defaults, "N": N}
     how = {"threads": 8, "cpus": machine.usable_cpus()[:1], "call_timeout_s": 60}
     for text, has_race in ((racy, True), (keeping(master, "myFusedAttention"), False)):
-        bench = SimpleNamespace(
-            assignment=ASSIGNMENT,
-            shape=shape,
-            options=Options(),
-            source=write(tmp_path, text),
-            tell=lambda event: None,
-            backend=lambda part: NativeBackend(None, None, None),
-        )
+        bench = SimpleNamespace(assignment=ASSIGNMENT, shape=shape, options=Options(), tell=str)
+        bench.source, bench.backend = write(tmp_path, text), lambda part: NativeBackend(None, None, None)
         draw = TimedInputs(Marker(bench, part), 149)  # type: ignore[arg-type]
         with NativeHost() as host, host.spawn(program(tmp_path, text), **how) as session:
             draw.called(session, is_reference=False)
@@ -165,13 +159,10 @@ def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -
                 assert not has_race
 
 
-def test_a_delayed_call_has_any_place_among_timed_ones() -> None:
+def test_a_delayed_call_has_any_place_and_other_programs_time_does_not_count() -> None:
     draw = TimedInputs(None, 149)  # type: ignore[arg-type]
     assert {draw.place(count) for count in range(20)} == {0, 1, 2}
-
-
-def test_time_that_other_programs_had_does_not_count() -> None:
-    """Where eight programs share a core, calls of 10 ms last 80: a race that needs 100 ms to show would pass."""
+    # Where eight programs share a core, calls of 10 ms last 80: a race that needs 100 ms to show would pass.
     assert met_s(Call("ok", wall_s=0.08, cpu_s=0.01)) == 0.01
     assert met_s(Call("ok", wall_s=0.01, cpu_s=0.02)) == 0.01
     assert met_s(Call("ok", wall_s=0.08)) == 0.08

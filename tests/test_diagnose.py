@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
-from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, rounded, scores
+from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, scores
 
 from grader.core.arrays import np
 from grader.core.results import CaseResult, Diagnosis
@@ -39,32 +39,14 @@ def attend(x: Inputs, given: Tensor, keys: slice = slice(None)) -> Tensor:
     return torch.softmax(given[..., keys], 3) @ x["V"][:, :, keys]
 
 
-def weighted(x: Inputs, weight: Callable[[Tensor], Tensor]) -> Tensor:
-    weights = weight(scores(x))
-    return weights / weights.sum(3, keepdim=True) @ x["V"]
-
-
-def other_layout(t: Tensor) -> Tensor:
-    return t.reshape(*t.shape[:2], t.shape[3], t.shape[2]).mT
-
-
 def zeroed(output: Tensor, index: tuple[slice | int, ...]) -> Tensor:
     output = output.clone()
     output[index] = 0
     return output
 
 
-def stale_weights(x: Inputs) -> Tensor:
-    """QK_t is not cleared: the next head's scores are added to the weights that this one left."""
-    out, left = torch.empty_like(x["V"]), torch.zeros(scores(x).shape[2:])
-    for head in np.ndindex(*out.shape[:2]):
-        left = torch.softmax(left + scores(x)[head], 1)
-        out[head] = left @ x["V"][head]
-    return out
-
-
 def stale_exponentials(x: Inputs) -> Tensor:
-    """As `stale_weights`, but what is left are the weights before their division."""
+    """QK_t is not cleared: scores are added to the weights of the last head, before their division."""
     out, left = torch.empty_like(x["V"]), torch.zeros(scores(x).shape[2:])
     for head in np.ndindex(*out.shape[:2]):
         left = (left + scores(x)[head]).exp()
@@ -86,67 +68,39 @@ def flash_with_maximum(x: Inputs, block: int) -> Tensor:
     return out
 
 
-def flash(x: Inputs, block: int, update: Callable[..., tuple[Tensor, Tensor]]) -> Tensor:
-    out, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
-    for start in range(0, out.shape[2], block):
-        weights = scores(x)[..., start : start + block].exp()
-        out, li = update(out, li, weights.sum(3, keepdim=True), weights @ x["V"][:, :, start : start + block])
-    return out
-
-
+#: Mistakes beside those of tests/wrong, which are found by code in kernels that are compiled.
 BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
-    "zeros": ("not_written", lambda x: torch.zeros_like(x["V"])),
-    "copy of Q": ("copied_input", lambda x: x["Q"].clone()),
-    "copy of V": ("wrong_operand", lambda x: x["V"].clone()),
     "scaled by 1/sqrt(d)": ("scaled", lambda x: attend(x, scores(x) / x["Q"].shape[3] ** 0.5)),
-    "V's mean": ("uniform_softmax", lambda x: x["V"].mean(2, keepdim=True).expand_as(x["V"])),
-    "1 + x": ("linear_exp", lambda x: weighted(x, lambda s: 1 + s)),
-    "2^x": ("wrong_base", lambda x: weighted(x, torch.exp2)),
-    "no exp": ("exp_missing", lambda x: weighted(x, lambda s: s)),
     "no softmax": ("softmax_missing", lambda x: scores(x) @ x["V"]),
-    "not normalised": ("not_normalised", lambda x: scores(x).exp() @ x["V"]),
     "safe but not normalised": ("not_normalised", lambda x: (scores(x) - scores(x).amax(3, True)).exp() @ x["V"]),
-    "normalised twice": ("normalised_twice", lambda x: right(x) / scores(x).exp().sum(3, keepdim=True)),
     "softmax over columns": ("wrong_axis", lambda x: torch.softmax(scores(x), 2) @ x["V"]),
     "double softmax": ("double_softmax", lambda x: torch.softmax(torch.softmax(scores(x), 3), 3) @ x["V"]),
     "divided down the column": ("wrong_axis",
         lambda x: (scores(x).exp() / scores(x).exp().sum(3)[..., None, :]) @ x["V"]),
-    "Q and K swapped": ("q_k_swapped", lambda x: torch.softmax(scores(x).mT, 3) @ x["V"]),
     "Q for K": ("wrong_operand", lambda x: torch.softmax(x["Q"] @ x["Q"].mT, 3) @ x["V"]),
-    "K for V": ("wrong_operand", lambda x: torch.softmax(scores(x), 3) @ x["K"]),
-    "K transposed": ("k_transposed", lambda x: torch.softmax(x["Q"] @ other_layout(x["K"]).mT, 3) @ x["V"]),
-    "V transposed": ("v_transposed", lambda x: torch.softmax(scores(x), 3) @ other_layout(x["V"])),
     "weights transposed": ("scores_transposed", lambda x: torch.softmax(scores(x), 3).mT @ x["V"]),
-    "P returned": ("scores_returned", lambda x: torch.softmax(scores(x), 3)[..., : x["V"].shape[3]]),
     "negated scores": ("negated", lambda x: torch.softmax(-scores(x), 3) @ x["V"]),
     "best key": ("hard_maximum", lambda x: one_hot(scores(x).argmax(3), x["V"].shape[2]).float() @ x["V"]),
-    "causal": ("causal_mask", lambda x: attend(x, scores(x) + torch.full_like(scores(x), -torch.inf).triu(1))),
-    "head 0 copied": ("heads_copied", lambda x: right(x)[:, :1].expand_as(x["V"]).clone()),
-    "Q of head 0": ("head_ignored", lambda x: attend(x, x["Q"][:, :1] @ x["K"].mT)),
-    "V of head 0": ("head_ignored", lambda x: torch.softmax(scores(x), 3) @ x["V"][:, :1]),
-    "heads reversed": ("heads_permuted", lambda x: right(x).flip(1)),
     "last key missing": ("key_missing", lambda x: attend(x, scores(x), slice(0, -1))),
-    "first key missing": ("key_missing", lambda x: attend(x, scores(x), slice(1, None))),
-    "last channel missing": ("channel_missing", lambda x: attend(x, x["Q"][..., :-1] @ x["K"][..., :-1].mT)),
-    "QK_t stale": ("stale_scores", stale_weights),
     "QK_t holds exp()": ("stale_scores", stale_exponentials),
-    "row sum of all rows": ("stale_sum", lambda x: scores(x).exp() @ x["V"] / scores(x).exp().sum(3, True).cumsum(2)),
     "value goes on over channels": ("stale_value", lambda x: right(x).cumsum(3)),
     "doubled": ("constant_factor", lambda x: 2 * right(x)),
     "1e-3 too large": ("constant_factor", lambda x: 1.001 * right(x)),
     "rows shifted": ("shifted", lambda x: right(x).roll(1, 2)),
-    "B, N, H, d": ("wrong_layout", lambda x: right(x).transpose(1, 2).reshape(x["V"].shape)),
-    "float16 inputs": ("low_precision", lambda x: right(rounded(x, torch.float16))),
-    "bfloat16 inputs": ("low_precision", lambda x: right(rounded(x, torch.bfloat16))),
     "last row": ("row_range", lambda x: zeroed(right(x), np.s_[:, :, -1])),
     "odd rows": ("periodic_rows", lambda x: zeroed(right(x), np.s_[:, :, 1::2])),
     "all heads but 0": ("heads", lambda x: zeroed(right(x), np.s_[:, 1:])),
-    "last column": ("column_range", lambda x: zeroed(right(x), np.s_[..., -1])),
     # An unknown bug is not given a name.
     "noise": ("wrong_values",
         lambda x: right(x) + torch.randn(x["V"].shape, generator=torch.Generator().manual_seed(1))),
 }  # fmt: skip
-LARGE_TOO = ("scaled by 1/sqrt(d)", "QK_t stale", "softmax over columns", "last key missing", "odd rows")
+LARGE_TOO = (
+    "scaled by 1/sqrt(d)",
+    "QK_t holds exp()",
+    "softmax over columns",
+    "last key missing",
+    "odd rows",
+)
 TRIED = [(bug, shape) for bug in BUGS for shape in (RAGGED, ODD)]
 TRIED += [(bug, LARGE) for bug in (*LARGE_TOO, "1e-3 too large")]
 
@@ -156,7 +110,7 @@ def test_names_the_bug(bug: str, shape: Shape) -> None:
     code, wrong_kernel = BUGS[bug]
     x = make_inputs("random", shape, 11)
     found = explain(x, shape, wrong_kernel(x))
-    also = {"last row": "remainder_tile", "last column": "remainder_tile", "1e-3 too large": "low_precision"}
+    also = {"last row": "remainder_tile", "1e-3 too large": "low_precision"}
     assert found.code in (code, also.get(bug)), found.message
     assert found.first_index is not None
     assert found.wrong_count is not None and 0 < found.wrong_count <= right(x).numel()
@@ -192,24 +146,14 @@ def test_names_the_remainder(part: str, tile: int, shape: Shape) -> None:
         assert str(cut) in found.message
 
 
-@pytest.mark.parametrize(
-    ("code", "update"),
-    [
-        ("flash_not_rescaled", lambda o, li, lij, pv: ((o + pv) / (li + lij), li + lij)),
-        ("flash_not_rescaled", lambda o, li, lij, pv: (o + pv / (li + lij), li + lij)),
-        ("flash_l_not_carried", lambda o, li, lij, pv: (pv / lij, li)),
-        ("flash_l_not_carried", lambda o, li, lij, pv: ((li * o + pv) / (li + lij), lij)),
-        ("flash_not_rescaled", lambda o, li, lij, pv: (pv / (li + lij), li + lij)),
-        ("flash_not_divided", lambda o, li, lij, pv: ((li * o + pv) / lij, li + lij)),
-        ("flash_o_twice", lambda o, li, lij, pv: (o + (li * o + pv) / (li + lij), li + lij)),
-    ],
-)
-@pytest.mark.parametrize(
-    "shape", [RAGGED, pytest.param(LARGE, marks=pytest.mark.full)], ids=["ragged", "large"]
-)
-def test_names_the_flash_step(code: str, update: Callable[..., tuple[Tensor, Tensor]], shape: Shape) -> None:
-    x = make_inputs("random", shape, 5)
-    assert explain(x, shape, flash(x, shape["Bc"], update)).code == code
+def test_names_an_output_that_is_added_twice() -> None:
+    x = make_inputs("random", RAGGED, 5)
+    o, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
+    for start in range(0, RAGGED["N"], RAGGED["Bc"]):
+        weights = scores(x)[..., start : start + RAGGED["Bc"]].exp()
+        o = o + (li * o + weights @ x["V"][:, :, start : start + RAGGED["Bc"]]) / (li + weights.sum(3, True))
+        li = li + weights.sum(3, keepdim=True)
+    assert explain(x, RAGGED, o).code == "flash_o_twice"
 
 
 def test_names_what_a_growing_maximum_is_forgotten_in() -> None:

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from building import BINDING
-from conftest import python, refused, write
+from conftest import python, refused, write, write_files
 
 from grader import doctor
 from grader.backends.native import toolchain
@@ -61,13 +61,10 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
     namespace.symlink_to("user:[4026531837]")
 
     def make(files: Mapping[str, str | None] | None = None, **facts: object) -> Host:
-        for name, text in {**FINE, **(files or {})}.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if text is None:
-                path.unlink(missing_ok=True)
-            else:
-                path.write_text(text)
+        given = {**FINE, **(files or {})}
+        write_files(root, {name: text for name, text in given.items() if text is not None})
+        for name in given.keys() - {name for name, text in given.items() if text is not None}:
+            (root / name).unlink(missing_ok=True)
         host = Host(root, "Linux", 0, cpus=tuple(range(8)), threads=8, scratch=tmp_path, cache=tmp_path)
         return replace(host, **{**ANSWERS, **facts})  # type: ignore[arg-type]
 
@@ -199,7 +196,6 @@ def test_missing_headers_options_and_torch(made_up: MadeUp, monkeypatch: pytest.
 
 def test_a_measurement_against_itself_is_judged() -> None:
     for ratio, interval, verdict, fit, level in (
-        (1.01, (0.98, 1.04), "pass", True, "ok"),
         (1.03, (1.01, 1.04), "pass", True, "ok"),
         (1.30, (0.80, 1.90), "pass", True, "ok"),
         (1.08, (1.06, 1.09), "pass", True, "warn"),
@@ -235,7 +231,7 @@ def with_gpu(host: Host, told: str = SMI, others: str = "", **facts: object) -> 
 
 
 def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: MadeUp) -> None:
-    host = made_up(which=programs())
+    host = made_up()
     assert [finding.level for finding in with_gpu(host)] == ["ok"]
     assert not list(tools.gpu_findings(made_up(which=programs("nvidia-smi"))))
     found = with_gpu(host, "NVIDIA X, 470.1, Prohibited, Disabled, 80000, 60000\n", "4711\n")

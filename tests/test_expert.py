@@ -3,6 +3,7 @@
 import expert_library as expert
 import pytest
 import torch
+from conftest import some
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rounding import LEAST_UNITS, exact_and_budget
@@ -16,13 +17,7 @@ from labs.attention.oracle import ORACLES
 SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(below, marks=[pytest.mark.full] if below else [], id=f"{below} below the best")
-        for below in range(len(expert.LEVELS))
-    ],
-    autouse=True,
-)
+@pytest.fixture(params=some(range(len(expert.LEVELS)), len(expert.LEVELS)), autouse=True)
 def level(request: pytest.FixtureRequest):
     """Run every test at each level of this machine, in the fast tier at the best one, which is set again afterwards."""
     best = expert.level()

@@ -45,13 +45,10 @@ def result_of(name: str, *parts: PartResult) -> SubmissionResult:
     return SubmissionResult(name, "0", "gpt149", {}, {}, {}, parts)
 
 
-def test_a_line_gives_the_speed_beside_each_rung() -> None:
+def test_a_line_gives_the_speed_beside_each_rung_and_the_table_puts_the_fastest_above() -> None:
     line = ladder.line(ladder.stand(0.5, KNOWN))
     assert line == "12.0× naive · 2.0× reference · 0.4× PyTorch · 0.16× expert · 14 % of one core's peak"
     assert ladder.line(ladder.stand(0.05, dataclasses.replace(KNOWN, cores=8))).startswith("120× naive")
-
-
-def test_the_table_puts_the_fastest_above() -> None:
     rows = ladder.table(ladder.stand(0.1, KNOWN), "yours").splitlines()[1:]
     names = [row.split("  ")[-1].strip() for row in rows]
     peak = "nothing but one core's multiply-adds"
@@ -73,22 +70,16 @@ def test_a_measurement_is_kept_for_its_shape_alone(cache: Path) -> None:
         assert ladder.kept(ASSIGNMENT.part(other), SHAPE) is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "{}", "[]", '{"against_reference": {"naive": 1}}', '{"cores": null}'),
-        pytest.param(json.dumps({**dataclasses.asdict(KNOWN), "peak_against_reference": 0}), id="peak of 0"),
-    ],
-)
-def test_a_damaged_record_is_ignored(cache: Path, text: str) -> None:
+def test_a_damaged_record_is_ignored_and_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
     ladder.keep(PART, SHAPE, KNOWN)
     (record,) = (cache / "frontier").iterdir()
-    record.write_text(text)
-    assert ladder.kept(PART, SHAPE) is None
-
-
-def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
-    (cache / "frontier").write_text("a file where the folder should be")
+    no_peak = json.dumps({**dataclasses.asdict(KNOWN), "peak_against_reference": 0})
+    for text in ("", "{}", "[]", '{"against_reference": {"naive": 1}}', '{"cores": null}', no_peak):
+        record.write_text(text)
+        assert ladder.kept(PART, SHAPE) is None, text
+    record.unlink()
+    record.parent.rmdir()
+    record.parent.write_text("a file where the folder should be")
     refused("GPT149_CACHE", ladder.keep, PART, SHAPE, KNOWN, of=KitError)
 
 

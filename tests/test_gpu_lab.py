@@ -2,13 +2,14 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import code_of, in_files, part_of, python, refused, results_alone, write
+from conftest import code_of, in_files, part_of, python, refused, results_alone, some, write
 from without_card import cardless, interpreted
 
 from grader.assignment.loading import load
@@ -31,13 +32,10 @@ from labs.softmax import kernels as softmax
 LAB = ROOT / "labs" / "gpu"
 BESIDE = ROOT / "tests" / "gpu_lab"
 Made, Results = Sequence[Mutation], tuple[PartResult, ...]
+Shape, Arrays, Wanted = dict[str, int], Mapping[str, Array], Mapping[str, Expected]
 TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
-ROWS_OF = {
-    **dict.fromkeys(("R", "lines", "rows"), 9),
-    **dict.fromkeys(("C", "width", "inner"), 33),
-    "columns": 5,
-}
-SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0, **ROWS_OF}
+ROWS_OF = {**dict.fromkeys(("R", "lines", "rows"), 9), **dict.fromkeys(("C", "width", "inner"), 33)}
+SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0, "columns": 5} | ROWS_OF
 #: Cases on which wrong kernels show, and more of other types and sizes for a right file.
 ON_MATRICES = ("random", "ragged", "columns", "large", "increasing", "square")
 TELLING = (*ON_MATRICES, "causal", "heads beside each other")
@@ -89,7 +87,7 @@ def test_huge_logits_are_exact_products() -> None:
     assert 5e3 < abs(arithmetic.scores(given["q"], given["k"])).max() < 2e4
 
 
-def attention_of(inputs: Mapping[str, Array], shape: Mapping[str, int]) -> dict[str, Array]:
+def attention_of(inputs: Arrays, shape: Shape) -> dict[str, Array]:
     """O and L as a kernel makes them, in float32; `shape` says what is rounded between."""
     q, k, v = (inputs[name] for name in "qkv")
     s = np.einsum("bnd,bmd->bnm", q, k) * np.float32(shape["d"] ** -0.5)
@@ -107,9 +105,7 @@ def cut(t: Array, kept: int = 0xFFFFE000) -> Array:
     return (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(kept)).view(np.float32)
 
 
-def drawn(
-    name: str, seed: int, part: str = "flash_forward", **changes: int
-) -> tuple[dict[str, int], Mapping[str, Array], Mapping[str, Expected]]:
+def drawn(name: str, seed: int, part: str = "flash_forward", **changes: int) -> tuple[Shape, Arrays, Wanted]:
     """Return a shape, inputs of that distribution, and what a part is to make of them."""
     shape = {**SHAPE, **changes}
     inputs = make_inputs(name, shape, seed)
@@ -142,9 +138,7 @@ def test_tf32_is_within_the_budget_and_coarser_arithmetic_is_not() -> None:
     assert not fits({"O": expected["O"]}, {"O": acc / np.float16(2000)})["O"]
 
 
-def gradients_of(
-    inputs: Mapping[str, Array], shape: Mapping[str, int], o: Array, lse: Array
-) -> dict[str, Array]:
+def gradients_of(inputs: Arrays, shape: Shape, o: Array, lse: Array) -> dict[str, Array]:
     """dQ, dK and dV in float32, from the O and L given."""
     q, k, v, upstream = (inputs[name] for name in ("q", "k", "v", "dO"))
     scale = np.float32(shape["d"] ** -0.5)
@@ -207,21 +201,14 @@ def test_samples_are_parts_of_the_whole(part: str, distribution: str) -> None:
         assert np.allclose(np.asarray(whole[output].tolerance)[at], one.tolerance, rtol=1e-3), output
 
 
+CASES_OF = {"kernels, some": partial(some_cases, names=MORE), "kernels": replace, "reference": public}
+
+
 @interpreted
-@pytest.mark.parametrize(
-    ("file", "some"),
-    [
-        ("kernels", lambda part: some_cases(part, MORE)),
-        pytest.param("kernels", lambda part: part, marks=pytest.mark.full),
-        pytest.param("reference", public, marks=pytest.mark.full),
-    ],
-    ids=["master on telling cases", "master", "reference on public cases"],
-)
-def test_a_right_file_passes(
-    assignment: Assignment, file: str, some: Callable[[Part], Part], tmp_path: Path
-) -> None:
-    text = (LAB / f"{file}.py").read_text(encoding="utf-8")
-    parts = judged(assignment, tmp_path, text, [some(assignment.part(one)) for one in TRITON_PARTS])
+@pytest.mark.parametrize("file", some(CASES_OF, 3))
+def test_a_right_file_passes(assignment: Assignment, file: str, tmp_path: Path) -> None:
+    text = (LAB / f"{file.partition(',')[0]}.py").read_text(encoding="utf-8")
+    parts = judged(assignment, tmp_path, text, [CASES_OF[file](assignment.part(one)) for one in TRITON_PARTS])
     found = {part.id: (part.verdict, part.diagnosis) for part in parts}
     assert found == dict.fromkeys(TRITON_PARTS, ("pass", None))
 
@@ -260,23 +247,19 @@ def test_right_kernels_in_other_styles_pass(assignment: Assignment, made: Made, 
     assert [(mutation.name, part.diagnosis) for mutation, part in found if part.verdict != "pass"] == []
 
 
+#: Wrong where query i sees the keys from i on.
+FORMS = ["triton >= pass", pytest.param("pytorch >= pass", marks=pytest.mark.full), "pytorch <= wrong"]
+
+
 @interpreted
-@pytest.mark.parametrize(
-    ("file", "seen", "verdict", "code"),
-    [
-        ("triton", ">= columns", "pass", None),
-        pytest.param("pytorch", ">= columns", "pass", None, marks=pytest.mark.full),
-        # Query i sees the keys from i on.
-        ("pytorch", "<= columns", "wrong", "mask_reversed"),
-    ],
-)
-def test_files_in_the_form_of_autograd(
-    assignment: Assignment, file: str, seen: str, verdict: str, code: str | None, tmp_path: Path
-) -> None:
-    text = (BESIDE / f"autograd_{file}.py").read_text().replace(">= columns", seen)
+@pytest.mark.parametrize("form", FORMS)
+def test_files_in_the_form_of_autograd(assignment: Assignment, form: str, tmp_path: Path) -> None:
+    file, seen, verdict = form.split()
+    text = (BESIDE / f"autograd_{file}.py").read_text().replace(">= columns", f"{seen} columns")
     parts = [public(assignment.part(one)) for one in TRITON_PARTS[4:]]
     for part in judged(assignment, tmp_path, text, parts):
-        assert (part.verdict, part.diagnosis and part.diagnosis.code) == (verdict, code), part.diagnosis
+        assert part.verdict == verdict, part.diagnosis
+        assert (part.diagnosis and part.diagnosis.code) == ("mask_reversed" if verdict == "wrong" else None)
 
 
 def test_waves_of_the_published_example_and_where_throughput_falls() -> None:

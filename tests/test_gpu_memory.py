@@ -55,32 +55,20 @@ BEYOND = "bytes beyond the end of y (5600 bytes)"
 BEFORE = "bytes before the beginning of y (5600 bytes)"
 ATOMIC = "an atomic operation outside of every tensor, by program "
 POINTED = "out = tl.load(t).to(tl.pointer_type(tl.float32))\n    tl.store(out + row"
+WITH_T = (("(x, y, x_row", "(x, y, t, x_row"), ("(x, y, *x", "(x, y, torch.tensor([64]), *x"))
+WITH_A_POINTER = edited((STORE, POINTED), *WITH_T)
+EXCHANGED = edited(("    inside =", "    tl.atomic_cas(y + 1400 + row, 0.0, 1.0)\n    inside ="))
+MORE_PROGRAMS = edited(("[(x.shape[0], ", "[(x.shape[0] + 1, "), ("tl.load(x", "tl.load(x + 0 * row"))
 #: Kernels by name, and a part of the message. The first store or atomic operation of each is the one outside.
 OUTSIDE = {
     "no mask": (UNMASKED_STORE, BEYOND),
     "before the beginning": (edited((STORE, "tl.store(y - 3 + row")), f"up to 12 {BEFORE}"),
     "far before": (edited((STORE, "tl.store(y - (1 << 28) + row")), BEFORE),
     "another stride": (edited((f"{STORE} * y_row", f"{STORE} * (y_row + 64)")), BEYOND),
-    "too many programs": (
-        edited(("[(x.shape[0], ", "[(x.shape[0] + 1, "), ("tl.load(x", "tl.load(x + 0 * row")),
-        f"by program (7, 0, 0): up to 512 {BEYOND}",
-    ),
-    "an atomic addition": (
-        edited(("tl.store(", "tl.atomic_add("), text=UNMASKED_STORE),
-        f"{ATOMIC}(6, 1, 0)",
-    ),
-    "an atomic exchange of the compared": (
-        edited(("    inside =", "    tl.atomic_cas(y + 1400 + row, 0.0, 1.0)\n    inside =")),
-        f"{ATOMIC}(0, 0, 0): up to 4 bytes beyond the end of y",
-    ),
-    "a pointer out of a tensor": (
-        edited(
-            (STORE, POINTED),
-            ("(x, y, x_row", "(x, y, t, x_row"),
-            ("(x, y, *x", "(x, y, torch.tensor([64]), *x"),
-        ),
-        "through a pointer into none",
-    ),
+    "too many programs": (MORE_PROGRAMS, f"by program (7, 0, 0): up to 512 {BEYOND}"),
+    "an addition": (edited(("tl.store(", "tl.atomic_add("), text=UNMASKED_STORE), f"{ATOMIC}(6, 1, 0)"),
+    "an atomic exchange": (EXCHANGED, f"{ATOMIC}(0, 0, 0): up to 4 bytes beyond the end of y"),
+    "a pointer out of a tensor": (WITH_A_POINTER, "through a pointer into none"),
 }
 
 #: GELU with one program for a tile. Each kernel of descriptors or block pointers says what stands for the dots.
@@ -146,6 +134,8 @@ INDICES = edited(
     ("(x, y, *x", "(x, y, torch.arange(x.shape[1] - 1, dtype=torch.int32), *x"),
 )
 MORE_ROWS = edited(("(y, [R, C]", "(y, [R + 1, C]"), text=MADE_INSIDE)
+WAYS = {"loaded": POINTERS, "stored": STORED_POINTERS, "descriptor": DESCRIPTOR, "made inside": MADE_INSIDE}
+WAYS |= {"block": BLOCK_POINTERS, "tuple": IN_A_TUPLE}
 OUTSIDE["a descriptor of more rows"] = (MORE_ROWS, f"by program (1, 0, 0): up to 256 {BEYOND}")
 
 
@@ -178,13 +168,9 @@ class TestKernels:
         part = judged(tmp_path, text, [case.name for case in ASSIGNMENT.part("gelu").cases])
         assert (part.verdict, part.diagnosis, part.output) == ("pass", None, "")
 
-    @pytest.mark.parametrize(
-        "text",
-        [POINTERS, STORED_POINTERS, DESCRIPTOR, MADE_INSIDE, BLOCK_POINTERS, IN_A_TUPLE],
-        ids=["loaded", "stored", "descriptor", "made inside", "block", "tuple"],
-    )
-    def test_other_ways_to_memory_pass(self, text: str, tmp_path: Path) -> None:
-        part = judged(tmp_path, text)
+    @pytest.mark.parametrize("name", WAYS)
+    def test_other_ways_to_memory_pass(self, name: str, tmp_path: Path) -> None:
+        part = judged(tmp_path, WAYS[name])
         assert (part.verdict, part.diagnosis) == ("pass", None)
 
     def test_loads_outside_that_are_used_are_wrong_and_named(self, tmp_path: Path) -> None:
@@ -201,14 +187,10 @@ class TestKernels:
 
 def test_what_is_loaded_from_outside_is_no_number_of_any_type() -> None:
     memory = tensormemory.Memory(None, None, {"kernels": 0})
-    read = {
-        name: torch.tensor([memory.junk(np.dtype(kind))]).to(getattr(torch, kind)).view(getattr(torch, name))
-        for name, kind in (
-            *((f"float{bits}", f"float{bits}") for bits in (16, 32, 64)),
-            *(("bfloat16", "int16"), ("float8_e4m3fn", "uint8"), ("float8_e5m2", "uint8")),
-        )
-    }
-    assert [name for name, value in read.items() if not value.float().isnan().all()] == []
+    kinds = {"float16": "float16", "float32": "float32", "float64": "float64", "bfloat16": "int16"}
+    for name, kind in (*kinds.items(), ("float8_e4m3fn", "uint8"), ("float8_e5m2", "uint8")):
+        junk = torch.tensor([memory.junk(np.dtype(kind))]).to(getattr(torch, kind))
+        assert junk.view(getattr(torch, name)).float().isnan().all(), name
     assert [memory.junk(np.dtype(kind)) for kind in ("int32", "uint64")] == [2**31 - 1, 2**63 - 1]
 
 

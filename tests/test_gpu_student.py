@@ -138,18 +138,15 @@ def by_interpreter(test: T) -> T:
     return interpreted(cardless(test))
 
 
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [
+def test_an_unfit_triton_is_named_with_what_to_install() -> None:
+    for version, said in (
         (None, "which is not installed"),
-        *((version, f"found {version}") for version in ("3.6.0", "3.8.0")),
-        *((version, "") for version in ("3.7.0", "3.7.2+git1")),
-    ],
-)
-def test_an_unfit_triton_is_named_with_what_to_install(version: str | None, said: str) -> None:
-    reason = unfit_triton(version)
-    assert bool(reason) == bool(said) and said in reason
-    assert not reason or (f"needs {TRITON}" in reason and f"pip install '{TRITON}'" in reason)
+        ("3.6.0", "found 3.6.0"),
+        ("3.8.0", "found 3.8.0"),
+    ):
+        reason = unfit_triton(version)
+        assert said in reason and f"needs {TRITON}" in reason and f"pip install '{TRITON}'" in reason
+    assert unfit_triton("3.7.0") == unfit_triton("3.7.2+git1") == ""
 
 
 @by_interpreter
@@ -162,18 +159,12 @@ def test_autotuned_kernels_and_those_of_libdevice_are_judged_without_a_card(tmp_
 
 @by_interpreter
 def test_gaps_of_the_interpreter_cost_nothing(tmp_path: Path) -> None:
-    found = judged(tmp_path, HEAD + GAPS, ["softmax", "gelu", "flash_forward"], ("random",))
-    assert [found[part].verdict for part in ("softmax", "gelu", "flash_forward")] == [
-        "pass",
-        "unjudged",
-        "missing",
-    ]
+    ends = {"softmax": "pass", "gelu": "unjudged", "flash_forward": "missing"}
+    found = judged(tmp_path, HEAD + GAPS, list(ends), ("random",))
+    assert {name: part.verdict for name, part in found.items()} == ends
     assert found["softmax"].flags == () and "takes 4 arguments" in words(found["flash_forward"])
-    own = (
-        HEAD
-        + "\ndef gelu(x, y):\n    raise NotImplementedError('not supported in interpreter mode') from OSError()\n"
-    )
-    assert judged(tmp_path, own, ["gelu"], ("random",))["gelu"].verdict == "crash"
+    own = "\ndef gelu(x, y):\n    raise NotImplementedError('not supported in interpreter mode') from OSError()\n"
+    assert judged(tmp_path, HEAD + own, ["gelu"], ("random",))["gelu"].verdict == "crash"
 
 
 @by_interpreter
@@ -194,23 +185,20 @@ def test_faults_of_a_python_file_are_told_in_its_own_terms(tmp_path: Path) -> No
         assert diagnosis is not None and (found[name].verdict, diagnosis.code) == (verdict, code), name
         assert re.search(said, diagnosis.message), name
     assert not re.search(r"--sanitize|std::vector|array", words(found["softmax_long"]))
-    assert "rows: 7" in found["softmax"].output
-    assert "about to crash" in found["softmax_long"].output
+    assert "rows: 7" in found["softmax"].output and "about to crash" in found["softmax_long"].output
+
+
+OF_CUDA = """raise ValueError("my cuda path")
+raise ValueError("x") from RuntimeError("cuda")
+raise RuntimeError("Torch not compiled with CUDA enabled")
+int("cuda")
+torch._assert(False, "Torch not compiled with CUDA enabled")
+globals()["__name__"] = "torch.cuda"; raise RuntimeError("CUDA error: no device")
+exec("def own(): raise RuntimeError('CUDA error')", vars(torch.cuda)); torch.cuda.own()"""
 
 
 @by_interpreter
-@pytest.mark.parametrize(
-    "statement",
-    [
-        'raise ValueError("my cuda path")',
-        'raise ValueError("x") from RuntimeError("cuda")',
-        'raise RuntimeError("Torch not compiled with CUDA enabled")',
-        'int("cuda")',
-        'torch._assert(False, "Torch not compiled with CUDA enabled")',
-        'globals()["__name__"] = "torch.cuda"\n    raise RuntimeError("CUDA error: no device")',
-        "exec(\"def own(): raise RuntimeError('CUDA error')\", vars(torch.cuda))\n    torch.cuda.own()",
-    ],
-)
+@pytest.mark.parametrize("statement", OF_CUDA.splitlines())
 def test_a_lack_of_a_card_is_torchs_to_tell(statement: str, tmp_path: Path) -> None:
     part = judged(tmp_path, HEAD + f"\ndef gelu(x, y):\n    {statement}\n", ["gelu"], ("random",))["gelu"]
     assert part.verdict == "crash", words(part)
@@ -238,19 +226,12 @@ def test_no_command_is_advised_that_a_kernel_on_a_gpu_cannot_take(tmp_path: Path
     assert part.verdict == "wrong" and "NaN" in words(part) and "--sanitize" not in words(part)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "corrupted double-linked list",
-        "Fatal glibc error: malloc assertion failure in _int_malloc: (unsigned long) (size) >= (unsigned long) (nb)",
-    ],
-)
-def test_a_store_without_a_mask_that_damages_the_heap_is_told_as_one(said: str) -> None:
-    part = ASSIGNMENT.part("matmul")
-    call = Call(status="crash", signal_name="SIGABRT")
-    message = crashes.call_fault(Broken(part, call, "random", printed=said)).diagnosis.message
-    assert "outside of a tensor" in message and "masks" in message
-    assert own_output(said) == ""
+def test_a_store_without_a_mask_that_damages_the_heap_is_told_as_one() -> None:
+    part, call = ASSIGNMENT.part("matmul"), Call(status="crash", signal_name="SIGABRT")
+    malloc = "Fatal glibc error: malloc assertion failure in _int_malloc: (unsigned long) (size) >= (nb)"
+    for said in ("corrupted double-linked list", malloc):
+        message = crashes.call_fault(Broken(part, call, "random", printed=said)).diagnosis.message
+        assert "outside of a tensor" in message and "masks" in message and own_output(said) == ""
 
 
 MARKED = """

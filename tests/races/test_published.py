@@ -152,32 +152,24 @@ def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:
     assert 6 * once < int(row["fetched by cachegrind"]) < accesses
 
 
-TORCHS_OWN, NOT_GIVEN = "that is torch's own work;", "which kernels are not given"
-NO_PYTHON = "there is no Python where kernels run"
+MESSAGES = """at::Tensor P = QTensor.matmul(KTensor); -> calls Tensor::matmul: that is torch's own work;
+at::Tensor P = at::softmax(QTensor, -1); -> calls at::softmax: that is torch's own work;
+at::Tensor P = QTensor * KTensor; -> calls operator*: that is torch's own work;
+QTensor.exp_(); -> calls Tensor::exp_: that is torch's own work;
+at::Tensor P = std::exp(QTensor); -> calls exp: that is torch's own work;
+auto P = torch::nn::functional::softmax(QTensor, 1); -> calls torch::nn: that is torch's own work;
+auto P = QTensor.fft(); -> uses torch's Tensor::fft, which kernels are not given
+auto P = torch::jit::load(name); -> uses torch's torch::jit, which kernels are not given
+auto P = QTensor.data_ptr<at::Half>(); -> uses torch's at::Half, which kernels are not given
+auto P = QTensor.data_ptr<char>(); -> uses tensors of a type that kernels are not given
+auto P = QTensor.index({KTensor}); -> indexes by a tensor or a bool, which kernels are not given
+py::dict P; -> uses py::dict: there is no Python where kernels run
+PyErr_Clear(); -> uses PyErr_Clear: there is no Python where kernels run"""
 
 
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    some(
-        [
-            ("at::Tensor P = QTensor.matmul(KTensor);", f"calls Tensor::matmul: {TORCHS_OWN}"),
-            ("at::Tensor P = at::softmax(QTensor, -1);", f"calls at::softmax: {TORCHS_OWN}"),
-            ("at::Tensor P = QTensor * KTensor;", f"calls operator*: {TORCHS_OWN}"),
-            ("QTensor.exp_();", f"calls Tensor::exp_: {TORCHS_OWN}"),
-            ("at::Tensor P = std::exp(QTensor);", f"calls exp: {TORCHS_OWN}"),
-            ("auto P = torch::nn::functional::softmax(QTensor, 1);", f"calls torch::nn: {TORCHS_OWN}"),
-            ("auto P = QTensor.fft();", f"uses torch's Tensor::fft, {NOT_GIVEN}"),
-            ("auto P = torch::jit::load(name);", f"uses torch's torch::jit, {NOT_GIVEN}"),
-            ("auto P = QTensor.data_ptr<at::Half>();", f"uses torch's at::Half, {NOT_GIVEN}"),
-            ("auto P = QTensor.data_ptr<char>();", "uses tensors of a type that kernels are not given"),
-            ("auto P = QTensor.index({KTensor});", f"indexes by a tensor or a bool, {NOT_GIVEN}"),
-            ("py::dict P;", f"uses py::dict: {NO_PYTHON}"),
-            ("PyErr_Clear();", f"uses PyErr_Clear: {NO_PYTHON}"),
-        ],
-        4,
-    ),
-)
-def test_a_line_that_needs_more_of_torch_is_named(statement: str, message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", some(MESSAGES.splitlines(), 4))
+def test_a_line_that_needs_more_of_torch_is_named(line: str, tmp_path: Path) -> None:
+    statement, message = line.split(" -> ")
     text = published.Written(body=published.vectors(f"    {statement}\n")).text
     why = re.escape(f"mine.cpp:{line_of(text, statement)} {message}")
     refused(f"^{why}", build_program, written(tmp_path, text), PLAIN, of=Unsuitable)

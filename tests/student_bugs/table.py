@@ -7,13 +7,12 @@ out before anything is compiled.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from grader.assignment.mutations import Edit
 
 #: On a line of the mistake.
 MARK = "/*!*/"
-Base = Literal["master", "published", "softmax", "operators"]
 
 
 @dataclass(frozen=True)
@@ -23,27 +22,18 @@ class Bug:
     name: str
     part: str
     kind: str
-    edits: tuple[Edit, ...]
-    base: Base
     #: Acceptable codes of the diagnosis; empty where the code changes from run to run.
     codes: tuple[str, ...]
-    #: Largest distance, in lines, from the mistake to the nearest line that is named: the place where it shows.
-    within: int
     said: str
+    edits: tuple[Edit, ...]
+    #: Largest distance, in lines, from the mistake to the nearest line that is named: the place where it shows.
+    within: int = 0
+    base: Literal["master", "published", "softmax", "operators"] = "master"
 
 
-def bug(
-    name: str,
-    part: str,
-    kind: str,
-    codes: str,
-    said: str,
-    *edits: Edit,
-    within: int = 0,
-    base: Base = "master",
-) -> Bug:
+def bug(name: str, part: str, kind: str, codes: str, said: str, *edits: Edit, **more: Any) -> Bug:
     """A row of the table; `codes` have spaces between them."""
-    return Bug(name, part, kind, edits, base, tuple(codes.split()), within, said)
+    return Bug(name, part, kind, tuple(codes.split()), said, edits, **more)
 
 
 def before(place: str, lines: str) -> Edit:

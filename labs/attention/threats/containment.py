@@ -306,7 +306,6 @@ READING = [
         End(("pass",), ("torch_runner",)),
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
         alone=True,
-        # Also checked by tests/test_build.py: the file is compiled once for both.
         top="namespace py = pybind11;\nint length(py::list items) { return items.size(); }\n"
         "int next(int a) { return a + 1; }\n",
         binds='    m.def("length", &length);\n    m.def("next", &next);\n',

@@ -6,15 +6,10 @@ SUMS = "        for (int c = 0; c < C; c++) sum += std::exp(x[r * C + c]);\n"
 ROWS = "    for (int r = 0; r < R; r++) {\n        float sum = 0;\n" + SUMS
 COLUMN = "for (int k = 0; k < R; k++) sum += std::exp(x[k * C + c]);"
 
-SUMS_OF_COLUMNS = (
-    (SUMS, ""),
-    ("for (int c = 0; c < C; c++) o", f"for (int c = 0; c < C; c++) sum = 0, [&] {{ {COLUMN} }}(), o"),
-)
+OUTPUTS = "for (int c = 0; c < C; c++) "
+SUMS_OF_COLUMNS = ((SUMS, ""), (f"{OUTPUTS}o", f"{OUTPUTS}sum = 0, [&] {{ {COLUMN} }}(), o"))
 COUNTED, OVERWRITTEN = "counted[label[r]]++", "X.data_ptr<float>()[0] = 0"
-FLOATS = (
-    ("at::zeros({R}, at::kLong)", "at::zeros({R}, at::kFloat)"),
-    ("O.data_ptr<int64_t>()", "O.data_ptr<float>()"),
-)
+FLOATS = (("{R}, at::kLong", "{R}, at::kFloat"), ("O.data_ptr<int64_t>()", "O.data_ptr<float>()"))
 
 
 def one(name: str, part: str, old: str, new: str, *codes: str) -> Mutation:
