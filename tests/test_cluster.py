@@ -334,10 +334,10 @@ def test_machines_are_called_by_names_of_their_own_however_long() -> None:
     assert len(taken) == 12 and all(len(name) <= 64 for name in taken)
 
 
-def test_no_key_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("why", "script"), OPENSSLS.items(), ids=OPENSSLS)
+def test_no_key_no_cluster(why: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if script:
+        write_files(tmp_path, {"openssl": f"#!/bin/sh\n{script}\n"}, 0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
     monkeypatch.setattr(LocalMachines, "tend", lambda self: pytest.fail("it was started"))
-    for why, script in OPENSSLS.items():
-        if script:
-            write_files(tmp_path, {"openssl": f"#!/bin/sh\n{script}\n"}, 0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
-        refused(why, LocalMachines, 1, tmp_path, of=KitError)
+    refused(why, LocalMachines, 1, tmp_path, of=KitError)
