@@ -1,4 +1,4 @@
-"""What float32 may round: a budget for each output of softmax(QK^T)V.
+"""Error budget of float32 for each output of softmax(QK^T)V.
 
 An error is the rounding of the result, about u |v| with u = 2^-24, and what u |q||k| more in the scores does to a mean
 of values, which is more the further these lie apart; so the budget of column c is

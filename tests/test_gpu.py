@@ -1,4 +1,4 @@
-"""What only a card can show: the GPU lab's masters with their times, and files that try to deceive the clock.
+"""Tests that need a card: the GPU lab's masters with their times, and files that try to deceive the clock.
 
 Left out where there is no card.
 """

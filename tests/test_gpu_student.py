@@ -1,4 +1,4 @@
-"""What a student without a GPU meets: kernels that ask for a card's driver, faults of a Python file, words for them."""
+"""Tests for a student without a GPU: kernels that ask for a card's driver, faults of a Python file, words for them."""
 
 import re
 import time

@@ -245,7 +245,7 @@ def test_a_runner_ends_with_its_judge(host: NativeHost, probe: Path) -> None:
 
 
 def test_a_program_built_in_a_tier_starts_there(host: NativeHost, tmp_path: Path) -> None:
-    """The compilers' user reads the file, and the runner's starts the program, whatever the umask."""
+    """The compilers' user reads the file, and the runner's starts the program, under any umask."""
     tier = name(host.sandbox)
     text = f"{HEAD}// built in tier {tier}\ntorch::Tensor same(torch::Tensor t) {{ return t; }}\n{binding('same')}"
     umask = os.umask(0o077)

@@ -1,4 +1,4 @@
-"""Results as platforms get them: valid whatever the submission says, and never more than feedback.txt tells."""
+"""Results as platforms get them: valid for any text of a submission, and never more than feedback.txt tells."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Everything that is printed is harmless at the printer, whoever wrote it; the kit's own colours, bars and sizes."""
+"""Everything that is printed is harmless at the printer, from any author; the kit's own colours, bars and sizes."""
 
 import ast
 import io
@@ -21,7 +21,7 @@ from grader.study import laboratory
 #: A title set, a line erased and faked, the conceal attribute, C1 controls, DEL, a direction turned, a lone surrogate.
 HOSTILE = "\x1b]0;owned\x07\r\x1b[2Kbob complete\x1b[8m\x9b2J\x7f\u202egrade\u2066\u2028\ud800"
 OURS = re.compile("|".join(map(re.escape, harmless.CONTROLS.values())))
-#: Whatever rich writes by itself: colours, cursor movements, and cursor and mode switches.
+#: All that rich writes by itself: colours, cursor movements, and cursor and mode switches.
 RICHS = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[hl]|\?7[hl]|[0-9]*[ABCDEFGJK])|\r")
 
 

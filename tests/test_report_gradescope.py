@@ -1,4 +1,4 @@
-"""Gradescope's results.json: valid whatever happens, honest to the student, and out of the submission's reach."""
+"""Gradescope's results.json: always valid, honest to the student, and out of the submission's reach."""
 
 import json
 import math

@@ -27,7 +27,7 @@ CODE_NAMES = {
     "v": "void",
     "?": "another type",
 }
-#: A column of whole numbers, and one of others.
+#: Type codes accepted for a column of whole numbers ("i") and for one of other numbers ("f").
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 

@@ -28,7 +28,7 @@ student.
 
 
 def play(pairs: PairOf) -> Iterator[Round]:
-    """Rounds without end, each with a pair of its own: A B B A, B A A B, A B B A, ..."""
+    """Yield rounds without end, each with a fresh pair of processes: A B B A, B A A B, A B B A, ..."""
     for i in count():
         with pairs() as (reference, student):
             if i % 2 == 0:

@@ -22,7 +22,7 @@ def read(path: Path, most_bytes: int, *, no: str, advice: str) -> str:
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > most_bytes:
-        raise UsageError(f"{path}: larger than {size_text(most_bytes)}: this is no {no}")
+        raise UsageError(f"{path}: larger than {size_text(most_bytes)}: this is not a {no}")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

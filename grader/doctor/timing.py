@@ -60,7 +60,7 @@ def _cores(host: Host) -> Finding:
     if count == 1:
         return warn(
             "one core",
-            "the judge and what it times share it: times of parallel parts say nothing, all others wait",
+            "the judge shares it with the timed kernels: times of parallel parts mean nothing, all others wait",
             "grade on a machine with two cores or more",
         )
     return warn(

@@ -486,7 +486,7 @@ class Closer:
         if found is None:
             return ""
         wanted, got = (" ".join(f"{x:.6g}" for x in each.reshape(-1)) for each in (value, found))
-        # What changes from call to call may be right this time.
+        # A result that changes from call to call may be right this time.
         return f" (expected {wanted}, got {got})" if wanted != got else ""
 
     def _bounds(self, facts_found: str) -> list[str]:

@@ -266,7 +266,7 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
     """Of the diagnoses of several wrong cases, the one to show first. On small or special inputs several
     bugs look
     alike, so: an explained one before a mere place, then the code found most often, then the largest case."""
-    # Zeros on a small case are a remainder that was dropped, unless all others are far smaller still.
+    # Zeros on a small case come from a dropped remainder, unless all other elements are far smaller still.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
     others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
     largest_zeros, largest = (
@@ -373,7 +373,7 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
 
 
 def _never_written(actual: Array) -> Array:
-    """Return a mask of the elements that an output was sent with."""
+    """Return a mask of the elements that still hold the values with which the output was sent."""
     # An array of float32 may have been one of 16 bits, whose sign is another.
     name = actual.dtype.name
     types = FLOATING if name == "float32" else (name,)

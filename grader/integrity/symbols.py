@@ -193,8 +193,8 @@ def qualified_name(mangled: str) -> str:
 
 
 def _after_template_arguments(text: str, at: int) -> int:
-    """Where one balanced `I...E` that begins at `at` ends. Names inside are skipped by their lengths; other letters
-    that open a group (N, X, L, J, I) close with E as well."""
+    """Return the end of the balanced `I...E` that begins at `at`. Names inside are skipped by their lengths; other
+    letters that open a group (N, X, L, J, I) close with E as well."""
     depth = 0
     while at < len(text):
         if digits := _DIGITS.match(text, at):

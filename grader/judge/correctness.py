@@ -275,7 +275,7 @@ class Correctness:
             with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
                 return inquired(self.marker, case, session, told)
 
-        # The verdict is settled, whatever happens to a further call.
+        # The verdict is settled, even if a further call fails.
         sentence = attempt(inquire, "", expected=(faults.Faulty,))
         return replace(told, message=f"{told.message} {sentence}") if sentence else told
 

@@ -109,7 +109,7 @@ class PartJudge:
         return ladder.standing(self.part, self.shape, self.time.ratio) if ladder else None
 
     def judge_public(self) -> None:
-        """Do all but the hidden cases. Raises nothing, whatever the submission does."""
+        """Do all but the hidden cases. Raises nothing for any submission."""
         try:
             self.judge()
         except faults.Faulty as fault:

@@ -1,8 +1,8 @@
 """Observations of a runner from outside, which it cannot falsify.
 
 Linux reports in /proc the files that a process has mapped as code, the cores of its threads and its children. The CPU
-clock of a stopped process stands still. Where the system reports nothing (macOS, a sandbox that hides the process),
-evidence and so suspicion are missing.
+clock of a stopped process stands still. If the system reports nothing (macOS, a sandbox that hides the process), the
+judge has no evidence and raises no flag.
 """
 
 from __future__ import annotations

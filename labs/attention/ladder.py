@@ -189,7 +189,7 @@ def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, in
     fastest = {name: min(one[name] for one in rounds) for name in (*RUNGS, "nothing")}
     if min(fastest[rung] for rung in RUNGS) < (1 + SHORTEST_SHARE) * fastest["nothing"]:
         raise UsageError(
-            f"N = {shape['N']} is too small for a ladder: most of a call is handing over its inputs; give a larger -N"
+            f"N = {shape['N']} is too small for a ladder: most of a call only passes its inputs; give a larger -N"
         )
 
     def over_reference(name: str, one: dict[str, float]) -> float:

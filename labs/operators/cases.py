@@ -97,7 +97,7 @@ def _layers(draw: _Drawing, s: Shape) -> dict[str, Array]:
     return {
         "X": draw.operand(n, i),
         "W": draw.operand(i, o),
-        # Not all alike, in any kind: which one was added has to show.
+        # All different, in any kind, so that the output shows which one was added.
         "b": draw.upstream(o),
         "dY": draw.upstream(n, o),
         "dX": draw.gradient(n, i),

@@ -188,7 +188,7 @@ _TRIED = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33)
 _MORE = 8
 #: Multiple of sqrt(n) that n roundings come to with a chance below 2 n exp(-32).
 _LAMBDA = 8
-#: How far sums of numbers drawn at random spread on their way, in roots of the sum of their squares.
+#: Largest partial sum of random numbers, in units of the root of the sum of their squares.
 _SPREAD = 6
 #: Names of the axes of pictures and filters.
 _PICTURES = (

@@ -90,7 +90,7 @@ _FACTORS = (
 
 
 def lost_tail(seen: Deviation) -> Found | None:
-    """A float sum in several lanes loses less than in one, and still too much: an error of a few budgets."""
+    """Detect a float sum in several lanes: its error is a few budgets, smaller than that of a single sum."""
     scene, cut = scene_of(seen)
     for suspect in suspects.LANES:
         predicted = suspect.predicted(scene)

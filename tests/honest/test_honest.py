@@ -1,4 +1,4 @@
-"""Honest kernels in the published style: right in every part, whatever their author chose, and never slow for it.
+"""Honest kernels in the published style: right in every part, in any author's style, and never slow for it.
 
 How often each is in time at the full sizes is in docs/measurements.md: too long for a suite.
 """

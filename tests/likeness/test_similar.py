@@ -115,7 +115,7 @@ def test_whole_copies_stand_above_independent_work(master: str, starter: str) ->
     lowest = {effort: min(found[pair] for pair in efforts if efforts[pair] == effort) for effort in EFFORTS}
     independent = sorted((value for pair, value in found.items() if pair not in efforts), reverse=True)
     assert lowest["careless"] > 0.99 and lowest["renamed"] > independent[0]
-    # Whoever has rewritten every loop is among the very first all the same.
+    # A student who has rewritten every loop is among the very first all the same.
     count = len(sources) * (len(sources) - 1) // 2 - len(efforts)
     assert min(lowest["reworked"], lowest["patient"]) > independent[count // 50]
     assert len(independent) <= count // 2 or independent[count // 2] < 0.3

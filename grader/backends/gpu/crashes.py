@@ -102,7 +102,7 @@ def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
     """Return the verdict and the words for a call without an answer. `packages` are as for `load_error`."""
     message = broken.call.message
     if not broken.hidden and CANNOT_IMPORT.search(message):
-        # The course's adapters import in a function, and so may any file.
+        # Any file may import inside a function, as the course's adapters do.
         return load_error(message, packages)
     if message.endswith(kernelfiles.NO_CARD):
         return lacks_gpu(f"{broken.part.function} on the input '{broken.where}' asks for a card: {message}")

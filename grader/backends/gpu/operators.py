@@ -81,7 +81,7 @@ LEAST_GIVEN = 64
 LEAST_SHARE = 0.25
 """Of an output's numbers: if torch computes fewer, the output cannot be torch's."""
 MOST_WITHOUT = 0.5
-"""Of an output's numbers in all calls: how many may come out right without the kernels that compute."""
+"""Largest share of an output's numbers, over all calls, that may be right in a replay without the computing kernels."""
 PATIENCE = 2
 """Factor on a replay's time limit without kernels: it makes each launch twice."""
 PLAYS = 2

@@ -236,7 +236,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
             write_headers(made / "include")
             compiler = (str(tools.compiler), *wanted)
             commands = [(*compiler, "-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))]
-            # Without that header, which also holds the student's side of the C interface.
+            # The object is compiled without the header, which also holds the student's side of the C interface.
             if lent is None:
                 commands.append((*compiler, "-c", str(SOURCE), "-o", str(made / OBJECT)))
             for known in lent.objects if lent else ():

@@ -34,7 +34,7 @@ LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cu
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
 MOST_FDS = 4
-"""A runner's pipe ends, and the judge's device memory where it has some."""
+"""A runner's pipe ends, and the judge's device memory if there is any."""
 MOST_AT_ONCE, LISTING_BYTES = 10_000, 64 << 10
 """Processes or threads that are looked at before the next ones are; bytes of a list of them."""
 

@@ -137,7 +137,7 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
     for k, folder in enumerate(folders):
         history = ledger.read(folder)
         if not history.runs:
-            raise UsageError(f"{folder} holds no {ledger.LEDGER}: name folders that were --out of a run")
+            raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the --out folders of earlier runs")
         judged_by = history.runs[-1].judged_by
         entries += history.roster
         there = {entry.submission_id for entry in history.roster}

@@ -37,7 +37,7 @@ from grader.submission.ids import closest
 NOT_YET = "not graded yet"
 MAIL_MERGE = "mailmerge.csv"
 LONGEST_PATH = 4096
-"""Longest path in characters within a message: Linux opens no longer one."""
+"""Longest path in a message, in characters: Linux cannot open a longer one."""
 NO_TABLE = byhand.NONE
 
 

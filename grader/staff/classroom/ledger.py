@@ -288,7 +288,7 @@ def _roster(listed: object) -> tuple[Entry, ...]:
 def _require_id(name: str) -> None:
     """Raise unless the id is valid: it becomes a path, so it must not be any other text."""
     if not is_id(name):
-        raise ValueError(f"{name[:40]!r} is no submission's id")
+        raise ValueError(f"{name[:40]!r} is not a submission's id")
 
 
 def now() -> str:

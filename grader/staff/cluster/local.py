@@ -161,7 +161,9 @@ class LocalMachines:
                 self._start(name, "worker", self.address, name, cores)
 
     def connect(self) -> Client:
-        """A client of the scheduler, which may be lost and started again meanwhile. Raises UsageError, KitError."""
+        """Return a client of the scheduler, which may end and be started again meanwhile. Raises UsageError,
+        KitError.
+        """
         for _ in range(MOST_FAILED_STARTS - 1):
             with contextlib.suppress(UsageError):
                 return connect(self.address, self.security)

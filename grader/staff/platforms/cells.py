@@ -86,7 +86,7 @@ def parse(path: Path, text: str) -> Table:
             cells.append(cell)
             at = cell.end
             if len(cells) > MOST_COLUMNS:
-                raise UsageError(f"{path}:{line}: more than {MOST_COLUMNS} columns: this is no gradebook")
+                raise UsageError(f"{path}:{line}: more than {MOST_COLUMNS} columns: this is not a gradebook")
             if text[at : at + 1] != ",":
                 break
             at += 1
@@ -95,7 +95,7 @@ def parse(path: Path, text: str) -> Table:
         count += len(cells)
         if len(rows) > MOST_ROWS or count > MOST_CELLS:
             raise UsageError(
-                f"{path}:{line}: more than {MOST_ROWS} rows or {MOST_CELLS} cells: this is no gradebook"
+                f"{path}:{line}: more than {MOST_ROWS} rows or {MOST_CELLS} cells: this is not a gradebook"
             )
         end = _LINE_END.match(text, at)
         at = end.end() if end else at
@@ -118,5 +118,5 @@ def _cell(path: Path, text: str, at: int, line: int) -> Cell:
         raise UsageError(f"{path}:{line}: a cell of more than {LONGEST_CELL} characters")
     content = found[0][1:-1].replace('""', '"') if quoted else found[0]
     if "\0" in content:
-        raise UsageError(f"{path}:{line}: a NUL character: this is no gradebook")
+        raise UsageError(f"{path}:{line}: a NUL character: this is not a gradebook")
     return Cell(content, at, found.end(), quoted)

@@ -110,7 +110,7 @@ def read_moodle(table: Table, asked: Asked) -> list[Target]:
     )
     header = table.rows[0]
     if asked.column is not None:
-        raise UsageError("--column is of Canvas: a worksheet of Moodle is of one assignment")
+        raise UsageError("--column is only for Canvas: a Moodle worksheet has one assignment")
     for name in places:
         if name not in MOODLE_COLUMNS and name not in OPTIONAL:
             raise UsageError(

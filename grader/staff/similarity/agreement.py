@@ -62,7 +62,7 @@ def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
             hidden = bool(case.get("hidden"))
             texts = (part["id"], case["name"], digest, code, about.get("message") or "")
             if not all(isinstance(text, str) for text in texts):
-                raise TypeError("no result of the kit's")
+                raise TypeError("not a result of this kit")
             found.append(WrongOutput(*texts[:2], hidden, *texts[2:]))
     return found
 

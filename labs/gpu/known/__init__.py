@@ -84,7 +84,9 @@ def side_by_side(
 
 
 def _mutated(source: str, mutation: Mutation) -> dict[str, str]:
-    """The part's functions with the edits made; each text has to occur in all of them as often as the edit says."""
+    """Return the part's functions with the edits made. Each old text must occur as often as its edit says (default:
+    once).
+    """
     functions = FUNCTIONS[mutation.part]
     found = {name: source[slice(*mutations.place(source, name))] for name in functions}
     for old, new, *times in mutation.edits:
