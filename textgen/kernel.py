@@ -83,7 +83,7 @@ class Chunks:
         key = k.narrow(2, k.shape[2] - 1, 1)  # (B, H, 1, d)
         keys, values = self._chunks[chunk]
         if self.end <= self.window:
-            # The last one's place: it has the rest of its chunk, too.
+            # Place of the newest key: it fills the rest of its chunk, too.
             keys.narrow(2, row, self.most + 1 - row).copy_(key)
         else:
             keys.narrow(2, row, 1).copy_(key)

@@ -89,7 +89,7 @@ class TextSetup:
         return Bench(self.course, source, options, terminal, built, self.zygote, self.stack)
 
     def load(self) -> None:
-        """Torch, the model and the prompt. Raises UsageError for a checkpoint or prompts that will not do."""
+        """Load torch, the model and the prompt. Raises UsageError for an unusable checkpoint or prompt."""
         _import_torch()
         import torch
 

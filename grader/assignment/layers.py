@@ -62,7 +62,7 @@ def _below(path: Path, link: Node) -> Path:
 def _content(path: Path) -> bytes:
     """Read a file's first MOST_BYTES + 1 bytes. Raises OSError, also for a pipe or a device."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise OSError(errno.EINVAL, "a pipe or a device, and no file")
+        raise OSError(errno.EINVAL, "a pipe or a device, not a file")
     with path.open("rb") as file:
         return file.read(MOST_BYTES + 1)
 

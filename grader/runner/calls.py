@@ -14,7 +14,7 @@ from grader.core.harmless import harmless
 from grader.core.results import ProfileRow
 from grader.runner.frames import RunnerDied
 
-#: Times and bytes of a profile stay below it, and are exact as float64.
+#: Upper limit for times and bytes of a profile, so that float64 holds them exactly.
 LARGEST_FIGURE = 1 << 53
 #: Limits on a runner's texts: characters of a message and of a function's name or signature, functions, rows of a
 #: profile.

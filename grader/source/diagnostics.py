@@ -236,7 +236,7 @@ TYPE_NAMES = (
 
 
 def simplify(text: str) -> str:
-    """A message with the longest of its template noise collapsed: type names as people write them."""
+    """Return a message with shortened templates: type names as people write them."""
     text = text[:LONGEST_LINE]
     for pattern, replacement in TYPE_NAMES:
         text = pattern.sub(replacement, text)

@@ -21,7 +21,7 @@ BOUND = 2.0
 LARGE = 1000.0
 """Size of logits whose exponentials overflow a float by far."""
 LEVELS = 3
-"""Numbers that differ, in inputs with ties."""
+"""Number of different values in inputs with ties."""
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:

@@ -27,7 +27,7 @@ DECIDING = (
     # Loaded by name: each lab's own imports follow.
     *(f"{labs.PACKAGE}.{name}" for name in labs.known()),
 )
-#: What imports no further: the worker's own line to its judge, and what a student measures.
+#: Modules that the search does not enter: the worker's protocol with its judge, and a student's measurements.
 TELLING = (
     "grader.staff",
     "grader.report",
