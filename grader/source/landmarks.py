@@ -426,7 +426,13 @@ class Body:
             if re.search(r"\bfor\s*\(|=\s*\[", row) or not _WHOLE.match(row):
                 continue
             made |= {name: n for name in re.findall(r"\b([A-Za-z_]\w*)\s*=(?!=)", row) if name in names}
-        return [*loops, *(self._place(n) for n in sorted(set(made.values()), reverse=True))]
+        whole = sorted(set(made.values()), reverse=True)
+        tested = [
+            n
+            for n in range(whole[0] + 1 if whole else line, line)
+            if re.search(r"\bif\s*\(", self.code[n - 1]) and self._uses(n, set(made))
+        ]
+        return [*loops, *map(self._place, [*tested, *whole])]
 
     def loops(self) -> list[Place]:
         """Loops whose beginning, end or step is an expression of its own: not `i = 0` or `i = i0`, `i < N`, `i++` or

@@ -245,7 +245,7 @@ def _divisors(used: Array, sums: Array) -> Dissected:
     return Dissected(
         "The weights of a row are right but for what they are divided by: scores and exp() are right, the row's sum is "
         f"not (a row is divided by {shown}{kind})",
-        ("bare", "divisor", "divide", "call:exp"),
+        (*(("line:^\\s*int\\b[^()=]*;",) if whole else ()), "bare", "divisor", "divide", "call:exp"),
     )
 
 
