@@ -280,7 +280,7 @@ def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
         and not tensor.is_sparse
         for name, tensor in found.items()
     ):
-        raise UsageError(f"{path} is no checkpoint of nanoGPT: its 'model' is no table of tensors")
+        raise UsageError(f"{path} is no checkpoint of nanoGPT: its 'model' is not a table of tensors")
     tensors = {}
     for name, tensor in found.items():
         plain = name.removeprefix("module.").removeprefix(

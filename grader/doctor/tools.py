@@ -292,7 +292,7 @@ def _card(card: dict[str, str]) -> Iterator[Finding]:
     if card["compute_mode"] != "Default":
         yield fail(
             f"the compute mode of the {name} is {card['compute_mode']}",
-            "the judge and its runners are several processes on one card: none of them gets in",
+            "the judge and its runners are several processes on one card: they cannot use it",
             f"{TOOL} -c DEFAULT (as root)",
         )
     if card["persistence_mode"] == "Disabled":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grader.explain.deviation import Axis
 
 LONGEST_SOURCE = 1 << 20
-"""Characters of a source that is looked at."""
+"""Longest source that is examined, in characters."""
 
 
 def blocks(

@@ -30,7 +30,7 @@ from grader.judge.regrade import BROKEN_OFF
 from grader.judge.timing import rounds
 from grader.runner.calls import Call
 
-#: In the text of a function that has several threads.
+#: Words in the text of a function that uses several threads.
 THREADS = r"#\s*pragma\s+omp\s+(?!simd)|std::thread|\bparallel_for\b"
 
 

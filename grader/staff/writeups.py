@@ -104,7 +104,7 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
 
 
 def _read(path: Path, item: str) -> list[dict[str, str]]:
-    """The rows that are there, once `manual` has nothing against them; every one with the item's column."""
+    """Return the table's rows after checking them as `manual` does; each has the item's column."""
     if not path.exists():
         return []
     byhand.read_manual(path)

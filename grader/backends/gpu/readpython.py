@@ -180,7 +180,7 @@ METHODS = frozenset(_METHODS.split())
 #: Settings of torch's that honest files change.
 SETTINGS = frozenset(("backends", "config", "cuda", "knobs", "_dynamo", "_inductor"))
 MOST_PARTS = 20
-"""Of a dotted name, and files through which one is followed."""
+"""Limit on the parts of a dotted name, and on the files through which it is followed."""
 Found = dict[tuple[str, str], int]
 """("calls" or "reaches", name): line."""
 Places = dict[tuple[str, str], tuple[int, int]]

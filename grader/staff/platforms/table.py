@@ -134,7 +134,7 @@ def line(row: Platform) -> str:
 
 
 def whole(row: Platform) -> str:
-    """A row with all that it says."""
+    """Return a row with all its fields as text."""
     told = {
         "hands in": row.hands_in,
         "wants back": row.wants_back,
