@@ -34,7 +34,7 @@ LAB, DOCTOR, INIT = "lab", "doctor", "init"
 #: Flags that are printed below the verdicts.
 NOTED = ("torch_runner", "judged_class", "explanation_failed")
 EPILOG = """init DIR writes a folder to work in: starter, assignment file, write-up.
-doctor says what this machine lacks, and tells your editor how your file is compiled.
+doctor says what this machine lacks, and shows your editor how your file is compiled.
 Studies, each with --help of its own:
 {studies}
 Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."""

@@ -114,7 +114,7 @@ def _class_commands(commands: Any) -> None:
     times.add_argument(
         "--file-times",
         action="store_true",
-        help="where nothing else tells, take a submission's file time for it",
+        help="if no other time is known, use a submission's file time",
     )
     times.add_argument(
         "--commit-times",

@@ -234,7 +234,7 @@ class _Reader:
         )
         columns = self.oracles[oracle].columns if table else ""
         if table and not columns:
-            raise keys["table"].fail(f"the oracle '{oracle}' is not for a table: its lab tells no columns")
+            raise keys["table"].fail(f"the oracle '{oracle}' is not for a table: its lab defines no columns")
         language = "cpp" if "torch_function" in keys else partkeys.backend(keys) or self.backend
         returns, dims = self.returns(keys["returns"])
         form = partkeys.FORMS[language]

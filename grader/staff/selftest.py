@@ -96,7 +96,7 @@ TIME_BUDGET_S = 10.0
 #: Flags of a measurement that concern the machine, in words.
 NOT_STEADY = {
     "machine_unfit": "the reference does not agree with itself",
-    "undecided": "the machine is too unsteady to tell whether it is within the allowance",
+    "undecided": "the machine is too unsteady to decide whether it is within the allowance",
 }
 
 
@@ -250,7 +250,7 @@ def wrong_faults(bug: Mutation, part: PartResult) -> Iterator[str]:
     if part.verdict not in ("wrong", "crash"):
         yield f"it is {part.verdict}"
     elif bug.codes and code not in bug.codes:
-        yield f"it is told {code}, not {' or '.join(bug.codes)}"
+        yield f"it gets {code}, not {' or '.join(bug.codes)}"
 
 
 def named(bug: Mutation) -> str:

@@ -80,7 +80,7 @@ class MachineStudy:
     def caption(self) -> str:
         """Describe the measurement, and anything that disturbed it."""
         guessed = (
-            "" if self.machine.told else " This system does not tell its caches; usual sizes stand here."
+            "" if self.machine.told else " This system does not report its caches; usual sizes stand here."
         )
         busy = ""
         if self.load is not None and self.load > self.cores / 2:

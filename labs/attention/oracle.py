@@ -380,7 +380,7 @@ def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
 
 
 def _threads() -> int:
-    """Return the number of threads that a class's worker is told to use, else the number of cores."""
+    """Return the number of threads set for a class's worker, else the number of cores."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     cores = int(told) if told.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
     return max(1, min(cores, _MOST_THREADS))

@@ -58,7 +58,7 @@ class Ending:
         if part.verdict != self.verdict:
             return f"{part.id} is {part.verdict} and must be {self.verdict}{why}"
         if self.edit is not None and self.edit.codes and code not in self.edit.codes:
-            return f"{part.id} is told {code} and must be told {' or '.join(self.edit.codes)}{why}"
+            return f"{part.id} gets {code} and must get {' or '.join(self.edit.codes)}{why}"
         return ""
 
 

@@ -154,7 +154,7 @@ def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None
     bench.lacking.update(earns_nothing(_judged(bench, folder), "the starter in the handout"))
     refuse_unjudgeable(bench)
     where = _parts(bench, "every part")
-    bench.say(f"the starter compiles, earns 0 on {where} and is told 'not written yet'")
+    bench.say(f"the starter compiles, earns 0 on {where} and gets 'not written yet'")
     bench.put(bench.solutions, folder)
     judged = _judged(bench, folder)
     refuse_undecided(bench, judged)
@@ -268,7 +268,7 @@ def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[st
                 f"{whose} is {part['verdict']} on {name}: it must compile, and be wrong: {_why(part)}"
             )
         if part["max_points"] > 0 and NOT_WRITTEN not in _why(part):
-            raise Unproved(f"{whose} is not told on {name} that it is {NOT_WRITTEN}, but: {_why(part)}")
+            raise Unproved(f"{whose} does not get {NOT_WRITTEN} on {name}, but: {_why(part)}")
     return waits
 
 
