@@ -185,7 +185,7 @@ class Closer:
     # ---- a wrong answer
 
     def wrong(self, known: Diagnosis) -> Diagnosis:
-        """With all that can be said of it besides. `known` is a public case's."""
+        """Extend the diagnosis of a wrong answer by the other findings. `known` is a public case's."""
         if known.code in PLAIN:
             return known
         if known.code == "race" and (races := _sentence(self._races, "")):

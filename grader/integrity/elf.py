@@ -217,7 +217,7 @@ def _dynamic(image: bytes, segments: list[_Segment]) -> _Dynamic:
 
 
 def _tables(sections: list[_Section], dynamic: _Dynamic) -> tuple[_Section, _Section, _Section | None]:
-    """The sections of symbols, of their names and of their versions: where the loader looks, and the only ones."""
+    """Return the sections of symbols, of their names and of their versions: exactly those that the loader uses."""
     own = _only([s for s in sections if s.kind == _SHT_DYNAMIC], "dynamic section")
     symbols = _only([s for s in sections if s.kind == _SHT_DYNSYM], "table of symbols")
     strings = sections[symbols.link]

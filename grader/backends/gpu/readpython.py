@@ -206,7 +206,7 @@ class Reader:
         self.stars: set[str] = set()
         """Modules of others from which all names are imported."""
         self.rebound: set[str] = set()
-        """Names that a function, or another file, binds outside of itself."""
+        """Module-level names that a function, or another file, rebinds."""
         self.wrapped: set[str] = set()
         """Functions that become kernels by a call: triton.jit(f)."""
         self.numbered: set[str] = set()

@@ -76,7 +76,7 @@ T = TypeVar("T")
 ALIKE = 0.93
 """Likeness of pairs that are linked to groups: at most 1 of 45,000 pairs of independent people has it."""
 SAME_TEXT = 0.85
-"""Share of common fingerprints among all of two submissions that count as one owner."""
+"""Two submissions with at least this share of common fingerprints count as one owner."""
 LEAST_RARITY = 0.2
 """Weight of a fingerprint that everybody has."""
 LEAST_WEIGHT, LEAST_OF_FUNCTION = 6.0, 80.0
