@@ -602,7 +602,7 @@ REFUSED = {
     "one with points": (judge(part("wrong", 1.5), PASS, PASS), "the starter .* earns 1.5 points on gelu"),
     "a right starter": (judge(part("pass"), PASS, PASS), "is pass on gelu"),
     "a broken one of its own": (judge(part("compile_error"), PASS, PASS), "is compile_error"),
-    "no words": (judge(part("wrong", why="no"), PASS, PASS), "not told on gelu that it is not written"),
+    "no words": (judge(part("wrong", why="no"), PASS, PASS), "is not reported as `not written yet` on gelu"),
     "an exception": ("raise KeyError('starter')", "left no result in handout: KeyError: 'starter'"),
     "a code": ("print('no compiler'); raise SystemExit(3)", "ended with code 3 in handout: no compiler"),
 }

@@ -268,7 +268,7 @@ def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[st
                 f"{whose} is {part['verdict']} on {name}: it must compile, and be wrong: {_why(part)}"
             )
         if part["max_points"] > 0 and NOT_WRITTEN not in _why(part):
-            raise Unproved(f"{whose} does not get {NOT_WRITTEN} on {name}, but: {_why(part)}")
+            raise Unproved(f"{whose} is not reported as `{NOT_WRITTEN}` on {name}, but: {_why(part)}")
     return waits
 
 
