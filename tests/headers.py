@@ -29,6 +29,6 @@ def attempt(make: Callable[[], object]) -> None:
 
 if __name__ == "__main__":
     sanitized = partial(nativebuild.precompile, flags=sanitize.FLAGS)
-    # Those that most tests wait for come first.
+    # Most tests wait for the first ones.
     for make in (nativebuild.precompile, sanitized, torchbuild.precompile, prepare_for_races):
         attempt(make)

@@ -222,7 +222,7 @@ PUSH = "#pragma GCC push_options\n"
     ("beginning", "expected"), [("", 3.0), (PUSH, 2.0), (f"{PUSH}std::vector<int> early;\n", 3.0)]
 )
 def test_the_order_of_pragmas_and_headers(beginning: str, expected: float, tmp_path: Path) -> None:
-    """What compiles only with the headers first is compiled that way."""
+    """Compile a file with the headers first if it needs that."""
     seen = f"{beginning}#ifdef GPT149_PLAIN_TORCH_H\n#define WERE_FIRST\n#endif\n"
     body = "#ifdef WERE_FIRST\nreturn torch::full({1}, 3.0f);\n#endif\nreturn torch::full({1}, 2.0f);"
     made = nativebuild.build(write(tmp_path, seen + one_function(body)))
