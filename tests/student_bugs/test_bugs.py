@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from grader.backends.native.toolchain import toolchain
 from grader.explain import closer_look
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
-from grader.study import race
+from grader.study import race, watch_races
 from labs.attention.mutations import FUNCTIONS, KERNELS
 
 ADDR2LINE = shutil.which("addr2line") is not None
@@ -74,9 +74,10 @@ def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch:
     starts = [text[: text.index(f" {mutations.variant(k)}(")].count("\n") + 1 for k in range(len(group))]
     file.write_text(text)
     shape = {name: size for name, size in SHAPE.items() if name in course.defaults}
-    watch = partial(race.words_of, course, source=file, defines={})
-    options = Options(shape, timing=False, profile=False, second_look=True, watch_races=watch)
+    options = Options(shape, timing=False, profile=False, second_look=True, watch_races=watch_races)
     parts = evaluate(course, file, mutations.parts_of(course, made), options).parts
+    failed = [flag for part in parts for flag in part.flags if flag.code == "explanation_failed"]
+    assert not failed, failed
     for bug, start, end, part in zip(group, starts, [*starts[1:], 1 << 30], parts, strict=True):
         # A damaged heap may also make free() wait for ever.
         assert part.verdict in ("wrong", "crash", "timeout") and part.diagnosis is not None, bug.name
