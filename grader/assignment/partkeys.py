@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from grader.assignment import rubric
-from grader.assignment.records import AutogradForm, Backend, DeviceCall, Output, Part
+from grader.assignment.records import AutogradForm, Backend, DeviceCall, Language, Output, Part
 from grader.assignment.rubric import Parallel, Races, TimeRule
 from grader.assignment.yamlnode import Keys, Node
 
@@ -40,7 +40,7 @@ def _no_device(keys: Mapping[str, Node], language: Backend, inputs: Mapping[str,
 
 def _cuda_call(
     keys: Mapping[str, Node],
-    language: Literal["triton", "cuda"],
+    language: Language,
     inputs: Mapping[str, Node],
     arguments: tuple[str, ...],
     outputs: Mapping[str, Output],
@@ -55,7 +55,7 @@ def _cuda_call(
 
 def _device_call(
     keys: Mapping[str, Node],
-    language: Literal["triton", "cuda"],
+    language: Language,
     inputs: Mapping[str, Node],
     arguments: tuple[str, ...],
     outputs: Mapping[str, Output],

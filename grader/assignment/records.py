@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 Shape = dict[str, int]
 Returns = Literal["tensor", "number", "nothing", "outputs"]
-Backend = Literal["cpp", "triton", "cuda"]
+Language = Literal["triton", "cuda"]
+Backend = Literal["cpp", Language]
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ class Output:
 
 
 #: File suffixes of GPU kernels, by language.
-SUFFIXES: Mapping[str, str] = {"triton": ".py", "cuda": ".cu"}
+SUFFIXES: Mapping[Language, str] = {"triton": ".py", "cuda": ".cu"}
 
 
-def file_of(source: str, language: str) -> str:
+def file_of(source: str, language: Language) -> str:
     """Return the file with the parts in a GPU language: the source itself, else a file of the same stem beside it."""
     suffix = SUFFIXES[language]
     return source if source.endswith(suffix) else str(PurePath(source).with_suffix(suffix))
@@ -81,7 +82,7 @@ class DeviceCall:
     may call; other operators that compute are flagged. ("any",) allows all but attention itself.
     """
 
-    language: Literal["triton", "cuda"]
+    language: Language
     dtypes: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     returned: tuple[str, ...] = ()
