@@ -14,7 +14,8 @@ from grader.judge import same_work
 from grader.judge.bench import Bench
 from grader.judge.marker import Marker
 from grader.source import landmarks
-from grader.source.callgraph import CallGraph
+from grader.source.callgraph import CallGraph, Definition
+from grader.source.delegation import works_itself
 
 LOOP = "for (int i = 0; i < n; i++) work(i);"
 PART_1, PART_2 = "void myNaiveAttention()", "void myUnfusedAttentionBlocked()"
@@ -41,6 +42,18 @@ def test_what_a_function_reaches() -> None:
 )
 def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
     growth = cpu_growth(lambda times: CallGraph(text * 8000 * times).reached("f"), 1, 8, repeat=3)
+    assert growth < 32, "8 times as much text; were it not linear, 64 times as long"
+
+
+@pytest.mark.parametrize("text", ["h(g(", "a=[]{}(", "for (g(Q);", "a = b, "])
+def test_a_hostile_body_is_read_in_linear_time(text: str) -> None:
+    helper = Definition("h", LOOP, ("a",))
+
+    def read(times: int) -> bool:
+        body = Definition("f", f"g(Q); {text * 1500 * times}")
+        return works_itself("f", {"h": helper, "f": body}, {"g"}, ["Q"])
+
+    growth = cpu_growth(read, 1, 8, repeat=3)
     assert growth < 32, "8 times as much text; were it not linear, 64 times as long"
 
 
@@ -78,19 +91,43 @@ WHOLE, ROWS = "shared(Q, K, V);", "for (int i = 0; i < N; i++)"
 FLAGGED = f"""int x = 0; {ROWS} x += i; {WHOLE}
 {ROWS} W.data_ptr<float>()[i] = 0; {WHOLE}
 auto a = Q, b = K; auto c(V); {ROWS} d += 0; auto O = shared(a, b, c); {ROWS} O[i] *= 1;
-warm(); {WHOLE}"""
+warm(K); {WHOLE}
+warm(Q); {WHOLE}
+return wraps(Q, K, V, N);
+return outer(N, V, K, Q);
+return ANY(Q, K, V);
+kept = Q; kept2 = K; kept3 = V; return of_kept(N);
+return Wrapper::wrapped(Q, K, V, N);
+auto run = [&] {{ {ROWS} x += i; return {WHOLE} }}; return run();
+return [&](auto a) {{ {ROWS} x += i; return shared(a, K, V); }}(Q);
+for (int t = 0; t < 1; t++) {WHOLE}"""
 COUNTED = f"""{ROWS} work(Q, i); {WHOLE}
 auto *q = Q.data_ptr<float>(); {ROWS} if (q[i] > 0) W[i] = q[i]; {WHOLE}
-warm(Q); {WHOLE}
+uses(Q); {WHOLE}
 kept = Q; keeps(); {WHOLE}
 shared(Q); shared(K); shared(V); {ROWS} W[i] = 0;
 auto all = shared(Q, K); {ROWS} work(all, V, i);
-{ROWS} shared(Q, K, V, i);"""
+{ROWS} shared(Q, K, V, i);
+{ROWS} {{ W += d; shared(Q, K, V, W); }}
+return packs(Q, K, V);
+return shared(Q, K, V, uses);
+return shared(Q, K, V, [&](int t) {{ {ROWS} tile(i, t); }});
+auto row = [&](int t) {{ {ROWS} tile(i, t); }}; return shared(Q, K, V, row);
+Tiled tiled; return shared(Q, K, V, tiled);
+auto row = [&](int i) {{ shared(Q, K, V, i); }}; {ROWS} row(i);
+rows(N, [&](int i) {{ shared(Q, K, V, i); }});"""
+HELPERS = f"""void warm(auto q) {{ while (n--) {{ }} }} void uses(auto q) {{ {ROWS} q[i] += 1; }}
+void keeps() {{ {ROWS} W[i] = kept[i]; }} void of_kept(int N) {{ {ROWS} x += i; shared(kept, kept2, kept3); }}
+auto wraps(auto q, auto k, auto v, int N) {{ {ROWS} x += i; return shared(q, k, v); }}
+auto outer(int N, auto v, auto k, auto q) {{ while (x--) {{ }} return wraps(q, k, v, N); }}
+auto packs(auto q, auto k, auto v) {{ {ROWS} t[i] = k[i]; return shared(q, t, v); }}
+#define ANY(q, k, v) {ROWS} x += i; shared(q, k, v)
+struct Wrapper {{ static auto wrapped(auto a, auto b, auto c, int N) {{ {ROWS} x += i; return shared(a, b, c); }} }};
+struct Tiled {{ void operator()(int t) {{ {ROWS} tile(i, t); }} }}; void rows(int n, auto f) {{ while (n--) f(n); }}"""
 
 
 def test_loops_beside_a_call_that_is_given_all_inputs() -> None:
-    others = f"void warm() {{ while (n--) {{ }} }} void keeps() {{ {ROWS} W[i] = kept[i]; }}"
-    first = f"void shared() {{ {LOOP} }} {others}\n{PART_1} {{ {WHOLE} }}\n{PART_2[:-2]}({ALL})"
+    first = f"void shared() {{ {LOOP} }} {HELPERS}\n{PART_1} {{ {WHOLE} }}\n{PART_2[:-2]}({ALL})"
     for bodies, is_flagged in ((FLAGGED, True), (COUNTED, False)):
         for body in bodies.split("\n"):
             flags = [*same_work.source_flags(marker("part2", f"{first} {{ {body} }}\n"))]

@@ -28,7 +28,7 @@ from grader.backends.kinds import kind_of
 from grader.core.quantities import size_text
 from grader.core.results import Flag
 from grader.judge.marker import Marker
-from grader.source import callgraph
+from grader.source import callgraph, delegation
 
 if TYPE_CHECKING:
     from grader.core.arrays import Array
@@ -284,7 +284,7 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
             any(each.has_loop for each in working.values())
             and (
                 part.function not in working
-                or callgraph.works_itself(part.function, working, leading, _input_names(marker))
+                or delegation.works_itself(part.function, working, leading, _input_names(marker))
             )
         ):
             continue

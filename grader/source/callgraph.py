@@ -10,19 +10,17 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from grader.source.cpptext import without_comments
+from grader.source.cpptext import parameter_names, without_comments
 
 LARGEST_SOURCE, MOST_NAMES = 1 << 20, 4000
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)([^\n]*)$", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)[^\n]*$", re.MULTILINE)
 _TOKEN = re.compile(r"[A-Za-z_]\w*|->|::|[^\s\w]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_SET = re.compile(r"\b([A-Za-z_]\w*)\s*=(?!=)([^=;]*?)(?=,[*&\s]*[A-Za-z_]\w*\s*=(?!=)|$)")
 _END_OF_LOOP = re.compile(r"[][(){};]")
-_CONSTRUCTED = re.compile(r"[\w>][\s&*]+([A-Za-z_]\w*)\s*[({](.*)")
 _AFTER_PARAMETERS = frozenset({"const", "noexcept", "override", "final", "mutable", "->", "::", "&", "*"})
 _NO_FUNCTION = frozenset({"if", "for", "while", "switch", "catch", "return", "sizeof", "alignas", "decltype"})
 #: A loop, or a call that loops: an algorithm, threads, a function without a name.
@@ -38,6 +36,8 @@ class Definition:
 
     name: str
     text: str
+    parameters: tuple[str, ...] | None = None
+    """Names of its parameters; None for a class, and for a macro without brackets."""
 
     @property
     def has_loop(self) -> bool:
@@ -62,9 +62,14 @@ class Definition:
     @functools.cached_property
     def statements(self) -> list[str]:
         """Statements outside of all loops."""
+        pieces = (self.text[first:last] for first, last in self.outside)
+        return [each for piece in pieces for each in re.split("[;{}]", piece)]
+
+    @property
+    def outside(self) -> list[tuple[int, int]]:
+        """First and last places of the text between the outermost loops."""
         ends = [0, *itertools.chain(*self._spans), len(self.text)]
-        outside = (self.text[first:last] for first, last in zip(ends[::2], ends[1::2], strict=True))
-        return [each for piece in outside for each in re.split("[;{}]", piece)]
+        return list(zip(ends[::2], ends[1::2], strict=True))
 
     @functools.cached_property
     def _spans(self) -> list[tuple[int, int]]:
@@ -101,7 +106,7 @@ class CallGraph:
             working = [each for each in ones if each.has_loop]
             if len(working) <= 1:
                 text = "\n".join(each.text for each in working or ones)
-                self.known[name] = Definition(name, text)
+                self.known[name] = Definition(name, text, (working or ones)[0].parameters)
 
     def reached(self, name: str) -> dict[str, Definition]:
         """Return the definition of this name and all that it reaches by name; empty if the file has none."""
@@ -115,49 +120,11 @@ class CallGraph:
         return found
 
 
-def works_itself(
-    name: str, own: Mapping[str, Definition], shared: Collection[str], inputs: Collection[str]
-) -> bool:
-    """Return False if a function leaves its work to a `shared` function that is given all of its `inputs` at once.
-
-    The call stands outside of its loops, and no loop of its `own` definitions uses the inputs, or values made from
-    them. Such loops may write workspaces or copy a result. `inputs` are names of parameters.
-    """
-    body = own[name]
-    origins = {each: {each} for each in inputs}
-    pending, delegates = list[str](), False
-    for statement in body.statements:
-        words = set(_WORD.findall(statement))
-        if not words.isdisjoint(shared) and _origins(statement, origins) >= set(inputs):
-            delegates = True
-            continue
-        pending.append(statement)
-        for found in (*_SET.finditer(statement), *_CONSTRUCTED.finditer(statement)):
-            if came := _origins(found[2], origins):
-                origins.setdefault(found[1], set()).update(came)
-    if not inputs or not delegates:
-        return True
-    used, called = [*body.loops], set[str]()
-    if any(not set(_WORD.findall(loop)).isdisjoint({*origins, *shared}) for loop in used):
-        return True
-    given = [each for each in pending if _origins(each, origins)]
-    while given:
-        reached = (set(_WORD.findall(given.pop())) & own.keys()) - called - {name}
-        called |= reached
-        given += [own[each].text for each in reached]
-    # A helper may also use values that were put into variables of the file.
-    kept = origins.keys() - set(inputs)
-    helpers = [each for each in own if each != name and (each in called or own[each].words & kept)]
-    return any(own[each].has_loop for each in helpers)
-
-
-def _origins(text: str, origins: Mapping[str, set[str]]) -> set[str]:
-    return set().union(*(origins.get(word, ()) for word in _WORD.findall(text)))
-
-
 def _macros(code: str) -> Iterator[Definition]:
     for macro in _MACRO.finditer(code):
-        yield Definition(macro[1], macro[2])
+        text = macro[2]
+        names = text[1 : text.find(")")] if text.startswith("(") and ")" in text else None
+        yield Definition(macro[1], text, None if names is None else parameter_names(names))
 
 
 def _definitions(code: str) -> Iterator[Definition]:
@@ -167,6 +134,9 @@ def _definitions(code: str) -> Iterator[Definition]:
     inside = 0
     """Open bodies of functions and classes around the present place."""
     before, earlier, callable_, declared = "", "", "", ""
+    heads = list[tuple[int, int]]()
+    """Places of the brackets with parameters, of each body that is open."""
+    closed_at = (0, 0)
     for token in _TOKEN.finditer(code):
         word = token[0]
         if word in "([{":
@@ -179,14 +149,20 @@ def _definitions(code: str) -> Iterator[Definition]:
             else:
                 name = declared or callable_
                 inside += bool(name)
+                heads.append((0, 0) if declared else closed_at)
             opened.append((word, name, token.end()))
             callable_ = declared = ""
         elif word in ")]}":
             closed = opened.pop() if opened else ("", "", 0)
-            if closed[0] == "{" and closed[1]:
-                inside -= 1
-                if inside == 0:
-                    yield Definition(closed[1], code[closed[2] : token.start()])
+            if closed[0] == "{":
+                first, last = heads.pop()
+                if closed[1]:
+                    inside -= 1
+                    if inside == 0:
+                        names = parameter_names(code[first:last]) if last else None
+                        yield Definition(closed[1], code[closed[2] : token.start()], names)
+            elif closed[1]:
+                closed_at = (closed[2] if word == ")" else token.start(), token.start())
             callable_ = closed[1] if word in ")]" else ""
         elif word == ";" or (word == "=" and declared):
             callable_ = declared = ""

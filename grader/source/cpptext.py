@@ -199,6 +199,20 @@ def definition(code: str, name: str) -> Definition | None:
     return next((one for one in definitions(code) if one.name == name), None)
 
 
+def parameter_names(text: str) -> tuple[str, ...]:
+    """Return the names of the parameters between two brackets; "" for one without a name."""
+    names, depth, part = [], 0, ""
+    for letter in f"{text},":
+        depth += (letter in "(<[{") - (letter in ")>]}")
+        if letter == "," and depth == 0:
+            found = re.findall(r"[A-Za-z_]\w*", part)
+            names.append(found[-1] if found else "")
+            part = ""
+        else:
+            part += letter
+    return tuple(names)
+
+
 _DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")
 
 

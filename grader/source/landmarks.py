@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from grader.core.harmless import harmless
-from grader.source.cpptext import blanked, definition
+from grader.source.cpptext import blanked, definition, parameter_names
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
@@ -576,22 +576,8 @@ def function(source: str, name: str) -> Body | None:
         first,
         opened,
         last,
-        _parameters(code[found.opened : found.closed]),
+        parameter_names(code[found.opened : found.closed]),
         tuple(row[:LONGEST_LINE] for row in text.split("\n")),
         tuple(row[:LONGEST_LINE] for row in code.split("\n")),
         code[found.body : found.end],
     )
-
-
-def _parameters(text: str) -> tuple[str, ...]:
-    """The names of parameters between the brackets."""
-    names, depth, part = [], 0, ""
-    for letter in f"{text},":
-        depth += (letter in "(<[{") - (letter in ")>]}")
-        if letter == "," and depth == 0:
-            found = re.findall(r"[A-Za-z_]\w*", part)
-            names.append(found[-1] if found else "")
-            part = ""
-        else:
-            part += letter
-    return tuple(names)

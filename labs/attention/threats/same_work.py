@@ -122,6 +122,32 @@ static void add_rows(float *s, const float *v, float *o, int N, int d) {
 }
 """
 NAIVE_OF_SHARED = BLOCKED.replace("j0 += 16", "j0 += N").replace("j0 + 16", "j0 + N")
+#: A loop over heads that calls a function for each, and two such functions.
+HEADS = """
+template <class Head>
+static torch::Tensor heads(torch::Tensor Q, torch::Tensor K, torch::Tensor V, int B, int H, int N, int d, Head head) {
+    torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
+    const float *q = Q.data_ptr<float>(), *k = K.data_ptr<float>(), *v = V.data_ptr<float>();
+    for (int p = 0; p < B * H * N * d; p += N * d) head(q + p, k + p, v + p, O.data_ptr<float>() + p, N, d);
+    return O;
+}
+
+static void naive(const float *q, const float *k, const float *v, float *o, int N, int d) {
+    std::vector<float> s(N);
+    for (int i = 0; i < N; i++) {
+        for (int j = 0; j < N; j++) s[j] = product(q + i * d, k + j * d, d);
+        add_rows(s.data(), v, o + i * d, N, d);
+    }
+}
+
+static void blocked(const float *q, const float *k, const float *v, float *o, int N, int d) {
+    std::vector<float> s(N * N);
+    for (int j0 = 0; j0 < N; j0 += 16)
+        for (int i = 0; i < N; i++)
+            for (int j = j0; j < std::min(j0 + 16, N); j++) s[i * N + j] = product(q + i * d, k + j * d, d);
+    for (int i = 0; i < N; i++) add_rows(s.data() + i * N, v, o + i * d, N, d);
+}
+"""
 
 
 def _row(row: str, name: str, end: End, source: str, part: str = "part4", beside: str = "part1") -> Threat:
@@ -132,12 +158,13 @@ def _blocked(body: str, name: str = BOUND) -> str:
     return f"torch::Tensor {name}({UNFUSED}) {{\n    {body.strip()}\n}}\n"
 
 
-def _in_common(body: str) -> str:
-    """Return a file whose part 1 has this text, of `SHARED`, and whose part 2 is the blocked one of the same."""
+def _in_common(first: str, second: str = BLOCKED, helpers: str = SHARED) -> str:
+    """Return a file of `helpers` whose parts 1 and 2 have these texts."""
     head, tail = NAIVE.partition("torch::Tensor myNaiveAttention")[::2]
-    naive = _blocked(body, "myNaiveAttention")
     assert tail
-    return f"{head}{SHARED}{naive}{_blocked(BLOCKED)}{_bound('myNaiveAttention')}"
+    return (
+        f"{head}{helpers}{_blocked(first, 'myNaiveAttention')}{_blocked(second)}{_bound('myNaiveAttention')}"
+    )
 
 
 def _bound(other: str) -> str:
@@ -153,11 +180,14 @@ def _body(body: str) -> str:
 
 IDLE_LOOPS = "for (int i = 0; i < N; i++) QK_t.data_ptr<float>()[i] = 0;\n    "
 CALL_FIRST = "return myNaiveAttention(Q, K, V, QK_t, B, H, N, d);"
+#: Part 2 by a function with a loop that does nothing for the result.
+WRAPPED = "return wrapper(Q, K, V, QK_t, B, H, N, d);"
 
 
-def _second(body: str) -> str:
-    """Return the whole file with this body of part 2."""
-    return f"{NAIVE}\n{_blocked(body)}{_bound('myNaiveAttention')}"
+def _second(body: str, helper: str = "") -> str:
+    """Return the whole file with this body of part 2, after a function called `wrapper` with this body."""
+    before = _blocked(helper, "wrapper") if helper else ""
+    return f"{NAIVE}\n{before}{_blocked(body)}{_bound('myNaiveAttention')}"
 
 
 CALL_LOOP = "return attention(Q, K, V, B, H, N, d);"
@@ -188,6 +218,13 @@ SAME_WORK = [
         "part2",
     ),
     _row(
+        "F2",
+        "part 1 as part 2, by a function with a loop that does nothing",
+        _SAME,
+        _second(WRAPPED, f"{IDLE_LOOPS}{CALL_FIRST}"),
+        "part2",
+    ),
+    _row(
         "F2", "part 1 as part 2, under other names", _SAME, _in_common(BLOCKED.replace("j0", "tile")), "part2"
     ),
     _row(
@@ -213,6 +250,15 @@ SAME_WORK_CONTROLS = [
         "part 1 as part 2, with V for K",
         End(("wrong",)),
         _second(CALL_FIRST.replace("K,", "V,")),
+        "part2",
+    ),
+    _row(
+        "",
+        "a blocked part 2 beside a naive part 1, each given to one loop over heads",
+        End(("pass",)),
+        _in_common(
+            *(f"return heads(Q, K, V, B, H, N, d, {one});" for one in ("naive", "blocked")), SHARED + HEADS
+        ),
         "part2",
     ),
     _row("", "a wrong loop beside a naive part 1", End(("wrong",)), _body(CALL.replace("V,", "K,"))),

@@ -1,0 +1,192 @@
+"""Decision whether a C++ function does its own work, or leaves it to functions that are given all of its inputs.
+
+The text is untrusted. Each helper's text replaces at most one of its calls, so the work is linear in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+from grader.source.callgraph import Definition
+from grader.source.cpptext import definitions, parameter_names
+
+DEEPEST = 20
+"""Helpers that call helpers are followed this far. A call that is not followed counts as own work."""
+LONGEST_CALL = 1000
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_CALL = re.compile(r"\b([A-Za-z_]\w*)\s*(?:<[^<>;(){}]*>\s*)?\(")
+_BRACKET = re.compile(r"[][(){}]")
+_OPENING = {")": "(", "]": "[", "}": "{"}
+_LAMBDA = re.compile(r"(?:\b([A-Za-z_]\w*)\s*(?:=|\{)\s*)?\[[^][;{}]*\]\s*(?=[({])")
+_OPEN_LAMBDA = re.compile(r"\[[^][]*$")
+_TO_BODY = re.compile(r"[^][(){};=]*\{")
+_SET = re.compile(r"\b([A-Za-z_]\w*)\s*=(?!=)([^=;]*?)(?=,[*&\s]*[A-Za-z_]\w*\s*=(?!=)|$)")
+_CONSTRUCTED = re.compile(r"[\w>][\s&*]+([A-Za-z_]\w*)\s*[({](.*)")
+_CHANGED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
+_DECLARED = re.compile(r"[\w>][\s&*]+([A-Za-z_]\w*)\s*(?:[=({]|$)")
+
+
+def works_itself(
+    name: str, own: Mapping[str, Definition], shared: Collection[str], inputs: Collection[str]
+) -> bool:
+    """Return False if a function leaves its work to a `shared` function that is given all of its `inputs` at once.
+
+    The call stands outside of all loops, in the function or in one of its `own` helpers. It does not hand over another
+    `own` function. No own loop uses the inputs, or values made from them. Such loops may write workspaces or copy
+    a result. `inputs` are names of parameters.
+    """
+    inlined = _Inlined(name, own)
+    body = inlined.body
+    looping = {each for each in own if own[each].has_loop} | inlined.lambdas.keys()
+    origins, handed = {each: {each} for each in inputs}, set[str]()
+    pending, delegates = list[str](), False
+    for statement in body.statements:
+        words = set(_WORD.findall(statement))
+        # A function that is named and not called, or an object of a class, may be called by others.
+        given = words & (looping | handed) - {call[1] for call in _CALL.finditer(statement)}
+        if not words.isdisjoint(shared):
+            if given or _OPEN_LAMBDA.search(statement):
+                return True
+            if _origins(statement, origins) >= set(inputs):
+                delegates = True
+                continue
+        elif given:
+            handed |= {found[1] for found in (_DECLARED.search(f" {statement}"),) if found}
+        pending.append(statement)
+        for found in (*_SET.finditer(statement), *_CONSTRUCTED.finditer(statement)):
+            if came := _origins(found[2], origins):
+                origins.setdefault(found[1], set()).update(came)
+    # A call in a loop that is the same in each of its rounds shares no work out.
+    constant = {*origins, *(own[name].parameters or ())}
+    loops = list[str]()
+    for loop in body.loops:
+        pairs, changed = _pairs(loop), {each for found in _CHANGED.findall(loop) for each in found}
+        at = 0
+        for call in _CALL.finditer(loop):
+            close = pairs.get(call.end() - 1, call.end())
+            if call[1] not in shared or close > call.end() + LONGEST_CALL:
+                continue
+            arguments = loop[call.end() : close]
+            same = set(_WORD.findall(arguments)) <= constant - changed
+            if same and _origins(arguments, origins) >= set(inputs):
+                delegates = True
+                loops.append(loop[at : call.start()])
+                at = close
+        loops.append(loop[at:])
+    if not inputs or not delegates:
+        return True
+    revealing = {*origins, *shared}
+    revealing |= handed | {
+        each for each, one in inlined.lambdas.items() if not one.words.isdisjoint(revealing)
+    }
+    if any(not revealing.isdisjoint(_WORD.findall(loop)) for loop in loops):
+        return True
+    # Helpers that were not replaced by their text: those in loops, and classes.
+    left, called = [each for each in pending if _origins(each, origins)], set[str]()
+    while left:
+        reached = (set(_WORD.findall(left.pop())) & own.keys()) - called - {name}
+        called |= reached
+        left += [own[each].text for each in reached]
+    # A helper may also use values that were put into variables of the file.
+    kept = origins.keys() - set(inputs)
+    ones = [
+        own[each]
+        for each in own
+        if each not in inlined.replaced and (each in called or own[each].words & kept)
+    ]
+    return any(one.has_loop and not _is_replaced(one, inlined.replaced) for one in ones)
+
+
+def _is_replaced(one: Definition, replaced: set[str]) -> bool:
+    """Return True for a class whose functions with loops were all replaced."""
+    looping = {each.name for each in _members(one) if each.has_loop and one.parameters is None}
+    return bool(looping) and replaced >= looping
+
+
+def _origins(text: str, origins: Mapping[str, set[str]]) -> set[str]:
+    return set().union(*(origins.get(word, ()) for word in _WORD.findall(text)))
+
+
+class _Inlined:
+    """A function's body in which calls outside of loops are replaced by the text of the helper that is called.
+
+    Helpers are functions that loop, and lambda expressions. Their parameters are assigned before their text. A call's
+    value is left out.
+    """
+
+    def __init__(self, name: str, own: Mapping[str, Definition]) -> None:
+        members = (each for one in own.values() if one.parameters is None for each in _members(one))
+        self.helpers = {**{each.name: each for each in members}, **own}
+        self.lambdas = dict[str, Definition]()
+        """Named lambda expressions, and those that are called where they stand."""
+        self.replaced = {name}
+        self.body = Definition(name, self._inlined(own[name].text, DEEPEST))
+
+    def _inlined(self, text: str, depth: int) -> str:
+        text = self._without_lambdas(text)
+        pairs, pieces, at = _pairs(text), list[str](), 0
+        for first, last in Definition("", text).outside if depth else ():
+            for call in _CALL.finditer(text, first, last):
+                helper = self.lambdas.get(call[1]) or self.helpers.get(call[1])
+                close = pairs.get(call.end() - 1)
+                if call.start() < at or close is None or helper is None or helper.name in self.replaced:
+                    continue
+                if helper.parameters is None or not (helper.name in self.lambdas or helper.has_loop):
+                    continue
+                self.replaced.add(helper.name)
+                given = _assigned(helper.parameters, text[call.end() : close])
+                pieces += [text[at : call.start()], ";", *given, self._inlined(helper.text, depth - 1), ";"]
+                at = close + 1
+        return "".join((*pieces, text[at:]))
+
+    def _without_lambdas(self, text: str) -> str:
+        """Return the text with the name alone for each lambda expression that has one or is called at once."""
+        pairs, pieces, at = _pairs(text), list[str](), 0
+        for found in _LAMBDA.finditer(text):
+            head = found.end()
+            close = pairs.get(head, head) if text[head] == "(" else head - 1
+            body = _TO_BODY.match(text, close + 1)
+            end = pairs.get(body.end() - 1) if body else None
+            if found.start() < at or body is None or end is None:
+                continue
+            is_called = text[end + 1 : end + 100].lstrip().startswith("(")
+            name = f"lambda{len(self.lambdas)}_" if is_called else found[1]
+            if not name:
+                continue
+            self.lambdas[name] = Definition(
+                name, text[body.end() : end], parameter_names(text[head + 1 : close])
+            )
+            start = found.end(1) if found[1] else found.start()
+            pieces += [text[at:start], f" = {name}" if is_called and found[1] else name if is_called else ""]
+            at = end + 1
+        return "".join((*pieces, text[at:]))
+
+
+def _members(one: Definition) -> Iterator[Definition]:
+    """Yield the functions that a class defines."""
+    for each in definitions(one.text):
+        names = parameter_names(one.text[each.opened : each.closed])
+        yield Definition(each.name, one.text[each.body : each.end], names)
+
+
+def _assigned(names: tuple[str, ...], arguments: str) -> Iterator[str]:
+    """Yield an assignment for each argument of a call; the last parameter takes all that are left."""
+    depth, start, k = 0, 0, 0
+    for at, letter in enumerate(f"{arguments},"):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            if name := names[min(k, len(names) - 1)]:
+                yield f"{name} = {arguments[start:at]};"
+            start, k = at + 1, k + 1
+
+
+def _pairs(text: str) -> dict[int, int]:
+    """Return the place of the closing bracket for that of each opening one."""
+    found, opened = dict[int, int](), list[tuple[str, int]]()
+    for bracket in _BRACKET.finditer(text):
+        if bracket[0] in "([{":
+            opened.append((bracket[0], bracket.start()))
+        elif opened and opened[-1][0] == _OPENING[bracket[0]]:
+            found[opened.pop()[1]] = bracket.start()
+    return found
