@@ -42,9 +42,9 @@ def main() -> int:
             known, end = file.halves[part.id], ENDS.get(part.verdict, part.verdict)
             judged, agreed = judged + 1, agreed + (known == end)
             flags = " ".join(flag.code for flag in part.flags if flag.level != "note")
-            told = f"{part.diagnosis.code}: {part.diagnosis.message[:150]}" if part.diagnosis else ""
+            reason = f"{part.diagnosis.code}: {part.diagnosis.message[:150]}" if part.diagnosis else ""
             if known != end or known == "wrong" or flags:
-                print(f"{name} {part.id}: known {known}, judged {part.verdict} {flags} {told}")
+                print(f"{name} {part.id}: known {known}, judged {part.verdict} {flags} {reason}")
         print(f"{name} {took_s:.1f} s", flush=True)
     print(f"{agreed} of {judged} halves judged as they are, {time.monotonic() - began_s:.0f} s")
     return int(agreed != judged)

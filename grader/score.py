@@ -112,8 +112,8 @@ def _wrong_points(part: Part, cases: Sequence[CaseResult]) -> tuple[float, str]:
         fractions = []
     points = part.points * part.case_credit * min(fractions, default=0.0)
     wrong = sum(not case.ok for case in cases)
-    told = f"wrong on {wrong} of {len(cases)} inputs" if wrong else "wrong"
-    return _rounded(points), told + _of(points, part)
+    reason = f"wrong on {wrong} of {len(cases)} inputs" if wrong else "wrong"
+    return _rounded(points), reason + _of(points, part)
 
 
 def _of(points: float, part: Part) -> str:

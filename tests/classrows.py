@@ -62,8 +62,8 @@ def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> t
         diagnosis = Diagnosis(wrong, WORDS[wrong], (0, 0, 0, 0), 0.5, 0.1, 10, 20)
         right[1::2] = [replace(one, ok=False, max_error=0.4, diagnosis=diagnosis) for one in right[1::2]]
     if hidden_wrong:
-        told = f"Rows 7907 to 7918 are wrong. Expected {SECRET_NUMBER}, got 0 at (b=2)."
-        secret = {"diagnosis": Diagnosis("row_range", told), "output_sha256": "ab" * 32}
+        message = f"Rows 7907 to 7918 are wrong. Expected {SECRET_NUMBER}, got 0 at (b=2)."
+        secret = {"diagnosis": Diagnosis("row_range", message), "output_sha256": "ab" * 32}
         unseen = replace(unseen, ok=False, max_error=SECRET_NUMBER, **secret)
     return (*right, unseen) if hidden else tuple(right)
 

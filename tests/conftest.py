@@ -48,7 +48,7 @@ def pytest_configure() -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes are no name: an archive holds the time it was made, and the workers of one run have to agree on names."""
+    """Leave bytes out of test names: an archive holds its time, and all workers of a run must use the same names."""
     return argname if isinstance(val, bytes) else None
 
 
@@ -151,7 +151,7 @@ needs_delays = pytest.mark.skipif(sys.platform != "linux", reason="macOS has no 
 
 
 def insert_at_start(source: str, function: str, statements: str) -> str:
-    """Put statements first in a function's body. Raises ValueError when there is no such function."""
+    """Put statements first in a function's body. Raises ValueError without such a function."""
     opened = source.index("{", source.index(f" {function}(")) + 1
     return f"{source[:opened]}\n    {statements}\n{source[opened:]}"
 

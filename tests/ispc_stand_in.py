@@ -25,7 +25,7 @@ defines=$(for word in "$@"; do case $word in -D*) echo "$word";; esac; done)
 }} > module_ispc.h
 exec g++ -O2 -fPIC $defines -c translated.cpp -o module_ispc.o
 """
-#: An `ispc` on the PATH that is none, so that a machine which has the real one lacks it, too.
+#: An `ispc` on the PATH that does not work: it hides the real one of a machine that has it.
 BROKEN = "#!/bin/sh\necho 'error while loading shared libraries: libtinfo.so.5' >&2\nexit 127\n"
 
 PROGRAM = """// Real ISPC, too.

@@ -1,7 +1,7 @@
 """Error budget of float32 for each output of softmax(QK^T)V.
 
-An error is the rounding of the result, about u |v| with u = 2^-24, and what u |q||k| more in the scores does to a mean
-of values, which is more the further these lie apart; so the budget of column c is
+An error has two sources. The result is rounded, by about u |v| with u = 2^-24. Scores are wrong by u |q||k|, which
+changes a mean of values more if the values lie further apart. So the budget of column c is
 
     u (sqrt(E[v_c^2]) + sqrt(E[S^2]) sqrt(Var[v_c])),    S_j = sum_k |q_k k_jk|,  E and Var over keys by their weights.
 """

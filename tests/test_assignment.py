@@ -134,7 +134,7 @@ def timed_inputs(seed: int, calls: int) -> list[list[float]]:
     return noted
 
 
-def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_tell_one_another() -> None:
+def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_reveal_one_another() -> None:
     first = timed_inputs(149, 4)
     assert timed_inputs(149, 4) == first
     numbers = {number for call in [*first, *timed_inputs(150, 4)] for number in call}

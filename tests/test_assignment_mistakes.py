@@ -1,4 +1,4 @@
-"""An assignment file is checked to the last key, and every mistake is told with its file and line."""
+"""An assignment file is checked to the last key, and every mistake is reported with its file and line."""
 
 import re
 from pathlib import Path
@@ -148,7 +148,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("old", "new", "says"), MISTAKES)
-def test_mistakes_are_told_with_file_and_line(old: str, new: str, says: str, tmp_path: Path) -> None:
+def test_mistakes_are_reported_with_file_and_line(old: str, new: str, says: str, tmp_path: Path) -> None:
     path = write(tmp_path, edited(old, new), "assignment.yaml")
     message = refusal(path)
     assert says in message
@@ -166,7 +166,7 @@ def test_the_line_is_that_of_the_mistake_in_the_file_read_or_one_below(tmp_path:
 
 
 def test_other_files_and_bombs_of_aliases_nesting_and_size_are_refused_at_once(tmp_path: Path) -> None:
-    """Sixty lists of two aliases each are 2^60 values to whoever builds them."""
+    """Sixty lists of two aliases each would expand to 2^60 values."""
     path = tmp_path / "assignment.yaml"
     bomb = "  x0: &x0 [N, N]\n" + "".join(f"  x{k}: &x{k} [*x{k - 1}, *x{k - 1}]\n" for k in range(1, 60))
     for text, says in (
@@ -206,7 +206,7 @@ def test_other_files_and_bombs_of_aliases_nesting_and_size_are_refused_at_once(t
         ("extends: {config}\nparts: [{{id: part4, points: -1}}]", "points should be a number"),
     ],
 )  # fmt: skip
-def test_mistakes_in_an_extending_file_are_told_in_it(text: str, says: str, tmp_path: Path) -> None:
+def test_mistakes_in_an_extending_file_are_reported_in_it(text: str, says: str, tmp_path: Path) -> None:
     path = write(tmp_path, text.format(config=CONFIG) + "\n", "top.yaml")
     (tmp_path / "loop.yaml").write_text("extends: top.yaml\n")
     message = refusal(path)

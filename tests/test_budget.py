@@ -20,7 +20,7 @@ torch::Tensor work(torch::Tensor t) {
 """
 
 
-def test_naps_and_work_are_told_apart_and_both_have_an_end(tmp_path: Path) -> None:
+def test_naps_and_work_are_separated_and_both_have_an_end(tmp_path: Path) -> None:
     made = program(tmp_path, includes("ctime unistd.h") + KERNELS + binding("nap", "work"))
     with NativeHost() as host:
         for name, idles in (("nap", True), ("work", False)):
@@ -45,4 +45,4 @@ def test_waiting_for_a_core_is_not_counted() -> None:
         budget.spend(Call("ok", wall_s=10.0, cpu_s=0.1, idle_s=0.0, own_s=0.1))
     assert budget.excess() == ""
     budget.spend(Call("ok", wall_s=10.0))
-    assert "took 20 s" in budget.excess(), "all of it, where the system does not tell"
+    assert "took 20 s" in budget.excess(), "all of it, where the system does not report it"

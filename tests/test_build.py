@@ -83,7 +83,7 @@ def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind(tmp_p
     # Nothing but the interface leaves the object.
     command = ["nm", "-D", "--defined-only", str(made.object_path)]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    # Some compilers leave copies of the standard library's own templates (_ZNSt..., _ZSt...), which are no secret.
+    # Some compilers leave copies of the standard library's own templates (_ZNSt..., _ZSt...), which need not be hidden.
     names = {name for line in listing.splitlines() if not re.match("_ZN?K?St", name := line.split()[-1])}
     assert names == {f"gpt149_{name}" for name in ("count", "name", "signature", "call", "release")}
 
@@ -280,7 +280,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch
         with NativeHost(box, cache) as host:
             assert value(host, made.program) == [1.0, 2.0]
             assert "no files" not in host.applied
-    # As with an OpenMP library that wants shared memory files: no student is told that his kernel crashed.
+    # As with an OpenMP library that wants shared memory files: no report says that the student's kernel crashed.
     trial = nativebuild.kit(cache).folder / nativebuild.TRIAL
     trial.unlink()
     shutil.copy("/bin/false", trial)

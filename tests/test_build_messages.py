@@ -70,9 +70,12 @@ module.cpp:7:21: note: in instantiation of member function 'std::vector<int>::ve
 """
     source = "\n" * 6 + "  std::vector<float> v(strings);\n"
     for output in (gcc, clang):
-        told = _explained(output, source)
-        assert told.startswith("module.cpp:7: error: static assertion failed") and "v(strings);" in told
-        assert "noticed inside the header" in told
+        explained = _explained(output, source)
+        assert (
+            explained.startswith("module.cpp:7: error: static assertion failed")
+            and "v(strings);" in explained
+        )
+        assert "noticed inside the header" in explained
     # The way to the header is the compiler's own.
     text = "#include <algorithm>\n#include <vector>\nstruct S {};\nvoid f(std::vector<S> v) {\n"
     made = nativebuild.build(write(tmp_path, text + "  std::sort(v.begin(), v.end());\n}\n"))
@@ -105,12 +108,12 @@ template <long K> struct Twice<0, K> { static constexpr int value = 1; };
 
 
 def test_messages_are_short_and_harmless() -> None:
-    told = _explained("module.cpp:1:9: error: stray '\x1b' in program\n", "int a = \x1b[31m\u202e;\n")
-    assert "\x1b" not in told and "\u202e" not in told and "module.cpp:1" in told
+    explained = _explained("module.cpp:1:9: error: stray '\x1b' in program\n", "int a = \x1b[31m\u202e;\n")
+    assert "\x1b" not in explained and "\u202e" not in explained and "module.cpp:1" in explained
     deep = "std::vector<std::map<std::pair<int, std::vector<float, std::allocator<float> > >, int> >" * 30
-    told = _explained(f"module.cpp:1:3000: error: no {deep}\n" * 40, "x" * 5000 + "\n")
-    assert len(told.splitlines()) <= 15 and max(map(len, told.splitlines())) <= 310
-    assert "39 more errors" in told
+    explained = _explained(f"module.cpp:1:3000: error: no {deep}\n" * 40, "x" * 5000 + "\n")
+    assert len(explained.splitlines()) <= 15 and max(map(len, explained.splitlines())) <= 310
+    assert "39 more errors" in explained
     text = "cannot convert 'std::vector<float, std::allocator<float> >' to 'std::__cxx11::basic_string<char>'"
     assert diagnostics.simplify(text) == "cannot convert 'std::vector<float>' to 'std::string'"
 
@@ -120,7 +123,7 @@ def test_a_text_of_the_source_is_not_the_compilers_memory(tmp_path: Path) -> Non
     precompile()
     memory, printed = "out of memory", r'".print \"out of memory\""'
     asserted = '#include <cstdio>\nstatic_assert(false, "\\ncc1plus: out of memory allocating 1 bytes");\n'
-    for made_by, text, told in (
+    for made_by, text, words in (
         (build, "#error out of memory\n", memory),
         (build, '#line 1 "cc1plus"\n#error out of memory\n', memory),
         (build, asserted, memory),
@@ -128,7 +131,7 @@ def test_a_text_of_the_source_is_not_the_compilers_memory(tmp_path: Path) -> Non
         (nativebuild.build, f"void g();\nvoid f() {{ asm({printed}); g(); }}\n", "undefined function: g()"),
     ):
         made = made_by(write(tmp_path, text))
-        assert "4 GB" not in made.diagnostics and told in made.diagnostics
+        assert "4 GB" not in made.diagnostics and words in made.diagnostics
 
 
 @pytest.mark.skipif(toolchain().family != "gcc", reason="other compilers have no colours of one's choice")
@@ -156,8 +159,8 @@ def test_only_the_compiler_s_own_lines_are_errors(said: str, tmp_path: Path) -> 
 
 def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
     source = '  # /* */ line 7 "/home/alice/module.cpp"\nint x = y;\n'
-    told = _explained("/home/alice/module.cpp:7:9: error: 'y' was not declared in this scope\n", source)
-    assert "alice" not in told and "module.cpp: a #line directive hides where: error: 'y'" in told
+    explained = _explained("/home/alice/module.cpp:7:9: error: 'y' was not declared in this scope\n", source)
+    assert "alice" not in explained and "module.cpp: a #line directive hides where: error: 'y'" in explained
     quoted = 'const char *s = R"(\n#line 7 "x"\n)"; // \\\n#line 8\nint x = y;\n'
     assert "module.cpp:5: error: no" in _explained("module.cpp:5:9: error: no\n", quoted)
     # Lines are joined where the compiler joins them.
@@ -178,8 +181,8 @@ def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
 def test_hints_name_a_near_name_among_very_many_or_an_encoding() -> None:
     words = "".join(f"  word{k}x = word{k}y + word{k}x + word{k}y;\n" for k in range(20_000))
     source = f"void f() {{\n  float accumulator; accumulater = accumulator;\n{words}}}\n"
-    told = hint_for("'accumulater' was not declared in this scope", 2, source)
-    assert told == "did you mean 'accumulator'? Upper and lower case count."
+    found = hint_for("'accumulater' was not declared in this scope", 2, source)
+    assert found == "did you mean 'accumulator'? Upper and lower case count."
     assert hint_for("something new", 1, "") == ""
     for content, hint in (
         ("int x = 1;\n".encode("utf-16"), "UTF-16"),
@@ -210,17 +213,21 @@ INSTRUCTIONS = [
 
 @pytest.mark.parametrize(("message", "header", "target"), INSTRUCTIONS)
 def test_a_hint_names_the_instructions_to_allow(message: str, header: str, target: str) -> None:
-    told = hint_for(message, 1, "", header)
-    assert f'put __attribute__((target("{target}"))) before' in told
-    assert f'#pragma GCC target("{target}")' in told
-    assert ("AVX-512" in told) is ("avx512" in target) and "__builtin" not in told
+    hint = hint_for(message, 1, "", header)
+    assert f'put __attribute__((target("{target}"))) before' in hint
+    assert f'#pragma GCC target("{target}")' in hint
+    assert ("AVX-512" in hint) is ("avx512" in target) and "__builtin" not in hint
 
 
 def test_a_name_that_every_program_defines_is_explained(tmp_path: Path) -> None:
     text = one_function("  return t;", 'extern "C" void _start() {}\n')
-    told = nativebuild.build(write(tmp_path, text)).diagnostics
-    assert "defined twice: _start" in told and "give yours another one" in told
-    assert "without an error message" not in told and "collect2" not in told and "crt1.o" not in told
+    explained = nativebuild.build(write(tmp_path, text)).diagnostics
+    assert "defined twice: _start" in explained and "give yours another one" in explained
+    assert (
+        "without an error message" not in explained
+        and "collect2" not in explained
+        and "crt1.o" not in explained
+    )
     # Every linker has words of its own.
     for said in (
         "/usr/bin/ld: libc.a(malloc.o): in function `malloc':\n(.text+0x42a0): multiple definition of `malloc'; "

@@ -116,9 +116,9 @@ def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, s
     arena.poison()
     arena.fill(7)
     for k in (0, sets - 1):
-        told = card_numbers.uniform(x.count, arena.seed_of(7, k, x), -3.0, 8.0, dtype)
-        assert (card.read(arena.place(k, x), x).reshape(-1) == told).all()
-        assert (arena.input_values(7, k)["x"].reshape(-1) == told).all()
+        drawn = card_numbers.uniform(x.count, arena.seed_of(7, k, x), -3.0, 8.0, dtype)
+        assert (card.read(arena.place(k, x), x).reshape(-1) == drawn).all()
+        assert (arena.input_values(7, k)["x"].reshape(-1) == drawn).all()
     arena.take()
     assert np.isnan(arena.output_values(sets - 1)["y"]).all(), "nobody has written it"
     assert arena.differing(arena, {"y": (1e9, 0.0)}) == {"y": sets * y.count}, "what is no number differs"
@@ -482,7 +482,7 @@ def test_what_is_taken_off_is_a_call_on_one_set() -> None:
 
 
 def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is on disk, and in a process whose calls are timed, the process measures by itself."""
+    """Without results on disk, or with timed calls, the process measures by itself."""
     disk, measured = {"a": 1}, list[str]()
 
     class Tuner:

@@ -110,11 +110,11 @@ def test_what_is_reported_keeps_its_place_in_each_part(tmp_path: Path, zygote: Z
     events: list[Event] = []
     result = judged(tmp_path, zygote, events, part2="if (N == 5) return V;")
     known = (PartStarted, HiddenStarted, PartDone)
-    told = [f"{type(event).__name__} {event.part.id}" for event in events if isinstance(event, known)]
-    assert told[:4] == ["PartStarted part1", "PartStarted part2", "HiddenStarted part1", "PartDone part1"]
-    assert told[4:] == ["HiddenStarted part2", "PartDone part2"]
+    emitted = [f"{type(event).__name__} {event.part.id}" for event in events if isinstance(event, known)]
+    assert emitted[:4] == ["PartStarted part1", "PartStarted part2", "HiddenStarted part1", "PartDone part1"]
+    assert emitted[4:] == ["HiddenStarted part2", "PartDone part2"]
     first, second = result.parts
     assert first.time is not None and second.time is None and (first.id, second.id) == ("part1", "part2")
     for part, oks in ((first, [True] * 3), (second, [True, True, False])):
-        told = [(case.name, case.ok) for case in part.cases]
-        assert told == [*zip(("small", "other", "secret"), oks, strict=True)]
+        emitted = [(case.name, case.ok) for case in part.cases]
+        assert emitted == [*zip(("small", "other", "secret"), oks, strict=True)]

@@ -243,9 +243,9 @@ def test_one_grades_the_same_and_exits_like_a_student_s_run(real_class: Class, t
 
 
 def test_help_and_mistakes() -> None:
-    told = grader("--help")
-    assert told.returncode == 0
-    assert all(command in told.stdout for command in ("run", "one", "show", "report", "similar", "doctor"))
+    printed = grader("--help")
+    assert printed.returncode == 0
+    assert all(command in printed.stdout for command in ("run", "one", "show", "report", "similar", "doctor"))
     inside = f"run {SMALL.parent} --out {SMALL.parent / 'results'}"
     for arguments in ("run", "frob", "run x --out y --jobs 0", "run /nowhere --out", inside):
         mistake = grader(*arguments.split())

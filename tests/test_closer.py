@@ -50,7 +50,7 @@ def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
 
 
 def test_the_place_that_all_inputs_have_in_common_is_named() -> None:
-    for inputs, told in (
+    for inputs, words in (
         (seen(lambda s: np.s_[:, :, -1]), "only the last row is wrong"),
         (seen(lambda s: np.s_[:, 1:]), "head 0 is right, and all other heads are wrong"),
         (seen(lambda s: np.s_[:, :, s["N"] // s["Br"] * s["Br"] :]), "only the rows beyond the last full tile of Br"),
@@ -59,7 +59,7 @@ def test_the_place_that_all_inputs_have_in_common_is_named() -> None:
         (seen(lambda s: np.s_[:, :]), ""),
     ):  # fmt: skip
         found = common_facts.place(inputs, AXES, TILES)
-        assert found.startswith(told) and bool(found) == bool(told)
+        assert found.startswith(words) and bool(found) == bool(words)
 
 
 def test_what_one_input_refutes_is_no_fact() -> None:
@@ -80,7 +80,7 @@ def test_what_one_input_refutes_is_no_fact() -> None:
 def test_the_sizes_that_are_right_are_named() -> None:
     tried = product((3, 8, 12, 16, 21, 24), (2, 4, 5), ((4, 8), (8, 3)))
     shapes = [{"N": n, "d": d, "Br": br, "Bc": bc} for n, d, (br, bc) in tried]
-    for told, is_right in {
+    for words, is_right in {
         "right where N is a multiple of Bc, wrong where it is not": lambda s: s["N"] % s["Bc"] == 0,
         "right where N is a multiple of 8, wrong where it is not": lambda s: s["N"] % 8 == 0,
         "right where Br >= N (one tile), wrong where Br < N": lambda s: s["Br"] >= s["N"],
@@ -91,11 +91,11 @@ def test_the_sizes_that_are_right_are_named() -> None:
         "": lambda s: (s["N"] * 7 + s["d"] * 3 + s["Br"]) % 5 < 2,
     }.items():
         inputs = [Seen(s, None if is_right(s) else np.ones((1, 1, s["N"], s["d"]), bool)) for s in shapes]
-        assert common_facts.condition(inputs, ["N", "d", "Br", "Bc"], TILES) == told
+        assert common_facts.condition(inputs, ["N", "d", "Br", "Bc"], TILES) == words
 
 
 @pytest.mark.parametrize(
-    ("mistake", "told"),
+    ("mistake", "words"),
     [
         ({"used": lambda keys: slice(0, keys // 2 * 2)}, "leaves out key 6 of 7"),
         ({"used": lambda keys: slice(2, None)}, "leaves out each of the keys 0 to 1 of 7"),
@@ -115,12 +115,12 @@ def test_the_sizes_that_are_right_are_named() -> None:
             "The last of each 3 is left out",
         ),
         ({"blocks": 16}, "exp() is applied before the sum over all d channels is complete"),
-        # Columns that were never stored are no matter of weights.
+        # Columns that were never stored say nothing about weights.
         *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
     ],
 )
 @np.errstate(all="ignore")
-def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], told: str | None) -> None:
+def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], words: str | None) -> None:
     """`used` keys alone are summed from `start` on, the last one's weight is multiplied, some columns are stored."""
     stored = mistake.get("stored", slice(None))
 
@@ -140,7 +140,7 @@ def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], tol
         return output
 
     found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8, "Br": 3, "Bc": 2})
-    assert (found is None) if told is None else (found is not None and told in found.words)
+    assert (found is None) if words is None else (found is not None and words in found.words)
 
 
 SOURCE = """\
@@ -362,7 +362,7 @@ def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> No
     assert body_of(20_000) is None, "too large to be followed"
 
 
-def test_only_what_fits_the_outputs_is_told() -> None:
+def test_only_what_fits_the_outputs_is_named() -> None:
     def explained(*lengths: int) -> Diagnosis:
         names = tuple(f"remainder, tiles of {length}" for length in lengths)
         tiles = dict(zip(names, map(str, lengths), strict=True))
@@ -375,21 +375,21 @@ def test_only_what_fits_the_outputs_is_told() -> None:
         assert each is not None and "Of all lengths 16 alone fits every input." in each.message
     # A mistake that most outputs refute is not the cause.
     suspect = Suspect("scaled", "It is scaled.", lambda s: None, ("scaled",))
-    told = diagnose.Explained("scaled", "It is scaled. Expected 1.", suspects=(suspect,))
+    diagnosis = diagnose.Explained("scaled", "It is scaled. Expected 1.", suspects=(suspect,))
     others = [Diagnosis("wrong_values", "Expected 2."), Diagnosis("heads", "Expected 3.")]
-    assert diagnose.settled([told, *others])[0] == Diagnosis("wrong_values", "Expected 1.")
+    assert diagnose.settled([diagnosis, *others])[0] == Diagnosis("wrong_values", "Expected 1.")
     without_values = [Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")]
     # One output alone may be a special one.
     for more in (others[:1], without_values):
-        assert diagnose.settled([told, *more])[0].code == "scaled"
+        assert diagnose.settled([diagnosis, *more])[0].code == "scaled"
 
 
-def test_what_the_text_speaks_against_is_told_last() -> None:
+def test_what_the_text_speaks_against_is_named_last() -> None:
     first = Suspect("l_not_carried", "L is not carried.", lambda s: None, ("l",), seen_in=r"\bL\b")
     second = Suspect("last_block_only", "Only the last block is used.", lambda s: None, ("last",))
-    told = diagnose.Explained("l_not_carried", "L is not carried. Expected 1.", suspects=(first, second))
-    assert told.in_order(lambda _: True) == told
-    other = told.in_order(lambda pattern: pattern != r"\bL\b")
+    explained = diagnose.Explained("l_not_carried", "L is not carried. Expected 1.", suspects=(first, second))
+    assert explained.in_order(lambda _: True) == explained
+    other = explained.in_order(lambda pattern: pattern != r"\bL\b")
     assert (other.code, other.suspects) == ("last_block_only", (second, first))
     assert other.message == "Only the last block is used. Expected 1."
     assert body(SUMS).uses(r"\bL\b")
@@ -399,12 +399,12 @@ def test_what_the_text_speaks_against_is_told_last() -> None:
 def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> None:
     advice = ["Next: python gpt149.py part1 --sanitize names accesses outside of an array."]
     cases = [("wrong_values", CPP, advice), ("low_precision", CPP, []), ("wrong_values", KERNELS, [])]
-    for code, kind, told in cases:
+    for code, kind, words in cases:
         kernel = SimpleNamespace(backend=SimpleNamespace(kind=kind))
         named = SimpleNamespace(second=None, kernel=kernel, _named=lambda: "python gpt149.py part1")
         diagnosis = Diagnosis(code, "The values are close.")
         found = _Findings(diagnosis, has_cause=False, checked=None, prober=None, smallest=None)
-        assert Closer._next(cast(Closer, named), found) == told
+        assert Closer._next(cast(Closer, named), found) == words
 
 
 def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:
@@ -465,9 +465,9 @@ def test_divisions_of_whole_numbers_are_found() -> None:
 
 def test_zeros_on_all_but_a_trivial_input_are_what_is_wrong() -> None:
     zeros = Diagnosis("not_written", "Zeros.", wrong_count=20_000)
-    for count, told in ((14, zeros), (900, None)):
+    for count, chosen in ((14, zeros), (900, None)):
         other = Diagnosis("not_normalised", "Too large.", wrong_count=count)
-        assert diagnose.most_telling([other, zeros, zeros]) is (told or other)
+        assert diagnose.most_informative([other, zeros, zeros]) is (chosen or other)
 
 
 def test_loops_of_two_counters_with_one_end_are_found() -> None:
@@ -548,8 +548,8 @@ def test_a_right_kernel_with_threads_is_watched_for_races(
     )
     judge.conclude = functools.partial(PartJudge.conclude, judge)
     PartJudge.look_for_races(judge)
-    told = [judge.diagnosis.code] if judge.verdict == "wrong" else []
-    assert [flag.code for flag in judge.flags] + told == codes
+    named = [judge.diagnosis.code] if judge.verdict == "wrong" else []
+    assert [flag.code for flag in judge.flags] + named == codes
 
 
 def test_lines_that_store_into_right_outputs_are_left_out() -> None:

@@ -197,7 +197,7 @@ def test_wrong_tls_is_one_line_either_way(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_a_machine_is_told_what_is_other_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_hears_what_differs_there(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ROOT / "configs" / "gpt149.yaml"
     kit = proof.kit_here(config, load(config), "D", **SETTINGS)
     assert kit.config == "configs/gpt149.yaml" and proof.refusals(kit) == []

@@ -204,11 +204,11 @@ def test_a_second_call_that_differs_is_a_race() -> None:
     assert explain(x, RAGGED, first, [first.clone(), second]).code == "race"
 
 
-def test_most_telling_prefers_a_cause_found_often() -> None:
+def test_most_informative_prefers_a_cause_found_often() -> None:
     found = (("heads", 10), ("scaled", 5), ("negated", 50))
     place, cause, rare = (Diagnosis(code, "", wrong_count=count) for code, count in found)
-    assert diagnose.most_telling([place, rare, cause, cause], ORACLES["attention"].axes) is cause
-    assert diagnose.most_telling([place]) is place
+    assert diagnose.most_informative([place, rare, cause, cause], ORACLES["attention"].axes) is cause
+    assert diagnose.most_informative([place]) is place
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
@@ -221,7 +221,7 @@ def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
 def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
     """With one batch the two mistakes give the same output, with two they do not."""
     one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
-    told = "last head of its batch" if of_batch else "last head of all"
+    words = "last head of its batch" if of_batch else "last head of all"
     first = explain(one, ODD, of_last_head(one, of_batch=of_batch))
     (alone,) = diagnose.settled([first])
     assert "last head of all" in alone.message and "last head of its batch" in alone.message
@@ -230,9 +230,9 @@ def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
     for found in ([first, second], [second, first]):
         assert not diagnose.undecided(found)
         for diagnosis in diagnose.settled(found):
-            assert told in diagnosis.message and diagnose.SAME_OUTPUT not in diagnosis.message
+            assert words in diagnosis.message and diagnose.SAME_OUTPUT not in diagnosis.message
             assert type(diagnosis) is Diagnosis and diagnosis.code == "other_heads_weights"
-    # A hidden input decides nothing that is told of a public one.
+    # A hidden input decides nothing in the diagnosis of a public one.
     cases = [CaseResult("a", {}, False, 1.0, first), CaseResult("b", {}, False, 1.0, second, hidden=True)]
     messages = [case.diagnosis.message for case in diagnose.settled_together(cases)]
     assert [diagnose.SAME_OUTPUT in message for message in messages] == [True, False]
@@ -270,8 +270,8 @@ def test_wrong_type_says_what_came_back() -> None:
     assert diagnose.wrong_type("a tensor", "float32", (2, 3), *wanted).code == "wrong_shape"
     assert diagnose.wrong_type("a tensor", "float64", (1, 2, 3, 4), *wanted).code == "wrong_dtype"
     assert diagnose.wrong_type("nothing", None, None, *wanted).code == "wrong_type"
-    told = diagnose.inputs_overwritten(["Q", "K"], ["Q", "K", "V"], "O").message
-    assert "its input Q, K." in told and "Write to O" in told and "needs Q, K and V." in told
+    message = diagnose.inputs_overwritten(["Q", "K"], ["Q", "K", "V"], "O").message
+    assert "its input Q, K." in message and "Write to O" in message and "needs Q, K and V." in message
 
 
 SHAPE_4D = {"B": 2, "H": 3, "N": 4, "d": 5}

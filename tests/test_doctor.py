@@ -177,8 +177,8 @@ def test_broken_tools_are_named(made_up: MadeUp) -> None:
 
 def test_missing_headers_options_and_torch(made_up: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
     host = made_up(which=programs("ispc", "valgrind"), has_module=lambda name: name != "jinja2")
-    told = [finding.what for finding in complaints(tool_findings(host, WORKS))]
-    assert [text.split()[0] for text in told] == ["jinja2", "ispc", "valgrind"]
+    findings = [finding.what for finding in complaints(tool_findings(host, WORKS))]
+    assert [text.split()[0] for text in findings] == ["jinja2", "ispc", "valgrind"]
     (lost,) = [found.why for found in tool_findings(host, WORKS) if found.what.startswith("ispc")]
     assert "not judged" in lost and "points stay open" in lost
     known = replace(toolchain.torch_files(), python_include_dir=None)
@@ -212,8 +212,10 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     for found, code in (([fine], 0), ([fine, warning], 0), ([fine, bad], 3)):
         monkeypatch.setattr(doctor, "sections", lambda *_, found=found, **__: [("tools", found)])
         assert doctor.main(["--quick"]) == code
-    told = capsys.readouterr().out
-    assert "FAIL  no compiler" in told and "-> apt install g++" in told and "1 must be mended" in told
+    printed = capsys.readouterr().out
+    assert (
+        "FAIL  no compiler" in printed and "-> apt install g++" in printed and "1 must be mended" in printed
+    )
     # The whole of it runs here, without torch in its process.
     script = "import sys; from grader import doctor; code = doctor.main(['--quick']); "
     script += "assert 'torch' not in sys.modules; sys.exit(code)"
@@ -225,8 +227,8 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 SMI = "NVIDIA X, 580.1, Default, Enabled, 80000, 100\n"
 
 
-def with_gpu(host: Host, told: str = SMI, others: str = "", **facts: object) -> list[Finding]:
-    facts |= {"run": lambda command: Ran(0, others if "--query-compute-apps=pid" in command else told)}
+def with_gpu(host: Host, smi: str = SMI, others: str = "", **facts: object) -> list[Finding]:
+    facts |= {"run": lambda command: Ran(0, others if "--query-compute-apps=pid" in command else smi)}
     return list(tools.gpu_findings(replace(host, has_module=lambda name: True, **facts)))
 
 
@@ -244,19 +246,19 @@ def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: MadeUp) -> None:
 
 
 def test_a_student_sees_the_missing_tools(made_up: MadeUp) -> None:
-    def told(languages: tuple[str, ...], *missing: str, has_triton: bool = True) -> list[tuple[str, str]]:
+    def findings(languages: tuple[str, ...], *missing: str, has_triton: bool = True) -> list[tuple[str, str]]:
         facts = {"which": programs(*missing), "has_module": lambda name: has_triton}
         host = made_up(run=lambda _: Ran(0, SMI), **facts)
         return [(finding.level, finding.what) for finding in students._on_a_card(host, languages)]
 
     both = ("triton", "cuda")
     card = ("ok", "NVIDIA X, driver 580.1, 80000 MiB")
-    assert told(both) == [card, ("ok", "Triton is installed")]
+    assert findings(both) == [card, ("ok", "Triton is installed")]
     lacking = [("fail", "Triton is not installed"), ("warn", "nvcc is not on the PATH"), ("warn", "no GPU")]
-    assert told(both, "nvidia-smi", "nvcc", has_triton=False) == lacking
-    assert told(("triton",), "nvidia-smi", "nvcc") == [("ok", "Triton is installed"), ("warn", "no GPU")]
-    assert [said for _, said in told(both, "nvcc")].count("nvcc is not on the PATH") == 1
-    assert [said for _, said in told(both, has_triton=False)].count("Triton is not installed") == 1
+    assert findings(both, "nvidia-smi", "nvcc", has_triton=False) == lacking
+    assert findings(("triton",), "nvidia-smi", "nvcc") == [("ok", "Triton is installed"), ("warn", "no GPU")]
+    assert [said for _, said in findings(both, "nvcc")].count("nvcc is not on the PATH") == 1
+    assert [said for _, said in findings(both, has_triton=False)].count("Triton is not installed") == 1
     assert not list(tools.missing(students.OWN_MODULES, made_up().has_module))
     (found,) = tools.missing(students.OWN_MODULES, lambda name: False)
     assert found.level == "warn" and "watchfiles" in found.what and "--watch" in found.why

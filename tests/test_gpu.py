@@ -1,6 +1,6 @@
 """Tests that need a card: the GPU lab's masters with their times, and files that try to deceive the clock.
 
-Left out where there is no card.
+Left out on a machine without a GPU.
 """
 
 from dataclasses import replace

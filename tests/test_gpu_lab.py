@@ -222,8 +222,8 @@ def test_tuned_kernels_are_right_on_small_and_ragged_shapes() -> None:
 
 
 def named(mutation: Mutation, result: PartResult) -> bool:
-    told = result.diagnosis
-    return told is not None and told.code in mutation.codes and mutation.says in told.message
+    diagnosis = result.diagnosis
+    return diagnosis is not None and diagnosis.code in mutation.codes and mutation.says in diagnosis.message
 
 
 @interpreted

@@ -11,7 +11,7 @@ import pytest
 import torch
 import without_card
 from without_card import ASSIGNMENT
-from without_card import words as told
+from without_card import words as message_of
 
 from grader.backends.gpu import tensormemory
 from grader.core.results import PartResult
@@ -108,7 +108,7 @@ POINTERS = edited(
 #: One kernel stores the pointers that another loads, and lanes of one access lie in two tensors.
 STORED_POINTERS = f"""
 @triton.jit
-def tell(table, x, y):
+def tally(table, x, y):
     tl.store(table, x.to(tl.int64))
     tl.store(table + 1, y.to(tl.int64))
 
@@ -122,7 +122,7 @@ def kernel(table, halves, x_row, x_column, C, BLOCK: tl.constexpr):
 
 def gelu(x, y):
     table = torch.zeros(2, dtype=torch.int64)
-    tell[(1,)](table, x, y)
+    tally[(1,)](table, x, y)
     size = triton.next_power_of_2(x.shape[1])
     kernel[(x.shape[0],)](table, torch.empty(size), *x.stride(), x.shape[1], BLOCK=size)
 """
@@ -151,16 +151,16 @@ def line_of(text: str, pattern: str) -> int:
 @without_card.cardless
 class TestKernels:
     @pytest.mark.parametrize("name", OUTSIDE)
-    def test_a_store_outside_is_told_with_its_line(self, name: str, tmp_path: Path) -> None:
+    def test_a_store_outside_is_reported_with_its_line(self, name: str, tmp_path: Path) -> None:
         text, words = OUTSIDE[name]
         part = judged(tmp_path, text)
         assert (part.verdict, part.diagnosis and part.diagnosis.code) == ("crash", "exception")
         line = line_of(text, r"\.(store|atomic_\w+)\(")
-        assert f"line {line} raised IndexError: a" in told(part)
-        assert "outside of every tensor, by program (" in told(part) and words in told(part)
+        assert f"line {line} raised IndexError: a" in message_of(part)
+        assert "outside of every tensor, by program (" in message_of(part) and words in message_of(part)
 
     def test_five_runs_say_the_same(self, tmp_path: Path) -> None:
-        said = {told(judged(tmp_path, UNMASKED_STORE)) for _ in range(5)}
+        said = {message_of(judged(tmp_path, UNMASKED_STORE)) for _ in range(5)}
         assert len(said) == 1 and "up to 224 bytes beyond the end of y (5600 bytes)" in said.pop()
 
     @pytest.mark.parametrize("text", [ROWS, UNMASKED_LOAD], ids=["masked", "loaded and not used"])
@@ -178,11 +178,11 @@ class TestKernels:
         for text, call in ((used, r"tl\.load\(x"), (INDICES, r"tl\.load\(indices")):
             part = judged(tmp_path, text)
             assert part.verdict == "wrong"
-            assert f"Line {line_of(text, call)} loaded from outside of every tensor" in told(part)
+            assert f"Line {line_of(text, call)} loaded from outside of every tensor" in message_of(part)
 
     def test_a_wrong_kernel_that_stays_inside_hears_of_no_loads(self, tmp_path: Path) -> None:
         part = judged(tmp_path, edited(("gelu_of(v)", "(gelu_of(v) + 1.0)")))
-        assert part.verdict == "wrong" and "outside of every tensor" not in told(part)
+        assert part.verdict == "wrong" and "outside of every tensor" not in message_of(part)
 
 
 def test_what_is_loaded_from_outside_is_no_number_of_any_type() -> None:

@@ -168,11 +168,11 @@ def test_gaps_of_the_interpreter_cost_nothing(tmp_path: Path) -> None:
 
 
 @by_interpreter
-def test_faults_of_a_python_file_are_told_in_its_own_terms(tmp_path: Path) -> None:
+def test_faults_of_a_python_file_are_reported_in_its_own_terms(tmp_path: Path) -> None:
     text = HEAD + FAULTY
     raising = 1 + text.splitlines().index("    raise ValueError")
     expected = {
-        # torch's own NotImplementedError is none of an unfinished starter.
+        # torch raises NotImplementedError, too; it does not mean an unfinished starter.
         "gelu": ("crash", "exception", r"raised NotImplementedError"),
         "softmax": ("crash", "exception", rf": line {raising} raised ValueError\Z"),
         "softmax_long": ("crash", "sigsegv", r"outside of a tensor"),
@@ -199,7 +199,7 @@ exec("def own(): raise RuntimeError('CUDA error')", vars(torch.cuda)); torch.cud
 
 @by_interpreter
 @pytest.mark.parametrize("statement", OF_CUDA.splitlines())
-def test_a_lack_of_a_card_is_torchs_to_tell(statement: str, tmp_path: Path) -> None:
+def test_a_lack_of_a_card_is_reported_by_torch(statement: str, tmp_path: Path) -> None:
     part = judged(tmp_path, HEAD + f"\ndef gelu(x, y):\n    {statement}\n", ["gelu"], ("random",))["gelu"]
     assert part.verdict == "crash", words(part)
 
@@ -226,7 +226,7 @@ def test_no_command_is_advised_that_a_kernel_on_a_gpu_cannot_take(tmp_path: Path
     assert part.verdict == "wrong" and "NaN" in words(part) and "--sanitize" not in words(part)
 
 
-def test_a_store_without_a_mask_that_damages_the_heap_is_told_as_one() -> None:
+def test_a_store_without_a_mask_that_damages_the_heap_is_reported_as_one() -> None:
     part, call = ASSIGNMENT.part("matmul"), Call(status="crash", signal_name="SIGABRT")
     malloc = "Fatal glibc error: malloc assertion failure in _int_malloc: (unsigned long) (size) >= (nb)"
     for said in ("corrupted double-linked list", malloc):

@@ -41,18 +41,18 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
         assert text in shown
 
     table.write_text("id,part1\nada,5\n")
-    told = acting.report()
-    assert "1 totals are LOWER than in the report of" in told and "ada 7.5 -> 5" in told
+    printed = acting.report()
+    assert "1 totals are LOWER than in the report of" in printed and "ada 7.5 -> 5" in printed
     table.rename(moved)
     for command in (acting.report, lambda: acting.show("ada")):
         refused(f"came from {table}, which is not there", command)
     assert acting.totals()["ada"] == "5", "a report that was refused has written something"
 
-    told = grader("report", acting.out, "--no-manual").stdout
-    assert f"came from {table}" in told and "ada 5 -> 0" in told and "from no table now" in told
+    printed = grader("report", acting.out, "--no-manual").stdout
+    assert f"came from {table}" in printed and "ada 5 -> 0" in printed and "from no table now" in printed
     assert "LOWER" not in acting.report()
-    told = grader("report", acting.out, "--manual", moved)
-    assert told.returncode == 0 and acting.totals()["ada"] == "5"
+    printed = grader("report", acting.out, "--manual", moved)
+    assert printed.returncode == 0 and acting.totals()["ada"] == "5"
     moved.write_text("id,part1\nnobody,1\n")
     assert grader("report", acting.out, "--manual", moved).returncode == 2
 
@@ -166,8 +166,8 @@ def test_a_resumed_run_goes_on_with_the_settings_of_the_first_one(acting: Class,
     assert "3 are graded again (assignment changed, settings changed)" in said
     assert ledger.read(acting.out).runs[-1].timing
 
-    told = grader("run", acting.folder, "--out", tmp_path / "new", "--regrade")
-    assert told.returncode == 2 and "--resume" in told.stderr
+    printed = grader("run", acting.folder, "--out", tmp_path / "new", "--regrade")
+    assert printed.returncode == 2 and "--resume" in printed.stderr
 
     moved = other.rename(tmp_path / "moved.yaml")
     code, said = acting.run(**bare)

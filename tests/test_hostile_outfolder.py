@@ -219,7 +219,7 @@ NO_RESULTS += damaged(RESULT, machine=[json.loads("[" * 900 + "]" * 900)])
 
 
 @pytest.mark.parametrize("content", [*NO_RESULTS, b" " * (result_json.MOST_BYTES + 1)], ids=briefly)
-def test_a_result_that_is_none_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
+def test_a_result_that_is_none_is_reported_in_one_line(content: bytes, tmp_path: Path) -> None:
     path = put(tmp_path, {f"ada/{ledger.RESULT}": json.dumps(RESULT).encode()}) / "ada" / ledger.RESULT
     assert result_json.read(path).parts[0].max_points == 2
     path.write_bytes(content)
@@ -247,7 +247,7 @@ NO_LINES += damaged(ROSTER, submissions=[[{**X, "submission_id": "a/b"}], [{**X,
 @pytest.mark.parametrize(
     "content", [*NO_LINES, b'{"kind": "' + b"x" * (ledger.MOST_LINE_BYTES + 1)], ids=briefly
 )
-def test_a_ledger_s_line_of_another_making_is_told_with_its_place(content: bytes, tmp_path: Path) -> None:
+def test_a_ledger_s_line_of_another_making_is_reported_with_its_place(content: bytes, tmp_path: Path) -> None:
     with ledger.hold(tmp_path) as book:
         book.open_run(some_run(), [Entry("ada", "Ada")])
         book.finish(record("ada"), {})
@@ -305,7 +305,7 @@ def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["grades.csv", "report.html"])
-def test_a_report_that_cannot_be_written_is_told_by_its_name(name: str, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_reported_by_its_name(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
     why = rf"^cannot write \S*/{name}: it is a folder: remove it"
     refused(why, classbook.write, tmp_path, ASSIGNMENT, [])

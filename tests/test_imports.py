@@ -138,10 +138,10 @@ def test_each_rule_is_found_once_in_poor_prose() -> None:
 
 
 def test_plain_prose_is_left_alone() -> None:
-    assert list(prose.of_python("tests/a.py", PLAIN)) == []
     assert [place.rule for place in prose.of_python("a.py", PLAIN)] == ["vague verb"]
-    page = f"{'x' * 125}\n{'y' * 126}\n| {'z' * 130} |\n"
-    assert [place.line for place in prose.of_markdown("a.md", page)] == [2]
+    long = "y" * 126
+    page = f"{'x' * 125}\n{long}\n| {long} |\n    {long}\n```sh\n{long}\n```\n{long}\n"
+    assert [place.line for place in prose.of_markdown("a.md", page)] == [2, 8]
 
 
 def test_the_baseline_has_each_rule() -> None:

@@ -24,8 +24,8 @@ def test_init_writes_a_folder(lab: str, tmp_path: Path, capsys: pytest.CaptureFi
     given = [str(tmp_path / "hw"), "--lab", lab]
     assert starter.main(given) == 0
     written = {path.name: path.read_text() for path in (tmp_path / "hw").iterdir()}
-    told = capsys.readouterr().out
-    assert all(name in told for name in written)
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in written)
     config = labs.assignment_file(labs.named(lab))
     assert config.read_text() in written.values() and len(written) >= 2
     assert not any("SOLUTION" in text or "STARTER" in text for text in written.values())
@@ -60,8 +60,8 @@ def test_a_result_is_said_to_be_judged_by_kit_machine_and_load() -> None:
     machine = {"processor": "Some CPU", "system": "Linux x86_64", "cores": 2}
     machine["load_average"] = [0.5, 1.0, 2.25]
     where = "on Some CPU, Linux x86_64, 2 cores, load average 0.5 1.0 2.25."
-    told = words.judged_by({"version": "1.0", "commit": "0123456789ab"}, machine)
-    assert told == f"Judged by gpt149 1.0 (commit 0123456789ab) {where}"
+    sentence = words.judged_by({"version": "1.0", "commit": "0123456789ab"}, machine)
+    assert sentence == f"Judged by gpt149 1.0 (commit 0123456789ab) {where}"
     assert words.judged_by({}, machine).startswith("Judged on Some CPU") and words.judged_by({}, {}) == ""
 
 

@@ -69,9 +69,9 @@ def test_names_are_read_as_the_compiler_wrote_them() -> None:
     ours = " ".join(UNVERSIONED.values()).split()
     names = [*wanted[::20], *(name for name in ours if name.startswith(("_ZN2at4_ops", "_ZNK2at")))]
     read = subprocess.run([demangler], input="\n".join(names), capture_output=True, text=True).stdout
-    for name, told in zip(names, read.split("\n"), strict=False):
-        if not told.startswith("_Z"):
-            assert symbols.qualified_name(name) in told.replace("<float>", ""), name
+    for name, readable in zip(names, read.split("\n"), strict=False):
+        if not readable.startswith("_Z"):
+            assert symbols.qualified_name(name) in readable.replace("<float>", ""), name
 
 
 def object_of(folder: Path, text: str) -> Path:
@@ -100,7 +100,7 @@ STARTS = ("starts_processes", "review")
 
 
 def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> None:
-    """A loader with the name of what it loads is proof; a name alone and a loader alone are none."""
+    """A loader with the name of what it loads is proof; a name alone or a loader alone proves nothing."""
     named = '#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }'
     loads = {
         loading("cblas_sgemm"): [LOADER, ("loads_a_library", "rejected")],
@@ -292,7 +292,7 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
         assert [(flag.code, flag.level) for flag in found] == flags, seen
     # Work after many stops is on purpose, and after a few it is not.
     assert list(integrity.late_flags([Evidence(stops=9, late=1)] * 8)) == [], "a slow system"
-    assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to tell"
+    assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to be sure"
     at_work = [Evidence(stops=5, late=4), Evidence(stops=5, late=2), Evidence(stops=1)]
     assert [(flag.code, flag.level) for flag in integrity.late_flags(at_work)] == [WORKS]
 
@@ -300,7 +300,7 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
 def test_times_are_possible_from_a_floor_below_the_fastest_there_is() -> None:
     # 537 million operations, the sizes of a common run.
     more_cores, impossible = ("more_cores", "review"), ("impossible_time", "rejected")
-    for cpu_ms, wall_ms, threads, *told in (
+    for cpu_ms, wall_ms, threads, *words in (
         *((10.0, 10.5, 1), (10.0, 5.2, 2), (11.0, 10.0, 1)),
         *((19.0, 10.0, 1, more_cores), (38.0, 5.0, 2, more_cores)),
         *((0.001, 10.5, 1, impossible), (10.0, 0.0001, 8, impossible, more_cores)),
@@ -308,7 +308,7 @@ def test_times_are_possible_from_a_floor_below_the_fastest_there_is() -> None:
         verdict = (10.0, cpu_ms, cpu_ms / 10, (1.0, 1.0), 0.98, 8, "cpu", 1.1, "pass", 1.0, True)
         timing = Timing(*verdict, student_cpu_ms=(cpu_ms,) * 16, student_wall_ms=(wall_ms,) * 16)
         flags = integrity.time_flags(timing, flops=4 * 4 * 1024**2 * 32, threads=threads, cores=8)
-        assert [(flag.code, flag.level) for flag in flags] == told, (cpu_ms, wall_ms)
+        assert [(flag.code, flag.level) for flag in flags] == words, (cpu_ms, wall_ms)
     # A matrix product by torch's own BLAS, on all cores, takes longer than the floor allows.
     a = torch.rand(1024, 1024)
     a @ a

@@ -80,7 +80,7 @@ def test_a_file_that_is_not_included_may_define_an_undefined_function(tmp_path: 
 
 
 def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
-    """Where compilers run under a user of their own (tier C, as root) and nobody else may enter ispc's folder."""
+    """Compilers run under a user of their own (tier C, as root) that may not enter ispc's folder."""
     here(STAND_IN)
     program = Path(str(shutil.which("ispc")))
     for closed in (program, program.parent.parent, tmp_path):
@@ -101,7 +101,9 @@ def test_it_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
     assert not made.ok or not box.locks
 
 
-def test_mistakes_and_endless_files_are_told_from_faults_of_the_machine(tmp_path: Path, here: Here) -> None:
+def test_mistakes_and_endless_files_are_kept_apart_from_faults_of_the_machine(
+    tmp_path: Path, here: Here
+) -> None:
     here(STAND_IN)
     made = build(handed_in(tmp_path, second=PROGRAM.replace("values[k]", "valeus[k]")))
     assert (made.ok, made.waits_for) == (False, "")

@@ -244,10 +244,10 @@ class Attempt:
     code: str = ""  # of its diagnosis; any, where there is none
 
 
-def attempt(lab: str, name: str, part: str, text: str, *told: str, old: str = END, **more: str) -> Attempt:
+def attempt(lab: str, name: str, part: str, text: str, *words: str, old: str = END, **more: str) -> Attempt:
     """An attempt whose text comes last in the solution, or first (with old=BEGIN), or in place of another line."""
     new = {BEGIN: f"{BEGIN}{text}\n", END: f"{text}\n{END}"}.get(old, text)
-    return Attempt(lab, Mutation(name, part, ((old, new),)), *told, **more)
+    return Attempt(lab, Mutation(name, part, ((old, new),)), *words, **more)
 
 
 first = partial(attempt, old=BEGIN)
@@ -328,9 +328,9 @@ def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
     tried = [each for each in ATTEMPTS if each.lab == lab]
     results = judged(lab, [each.made for each in tried], tmp_path)
     for each, result in zip(tried, results, strict=True):
-        told = f"{each.made.name}: {result.verdict} {result.diagnosis}"
-        assert result.verdict in each.ends.split("|"), told
-        assert not each.code or (result.diagnosis and result.diagnosis.code == each.code), told
+        shown = f"{each.made.name}: {result.verdict} {result.diagnosis}"
+        assert result.verdict in each.ends.split("|"), shown
+        assert not each.code or (result.diagnosis and result.diagnosis.code == each.code), shown
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from grader.staff.classroom.slot import Slot, need_of
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full is Linux's")
-def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with open("/dev/full", "wb", buffering=0) as disk:
         book = ledger.Ledger(tmp_path, disk.fileno(), tmp_path)
         finish = partial(book.finish, record("ada"), {"points": 1.0})
@@ -58,7 +58,7 @@ def test_ledger_gives_back_what_was_written_and_the_last_record_counts(tmp_path:
     assert json.loads((tmp_path / "new" / "ada" / ledger.RESULT).read_text()) == {"points": 2.0}
 
 
-def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_told(tmp_path: Path) -> None:
+def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_reported(tmp_path: Path) -> None:
     with ledger.hold(tmp_path) as book:
         book.open_run(some_run(), ())
         book.finish(record("ada"), {})

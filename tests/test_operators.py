@@ -113,9 +113,9 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("made", in_files(kernels.WRONG, code_of, elsewhere=softmax.WRONG))
 def test_wrong_kernels_are_named(made: Sequence[Mutation], tmp_path: Path) -> None:
     for mutation, result in judged(made, tmp_path):
-        told = f"{mutation.part}: {mutation.name}: {result.diagnosis}"
-        assert result.verdict == "wrong" and result.diagnosis is not None, told
-        assert result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message, told
+        shown = f"{mutation.part}: {mutation.name}: {result.diagnosis}"
+        assert result.verdict == "wrong" and result.diagnosis is not None, shown
+        assert result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message, shown
 
 
 @pytest.mark.full
@@ -170,7 +170,7 @@ def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path
 
 
 @pytest.mark.parametrize("part, pair", [("linear_backward", "xw"), ("matmul_backward", "ab")])
-def test_a_crash_tells_what_the_answers_before_it_show(part: str, pair: str, tmp_path: Path) -> None:
+def test_a_crash_says_what_the_answers_before_it_show(part: str, pair: str, tmp_path: Path) -> None:
     """Two gradients' tensors are exchanged: a wrong result if they are equally large, else a write out of bounds."""
     first, second = pair
     held, other = (f"d{name.upper()}.data_ptr<float>()" for name in pair)
@@ -187,11 +187,11 @@ def test_numbers_that_are_none_are_explained_by_what_the_part_computes(tmp_path:
     body = "    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"
     made = [each for each in kernels.WRONG if each.name == "no maximum"]
     made.append(Mutation("nothing by nothing", "mse", body=body))
-    told = {mutation.part: part.diagnosis for mutation, part in judged(made, tmp_path)}
-    assert {each and each.code for each in told.values()} == {"not_finite"}
+    diagnoses = {mutation.part: part.diagnosis for mutation, part in judged(made, tmp_path)}
+    assert {each and each.code for each in diagnoses.values()} == {"not_finite"}
     for name in ("cross_entropy", "cross_entropy_backward"):
-        assert (found := told[name]) and "exponential" in student.numberless(found.message)
-    assert (found := told["mse"]) and "exp(" not in found.message
+        assert (found := diagnoses[name]) and "exponential" in student.numberless(found.message)
+    assert (found := diagnoses["mse"]) and "exp(" not in found.message
 
 
 def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_the_cnn_stays_beside_pytorch(train: Train) -> None:
     assert "no step" in lockstep.Watch(NETWORKS["cnn"]()).agreement().line()
     made = train("cnn", images=400)
     assert made.agreement.is_close and made.agreement.steps == 25 and made.agreement.calls == 17 * 25
-    # Each step was watched: there is no speed to tell.
+    # Every step was watched, so no speed was measured.
     assert made.epochs[0].images_per_s is None and made.calls_per_step == 0
     assert "all 425 calls agree" in made.agreement.line()
 
@@ -151,7 +151,7 @@ DEVIATIONS = [
     ("linearBackward=linearTransposed", "layer 3 (linear)", "gradient of W"),
     ("linearBackward=linearLastBias", "layer 3 (linear)", "gradient of b"),
     ("reluBackward=reluByGradient", "layer 2 (relu)", "gradient of X"),
-    # It has nothing where PyTorch has something; that is no factor of 0, as the rest is not 0 times PyTorch's.
+    # Some of its elements are 0 and PyTorch's are not. That is not a factor of 0: other elements are right.
     ("reluBackward=reluInverted", "layer 2 (relu)", "gradient of X"),
     ("crossEntropyBackward=lossOfSum", "loss (cross entropy)", "gradient of the logits"),
     ("conv2dBackward=convUnturned", "layer 4 (conv2d)", "gradient of X"),
@@ -199,8 +199,8 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert scaling.serial(lines) == pytest.approx(law)
     assert scaling.serial(lines[:1]) is None
     slower = scaling.Curve(NETWORKS["cnn"](), 128, (), 1.3)
-    told = scaling.Scaling((slower,), 2, 3, "", False).law()
-    assert "More threads did not make cnn faster." in told and "of a core" not in told
+    fitted = scaling.Scaling((slower,), 2, 3, "", False).law()
+    assert "More threads did not make cnn faster." in fitted and "of a core" not in fitted
     busy = scaling.Scaling((replace(slower, core_share=0.5),), 2, 3, "", False)
     assert "One thread and the judge had only 50 % of a core" in busy.law()
     curve = scaling.Curve(NETWORKS["mlp"](), 128, (*lines, scaling.Line(8, None, None)), law)
@@ -237,17 +237,17 @@ def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureF
     writeup = write(tmp_path, "Loss:\n<!-- table: train -->\n<!-- end -->\n", "writeup.md")
     options = "--model mlp --images 900 --epochs 2 --batch 32 --lockstep 5 --plot --show --threads 64"
     assert run(tmp_path, *options.split(), "--writeup", str(writeup)) == 0
-    told = capsys.readouterr().out
-    assert "threads are left out" in told and "epoch 2 of 2: loss" in told
-    assert "5 steps in lockstep: all 45" in told
-    assert "held-out digits read wrongly" in told and " read as " in told
+    printed = capsys.readouterr().out
+    assert "threads are left out" in printed and "epoch 2 of 2: loss" in printed
+    assert "5 steps in lockstep: all 45" in printed
+    assert "held-out digits read wrongly" in printed and " read as " in printed
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"train.csv", "train-loss.png", "train-accuracy.png", "train-misread-mlp.png"}
     assert "| mlp" in writeup.read_text()
     assert len((tmp_path / "out" / "train.csv").read_text().splitlines()) == 3
 
 
-def test_wrong_usage_is_told_in_one_line(tmp_path: Path) -> None:
+def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
     lines = {
         f"--{name} 0": f"--{name} takes a whole number from 1" for name in ("threads", "epochs", "batch")
     }
@@ -262,8 +262,8 @@ def test_wrong_usage_is_told_in_one_line(tmp_path: Path) -> None:
     }
     lines["--data nowhere --images 500"] = "--images is how many digits are drawn"
     lines["--model mlp --images 120 --batch 101"] = "--batch 101 is more than the 100 images"
-    for arguments, told in lines.items():
-        refused(told, run, tmp_path, *arguments.split())
+    for arguments, words in lines.items():
+        refused(words, run, tmp_path, *arguments.split())
 
 
 def test_without_torch_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +348,7 @@ HUGE = struct.pack(">4I", 2051, 1 << 31, 28, 28)
 
 
 @pytest.mark.parametrize(
-    ("name", "spoil", "told"),
+    ("name", "spoil", "words"),
     [
         (IMAGES, lambda data: data[:-5], "cut short: 9403 bytes after the header, and it says 9408"),
         *((IMAGES, lambda data, n=n: data[:n], "fewer than the header") for n in (9, 0)),
@@ -368,14 +368,14 @@ HUGE = struct.pack(">4I", 2051, 1 << 31, 28, 28)
         (PACKED, lambda data: gzip.compress(b"no images"), "fewer than the header"),
     ],
 )
-def test_a_spoiled_file_is_told_in_one_line(folder: Path, name: str, spoil: Spoil, told: str) -> None:
+def test_a_spoiled_file_is_reported_in_one_line(folder: Path, name: str, spoil: Spoil, words: str) -> None:
     path = folder / name
     spoiled = spoil(path.read_bytes())
     path.unlink() if spoiled is None else path.write_bytes(spoiled)
-    refused(told, digits.load, folder)
+    refused(words, digits.load, folder)
 
 
-def test_a_folder_that_is_none_or_empty_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_none_or_empty_is_reported(tmp_path: Path) -> None:
     refused("has no train-images-idx3-ubyte, with or without", digits.load, tmp_path)
     refused("takes a folder", digits.load, tmp_path / "nowhere")
     (tmp_path / "train-images-idx3-ubyte").mkdir()

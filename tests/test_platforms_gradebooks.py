@@ -174,7 +174,7 @@ def test_students_of_one_list_and_two_of_one_name_are_listed(graded: Path, expor
     [(("Full name", "Email address"), 2), (("Email address",), 2), (("Email address", "ID number"), 1)],
 )
 def test_a_worksheet_may_lack_names(left_out: tuple[str, ...], matched: int, export: Path) -> None:
-    """Where marking is blind a download's folders are called by the participants' numbers alone, too."""
+    """With blind marking the folders of a download, too, have only the participants' numbers as names."""
     header = [*MOODLE_HEADER, "ID number"]
     kept = [k for k, name in enumerate(header) if name not in left_out]
     rows = [[moodle(k)[column] for column in kept] for k in (0, 1)]

@@ -1,4 +1,4 @@
-"""Results as platforms get them: valid for any text of a submission, and never more than feedback.txt tells."""
+"""Results as platforms get them: valid for any text of a submission, and never more than feedback.txt says."""
 
 import base64
 import io
@@ -66,13 +66,13 @@ def some_result(draw: random.Random) -> tuple[SubmissionResult, Score]:
     parts = []
     for k in range(draw.choice([1, 3, 7, 60])):
         verdict = draw.choice((*classrows.VERDICTS, "unjudged"))
-        told = [None, Diagnosis(draw.choice(["x", "race", "row_range"]), some_text(draw))]
-        found = tuple(some_case(draw, draw.choice(told)) for _ in range(draw.randrange(4)))
+        diagnoses = [None, Diagnosis(draw.choice(["x", "race", "row_range"]), some_text(draw))]
+        found = tuple(some_case(draw, draw.choice(diagnoses)) for _ in range(draw.randrange(4)))
         name = draw.choice([f"part{k}", PARTS[k % 6][0] + "x" * (k // 6), some_text(draw, 1)]) or "p"
         flags = (Flag(some_text(draw, 1), some_text(draw), "review"),) * draw.randrange(2)
         texts = {"output": some_text(draw), "waits_for": "ispc" if verdict == "unjudged" else ""}
         made = PartResult(name, some_text(draw), verdict, abs(some_number(draw)), cases=found, flags=flags)
-        parts.append(replace(made, diagnosis=draw.choice(told), **texts))
+        parts.append(replace(made, diagnosis=draw.choice(diagnoses), **texts))
     unique = {each.id: each for each in parts}
     made = replace(result((part(*PARTS[2]),)), parts=tuple(unique.values()))
     return made, rubric.score(assignment(), made, late_s=draw.choice([None, 1e5]))
@@ -119,7 +119,7 @@ def test_any_result_is_rendered_in_a_valid_form(platform: str, seed: int) -> Non
 
 
 @pytest.mark.parametrize("platform", RENDERED)
-def test_a_class_with_every_verdict_is_valid_and_tells_no_secret(platform: str) -> None:
+def test_a_class_with_every_verdict_is_valid_and_reveals_no_secret(platform: str) -> None:
     for row in (each for each in the_class(12) if each.result is not None):
         scored = row.score or rubric.score(assignment(), row.result)
         found = require_valid(platform, RENDERED[platform](row.result, scored))
@@ -218,7 +218,7 @@ def test_annotations_stand_on_the_students_own_lines() -> None:
     assert len(lines) == 1 and lines[0].count("does not compile") == 3
 
 
-def test_a_hidden_failure_is_told_as_in_the_feedback(tmp_path: Path) -> None:
+def test_a_hidden_failure_is_reported_as_in_the_feedback(tmp_path: Path) -> None:
     judged = result((part(*PARTS[2]), hidden_failure()))
     said, summary, found = published(judged, rubric.score(assignment(), judged), tmp_path)
     assert found == {"status": "fail", "summary": "1 of 2 parts passed, 16 of 30 points"}
@@ -227,7 +227,7 @@ def test_a_hidden_failure_is_told_as_in_the_feedback(tmp_path: Path) -> None:
         assert not [secret for secret in SECRETS if secret in text]
 
 
-def test_outside_of_a_workflow_nothing_is_written_but_told(tmp_path: Path) -> None:
+def test_outside_of_a_workflow_nothing_is_written_but_printed(tmp_path: Path) -> None:
     stream, judged = io.StringIO(), result((part(*PARTS[2]),))
     scored = rubric.score(assignment(), judged)
     github.publish(assignment(), judged, scored, SOURCES, {}, stream)
@@ -285,7 +285,7 @@ def test_where_it_is_wrong_is_a_picture_of_public_cases_alone() -> None:
 def test_feedback_and_platforms_say_the_same() -> None:
     judged = result((part(*PARTS[3], "wrong"), hidden_failure("part3")))
     for view in student.views(assignment(), judged):
-        told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view))
+        feedback_text = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view))
         for render in RENDERED.values():
             outputs = json.dumps(render(judged, rubric.score(assignment(), judged)))
-            assert json.dumps(told.splitlines()[0])[1:-1] in outputs
+            assert json.dumps(feedback_text.splitlines()[0])[1:-1] in outputs

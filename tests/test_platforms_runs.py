@@ -46,7 +46,7 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
     forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))
     files = {"module.cpp": forging + half_wrong(master), "results.json": '{"score": 1}'}
     root = job(tmp_path, {**files, "results/results.json": '{"score": 1}'}, SMALL.read_text())
-    cases = "hidden_cases:\n  - {name: told to nobody, distribution: random, shape: {N: 9}}\nseed: 5\n"
+    cases = "hidden_cases:\n  - {name: kept secret, distribution: random, shape: {N: 9}}\nseed: 5\n"
     write_files(root, {"tests/configs/hidden/gpt149.yaml": f"extends: ../gpt149.yaml\n{cases}"})
     assert prairielearn.main([str(root)]) == 0
     found = results_of(root)
@@ -54,7 +54,7 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
     assert found["gradable"] and found["score"] < 0.7
     assert found["score"] == pytest.approx(sum(test["points"] for test in tests.values()) / 30, abs=1e-3)
     assert tests["part1"]["points"] == 0 and tests["part1"]["images"]
-    assert "told to nobody" not in json.dumps(found)
+    assert "kept secret" not in json.dumps(found)
     assert sorted(path.name for path in (root / "results").iterdir()) == ["results.json"]
 
 
@@ -213,7 +213,7 @@ def test_a_roster_of_classroom_50_names_a_student_by_the_number_of_the_account(t
     refused(":3: two students with one github_id: '11'", clones.read_roster, folder / "students.csv")
 
 
-def test_times_of_commits_are_read_or_told_to_be_missing(tmp_path: Path) -> None:
+def test_times_of_commits_are_read_or_reported_missing(tmp_path: Path) -> None:
     folder = tmp_path / "class"
     for name in ("detached", "broken", "linked", "plain"):
         write_files(folder / name, {"module.cpp": "int x;"})
@@ -433,7 +433,9 @@ def test_a_link_is_not_judged(bundle: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere/out", "folder"])
-def test_a_file_of_githubs_that_cannot_be_written_is_told_before_anything(tmp_path: Path, name: str) -> None:
+def test_a_file_of_githubs_that_cannot_be_written_is_reported_before_anything(
+    tmp_path: Path, name: str
+) -> None:
     write_files(tmp_path, {"module.cpp": "", "folder/file": ""})
     command = ("-m", "grader", "one", tmp_path / "module.cpp", "--github")
     ended = in_a_workflow(*command, folder=tmp_path, GITHUB_OUTPUT=tmp_path / name)
@@ -457,7 +459,7 @@ def test_a_repository_takes_every_file_of_a_handout(more: str, tmp_path: Path) -
     assert said == ([] if more else ["a repository takes every file of the handout"])
 
 
-def test_a_platform_without_a_release_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_platform_without_a_release_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("canvas", "nowhere"):
         known = "--platform takes gradescope, github, classroom50, prairielearn"
         refused(known, run, ["release", "--platform", name, "--out", str(tmp_path / "dist")])

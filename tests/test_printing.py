@@ -75,7 +75,7 @@ commandline.main("grader", run)
         assert ended.returncode == code
         for text in (ended.stdout.decode(), ended.stderr.decode()):
             assert "bob complete" in text and not obeyed(text), (kind, obeyed(text))
-        assert len(ended.stderr) < 20_000, "an error is told in few words"
+        assert len(ended.stderr) < 20_000, "an error takes few words"
 
 
 #: They stand beside student code and write to pipes, which are read as untrusted.
@@ -142,8 +142,8 @@ def test_the_live_table_shows_names_and_no_sequences_of_theirs(monkeypatch: pyte
 def test_the_line_that_is_written_over_goes_on_working(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", harmless.guarded(screen))
-    laboratory.tell(f"2 of 5 {HOSTILE}")
-    laboratory.tell("3 of 5")
+    laboratory.show_progress(f"2 of 5 {HOSTILE}")
+    laboratory.show_progress("3 of 5")
     written = screen.getvalue()
     assert written.count("\r\x1b[K") == 2 and written.endswith("\r\x1b[K3 of 5")
     assert not obeyed(written.replace("\r\x1b[K", ""))

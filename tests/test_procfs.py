@@ -87,7 +87,7 @@ def test_long_paths_are_read_up_to_a_limit(count: int, tmp_path: Path, read_byte
         assert procfs.MOST_BYTES // 2 < sum(read_bytes) < procfs.MOST_BYTES + (64 << 10)
         assert "maps" in evidence.unseen and ("hides_from_view", "review") in flags
     else:
-        # Longer than any path that a system call takes, and told to its end.
+        # Longer than any path that a system call takes, and shown to its end.
         assert evidence.unseen == "" and any(path.endswith("m/code.so") for path in evidence.new_code)
         assert "hides_from_view" not in dict(flags)
 
@@ -150,9 +150,9 @@ def test_a_worker_that_grows_beyond_its_bound_is_ended(tmp_path: Path) -> None:
     command = (sys.executable, "-c", GROWING)
     with closing(LocalExecutor(settings, tmp_path, workers=1, command=command, **limits)) as executor:  # type: ignore[arg-type]
         executor.submit(Job("ada", tmp_path / "module.cpp"))
-        told = [happening for happening in executor.results() if happening is not None]
+        happenings = [happening for happening in executor.results() if happening is not None]
     died = "the worker that graded it died (it needed more than 200 MiB of memory)"
-    assert told == [Failed("ada", died, True)]
+    assert happenings == [Failed("ada", died, True)]
 
 
 SIZE = 1 << 20

@@ -102,7 +102,7 @@ class TestVerdicts:
     @pytest.mark.parametrize(
         ("file", "old", "new", "verdict", "says"),
         [
-            # The adapters import when they are called: what is missing then is no crash.
+            # The adapters import when they are called: a package missing then must not count as a crash.
             ("flash.py", MATH, "import gone.by\n", "compile_error", "Hand gone in with"),
             ("flash.py", MATH, "from . import gone\n", "compile_error", "flash.py:8 raised ImportError"),
             ("ops/tiles.py", MATH, "def f(:\n", "compile_error", "ops/tiles.py:8:7: error: "),
@@ -155,7 +155,7 @@ OTHER = f"ONE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
         (f"from own import kernel\n{CALLED}", f"{KERNEL}plain(x)\n{PLAIN}", "reaches plain in a kernel (own.py:5)"),
         (f"import own\n{KERNEL}own.plain(x)\n{CALLED}", PLAIN, "reaches own.plain in a kernel (kernels.py:6)"),
         (f"import own\n{KERNEL}own.ONE\n{CALLED}    own.ONE = x", OTHER, "reaches own.ONE in a kernel (kernels.py:6)"),
-        # Modules of a hand-in are no values, and no other file's names can be looked up in them.
+        # Modules of a submission do not count as values, and do not contain another file's names.
         ("import own\ndef f(x):\n    print(own)\n", PLAIN, "reaches own as a value (kernels.py:3)"),
         ("import own\ndef f(x):\n    own.__dict__['plain']\n", PLAIN, "reaches own.__dict__ (kernels.py:3)"),
     ],

@@ -56,7 +56,7 @@ def test_what_is_left_follows_from_what_changed(change: dict, left_by_verdict: d
     for verdict, left in left_by_verdict.items():
         before = result(verdict, case("a"), case("b", verdict != "wrong"))
         assert regrade.rest({"p": OLD}, {"p": now}, before) == (None if left is None else Rest(left)), verdict
-        # Beside a part that stays, one that is judged whole is no reason to judge all.
+        # One part is judged again as a whole, the other stays.
         other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
         two = replace(before, parts=(*before.parts, other))
         beside = regrade.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two)

@@ -115,7 +115,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
 
 
 def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
-    """In a handout its lab is the main one; what only another lab can do, the demo, is neither offered nor told of."""
+    """In a handout its lab is the main one. Commands of other labs, such as the demo, are neither offered nor named."""
     release = release_of("operators")
     files = release.handout
     for path in ("README.md", "Makefile"):
@@ -251,7 +251,7 @@ def test_a_public_part_s_name_and_a_line_that_imports_are_no_secrets() -> None:
     assert len(search.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
     imports = "from grader.assignment.mutations import Mutation, variant\nimport grader.assignment.mutations as known\n"
     assert search.of_source(imports, "kernels.py") == []
-    (line,) = search.of_source("x = first_of_all_numbers // second_of_all_numbers  # told\n", "a.py")
+    (line,) = search.of_source("x = first_of_all_numbers // second_of_all_numbers  # kept\n", "a.py")
     assert line.needle == b"x=first_of_all_numbers//second_of_all_numbers"
 
 
@@ -479,7 +479,7 @@ def line_of(path: str, part: str) -> str:
 
 
 CUDA_LINE = line_of("kernels.cu", "const float u =")
-#: What follows // in Python is no comment.
+#: In Python // does not begin a comment.
 PYTHON_LINE = line_of("kernels.py", "tl.program_id(0) // blocks")
 
 
@@ -539,8 +539,8 @@ def test_a_question_and_a_workflow_name_both_files(two: Release) -> None:
 
 
 def part(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not written yet") -> dict:
-    told = {"waits_for": waits_for, "diagnosis": {"message": why}}
-    return {"verdict": verdict, "points": points, "max_points": 10.0, **told}
+    outcome = {"waits_for": waits_for, "diagnosis": {"message": why}}
+    return {"verdict": verdict, "points": points, "max_points": 10.0, **outcome}
 
 
 #: A judge that says what is given of each part, by the files that lie there and the part that is named.

@@ -1,4 +1,4 @@
-"""grades.csv, feedback.txt and result.json: what is written can be read back, run by nobody, and tells no secrets."""
+"""grades.csv, feedback.txt and result.json: written files can be read back, cannot be run, and reveal no secrets."""
 
 import csv
 import io
@@ -144,7 +144,7 @@ def feedback_on(*parts: PartResult) -> str:
     return feedback.feedback(assignment(), row_of(*parts))
 
 
-def test_a_time_of_submission_is_told_in_the_zone_of_the_due_date() -> None:
+def test_a_time_of_submission_is_reported_in_the_zone_of_the_due_date() -> None:
     at = datetime(2026, 11, 15, 8, 30, tzinfo=timezone.utc)
     row, own = replace(row_of(part(*PARTS[2])), submitted_at=at), assignment()
     assert own.late is not None and own.late.due is None
@@ -154,10 +154,10 @@ def test_a_time_of_submission_is_told_in_the_zone_of_the_due_date() -> None:
     assert "\nHanded in 2026-11-15 00:30 UTC-08:00\n" in feedback.feedback(own, row)
 
 
-def test_of_hidden_cases_a_failure_is_told_and_of_others_everything() -> None:
+def test_of_hidden_cases_a_failure_is_reported_and_of_others_everything() -> None:
     text = feedback_on(part(*PARTS[2]), paper.hidden_failure())
-    told = ("1 of 2 parts passed.", "Hidden tests failed in: part2.", "right on 6 of 6 public inputs")
-    assert not [known for known in (*told, student.HIDDEN_FAILED.split()[-1]) if known not in text]
+    lines = ("1 of 2 parts passed.", "Hidden tests failed in: part2.", "right on 6 of 6 public inputs")
+    assert not [known for known in (*lines, student.HIDDEN_FAILED.split()[-1]) if known not in text]
     assert "all passed" not in text.lower() and secrets_in(text) == []
     found = paper.cases("heads_copied", hidden=False)
     wrong = replace(part(*NAIVE, "wrong"), cases=found, diagnosis=found[1].diagnosis, output="i=3")
@@ -184,7 +184,7 @@ def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
     leaking = replace(part(*PARTS[2]), verdict="wrong", diagnosis=wrong, output="N=7919\n")
     text = feedback_on(replace(leaking, cases=(public[0], hidden, after)))
     assert "7919" not in text and "7918" not in text and "'random'" in text
-    # The same before the hidden case is the student's own and told in full.
+    # The same before the hidden case is the student's own and shown in full.
     text = feedback_on(replace(leaking, cases=(public[0], after, hidden)))
     assert "got 7919" in text and "N=7919" not in text
     thrown = Diagnosis("exception", "myKernel on the input 'random' threw a C++ exception: N is prime")
@@ -234,8 +234,8 @@ def test_numberless_keeps_the_sentences_that_are_ours() -> None:
 
 def test_a_peak_of_nothing_and_a_cut_are_put_into_words() -> None:
     """0 bytes of growth say that earlier calls had left enough, not that none was used."""
-    told = terminal.memory_text(Memory(1024, 1024, 0, 4096))
-    assert "true peak of the call: none above that of earlier calls (reference 4096)" in told
+    text = terminal.memory_text(Memory(1024, 1024, 0, 4096))
+    assert "true peak of the call: none above that of earlier calls (reference 4096)" in text
     assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]
     assert words.peak(0) == terminal.NO_GROWTH and words.peak(2048) == "2.00 KB" and words.peak(None) == "–"
     assert "0 B" not in terminal.score_row(replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096)), "0")

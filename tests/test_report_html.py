@@ -318,8 +318,8 @@ def test_a_message_is_wrapped_but_for_the_lines_of_source_in_it() -> None:
     source = "    2 |         for (;;) {\n      |         ^~~"
     first, last = "a.cpp:2: error: expected ';'", "hint: a semicolon\n  a.cpp:3: x | y"
     shown = [(False, first), (True, "    2 | for (;;) {\n      | ^~~"), (False, last)]
-    assert verdict_page.told(f"{first}\n{source}\n{last}") == shown
-    assert verdict_page.told("    2 |\n      |") == [(True, "    2 |\n      |")]
+    assert verdict_page.message_pieces(f"{first}\n{source}\n{last}") == shown
+    assert verdict_page.message_pieces("    2 |\n      |") == [(True, "    2 |\n      |")]
 
 
 def page_on(tmp_path: Path, text: str) -> str:
@@ -381,13 +381,13 @@ def shown(found: PartResult, points: float, *, is_terminal: bool) -> str:
 
 def test_a_terminal_with_colours_shows_a_small_map() -> None:
     diagnosis = Diagnosis("wrong", "It is.")
-    told = CaseResult("told", {"N": 8}, False, 1.0, diagnosis, error_map=("09", "10"))
-    other = replace(told, name="other", diagnosis=None, error_map=("5",))
-    cases = (other, told, replace(told, name="secret", hidden=True, error_map=("77",)))
+    mapped = CaseResult("mapped", {"N": 8}, False, 1.0, diagnosis, error_map=("09", "10"))
+    other = replace(mapped, name="other", diagnosis=None, error_map=("5",))
+    cases = (other, mapped, replace(mapped, name="secret", hidden=True, error_map=("77",)))
     wrong = replace(part("part4", "flash", 35, "wrong"), cases=cases, diagnosis=diagnosis)
     coloured = shown(wrong, 0, is_terminal=True)
     plain = re.sub(r"\x1b\[[\d;]*m", "", coloured)
-    assert "  where     ·  9 " in plain and "            1  · " in plain and "(on 'told')" in plain
+    assert "  where     ·  9 " in plain and "            1  · " in plain and "(on 'mapped')" in plain
     assert "\x1b[97;48;5;160m 9 \x1b[0m" in coloured
     in_a_file = shown(wrong, 0, is_terminal=False)
     assert "where" not in in_a_file and "\x1b" not in in_a_file

@@ -123,7 +123,7 @@ def test_arguments_are_found_in_any_layout() -> None:
 
 
 def test_one_tile_of_all_keys_says_nothing(judge: Judge) -> None:
-    """Where all keys are one tile, flash attention sums as the naive kernel does."""
+    """With one tile for all keys, flash attention sums as the naive kernel does."""
     sized = tuple(case for case in ASSIGNMENT.part("part1").cases if not case.shape)
     parts = tuple(replace(ASSIGNMENT.part(name), cases=sized) for name in ("part1", "part4"))
     text = whole(own_loop(("float sum = 0;", "float sum = 0.0f;")))
@@ -230,7 +230,7 @@ HIDDEN = {
 }  # fmt: skip
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process holds")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the files of a process")
 @pytest.mark.parametrize("name", HIDDEN)
 def test_an_unfused_kernel_as_part_3_holds_the_matrix(name: str, judge: Judge) -> None:
     top, begin, codes = HIDDEN[name]

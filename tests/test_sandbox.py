@@ -376,7 +376,7 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
     (kit / "module.cpp").touch()
     ours = {"grader", "labs", "unknown", "module.cpp"}
 
-    def told(paths: tuple[Path, ...]) -> set[str]:
+    def left_out(paths: tuple[Path, ...]) -> set[str]:
         return {str(path.relative_to(kit)) for path in paths if path.is_relative_to(kit)}
 
     shared = tmp_path / "shared"
@@ -385,17 +385,17 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
         if prefix == shared:
             (kit / ".venv").rename(shared)
             (kit / ".venv").symlink_to(shared)
-        assert told(view.kit_paths(kit)) == ours
+        assert left_out(view.kit_paths(kit)) == ours
     (kit / ".venv").unlink()
     shared.rename(kit / ".venv")
     monkeypatch.setattr(sys, "prefix", str(kit))
-    assert told(view.kit_paths(kit)) == {*ours, ".venv"}
+    assert left_out(view.kit_paths(kit)) == {*ours, ".venv"}
     hidden = view.kit_paths(kit)
     monkeypatch.setattr(view, "kit_paths", lambda: hidden)
-    assert told(view.python_paths.__wrapped__()) == {"lib", "bin"}
+    assert left_out(view.python_paths.__wrapped__()) == {"lib", "bin"}
     monkeypatch.setattr(view, "SYSTEM", (str(tmp_path / "usr"),))
     seen = view.system_paths.__wrapped__()
-    assert tmp_path / "usr" / "include" in seen and not told(seen) & ours
+    assert tmp_path / "usr" / "include" in seen and not left_out(seen) & ours
     assert {path.name for path in view.secrets()} == {"labs", "unknown", "module.cpp", ".venv"}
     packages = tmp_path / "site-packages"
     names = "gpt149_kit/grader gpt149_kit/labs numpy/lib/grader/checks numpy/lib/other numpy/bin"
@@ -434,7 +434,7 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
     assert ("--ro-bind", str(tmp_path / ".venv")) in options
 
 
-def test_rights_hide_files_and_a_closed_place_is_told(
+def test_rights_hide_files_and_a_closed_place_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No object can be opened in a closed one: a whole class would not compile."""

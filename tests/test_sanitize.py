@@ -73,37 +73,37 @@ def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def natively(source: Path) -> dict[str, str]:
     made = nativebuild.build(source, sanitize=True)
     assert made.ok and made.program is not None, made.diagnostics
-    told = {}
+    reports = {}
     with NativeHost(checks=sanitize.options()) as host:
         for name in NAMES:
             with host.spawn(made.program, threads=1, limits=Limits(memory_bytes=None)) as session:
                 arguments = [{"input": 0}, {"value": 100}]
                 call = session.call(Request(name, arguments, [np.ones(100, np.float32)]))
-            told[name] = session.printed + ("SURVIVED" if call.status == "ok" else "")
-    return told
+            reports[name] = session.printed + ("SURVIVED" if call.status == "ok" else "")
+    return reports
 
 
 def with_torch(source: Path) -> dict[str, str]:
     made = build(source, sanitize=True)
     assert (made.ok, made.path) == (True, "light"), made.diagnostics
-    told = python("-c", CALL_EACH, made.object_path, timeout_s=600, **sanitize.environment()).stdout
-    return {part.split("\n", 1)[0].strip(): part for part in told.split("CALL ")[1:]}
+    printed = python("-c", CALL_EACH, made.object_path, timeout_s=600, **sanitize.environment()).stdout
+    return {part.split("\n", 1)[0].strip(): part for part in printed.split("CALL ")[1:]}
 
 
 def test_sanitizers_name_the_students_own_line(faults: tuple[Path, dict[str, str]]) -> None:
-    source, told = faults
+    source, reports = faults
     for name, kind, quoted in (
         ("tensor_write", "heap-buffer-overflow write", ["p[i] = 1.0f;"]),
         ("input_read", "heap-buffer-overflow read", ["return q.data_ptr<float>()[n];"]),
         ("vector_read", "vector index", ["return t[x * w + y];", "s += twoDimRead(v, 0, i, n);"]),
         ("overflow", "undefined behaviour", ["x += n;"]),
     ):
-        found = sanitize.report(told[name], source)
-        assert found is not None and found.kind == kind, told[name]
+        found = sanitize.report(reports[name], source)
+        assert found is not None and found.kind == kind, reports[name]
         assert [frame.text for frame in found.frames] == quoted
         assert source.read_text().split("\n")[found.frames[0].line - 1].strip() == quoted[0]
         assert "overflow " not in kind or "index 100 of an array of 100 floats" in found.message
-    assert "SURVIVED" in told["fine"] and sanitize.report(told["fine"], source) is None
+    assert "SURVIVED" in reports["fine"] and sanitize.report(reports["fine"], source) is None
 
 
 @pytest.mark.skipif(not all(map(shutil.which, ("addr2line", "nm"))), reason="binutils is not installed")

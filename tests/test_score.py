@@ -284,7 +284,7 @@ MANY = ",".join(f"c{k}" for k in range(300_000))
         (b"id,writeup\nada,7\ngra\xe7e,7\n", 3, "not UTF-8 text"),
         (f"id,writeup\n{HOSTILE},7\n", 2, f"no submission is called '{SHOWN}'"),
         (f'id,writeup\n"a\n{HOSTILE}",7\n', 2, f"no submission is called 'a {SHOWN}'"),
-        *((f"id,{name}\n", 1, f"no item is called '{told}") for name, told in ((HOSTILE, SHOWN), LONG)),
+        *((f"id,{name}\n", 1, f"no item is called '{shown}") for name, shown in ((HOSTILE, SHOWN), LONG)),
         (f"id,writeup\nada,{HOSTILE}\n", 2, f"not '{SHOWN}'"),
         (f"id,writeup\n{LONG[0]},7\n", 2, f"no submission is called '{LONG[1]}"),
         ("id,writeup\nada,7\nb\0b,7\n", 3, "a NUL character"),

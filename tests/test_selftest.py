@@ -21,8 +21,8 @@ from labs.attention.mutations import apply
 
 def part(verdict: str, *flags: str, ratio: float = 1.0) -> PartResult:
     timing = Timing(10.0, 10.0 * ratio, ratio, (ratio, ratio), 0.98, 8, "cpu", 1.1, "pass", 1.0, True, flags)
-    told = None if verdict == "pass" else Diagnosis("code", "its words")
-    return PartResult("part1", "Part", verdict, 10.0, time=timing, diagnosis=told)  # type: ignore[arg-type]
+    diagnosis = None if verdict == "pass" else Diagnosis("code", "its words")
+    return PartResult("part1", "Part", verdict, 10.0, time=timing, diagnosis=diagnosis)  # type: ignore[arg-type]
 
 
 def result(*parts: PartResult, flags: tuple[Flag, ...] = ()) -> SubmissionResult:
@@ -60,10 +60,10 @@ def test_groups_have_conclusions(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     for made, code in ((fine, 0), ([*fine, Trial("times", "two", ("called slow",), 0.5)], 3)):
         monkeypatch.setattr(selftest, "trials", lambda *_, made=made, **__: iter(made))
         assert selftest.main(["--tier", "D", "--trust"]) == code
-    told = capsys.readouterr().out
-    assert "called slow" in told and "NOT TRUSTED  verdicts on time: 1 of 2" in told
-    assert "trusted      that wrong work is found: 1 of 1" in told
-    assert "NOT TRIED    that submissions can be run without harm" in told
+    printed = capsys.readouterr().out
+    assert "called slow" in printed and "NOT TRUSTED  verdicts on time: 1 of 2" in printed
+    assert "trusted      that wrong work is found: 1 of 1" in printed
+    assert "NOT TRIED    that submissions can be run without harm" in printed
 
 
 def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest
 
 
 def test_a_blind_judge(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two bugs are judged for real; the second is none, so a judge that passes it looks as one that misses it."""
+    """Two bugs are judged for real. The second is harmless: a judge that passes it looks like one that misses a bug."""
     parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
     course = replace(ASSIGNMENT, parts=parts)
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))

@@ -187,8 +187,8 @@ def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.Cap
     mine, read = tmp_path / "writeup.md", tmp_path / "read.md"
     mine.write_text((LAB / "writeup_template.md").read_text())
     assert grading.run(["writeup", str(mine), "--lab", "softmax"]) == 1
-    told = capsys.readouterr().out
-    assert "overflow" in told and "part3" not in told
+    printed = capsys.readouterr().out
+    assert "overflow" in printed and "part3" not in printed
     assert grading.run(["writeup", str(mine), "--lab", "softmax", "--read", str(read)]) == 0
     assert "infinite above 88.7" in read.read_text()
     write_files(tmp_path / "in", dict.fromkeys(("ada/softmax.cpp", "bob/softmax.cpp"), SOURCE))

@@ -1,4 +1,4 @@
-"""Submissions in every form a class arrives in, good, odd and hostile: found, told apart, copied or refused."""
+"""Submissions in every form a class arrives in, good, odd and hostile: found, named, copied or refused."""
 
 import hashlib
 import os
@@ -142,7 +142,7 @@ def test_a_class_of_all_forms_as_folder_and_archive(tmp_path: Path, scratch: Pat
     assert {path.name for path in scratch.iterdir()} == set(expected)
 
 
-def test_what_is_no_class_is_told(tmp_path: Path, scratch: Path) -> None:
+def test_a_folder_without_submissions_is_reported(tmp_path: Path, scratch: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "absent", tmp_path / "nul\0"):
         refused("", find, path, "module.cpp", scratch)
@@ -263,7 +263,9 @@ def test_a_folder_swapped_for_a_link(tmp_path: Path, scratch: Path, monkeypatch:
     assert "cannot be read" in str(results["m"]) and results["z"] == SOURCE
 
 
-def test_what_may_not_be_read_is_told(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_not_be_read_is_reported(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, {f"class/{name}/module.cpp": b"1" for name in ("a/private", "b", "c")})
     scandir, opened = os.scandir, os.open
 
@@ -279,8 +281,8 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, scratch: Path, monkeypatch
 
     monkeypatch.setattr(os, "scandir", refuse_listing)
     monkeypatch.setattr(os, "open", refuse_reading)
-    told = {"a": f"private cannot be listed: {DENIED[1]}", "b": f"module.cpp cannot be read: {DENIED[1]}"}
-    assert sources(tmp_path / "class", scratch) == {**told, "c": b"1"}
+    reasons = {"a": f"private cannot be listed: {DENIED[1]}", "b": f"module.cpp cannot be read: {DENIED[1]}"}
+    assert sources(tmp_path / "class", scratch) == {**reasons, "c": b"1"}
     refused("private cannot be listed", find, tmp_path / "class/a/private", "module.cpp", scratch)
 
 

@@ -82,9 +82,9 @@ def test_every_attempt_ends_as_it_must(
     assert time.process_time() - started_s < JUDGE_CPU_S
     assert result.sandbox["tier"] == tier
     wrong = {
-        submission.threats[part.id].name: told
+        submission.threats[part.id].name: found
         for part in result.parts
-        if (told := faults(submission.threats[part.id], tier, result, part))
+        if (found := faults(submission.threats[part.id], tier, result, part))
     }
     files = [path for place in PUBLIC_FOLDERS for path in place.glob(f"{named['marker']}*")]
     for path in files:

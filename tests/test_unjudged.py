@@ -26,8 +26,8 @@ LACKING = "This machine has no ispc that runs."
 
 
 def unjudged(part_id: str, title: str, points: float) -> PartResult:
-    told = Diagnosis("machine_lacks", LACKING)
-    return PartResult(part_id, title, "unjudged", points, diagnosis=told, waits_for="ispc")
+    diagnosis = Diagnosis("machine_lacks", LACKING)
+    return PartResult(part_id, title, "unjudged", points, diagnosis=diagnosis, waits_for="ispc")
 
 
 WAITING = result(tuple(unjudged(*known) for known in PARTS))
@@ -96,10 +96,14 @@ def test_no_report_shows_a_0(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert "for want of ispc" in page and "not judged yet" in page and "not final" in page
     assert page.count('class="c-unjudged"') >= 7
-    told = (tmp_path / "bob" / "feedback.txt").read_text()
-    assert "not your fault" in told and "has no ispc" in told and "not judged  open of 10 points" in told
-    assert "\nTotal open of 100" in re.sub(" +", " ", told)
-    assert LACKING in told and "not judged" not in (tmp_path / "zoe" / "feedback.txt").read_text()
+    feedback_text = (tmp_path / "bob" / "feedback.txt").read_text()
+    assert (
+        "not your fault" in feedback_text
+        and "has no ispc" in feedback_text
+        and "not judged  open of 10 points" in feedback_text
+    )
+    assert "\nTotal open of 100" in re.sub(" +", " ", feedback_text)
+    assert LACKING in feedback_text and "not judged" not in (tmp_path / "zoe" / "feedback.txt").read_text()
 
 
 def test_a_terminal_says_that_the_points_are_open() -> None:
@@ -110,14 +114,14 @@ def test_a_terminal_says_that_the_points_are_open() -> None:
         screen.verdict(one, 0.0)
     screen.scoreboard(WAITING, SCORED)
     screen.say(gradebook.score_text(SCORED))
-    told = stream.getvalue()
-    assert "NOT JUDGED  open of 10 points" in told and told.count(LACKING) == 1 and "no nvcc" in told
-    assert told.count("as above") == len(WAITING.parts) - 1
-    assert "not judged" in told and "open / 10" in told and "0 / 93, not final" in told
-    assert "total: open of 100" in told and "0 of 10" not in told
+    printed = stream.getvalue()
+    assert "NOT JUDGED  open of 10 points" in printed and printed.count(LACKING) == 1 and "no nvcc" in printed
+    assert printed.count("as above") == len(WAITING.parts) - 1
+    assert "not judged" in printed and "open / 10" in printed and "0 / 93, not final" in printed
+    assert "total: open of 100" in printed and "0 of 10" not in printed
 
 
-def test_gradescope_is_told_that_its_0_is_no_grade() -> None:
+def test_gradescope_says_that_its_0_is_not_a_grade() -> None:
     def rendered(found: SubmissionResult) -> dict:
         return gradescope_report.results(assignment(), found, score(assignment(), found), seconds=1.0)
 
@@ -125,7 +129,7 @@ def test_gradescope_is_told_that_its_0_is_no_grade() -> None:
     assert found["output"].startswith("Not judged yet: 4Dread") and "not your fault" in found["output"]
     assert "graded by people: writeup." in found["output"]
     for test in found["tests"]:
-        assert "this 0 is no grade" in test["name"] and "not judged" in test["output"]
+        assert "this 0 is not a grade" in test["name"] and "not judged" in test["output"]
     found = rendered(MIXED)
     names = [test["name"] for test in found["tests"] if test["visibility"] == "visible"]
     assert ["no grade" in name for name in names] == [False, True]

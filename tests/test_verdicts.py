@@ -114,11 +114,11 @@ def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
     ended = run("part0", *SMALL, "--json", pipe, source=ROOT / "module.cpp")
-    told = json.loads(reader.communicate(timeout=30)[0])
-    assert told["schema_version"] == 1 and ended.returncode == 0 and pipe.is_fifo()
+    result = json.loads(reader.communicate(timeout=30)[0])
+    assert result["schema_version"] == 1 and ended.returncode == 0 and pipe.is_fifo()
     assert "Running Part 0 Test" in ended.stdout, "PyTorch itself is a part"
     link.symlink_to(kept)
-    read = result_json.from_dict(told)
+    read = result_json.from_dict(result)
     result_json.write(read, score.score(ASSIGNMENT, read), link)
     assert link.is_symlink() and json.loads(kept.read_text())["points"] == 0
 

@@ -163,7 +163,7 @@ def watched(
 ) -> Iterator[tuple[Path, Heard]]:
     pytest.importorskip("watchfiles")
     if request.param == "polled":
-        monkeypatch.setattr(files, "_system_tells", lambda folders: False)
+        monkeypatch.setattr(files, "_has_file_events", lambda folders: False)
     monkeypatch.setitem(files.HOW, "rust_timeout", 100)
     source, heard = tmp_path / "work" / "module.cpp", Heard()
     write_files(source.parent, {source.name: "0"})
@@ -223,9 +223,9 @@ def test_watches_that_are_used_up_are_noticed(tmp_path: Path, monkeypatch: pytes
         raise OSError("OS file watch limit reached about [...]")
         yield
 
-    assert files._system_tells([tmp_path])
+    assert files._has_file_events([tmp_path])
     monkeypatch.setattr(watchfiles, "watch", no_more)
-    assert not files._system_tells([tmp_path])
+    assert not files._has_file_events([tmp_path])
 
 
 @needs_watchfiles

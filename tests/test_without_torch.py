@@ -60,7 +60,7 @@ from grader.score import score
 
 course = loading.load(Path("configs/gpt149.yaml"))
 shape = {"N": 64, "Br": 16, "Bc": 24, "threads": 2}
-told = {}
+results = {}
 with Zygote() as zygote:
     for name, path in json.loads(sys.argv[1]).items():
         timed = name == "timed"
@@ -68,9 +68,9 @@ with Zygote() as zygote:
         options = Options(shape=shape, timing=timed, profile=table, time_budget_s=2.0)
         parts = tuple(course.part(part) for part in ("4Dread", "4Dwrite", "part1"))
         result = evaluate(course, Path(path), parts[2:] if timed else parts, options, zygote=zygote)
-        told[name] = result_json.to_dict(result, score(course, result))
+        results[name] = result_json.to_dict(result, score(course, result))
 assert "torch" not in sys.modules
-print(json.dumps(told))
+print(json.dumps(results))
 """
 INDEX, INDEX_SWAPPED = (f"((x * sizeX + {a}) * sizeY + {b}) * sizeZ + b" for a, b in ("yz", "zy"))
 SCALED = Mutation("scaled", "part1", ((", N, score)", ", N, score / std::sqrt((float)d))"),))
@@ -97,8 +97,8 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
     small = keeping(master, "myNaiveAttention")
     sources = {mutation.name: apply(small, [mutation]) for mutation in (SCALED, SWAPPED, TYPED)}
     sources |= {"right": small, "timed": small}
-    told = judged(sources, tmp_path, torch=REFUSES_TORCH, table=True)
-    parts = {name: result["parts"] for name, result in told.items()}
+    results = judged(sources, tmp_path, torch=REFUSES_TORCH, table=True)
+    parts = {name: result["parts"] for name, result in results.items()}
     assert [part["verdict"] for part in parts["right"]] == ["pass"] * 3
     assert parts["timed"][0]["time"]["rounds"] and parts["timed"][0]["verdict"] in ("pass", "slow")
     for name, place, code, words in (
@@ -110,7 +110,7 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
         assert part["verdict"] == "wrong" and part["diagnosis"]["code"] == code
         assert words in part["diagnosis"]["message"]
     assert any(case["output_sha256"] for case in parts["scaled"][2]["cases"])
-    assert told["right"]["inputs_version"] == 2
+    assert results["right"]["inputs_version"] == 2
 
 
 WITHOUT = [REFUSES_TORCH, pytest.param(HIDES_TORCH, marks=pytest.mark.full)]
@@ -121,13 +121,13 @@ def test_a_python_without_torch_judges(torch: str, master: str, tmp_path: Path) 
     """A machine without torch compiles by another standard, and needs headers of its own: the full tier alone."""
     small = keeping(master, "myNaiveAttention")
     sources = {"right": small, "scaled": apply(small, [SCALED]), "timed": small}
-    told = judged(sources, tmp_path, torch=torch, table=False)
-    assert [part["verdict"] for part in told["right"]["parts"]] == ["pass"] * 3
-    assert [part["verdict"] for part in told["scaled"]["parts"]] == ["pass", "pass", "wrong"]
-    assert told["scaled"]["parts"][2]["diagnosis"]["code"] == "scaled"
-    assert told["timed"]["parts"][0]["time"]["rounds"]
+    results = judged(sources, tmp_path, torch=torch, table=False)
+    assert [part["verdict"] for part in results["right"]["parts"]] == ["pass"] * 3
+    assert [part["verdict"] for part in results["scaled"]["parts"]] == ["pass", "pass", "wrong"]
+    assert results["scaled"]["parts"][2]["diagnosis"]["code"] == "scaled"
+    assert results["timed"]["parts"][0]["time"]["rounds"]
     if torch == HIDES_TORCH:
-        chains = [result["toolchain"] for result in told.values()]
+        chains = [result["toolchain"] for result in results.values()]
         assert {(each["torch"], each["cxx_standard"]) for each in chains} == {("absent", "c++17")}
 
 
@@ -135,13 +135,13 @@ COMMAND_LINE = "\nimport runpy; sys.argv[0] = 'gpt149.py'; runpy.run_path('gpt14
 
 
 @pytest.mark.full
-def test_a_student_without_torch_is_told_what_is_missing(master: str, tmp_path: Path) -> None:
+def test_a_student_without_torch_reads_what_is_missing(master: str, tmp_path: Path) -> None:
     source = write(tmp_path, keeping(master, "myNaiveAttention"))
     asked = ["part1", "-N", "64", "--no-time", "--module", str(source)]
-    told = run(HIDES_TORCH + COMMAND_LINE, *asked)
-    assert "no torch" in told and "PASS" in told and "STUDENT - " not in told
+    ran = run(HIDES_TORCH + COMMAND_LINE, *asked)
+    assert "no torch" in ran and "PASS" in ran and "STUDENT - " not in ran
     checked = run(HIDES_TORCH + COMMAND_LINE, *asked, "--sanitize")
     assert "PASS" in checked and "no torch" in checked
     source.write_text(source.read_text() + "\nstatic PyObject *nothing = nullptr;\n")
-    told = " ".join(run(HIDES_TORCH + COMMAND_LINE, *asked, code=3).split())
-    assert "this machine has no torch" in told
+    ran = " ".join(run(HIDES_TORCH + COMMAND_LINE, *asked, code=3).split())
+    assert "this machine has no torch" in ran

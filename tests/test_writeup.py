@@ -79,7 +79,7 @@ BROKEN = {
 }
 
 
-def test_a_broken_marker_is_told_by_its_line() -> None:
+def test_a_broken_marker_is_reported_by_its_line() -> None:
     for text, why in BROKEN.items():
         refused(why, fill, text, "cache", TABLE)
     assert regions.regions(f"<!-- answer: {'a' * 60} -->\n<!-- end -->\n")[0].name == "a" * 60
@@ -129,7 +129,7 @@ def test_comments_are_no_answer_and_end_where_they_end() -> None:
         assert answers(ONE_ANSWER.format(text)) == {"x": kept.strip()}
 
 
-def test_a_student_is_told_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_student_sees_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text, code, words in (
         (TEMPLATE, 1, ("EMPTY", "empty (optional)", "python gpt149.py study --writeup")),
         (answered(), 0, ("nothing is empty",)),
@@ -139,7 +139,7 @@ def test_a_student_is_told_what_is_empty(tmp_path: Path, capsys: pytest.CaptureF
         assert writeups.main([str(tmp_path / "writeup.md")]) == code
         said = capsys.readouterr().out
         assert not [each for each in words if each not in said]
-    # Words of the template are no answer.
+    # Words of the template do not count as an answer.
     template = ONE_ANSWER.format("Write here.")
     wanted = tuple(regions.regions(template))
     (place,) = checking.state_of(template, "w", wanted).places

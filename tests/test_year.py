@@ -256,15 +256,15 @@ def test_load_is_stated_and_a_warning_names_the_times_that_it_disturbed(tmp_path
     unsure = replace(part3("pass", 1.05), time=replace(timed(1.05), flags=("undecided",)))
     calm = classrows.result((unsure, RIGHT))
     busy = replace(calm, machine={**calm.machine, "load_average": [3.46, 1.0, 1.0]})
-    told = "The machine was busy (load 3.5 on 2 cores), which disturbed the times of part3."
-    assert load_warning(busy) == told and load_warning(calm) == load_text(calm) == ""
+    warning = "The machine was busy (load 3.5 on 2 cores), which disturbed the times of part3."
+    assert load_warning(busy) == warning and load_warning(calm) == load_text(calm) == ""
     assert load_warning(replace(busy, parts=(RIGHT,))) == "", "no time shows it"
     assert load_warning(replace(busy, machine={**busy.machine, "cores": 4})) == ""
     row = Row("s", "s", "", busy, classrows.score(busy), None)
-    assert told in feedback.feedback(classrows.assignment(), row)
+    assert warning in feedback.feedback(classrows.assignment(), row)
     classbook.write(tmp_path, classrows.assignment(), [row])
     page = (tmp_path / "report.html").read_text()
-    assert told in page and "Times disturbed by other work" in page and "3.5 to 3.5" in page
+    assert warning in page and "Times disturbed by other work" in page and "3.5 to 3.5" in page
     assert "speed-up 0.95 ×" in page and "1 timed in 8 to 8 rounds; speed-up 0.95 × (median)" in page
 
 

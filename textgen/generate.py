@@ -216,10 +216,10 @@ def generate(
     length: int,
     sampler: Sampler,
     window: int,
-    tell: Callable[[list[int]], None] = lambda tokens: None,
+    on_tokens: Callable[[list[int]], None] = lambda tokens: None,
     trust: bool = False,
 ) -> Tally:
-    """Continue the prompts (B, P) to `length` tokens each. Call `tell` with each new token of all texts.
+    """Continue the prompts (B, P) to `length` tokens each. Call `on_tokens` with each new token of all texts.
 
     Ends early at the first fault. With `trust`, goes on while the kernel still answers, and keeps the first fault
     only. The result records every failure of the kernel; none is raised.
@@ -237,7 +237,7 @@ def generate(
             break
         new = chosen[:, None]
         tally.tokens = torch.cat((tally.tokens, new), dim=1)
-        tell(chosen.tolist())
+        on_tokens(chosen.tolist())
     if tally.fault is None and run.mine.position:
         run.check_whole()
     return tally

@@ -146,14 +146,21 @@ class TextSetup:
         return StudentKernel(session, part, shape, self.window, self.options.prefill, self.options.chunk)
 
     def generate(
-        self, kernel: StudentKernel, tell: Callable[[list[int]], None] = lambda tokens: None
+        self, kernel: StudentKernel, on_tokens: Callable[[list[int]], None] = lambda tokens: None
     ) -> Tally:
         from textgen.generate import Sampler, generate
 
         options = self.options
         sampler = Sampler(len(self.prompt), options.seed, options.temperature, options.top_k)
         return generate(
-            self.loaded, kernel, self.prompt, options.length, sampler, self.window, tell, trust=options.trust
+            self.loaded,
+            kernel,
+            self.prompt,
+            options.length,
+            sampler,
+            self.window,
+            on_tokens,
+            trust=options.trust,
         )
 
 

@@ -34,6 +34,8 @@ WORDS = {
 RULES = ("opening", "long sentence", *WORDS, "vague verb", "long line")
 VAGUE = re.compile(r"\bt(?:ells?|elling|old)\b")
 COMMENT = re.compile(r"(?:^[ \t]*#.*(?:\n|\Z))+", re.MULTILINE)
+#: Empty lines, and rows of a table: their columns are two or more spaces apart.
+BREAK = re.compile(r"\n\s*\n|\n(?=.*\S {2,}\S)")
 SENTENCE_END = re.compile(r"(?<=[.:;!?])\s+")
 
 
@@ -71,23 +73,30 @@ def of_python(file: str, text: str) -> Iterator[Place]:
         if said.split(maxsplit=1)[:1] and said.split(maxsplit=1)[0] in OPENINGS:
             yield Place("opening", file, line, said.splitlines()[0])
     for line, said in (*documented, *comments(text)):
-        for paragraph in re.split(r"\n\s*\n", said):
+        for paragraph in BREAK.split(said):
             for sentence in SENTENCE_END.split(paragraph):
                 if len(sentence.split()) > MOST_WORDS:
                     yield Place("long sentence", file, line, " ".join(sentence.split()))
         for rule, pattern in WORDS.items():
             for found in pattern.finditer(said):
                 yield Place(rule, file, line, said[max(0, found.start() - 30) : found.end() + 30])
-    if not file.startswith("tests/"):
-        for number, line_text in enumerate(text.splitlines(), 1):
-            for _ in VAGUE.finditer(line_text):
-                yield Place("vague verb", file, number, line_text.strip())
+    for number, line_text in enumerate(text.splitlines(), 1):
+        for _ in VAGUE.finditer(line_text):
+            yield Place("vague verb", file, number, line_text.strip())
 
 
 def of_markdown(file: str, text: str) -> Iterator[Place]:
-    """Yield the lines of a page, outside of tables, that are too long."""
+    """Yield the lines of a page that are too long. Tables and code, fenced or indented by four, may be wide."""
+    is_fenced = False
     for number, line in enumerate(text.splitlines(), 1):
-        if len(line) > MOST_COLUMNS and not line.lstrip().startswith("|"):
+        if line.lstrip().startswith("```"):
+            is_fenced = not is_fenced
+        elif (
+            len(line) > MOST_COLUMNS
+            and not is_fenced
+            and not line.startswith("    ")
+            and line.lstrip()[:1] != "|"
+        ):
             yield Place("long line", file, number, line)
 
 

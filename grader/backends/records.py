@@ -27,7 +27,7 @@ class BuildOptions:
     object of more than `object_bytes` is refused. In a `sandbox` compilers see a copy of the source, the headers and
     one folder for their output, nothing else; the kit's own headers are precompiled outside of it. `sanitize` builds
     with AddressSanitizer, UBSan and checked vectors in place of optimisation, and lets the object be SANITIZED_SIZE
-    times as large. `tell` is called with each step as it begins."""
+    times as large. `on_step` is called with each step as it begins."""
 
     flags: Sequence[str] = ()
     defines: Mapping[str, str] | None = None
@@ -36,7 +36,7 @@ class BuildOptions:
     object_bytes: int = OBJECT_BYTES
     sandbox: Sandbox = OPEN
     sanitize: bool = False
-    tell: Callable[[BuildStep], None] = lambda step: None
+    on_step: Callable[[BuildStep], None] = lambda step: None
 
     @property
     def largest_bytes(self) -> int:

@@ -101,16 +101,16 @@ def make_all(
     shape: Mapping[str, int],
     *,
     sandbox: Sandbox,
-    tell: Callable[[BuildStep], None],
+    on_step: Callable[[BuildStep], None],
     stack: ExitStack,
 ) -> Made:
     """Build everything that these parts need, as `make` does; `stack` ends the hosts of runners on a GPU."""
     if not any(kind_of(part).on_card for part in parts):
-        return make(assignment, source, options, sandbox=sandbox, tell=tell)
+        return make(assignment, source, options, sandbox=sandbox, on_step=on_step)
     from grader.backends.gpu.card.finding import architecture
 
     builds = make_for_device(
-        assignment, source, parts, options, architecture=architecture(), sandbox=sandbox, tell=tell
+        assignment, source, parts, options, architecture=architecture(), sandbox=sandbox, on_step=on_step
     )
     device = stack.enter_context(DeviceHost(assignment, builds, parts, shape, sandbox, Zygote))
     judged = next((build for build in builds.values() if not build.ok), next(iter(builds.values())))
@@ -124,14 +124,14 @@ def make(
     *,
     flags: Sequence[str] = (),
     sandbox: Sandbox | None = None,
-    tell: Callable[[BuildStep], None] = lambda step: None,
+    on_step: Callable[[BuildStep], None] = lambda step: None,
 ) -> Made:
     """Build a source file as it is to be judged; `flags` follow the kit's own. Raises UsageError and KitError as
     `torch.torchbuild.build`, and KitError if only torch's runner may judge the file and this Python has no torch.
     """
     if any(kind_of(part).on_card for part in assignment.parts):
         raise UsageError(f"{assignment.id}: its kernels run on a GPU, and this is for C++")
-    how = {"flags": flags, **_how(assignment, options, sandbox or sandboxes.of_file(source), tell)}
+    how = {"flags": flags, **_how(assignment, options, sandbox or sandboxes.of_file(source), on_step)}
 
     @functools.cache
     def with_torch() -> Build:
@@ -164,13 +164,13 @@ def make_for_device(
     *,
     architecture: str = "",
     sandbox: Sandbox | None = None,
-    tell: Callable[[BuildStep], None] = lambda step: None,
+    on_step: Callable[[BuildStep], None] = lambda step: None,
 ) -> dict[str, Build]:
     """Build a file of kernels for a GPU, and the one in CUDA beside it. Returns the builds by language: all that
     these parts need. Raises UsageError for a file that cannot be read, and for options that only apply to C++."""
     if options.sanitize:
         raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
-    how = _how(assignment, options, sandbox or sandboxes.of_file(source), tell)
+    how = _how(assignment, options, sandbox or sandboxes.of_file(source), on_step)
     made: dict[str, Build] = {}
     for language in dict.fromkeys(part.device.language for part in parts if part.device is not None):
         path = source.with_name(file_of(source.name, language))
@@ -207,7 +207,7 @@ def _entries(parts: Sequence[Part]) -> list[str]:
 
 
 def _how(
-    assignment: Assignment, options: BuildSettings, sandbox: Sandbox, tell: Callable[[BuildStep], None]
+    assignment: Assignment, options: BuildSettings, sandbox: Sandbox, on_step: Callable[[BuildStep], None]
 ) -> dict[str, Any]:
     """The fields of BuildOptions."""
     limits = assignment.limits
@@ -217,7 +217,7 @@ def _how(
         "object_bytes": int(limits.object_mib * (1 << 20)),
         "sandbox": sandbox,
         "sanitize": options.sanitize,
-        "tell": tell,
+        "on_step": on_step,
     }
 
 

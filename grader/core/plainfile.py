@@ -32,7 +32,7 @@ def folder(path: Path, *, make: bool = False) -> Iterator[int]:
     try:
         descriptor = os.open(path, _FOLDER)
     except OSError as error:
-        raise _told(error, path, None) from error
+        raise _described(error, path, None) from error
     try:
         yield descriptor
     finally:
@@ -50,7 +50,7 @@ def open_file(
     try:
         descriptor = os.open(path, flags | _FILE, mode, dir_fd=inside)
     except OSError as error:
-        raise _told(error, path, inside) from error
+        raise _described(error, path, inside) from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -109,7 +109,7 @@ def trouble_with(path: Path, *, wants_folder: bool) -> str:
     return "it is a folder: remove it" if stat.S_ISDIR(mode) else ""
 
 
-def _told(error: OSError, path: Path | str, inside: int | None) -> OSError:
+def _described(error: OSError, path: Path | str, inside: int | None) -> OSError:
     """Return the error with a description of the file at the path, if its kind is the reason."""
     if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
         return error

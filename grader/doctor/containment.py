@@ -42,10 +42,10 @@ def tier() -> Finding:
             str(error),
             "mend what is said above, or use --trust for code that you trust",
         )
-    told = f"sandbox tier {box.tier} works: {', '.join(box.applied)}"
+    what = f"sandbox tier {box.tier} works: {', '.join(box.applied)}"
     if box.tier == "A":
-        return ok(told)
-    return warn(told, _OPEN.get(box.tier, ""), "install bubblewrap where namespaces are allowed")
+        return ok(what)
+    return warn(what, _OPEN.get(box.tier, ""), "install bubblewrap where namespaces are allowed")
 
 
 def _bubblewrap(host: Host) -> Finding:
@@ -77,8 +77,8 @@ def _namespaces(host: Host) -> Iterator[Finding]:
     for name, value, remedy in forbidding:
         if host.number(f"/proc/sys/{name}") == value:
             said = True
-            told = f"{name.replace('/', '.')} is {value}: user namespaces are restricted"
-            yield (Finding(weak, told, why, remedy) if weak == "warn" else ok(f"{told} (not for root)"))
+            what = f"{name.replace('/', '.')} is {value}: user namespaces are restricted"
+            yield (Finding(weak, what, why, remedy) if weak == "warn" else ok(f"{what} (not for root)"))
     if (
         not said
         and host.read("/proc/self/ns/user") is None

@@ -48,9 +48,9 @@ def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterato
     yield from _disks(host)
 
 
-def _either(fine: bool, told: str, trouble: str, why: str, advice: str) -> Finding:
+def _either(fine: bool, what: str, trouble: str, why: str, advice: str) -> Finding:
     """Return an "ok" finding if all is well, else a warning with its reason and advice."""
-    return ok(told) if fine else warn(trouble, why, advice)
+    return ok(what) if fine else warn(trouble, why, advice)
 
 
 def _cores(host: Host) -> Finding:
@@ -87,11 +87,11 @@ def _quota(host: Host) -> Finding | None:
     limit = min((share for share in _shares(host)), default=None)
     if limit is None:
         return None
-    told = f"the control group allows {limit:.3g} cores of CPU time"
+    what = f"the control group allows {limit:.3g} cores of CPU time"
     return _either(
         limit >= max(len(host.cpus), 1),
-        told,
-        told,
+        what,
+        what,
         "a group that has used up its share is stopped for the rest of each tenth of a second: wall times jump",
         "start the container without a CPU quota (docker: no --cpus; use --cpuset-cpus)",
     )
@@ -211,11 +211,11 @@ def _memory(host: Host) -> Finding | None:
         if (value := host.number(path)) is not None
     ]
     usable = min([available_kb * 1024, *limits])
-    told = f"{size_text(usable)} of memory available"
+    what = f"{size_text(usable)} of memory available"
     return _either(
         usable >= LEAST_MEMORY_BYTES,
-        told,
-        told,
+        what,
+        what,
         "a compiler may need 1.6 GiB and a runner its limit of 4 GiB: with less, honest submissions can be killed",
         "close what else runs, or grade with --jobs 1 on a larger machine",
     )
@@ -225,11 +225,11 @@ def _shared_memory(host: Host) -> Finding | None:
     free = host.free_bytes(host.root / "dev/shm")
     if free is None or not (host.root / "dev/shm").is_dir():
         return None
-    told = f"{size_text(free)} free in /dev/shm"
+    what = f"{size_text(free)} free in /dev/shm"
     return _either(
         free >= LEAST_SHM_BYTES,
-        told,
-        told,
+        what,
+        what,
         "OpenMP and torch keep small things there",
         "docker: --shm-size=256m",
     )
@@ -305,21 +305,21 @@ def steadiness(config: Path) -> list[Finding]:
 def judged(timing: Timing, clock: str, title: str) -> Finding:
     """Convert this measurement to a finding."""
     low, high = timing.ratio_interval
-    told = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
+    what = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
     if timing.verdict == "slow":
         return fail(
-            told,
+            what,
             "two copies of one program differ by more than a student is allowed: verdicts on time would be chance",
             "end what else runs here, and see the warnings above",
         )
     apart = not low <= 1 <= high and abs(timing.ratio - 1) > APART
     if apart or not timing.fit:
         return warn(
-            told,
+            what,
             "two copies of one program differ: submissions will be timed again, or be undecided",
             "end what else runs here, and see the warnings above",
         )
-    return ok(told)
+    return ok(what)
 
 
 def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Timing:

@@ -215,8 +215,8 @@ def _ispc(host: Host) -> Iterator[Finding]:
     ran = host.run([path, "--version"])
     version = ispc.version_of(ran.output)
     if ran.returncode != 0 or not version:
-        told = _first(ran.output) or f"status {ran.returncode}"
-        yield warn(f"{path} does not run: {told}", WITHOUT_ISPC, f"get one from {ispc.WHERE_FROM}")
+        reason = _first(ran.output) or f"status {ran.returncode}"
+        yield warn(f"{path} does not run: {reason}", WITHOUT_ISPC, f"get one from {ispc.WHERE_FROM}")
     else:
         yield ok(f"{version} ({path})")
 

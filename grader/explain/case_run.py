@@ -77,7 +77,7 @@ class CaseRun:
 
     @cached_property
     def wrong(self) -> str | None:
-        """Name of the first wrong output; None if all outputs are right, or if there are none."""
+        """Name of the first wrong output; None if all outputs are right or missing."""
         return next((name for name, compared in self.comparisons.items() if not compared.ok), None)
 
     @property

@@ -46,7 +46,7 @@ OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
 OUTSIDE = "Something outside of an array is read or written:"
-RACE = "`{}` tells all of them."
+RACE = "`{}` shows all of them."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
 #: Lines of a function that is shown as a whole where no line of it is better than the others.
@@ -103,9 +103,11 @@ class Closer:
         before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
         return replace(placed, message=f"{placed.message}\n{before}") if before else placed
 
-    def _before(self, told: Diagnosis) -> str:
-        """Return the cause of earlier wrong public answers of a part that broke off; "" if there is none."""
-        wrong = [case for case in self.judged.cases if not case.hidden and case.diagnosis not in (None, told)]
+    def _before(self, diagnosis: Diagnosis) -> str:
+        """Return the cause of earlier wrong public outputs of a part that broke off; "" without one."""
+        wrong = [
+            case for case in self.judged.cases if not case.hidden and case.diagnosis not in (None, diagnosis)
+        ]
         found = concluded(wrong, self.kernel.oracle.axes)
         if found is None or found.code in unexplained(self.kernel.oracle.axes):
             return ""
@@ -336,9 +338,9 @@ class Closer:
         every = [*seen, *probes]
         place = common_facts.place(every, oracle.axes, oracle.tiles)
         condition = common_facts.condition(every, names, oracle.tiles)
-        told = "; ".join(filter(None, (place, condition)))
-        if told:
-            return f"on all {len(every)} inputs that were tried: {told}"
+        clauses = "; ".join(filter(None, (place, condition)))
+        if clauses:
+            return f"on all {len(every)} inputs that were tried: {clauses}"
         wrong = [each for each in every if each.wrong is not None]
         if place := common_facts.place(wrong, oracle.axes, oracle.tiles):
             return f"on all {len(wrong)} inputs on which it is wrong: {place}"
@@ -367,9 +369,9 @@ class Closer:
 
     # ---- other builds
 
-    def _checked(self, told: Diagnosis, known: bool) -> Checked | None:
+    def _checked(self, diagnosis: Diagnosis, known: bool) -> Checked | None:
         """Run the checked build on inputs that were wrong, where memory may be the cause."""
-        if self.second is None or (known and told.code not in ("unsteady", "race")):
+        if self.second is None or (known and diagnosis.code not in ("unsteady", "race")):
             return None
         wrong = [case for case in self._public() if self.kernel.wrong.get(case.name) is not None]
         return self.second.look(self.part, wrong[:MOST_CHECKED])
@@ -407,8 +409,8 @@ class Closer:
         made = [place for line, place in indices.items() if line not in named][: clues.MOST_PLACES]
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
-        told = [f"  {self.source.name}:{place.line}: {place.text}" for place in made]
-        return [places, "The indices there come from:", *told] if told else [places]
+        lines = [f"  {self.source.name}:{place.line}: {place.text}" for place in made]
+        return [places, "The indices there come from:", *lines] if lines else [places]
 
     def _zeros(self, checked: Checked | None) -> str:
         if checked is None or not checked.is_right:

@@ -130,8 +130,8 @@ def _explained(
     suspects = attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
     if not suspects:
         return None
-    told = _report(suspects[0].code, suspects[0].words, place, seen)
-    return Explained(**vars(told), suspects=tuple(suspects), place_code=place.code or "wrong_values")
+    report = _report(suspects[0].code, suspects[0].words, place, seen)
+    return Explained(**vars(report), suspects=tuple(suspects), place_code=place.code or "wrong_values")
 
 
 def _unsteady(
@@ -146,14 +146,14 @@ def _unsteady(
             if suspect.code in oracle.outside_codes
         ]
         if outside:
-            told = _report(outside[0].code, outside[0].words, place, seen)
-            return Explained(**vars(told), suspects=tuple(outside))
+            report = _report(outside[0].code, outside[0].words, place, seen)
+            return Explained(**vars(report), suspects=tuple(outside))
     if not part_id:
         return _report("unsteady", f"{OTHER_RESULT} {ONE_THREAD}", place, seen)
     words = f"{OTHER_RESULT} {oracle.race_advice}"
-    told = _report("race", words, place, seen)
+    report = _report("race", words, place, seen)
     command = f"`{STUDENT_COMMAND} race {part_id}` names the variable and the line."
-    return replace(told, message=f"{told.message} {command}")
+    return replace(report, message=f"{report.message} {command}")
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Explained(Diagnosis):
         message = ordered[0].words + self.message.removeprefix(self.suspects[0].words)
         return replace(self, code=ordered[0].code, message=message, suspects=tuple(ordered))
 
-    def told(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
+    def narrowed_to(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
         """The same naming these suspects only, and no longer which there were."""
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
         named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
@@ -227,12 +227,12 @@ def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Di
     """Keep the suspects that explain most outputs, if they explain enough of the `saying` informative ones."""
     left = diagnosis.left(counts)
     most = max(counts[name] for suspect in left for name in suspect.names)
-    told = diagnosis.told(left, counts)
+    narrowed = diagnosis.narrowed_to(left, counts)
     if diagnosis.code in _SAYS_LITTLE or saying - most < _FEWEST_AGAINST or most >= _EXPLAINING * saying:
-        return told
+        return narrowed
     if 2 * most < saying:
         return diagnosis.unexplained()
-    return replace(told, message=f"{PARTLY} {most} of {saying} wrong outputs: {told.message}")
+    return replace(narrowed, message=f"{PARTLY} {most} of {saying} wrong outputs: {narrowed.message}")
 
 
 def undecided(diagnoses: Sequence[Diagnosis | None]) -> bool:
@@ -262,7 +262,7 @@ def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
     return UNEXPLAINED | {code for axis in named for code in axis.codes}
 
 
-def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
+def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
     """Of the diagnoses of several wrong cases, the one to show first. On small or special inputs several
     bugs look
     alike, so: an explained one before a mere place, then the code found most often, then the largest case."""
@@ -297,11 +297,11 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
 
     The public cases alone decide if any of them has a diagnosis, since only these may be shown to the student.
     """
-    told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
-    public = [diagnosis for hidden, diagnosis in told if not hidden]
-    if not told and not all(case.ok for case in cases):
+    diagnoses = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
+    public = [diagnosis for hidden, diagnosis in diagnoses if not hidden]
+    if not diagnoses and not all(case.ok for case in cases):
         return explanation_errors.UNEXPLAINED
-    return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
+    return most_informative(public or [diagnosis for _, diagnosis in diagnoses], axes) if diagnoses else None
 
 
 def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:

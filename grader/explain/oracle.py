@@ -38,13 +38,12 @@ class Inquiry:
     """Calls of a submission's other functions, to explain a wrong result (`grader.judge.correctness`).
 
     For example, finite differences of a forward function check its derivative. `calls` are parts, by id, with the
-    inputs, by name, on which their functions are called, at the sizes of the case that is explained. `told` receives
-    the answers in the same order, by the output's name. Types and shapes are right, values may be anything. It returns
-    a sentence for the student, or "".
+    inputs, by name, of their functions, at the sizes of the case to explain. `conclude` receives the outputs, by name,
+    in the same order: types and shapes are right, values may be anything. It returns a sentence for the student, or "".
     """
 
     calls: Sequence[tuple[str, Mapping[str, Any]]]
-    told: Callable[[Sequence[Answers]], str]
+    conclude: Callable[[Sequence[Answers]], str]
 
 
 class Oracle(ABC):

@@ -145,10 +145,10 @@ def imprecise(seen: Deviation) -> Found | None:
     error = abs(seen.actual - seen.expected)
     if error.max() > ROUNDING * abs(seen.expected).max():
         return None
-    for kind, told in _NARROW:
+    for kind, precision in _NARROW:
         if kind(seen.actual):
             return "low_precision", (
-                f"Every value of {seen.output} is a number of {told}: results are stored as such somewhere, where "
+                f"Every value of {seen.output} is a number of {precision}: results are stored as such somewhere, where "
                 f"float32 is within {seen.tolerance.max():.1e} (errors up to {error.max():.1e})."
             )
     for digits in range(1, 6):

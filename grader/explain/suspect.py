@@ -35,7 +35,7 @@ class Suspect:
     """
 
     def predicted(self, scene: Any) -> Any:
-        """Return the prediction, None if there is none or if `predict` itself raises."""
+        """Return the prediction; None if `predict` returns None or raises."""
         return attempt(lambda: self.predict(scene), None)
 
 

@@ -58,7 +58,7 @@ class Built(Protocol):
 
 
 def inspect_object(build: Built) -> tuple[Flag, ...]:
-    """Return flags for imports of the built object that kernels do not need. Without an ELF object there are no flags.
+    """Return flags for imports of the built object that kernels do not need. Without an ELF object it returns none.
 
     Read by a child process, in bounded time; see `grader.integrity.inspection`.
     """

@@ -88,9 +88,9 @@ def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
     found = _wanted_by_category(content)
     flags = []
     for category, names in found.items():
-        code, told = _CALLS[category]
+        code, words = _CALLS[category]
         # A thread on cores that it was not given is seen from outside (`more_cores`).
-        flags.append(Flag(code, f"{told}: {listed(names)}", "note" if category == "cores" else "review"))
+        flags.append(Flag(code, f"{words}: {listed(names)}", "note" if category == "cores" else "review"))
     if "loader" in found and (loaded := _loaded_names(content.data)):
         message = f"the file loads {listed(loaded)} with {listed(found['loader'])}"
         flags.append(Flag("loads_a_library", message, "rejected"))

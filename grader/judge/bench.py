@@ -72,7 +72,7 @@ class Bench:
     assignment: Assignment
     source: Path
     options: Options
-    tell: Listener
+    emit: Listener
     build: Build
     """The build that decides: a program of its own, or an object for a process with torch."""
     zygote: Zygote

@@ -3,10 +3,10 @@
 Hidden cases are called after all public calls of all parts, in runners of their own
 (`grader.judge.evaluate`): so no output that a student sees can depend on them.
 
-Small inputs of their own shape come first: a crash shows soonest there, and they warm up code pages. The first call of
-the run's own shape is measured for its peak, since memory that an earlier one of that size left in the heap would hide
-it. The last one is repeated under torch's profiler, after the verdict on results: only the profiler's table depends on
-it (`grader.judge.memory`).
+Small inputs of their own shape come first: a crash shows soonest there, and they warm up code pages. The peak is
+measured at the first call of the run's own shape: memory that an earlier call left in the heap would hide it. The last
+one is repeated under torch's profiler, after the verdict on results: only the profiler's table depends on it
+(`grader.judge.memory`).
 """
 
 from __future__ import annotations

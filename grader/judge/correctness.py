@@ -264,20 +264,20 @@ class Correctness:
             found.append(again.outputs)
         return found
 
-    def with_inquiry(self, told: Diagnosis) -> Diagnosis:
+    def with_inquiry(self, diagnosis: Diagnosis) -> Diagnosis:
         """Extend a public case's diagnosis by the findings of further calls, if its oracle asks for any."""
-        names = [case.name for case in self.cases if case.diagnosis is told]
+        names = [case.name for case in self.cases if case.diagnosis is diagnosis]
         case = next((case for case in self.part.cases if case.name in names), None)
         if case is None or type(self.marker.oracle).inquiry is Oracle.inquiry:
-            return told
+            return diagnosis
 
         def inquire() -> str:
             with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                return inquired(self.marker, case, session, told)
+                return inquired(self.marker, case, session, diagnosis)
 
         # The verdict is settled, even if a further call fails.
         sentence = attempt(inquire, "", expected=(faults.Faulty,))
-        return replace(told, message=f"{told.message} {sentence}") if sentence else told
+        return replace(diagnosis, message=f"{diagnosis.message} {sentence}") if sentence else diagnosis
 
     def explained(self) -> bool:
         """Return True if the wrong cases so far have been explained often enough: each explanation takes its time."""
@@ -297,15 +297,14 @@ def met_s(call: Call) -> float:
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 
 
-def inquired(marker: Marker, case: Case, session: Session, told: Diagnosis) -> str:
-    """Return a sentence on the part's wrong result from further calls; "" if there is none or one of the calls gives no
-    answer.
+def inquired(marker: Marker, case: Case, session: Session, diagnosis: Diagnosis) -> str:
+    """Return a sentence on the part's wrong result from further calls; "" if they show nothing or one of them fails.
 
     The wrong result is computed once more.
     """
     from grader.core.arrays import np
 
-    if told.code in NEEDS_NO_INQUIRY:
+    if diagnosis.code in NEEDS_NO_INQUIRY:
         return ""
     run = marker.call_case(session, case)
     if run.outputs is None:
@@ -321,7 +320,7 @@ def inquired(marker: Marker, case: Case, session: Session, told: Diagnosis) -> s
             return ""
         found.append(answer)
     with np.errstate(all="ignore"):
-        return inquiry.told(found)
+        return inquiry.conclude(found)
 
 
 def _outputs_of(

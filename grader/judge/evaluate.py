@@ -5,10 +5,10 @@ gets inputs only, the judge compares with float64); how fast is it, in paired ro
 requested, torch's profiler and the peak of resident memory are compared with the reference's. A listener receives each
 finding as it is made, so that a terminal can show correctness long before the timing is done. Nothing here prints.
 
-Hidden cases are called last, once every part has had all of its public calls. A kernel reads the clock: it could end a
-hidden call at a moment that encodes the hidden size, and a later runner could return that number as its wrong public
-output, which the student is shown. So no runner that answers a public call starts after one that has seen a hidden
-case. Parts without hidden cases are done before them.
+Hidden cases are called last, once every part has had all of its public calls. A kernel can read the clock. It could end
+a hidden call at a moment that encodes the hidden size. A later runner could return that number as a wrong public
+output, which the student sees. So no runner that answers a public call starts after one that has seen a hidden case.
+Parts without hidden cases are done before them.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ def evaluate(
 
     `zygote` may be shared by many evaluations; without one each has its own. `exclusive(part)` is entered around each
     timing, so that evaluations on one machine can take turns; it may name the cores. `sandbox` confines compiler and
-    runners; without one they have the zygote's, or what suits the file (`sandbox.of_file`). Raises KitError when the
-    machine or the kit cannot judge at all, UsageError for a source that cannot be read or sizes that are too large;
-    never for what the submission does.
+    runners; without one they have the zygote's, or what suits the file (`sandbox.of_file`).
+
+    Raises KitError when the machine or the kit cannot judge at all. Raises UsageError for a source that cannot be read
+    or sizes that are too large. The submission's own faults raise nothing.
     """
     sandbox = sandbox or (zygote.sandbox if zygote else of_file(source))
     shape = {**assignment.defaults, **options.shape}
@@ -80,7 +81,7 @@ def evaluate(
             options,
             shape,
             sandbox=sandbox,
-            tell=lambda step: listener(StepStarted(step)),
+            on_step=lambda step: listener(StepStarted(step)),
             stack=stack,
         )
         listener(Built(made.judged))
@@ -151,13 +152,13 @@ def _judge(bench: Bench, parts: Sequence[Part]) -> tuple[PartResult, ...]:
     judges = [PartJudge(bench, part) for part in parts]
     results: dict[str, PartResult] = {}
     for judge in judges:
-        bench.tell(PartStarted(judge.part, bench.shape))
+        bench.emit(PartStarted(judge.part, bench.shape))
         judge.judge_public()
         if not judge.has_hidden_cases():
             results[judge.part.id] = _done(bench, judge)
     for judge in judges:
         if judge.part.id not in results:
-            bench.tell(HiddenStarted(judge.part))
+            bench.emit(HiddenStarted(judge.part))
             judge.judge_hidden()
             results[judge.part.id] = _done(bench, judge)
     return tuple(results[part.id] for part in parts)
@@ -165,5 +166,5 @@ def _judge(bench: Bench, parts: Sequence[Part]) -> tuple[PartResult, ...]:
 
 def _done(bench: Bench, judge: PartJudge) -> PartResult:
     result = judge.result()
-    bench.tell(PartDone(judge.part, result))
+    bench.emit(PartDone(judge.part, result))
     return result

@@ -156,7 +156,7 @@ class Marker:
             return CaseResult(run.case, sizes, False, None, refused)
         self.seen_outputs |= set(run.outputs)
         self.wrong_outputs |= {name for name, compared in run.comparisons.items() if not compared.ok}
-        self._tell_deviation(run)
+        self._emit_deviation(run)
         if self.wrong.get(run.case) is None:
             self.wrong[run.case] = None if wrong is None else run.comparisons[wrong].wrong
             self.wrong_output[run.case] = wrong or ""
@@ -228,7 +228,7 @@ class Marker:
         """The part's function in the student's text; None if it is not found there."""
         return attempt(lambda: self.backend.function_in(self.part, self.source), None)
 
-    def _tell_deviation(self, run: CaseRun) -> None:
+    def _emit_deviation(self, run: CaseRun) -> None:
         """Show listeners a call's first wrong output, if there is one."""
         from grader.explain.deviation import usual_axes
 
@@ -237,7 +237,7 @@ class Marker:
         expected, actual = run.expected[run.wrong], run.outputs[run.wrong]
         own = self.oracle.axes
         axes = own if len(own) == actual.ndim else usual_axes(actual.ndim)
-        told = Deviated(
+        deviated = Deviated(
             part=self.part,
             case=run.case,
             hidden=any(case.hidden for case in self.part.cases if case.name == run.case),
@@ -249,7 +249,7 @@ class Marker:
             tolerance=expected.tolerance,
             wrong=run.comparisons[run.wrong].wrong,
         )
-        self.bench.tell(told)
+        self.bench.emit(deviated)
 
     def _blocks(self, axes: tuple[Axis, ...], shape: Mapping[str, int]) -> tuple[tuple[str, int] | None, ...]:
         if not self.oracle.cuts:

@@ -150,7 +150,7 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Si
     example = _example(run)
     said = (marker.lab.claim, marker.lab.denial)
     seconds = run.call.profiled_wall_s or 0.0
-    marker.bench.tell(Profiled(part, side, ok, *said, seconds, run.call.profile, example))
+    marker.bench.emit(Profiled(part, side, ok, *said, seconds, run.call.profile, example))
     return run
 
 

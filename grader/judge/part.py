@@ -47,7 +47,7 @@ class PartJudge:
         self.memory: Memory | None = None
         self.held: memory.Held | None = None
         self.flags: list[Flag] = []
-        self.correctness_told = False
+        self.correctness_emitted = False
         self.has_results = False
         """True if all public cases were called."""
         self.builds = [bench.build]
@@ -61,13 +61,13 @@ class PartJudge:
     def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
         """Let each step say more of why the part is not right: in its diagnosis, and in the case that this is of."""
         for step in steps:
-            if (told := self.diagnosis) is None:
+            if (diagnosis := self.diagnosis) is None:
                 return
-            refined = explanation_errors.attempt(functools.partial(step, told), told)
+            refined = explanation_errors.attempt(functools.partial(step, diagnosis), diagnosis)
             self.conclude(self.verdict, refined, self.waits_for)
             if in_cases:
                 self.results.cases = [
-                    replace(case, diagnosis=refined) if case.diagnosis is told else case
+                    replace(case, diagnosis=refined) if case.diagnosis is diagnosis else case
                     for case in self.results.cases
                 ]
 
@@ -75,12 +75,12 @@ class PartJudge:
         self.conclude(fault.verdict, fault.diagnosis, fault.waits_for)
         if fault.case is not None:
             self.results.cases.append(fault.case)
-        self.tell_correctness()
+        self.emit_correctness()
 
-    def tell_correctness(self) -> None:
-        if not self.correctness_told:
-            self.correctness_told = True
-            self.bench.tell(Corrected(self.part, self.verdict, tuple(self.results.cases), self.diagnosis))
+    def emit_correctness(self) -> None:
+        if not self.correctness_emitted:
+            self.correctness_emitted = True
+            self.bench.emit(Corrected(self.part, self.verdict, tuple(self.results.cases), self.diagnosis))
 
     def result(self) -> PartResult:
         part = self.part
@@ -153,7 +153,7 @@ class PartJudge:
             raise lacking
         self.check_results()
         self.add_flags(self.proofs_in_object())
-        self.tell_correctness()
+        self.emit_correctness()
         if options.sanitize:
             return
         self.add_flags(self.thread_flags())
@@ -206,7 +206,7 @@ class PartJudge:
                 # Once more, in fresh processes: the disturbance may have passed.
                 measured = rounds.measured(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
         self.time = rounds.settled(measured, rule)
-        bench.tell(Timed(self.part, self.time))
+        bench.emit(Timed(self.part, self.time))
         if rule.graded:
             self.flags += [Flag(code) for code in self.time.flags]
             if self.time.verdict == "slow":
@@ -231,7 +231,7 @@ class PartJudge:
         if not options.profile or shown is None or self.held is None or self.verdict not in wanted:
             return
         if not self.has_hidden_cases():
-            bench.tell(Settled(self.part, self.result()))
+            bench.emit(Settled(self.part, self.result()))
         try:
             self.profile(shown)
         except faults.Faulty as fault:

@@ -151,7 +151,7 @@ def _both(assignment: Assignment, part: Part, known: PartResult, new: PartResult
     if new.verdict == "pass" and known.verdict != "wrong":
         return replace(known, cases=cases, flags=flags)
     if new.verdict in ("pass", "wrong"):
-        verdict, diagnosis = "wrong", _told(assignment, part, known, cases)
+        verdict, diagnosis = "wrong", _diagnosis(assignment, part, known, cases)
     else:
         verdict, diagnosis = new.verdict, new.diagnosis
     timed = set(known.time.flags) if known.time and known.verdict != "wrong" else set()
@@ -167,7 +167,7 @@ def _both(assignment: Assignment, part: Part, known: PartResult, new: PartResult
     )
 
 
-def _told(
+def _diagnosis(
     assignment: Assignment, part: Part, known: PartResult, cases: Sequence[CaseResult]
 ) -> Diagnosis | None:
     """Return why it is wrong: the former diagnosis if a public case gave it, else that of all cases together."""

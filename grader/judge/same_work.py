@@ -102,16 +102,16 @@ def _flags_beside(
     ):
         if not common or share_of([mine[name] for name in common], [theirs[name] for name in common]) < least:
             continue
-        telling = _telling(marker, other, common, share_of)
-        if not telling:
+        distinguishing = _distinguishing(marker, other, common, share_of)
+        if not distinguishing:
             continue
-        share = share_of([mine[name] for name in telling], [theirs[name] for name in telling])
+        share = share_of([mine[name] for name in distinguishing], [theirs[name] for name in distinguishing])
         if share < least:
             continue
         elements = "every element" if share == 1.0 else f"{share:.0%} of the elements"
         message = (
             f"{elements} of its output {words.format(other.id)} on inputs on which the references differ: "
-            f"{', '.join(telling)}"
+            f"{', '.join(distinguishing)}"
         )
         # Sums in double agree so nearly in any order.
         is_strong = share_of is _share and (is_idle or not own)
@@ -371,7 +371,7 @@ def _near_share(some: Sequence[Array], others: Sequence[Array]) -> float:
     return near / max(1, sum(one.size for one in some))
 
 
-def _telling(
+def _distinguishing(
     marker: Marker,
     other: Part,
     names: Sequence[str],

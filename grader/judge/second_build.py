@@ -1,7 +1,7 @@
 """Further builds of a student's file: one that checks memory accesses, and the compiler's warnings.
 
 Made in a student's own run alone, in the sandbox of the judged build. Besides it has the lock of every program with
-sanitizers (`native.nativehost`); where the kernel lacks Landlock there is no second build.
+sanitizers (`native.nativehost`); a kernel without Landlock gets no second build.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SecondBuild:
 
     @cached_property
     def checked(self) -> Bench | None:
-        """Return a bench with the checked build; None if the file needs torch or there are no sanitizers."""
+        """Return a bench with the checked build; None if the file needs torch or the machine has no sanitizers."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None

@@ -84,7 +84,7 @@ def results(
             "max-score": most,
             "points": bounds.finite(points),
             "verdict": words.verdict_words(part.verdict),
-            "message": bounds.text(feedback.told_text(view, line), characters),
+            "message": bounds.text(feedback.part_text(view, line), characters),
         }
 
     def whole(characters: int) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[s
     return [(name, text) for name, text in found if text]
 
 
-def told_text(view: StudentView, line: ScoreLine | None = None) -> str:
+def part_text(view: StudentView, line: ScoreLine | None = None) -> str:
     """Return all paragraphs on a part as one text."""
     return "\n".join(f"{name}: {text}" for name, text in paragraphs(view, line))
 
@@ -186,15 +186,15 @@ def results_text(view: StudentView) -> str:
     part = view.part
     total, wrong = len(part.cases), [case for case in part.cases if not case.ok]
     public = "inputs" if view.hidden_passed is None else "public inputs"
-    told = diagnosis_text(part.diagnosis)
+    text = diagnosis_text(part.diagnosis)
     if part.verdict in ("pass", "slow", "wrong") and not wrong:
-        return "\n".join([f"right on {total} of {total} {public}", *([told] if told else [])])
+        return "\n".join([f"right on {total} of {total} {public}", *([text] if text else [])])
     if part.verdict == "wrong":
         names = ", ".join(f"'{words.line(case.name, 60)}'" for case in wrong)
-        lines = [f"wrong on {len(wrong)} of {total} {public}: {names}", *([told] if told else [])]
+        lines = [f"wrong on {len(wrong)} of {total} {public}: {names}", *([text] if text else [])]
         source = [case for case in wrong if case.diagnosis == part.diagnosis and case.max_error is not None]
         return "\n".join(lines + [case_line(case) for case in source][:1])
-    return told or {
+    return text or {
         "crash": "its process ended before it had answered",
         "timeout": "a call did not end in the time it has",
     }.get(part.verdict, "no result")

@@ -124,8 +124,8 @@ def annotations(assignment: Assignment, views: Sequence[StudentView], sources: S
         part = view.part
         if view.all_passed:
             continue
-        told = dict(feedback.paragraphs(view))
-        text = "\n".join(told[key] for key in ("results", "note", "time", "rejected") if key in told)
+        texts = dict(feedback.paragraphs(view))
+        text = "\n".join(texts[key] for key in ("results", "note", "time", "rejected") if key in texts)
         name, line = place(_cause(part.diagnosis), functions.get(part.id) or "", sources)
         key = (LEVELS.get(part.verdict, "error"), name, line, bounds.text(text, MESSAGE_CHARACTERS))
         found.setdefault(key, []).append(f"{part.id}: {words.verdict_words(part.verdict)}")
@@ -168,8 +168,8 @@ IN_DATA = "%\r\n"
 
 def command(name: str, message: str, **properties: str) -> str:
     """Return a workflow command as one line."""
-    told = ",".join(f"{key}={_escaped(value, IN_DATA + ':,')}" for key, value in properties.items())
-    return f"::{name} {told}::{_escaped(message, IN_DATA)}"
+    listed = ",".join(f"{key}={_escaped(value, IN_DATA + ':,')}" for key, value in properties.items())
+    return f"::{name} {listed}::{_escaped(message, IN_DATA)}"
 
 
 def _escaped(text: str, characters: str) -> str:
@@ -207,7 +207,7 @@ def _summary(assignment: Assignment, views: Sequence[StudentView], score: Score,
         )
     for view in views:
         if not view.all_passed:
-            block = escape(bounds.text(feedback.told_text(view), characters), quote=False)
+            block = escape(bounds.text(feedback.part_text(view), characters), quote=False)
             lines += ["", f"### {_cell(view.part.id)}", "", f"<pre>{block}</pre>"]
     return "\n".join([*lines, "", ""])
 

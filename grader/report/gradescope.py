@@ -29,14 +29,14 @@ from grader.report.tally import flags_of
 Visibility = Literal["hidden", "after_due_date", "after_published", "visible"]
 
 OUTPUT_CHARACTERS = 6000
-HIDDEN_CASES_TOLD = 40
+MOST_HIDDEN_CASES = 40
 #: Suffix of the name of a part that the machine could not judge.
-NO_GRADE = " (not judged yet, this 0 is no grade)"
+NO_GRADE = " (not judged yet, this 0 is not a grade)"
 HIDDEN_TESTS = "hidden tests"
 
 KIT_FAULT = (
     "This submission could not be graded, because of a fault of the autograder or of the machine it runs on. It is not "
-    "your code's fault, and the 0 is no grade. Submit again; if this comes again, tell the course staff."
+    "your code's fault, and the 0 is not a grade. Submit again; if this comes again, write to the course staff."
 )
 
 
@@ -115,7 +115,7 @@ def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
     points, most = (line.points, line.max_points) if line else (0.0, view.part.max_points)
     mark = NO_GRADE if view.part.id in score.waiting else ""
     name = words.line(f"{view.part.id}: {view.part.title}", 150 - len(mark)) + mark
-    text = f"{words.verdict_words(view.part.verdict)}\n{feedback.told_text(view, line)}"
+    text = f"{words.verdict_words(view.part.verdict)}\n{feedback.part_text(view, line)}"
     return _test(name, text, points, most, passed=view.all_passed)
 
 
@@ -136,7 +136,7 @@ def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
     failed = [case for case in hidden if not case.ok]
     lines = [f"{len(hidden) - len(failed)} of {len(hidden)} hidden cases right"]
     lines += [
-        _hidden_line(case) for case in (failed + [case for case in hidden if case.ok])[:HIDDEN_CASES_TOLD]
+        _hidden_line(case) for case in (failed + [case for case in hidden if case.ok])[:MOST_HIDDEN_CASES]
     ]
     if part.diagnosis and part.verdict in ("crash", "timeout"):
         lines.append(part.diagnosis.message)
@@ -146,8 +146,8 @@ def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
 
 
 def _hidden_line(case: CaseResult) -> str:
-    told = f": {case.diagnosis.message}" if case.diagnosis else ""
-    return f"{'right' if case.ok else 'WRONG'} {case.name} ({words.shape(case.shape)}){told}"
+    message = f": {case.diagnosis.message}" if case.diagnosis else ""
+    return f"{'right' if case.ok else 'WRONG'} {case.name} ({words.shape(case.shape)}){message}"
 
 
 def _flag_tests(result: SubmissionResult) -> list[dict[str, Any]]:

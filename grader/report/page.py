@@ -54,8 +54,8 @@ class Collector:
         """Return the picture of the case that the part's diagnosis comes from, else of the case with the most wrong
         elements."""
         known = self.pictures.get(part.id, {})
-        told = [case.name for case in part.cases if case.diagnosis and case.diagnosis == part.diagnosis]
-        named = [known[name] for name in told if name in known]
+        names = [case.name for case in part.cases if case.diagnosis and case.diagnosis == part.diagnosis]
+        named = [known[name] for name in names if name in known]
         return (named or sorted(known.values(), key=lambda one: -one.wrong / one.total) or [None])[0]
 
 
@@ -105,7 +105,7 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any, code: str, name: 
     rungs = dict(ladder.shares(place)) if ladder and place else {}
     return {
         "part": part,
-        "told": told(words.block(part.diagnosis.message, 4000, 60)) if part.diagnosis else [],
+        "pieces": message_pieces(words.block(part.diagnosis.message, 4000, 60)) if part.diagnosis else [],
         "code": Markup(rows(code, name, part.diagnosis.message)) if part.diagnosis else "",
         "map": Markup(charts.map_svg(seen)) if seen else "",
         "caption": charts.caption(seen) if seen else [],
@@ -114,7 +114,7 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any, code: str, name: 
     }
 
 
-def told(message: str) -> list[tuple[bool, str]]:
+def message_pieces(message: str) -> list[tuple[bool, str]]:
     """Split a message into pieces: (True, source lines with marks below them), which must not be wrapped; (False,
     text)."""
     pieces: list[tuple[bool, list[str]]] = []

@@ -42,8 +42,8 @@ def results(
     if score.waiting:
         return ungradable(feedback.not_judged(result, score.waiting))
     if views and all(view.part.verdict == "compile_error" for view in views):
-        told = next((view.part.diagnosis.message for view in views if view.part.diagnosis), "")
-        return ungradable(told or "it does not compile")
+        message = next((view.part.diagnosis.message for view in views if view.part.diagnosis), "")
+        return ungradable(message or "it does not compile")
     return bounds.fitted(lambda characters: _graded(views, score, characters), LARGEST_BYTES)
 
 
@@ -90,7 +90,7 @@ def _test(view: StudentView, score: Score, characters: int) -> dict[str, Any]:
         "points": max(0.0, bounds.finite(points)),
         "max_points": max(0.0, bounds.finite(most)),
         "message": words.verdict_words(part.verdict),
-        "output": bounds.text(feedback.told_text(view, line), characters),
+        "output": bounds.text(feedback.part_text(view, line), characters),
         "images": images(view),
     }
 

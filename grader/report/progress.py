@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REFRESH_PER_S = 4
 NAME_COLUMNS = 32
 BAR_COLUMNS = 40
-NAMES_TOLD = 5
+MOST_NAMES = 5
 
 
 class Harmless:
@@ -55,8 +55,8 @@ class MachineShown:
         self.verdicts.update(verdicts.values())
 
     def text(self) -> str:
-        told = f"{self.submissions} judged" + (f" ({counted(self.verdicts)})" if self.verdicts else "")
-        return f"{told}; {self.trouble}" if self.trouble else told
+        text = f"{self.submissions} judged" + (f" ({counted(self.verdicts)})" if self.verdicts else "")
+        return f"{text}; {self.trouble}" if self.trouble else text
 
 
 class Progress:
@@ -111,8 +111,8 @@ class Progress:
         """Record that a machine of the cluster passed its test, was refused, or was lost."""
         shown = self.machines.setdefault(name, MachineShown())
         shown.trouble = f"lost: {lost}" if lost else refused
-        told = f"was lost: {lost}" if lost else f"may not judge: {refused}" if refused else "proved itself"
-        self.say(f"machine {name} {told}")
+        news = f"was lost: {lost}" if lost else f"may not judge: {refused}" if refused else "proved itself"
+        self.say(f"machine {name} {news}")
 
     def finished(
         self,
@@ -204,8 +204,8 @@ def counted(verdicts: Counter[str]) -> str:
 
 def shortened(names: Sequence[str]) -> str:
     """Join the first few names of a list, with the number of the others."""
-    more = len(names) - NAMES_TOLD
-    return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def duration(seconds: float) -> str:

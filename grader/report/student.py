@@ -75,9 +75,9 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
         notes.append(PRINTED_WITHHELD)
     # A crash, a hang and a wrong result, each on purpose, would say more of a hidden case than that it failed.
     verdict: Verdict = "wrong" if ended_hidden else part.verdict
-    told = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
+    shown = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
     passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)
-    return StudentView(told, passed, "\n".join(notes))
+    return StudentView(shown, passed, "\n".join(notes))
 
 
 def views(assignment: Assignment, result: SubmissionResult) -> tuple[StudentView, ...]:
@@ -140,9 +140,9 @@ def _diagnosis(
     if part.verdict in BEFORE_INPUTS or own.code in BEFORE_INPUTS_CODES:
         return own
     if part.verdict == "wrong":
-        told = [case.diagnosis for case in public if case.diagnosis]
-        alike = [diagnosis for diagnosis in told if diagnosis.code == own.code]
-        return own if own in told else next(iter(alike or told), None)
+        diagnoses = [case.diagnosis for case in public if case.diagnosis]
+        alike = [diagnosis for diagnosis in diagnoses if diagnosis.code == own.code]
+        return own if own in diagnoses else next(iter(alike or diagnoses), None)
     if ended_hidden:
         return None
     if first_hidden == len(part.cases):

@@ -216,11 +216,11 @@ class Terminal:
 
     def _map(self, result: PartResult) -> list[str]:
         """Return the rows of the map of wrong elements, for a colour terminal; below them their meaning."""
-        told = [case for case in result.cases if case.error_map and not case.hidden]
-        same = [case for case in told if case.diagnosis and case.diagnosis == result.diagnosis]
-        if not self.colourful or not told:
+        mapped = [case for case in result.cases if case.error_map and not case.hidden]
+        same = [case for case in mapped if case.diagnosis and case.diagnosis == result.diagnosis]
+        if not self.colourful or not mapped:
             return []
-        case = (same or told)[0]
+        case = (same or mapped)[0]
         rows = list(case.error_map)
         if "0" not in "".join(rows):
             step = -(-len(rows) // MAP_ROWS)
@@ -407,7 +407,7 @@ def inputs_text(result: PartResult) -> str:
 def case_line(case: CaseResult) -> str:
     shape = " ".join(f"{name}={value}" for name, value in case.shape.items())
     error = f"; largest error {case.max_error:.2g}" if case.max_error is not None else ""
-    return f"(told from '{case.name}', {shape}{error})"
+    return f"(numbers from input '{case.name}', {shape}{error})"
 
 
 def time_text(time: Timing) -> str:

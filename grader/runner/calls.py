@@ -42,7 +42,7 @@ class Call:
 
     `status`: "ok", "exception" (the function threw; `message`), "crash" (`signal_name`, `exit_code` or `message` say
     how), "timeout", or "protocol" (the reply made no sense). `output` is a contiguous NumPy array in the judge's own
-    memory, None when the function returned no tensor, one whose type NumPy lacks, or one too large to send.
+    memory. It is None if the function returned no tensor, or one that is too large or of a type that NumPy lacks.
     `changed_inputs` are the positions of inputs that came back different, known only with the request's `echo`.
     """
 

@@ -1,8 +1,8 @@
 """Memory through which a native runner gets its inputs and gives its output; the frames stay on the pipes.
 
 Theory of operation. The memory is a file without a name (memfd_create) that the judge and one runner hold open. Both
-read and write it with system calls, and neither maps it. So the runner's filter can still refuse to map any file,
-inputs reach the same tensors as from a pipe, and SIGBUS cannot stop the judge. Two mappings would take as long (0.35
+read and write it with system calls, and neither maps it. So the runner's filter can still refuse to map any file.
+Inputs reach the same tensors as from a pipe, and SIGBUS cannot stop the judge. Two mappings would take as long (0.35
 and 0.34 ms for 1.5 MB in and 0.5 MB out, between bare programs). A pipe takes longer (0.60 ms), since it allocates each
 page anew and has room for a part of the inputs.
 

@@ -86,16 +86,16 @@ class Watch:
         Threads that spin at the end of a parallel region, wait for a core or free memory need some time to stop. A
         runner that works on in long system calls, in many of its stops, does so on purpose: it slows the next call.
         """
-        told_s = self._cpu_clock_s(self._pid)
+        before_s = self._cpu_clock_s(self._pid)
         self._stops += 1
         stands, threads = _stands_still(self._pid, self._excess)
         self._threads = threads
         self._unstopped += not stands
         cpu_s = self._cpu_clock_s(self._pid)
-        if told_s is not None and cpu_s is not None:
+        if before_s is not None and cpu_s is not None:
             running = min(threads, len(self._cpus))
             allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0)) + TICK_S * running
-            self._late += cpu_s - told_s > allowed_s
+            self._late += cpu_s - before_s > allowed_s
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
         self._queued = _queued_s(self._pid, self._excess)
         return cpu_s if stands else None

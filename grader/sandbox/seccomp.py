@@ -2,7 +2,7 @@
 
 A runner computes: it needs memory, threads, clocks, signals to itself and, with torch in it, files of its own. Its
 filter (`native_filter`, or `runner_filter` with torch) lists the allowed calls. Calls that only an escape needs
-(another process, the network, another's memory) end the process with SIGSYS, so a fork bomb ends at its first fork. All
+(another process, the network, another's memory) end the process with SIGSYS. So a fork bomb ends at its first fork. All
 others answer EPERM. A compiler starts other programs, so its filter lists the refused calls. A call with a number
 beyond this table answers ENOSYS, as on an older kernel, for which libraries have a fallback.
 

@@ -155,7 +155,7 @@ class Body:
         """Return the lines that start a sum, one of whose addends is in `names`, from an array's element, or that add
         to an element.
 
-        If there are none, return all lines that start a sum.
+        Without such lines, return all lines that start a sum.
         """
         known, _ = self.made_of(names)
         sums, kept = set[str](), self._added_to_itself(known)

@@ -36,11 +36,11 @@ def plain(output: bytes, mark: str) -> bytes:
     that they do not look like errors.
     """
     sign = b"\x1b[%sm\x1b[K" % mark.encode()
-    told = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
-    has_errors = any(begins and _ERROR.match(text) for _, begins, text in told)
+    lines = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
+    has_errors = any(begins and _ERROR.match(text) for _, begins, text in lines)
     return b"\n".join(
         text if is_own or (not has_errors and _LATER.match(text)) else _indented(text)
-        for is_own, _, text in told
+        for is_own, _, text in lines
     )
 
 

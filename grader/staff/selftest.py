@@ -59,12 +59,12 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="gpt149-selftest-", ignore_cleanup_errors=True) as folder:
         for trial in trials(assignment, box, Path(folder), every=given.all):
             made.append(trial)
-            print(told(trial), flush=True)
+            print(trial_text(trial), flush=True)
     print(*conclusion(made), sep="\n")
     return EXIT_KIT if any(trial.faults for trial in made) else EXIT_PASS
 
 
-def told(trial: Trial) -> str:
+def trial_text(trial: Trial) -> str:
     """Return a trial as lines for a terminal."""
     mark = "FAIL" if trial.faults else "ok  "
     first = f"{mark}  {trial.group:13}  {trial.name}" + (

@@ -99,8 +99,8 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
     lines = [csv_line(columns), *(csv_line(row.get(column, "") for column in columns) for row in rows)]
     wholefile.write(path, lines)
     pending = sum(not row.get(item) for row in rows)
-    told = f"wrote {path}: {len(rows)} rows, {len(rows) - before} of them new, {pending} without points for {item}"
-    return f"{told}\n{note}" if note else told
+    message = f"wrote {path}: {len(rows)} rows, {len(rows) - before} of them new, {pending} without points for {item}"
+    return f"{message}\n{note}" if note else message
 
 
 def _read(path: Path, item: str) -> list[dict[str, str]]:

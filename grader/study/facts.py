@@ -43,11 +43,11 @@ class Cache:
 
 @dataclass(frozen=True)
 class Machine:
-    """Line size and data caches, innermost first. `told` is False if they are guesses."""
+    """Line size and data caches, innermost first. `is_reported` is False if they are guesses."""
 
     line_bytes: int
     caches: tuple[Cache, ...]
-    told: bool
+    is_reported: bool
 
     @property
     def last(self) -> Cache:
@@ -86,10 +86,10 @@ def _of(by_threads: Mapping[int, float], threads: int) -> float:
 def describe() -> Machine:
     """Return line and cache sizes, from the kernel, or from sysctl on macOS; usual sizes if neither reports them."""
     caches = _linux_caches() if sys.platform == "linux" else _mac_caches() if sys.platform == "darwin" else ()
-    told = bool(caches)
-    if not told:
+    is_reported = bool(caches)
+    if not is_reported:
         caches = tuple(Cache(name, size) for name, size in DEFAULT_CACHES.items())
-    return Machine(_line_bytes() or DEFAULT_LINE_BYTES, caches, told)
+    return Machine(_line_bytes() or DEFAULT_LINE_BYTES, caches, is_reported)
 
 
 def measure() -> Speed:

@@ -103,7 +103,7 @@ class Laboratory:
         wanted = [recipe for recipe in dict.fromkeys(recipes) if recipe not in self._builds]
         if not wanted:
             return
-        tell(f"Building {self.settings.source.name}, {len(wanted)} variants")
+        show_progress(f"Building {self.settings.source.name}, {len(wanted)} variants")
         # The first one alone: it makes the precompiled header that the others share.
         self._builds[wanted[0]] = self._build(wanted[0])
         with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
@@ -173,7 +173,7 @@ class Laboratory:
         callers = {k: self._caller(variants[k], k) for k, trouble in troubles.items() if not trouble}
         calls: dict[int, list[tuple[Sample, Sample]]] = {k: [] for k in callers}
         for number in range(-1, rounds):
-            tell(
+            show_progress(
                 f"Timing {len(callers)} variants, round {number + 1} of {rounds}"
                 if number >= 0
                 else "Warming up"
@@ -185,7 +185,7 @@ class Laboratory:
             for k in callers:
                 if number >= 0:
                     calls[k].append((samples[k][0], samples[k][1]))
-        tell("")
+        show_progress("")
         return [Outcome(one, tuple(calls.get(k, ())), troubles[k]) for k, one in enumerate(variants)]
 
     def _caller(self, variant: Variant, number: int) -> Callable[[], Sample]:
@@ -285,7 +285,7 @@ def first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
-def tell(text: str) -> None:
+def show_progress(text: str) -> None:
     """Show a study's progress on one line of a terminal, which is overwritten. Prints nothing elsewhere."""
     if sys.stderr.isatty():
         harmless.control(sys.stderr, "rewrite")
@@ -319,7 +319,7 @@ class Line:
             return self.trouble
         if self.is_fastest:
             return "fastest"
-        return "not told from the fastest" if self.behind is not None and self.behind.low <= 1 else ""
+        return "may equal the fastest" if self.behind is not None and self.behind.low <= 1 else ""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,9 @@ class MachineStudy:
     def caption(self) -> str:
         """Describe the measurement, and anything that disturbed it."""
         guessed = (
-            "" if self.machine.told else " This system does not report its caches; usual sizes stand here."
+            ""
+            if self.machine.is_reported
+            else " This system does not report its caches; usual sizes stand here."
         )
         busy = ""
         if self.load is not None and self.load > self.cores / 2:
@@ -111,11 +113,11 @@ def _shared(ways: int | None, cores: int | None) -> str:
 
 def measure() -> MachineStudy:
     """Read the machine's properties and measure its speed. Raises KitError if the probe does not build or run."""
-    told = host.describe()
-    load = told.get("load_average")
+    known = host.describe()
+    load = known.get("load_average")
     return MachineStudy(
-        processor=str(told["processor"]),
-        cores=int(str(told["cores"])),
+        processor=str(known["processor"]),
+        cores=int(str(known["cores"])),
         load=float(load[0]) if isinstance(load, list) else None,
         machine=facts.describe(),
         speed=facts.measure(),

@@ -27,7 +27,7 @@ from grader.runner.calls import Call
 from grader.runner.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
-from grader.study.laboratory import BuildFlags, Laboratory, Variant, set_up, tell, words
+from grader.study.laboratory import BuildFlags, Laboratory, Variant, set_up, show_progress, words
 from grader.study.table import Cell, Table
 
 FLOAT_BYTES = 4
@@ -197,7 +197,7 @@ def measure(
 
 
 def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
-    tell(f"Memory of {part.id} at {over}={size}")
+    show_progress(f"Memory of {part.id} at {over}={size}")
     shape = {**laboratory.settings.sizes, over: size}
     binding.refuse_oversize(part, shape, part.inputs, laboratory.assignment.limits.memory_gib)
     variant = Variant(part.id, part, shape)
@@ -215,7 +215,7 @@ def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
     except faults.Faulty as fault:
         return replace(row, trouble=trouble or words(fault.verdict, fault.diagnosis))
     finally:
-        tell("")
+        show_progress("")
     peaks = [peak for _, _, peak in looked if peak is not None]
     return replace(
         row,

@@ -140,13 +140,13 @@ def about(shape: Mapping[str, int], *more: str) -> str:
     from grader.core import machine
 
     facts = machine.describe()
-    told = " ".join(f"{name}={size}" for name, size in shape.items())
+    size_text = " ".join(f"{name}={size}" for name, size in shape.items())
     flags = " ".join([*default_flags(toolchain().machine), "-fopenmp"])
     return " · ".join(
         [
             f"{facts['processor']}, {facts['cores']} cores",
             datetime.date.today().isoformat(),
-            *([told] if told else []),
+            *([size_text] if size_text else []),
             flags,
             *more,
         ]

@@ -145,7 +145,7 @@ def _differences(
                 differs = not all(bool((output[name] == first[name]).all()) for name in output)
                 wrong_at = _wrong_at(expected, output) if differs else first_wrong_at
                 runs.append(Run(count, differs, wrong_at))
-    return told(runs)
+    return differences_text(runs)
 
 
 def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -156,7 +156,7 @@ def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tup
     return None
 
 
-def told(runs: Sequence[Run]) -> str:
+def differences_text(runs: Sequence[Run]) -> str:
     """Describe the differences between runs, in words that follow the function's name; "" if none matters."""
     wrong = [run for run in runs if run.wrong_at is not None]
     alone = [run for run in runs if run.threads == 1]
@@ -174,7 +174,7 @@ def told(runs: Sequence[Run]) -> str:
     return ""
 
 
-THREADS, MOST_TOLD = 4, 3
+THREADS, MOST_SHOWN = 4, 3
 TIMEOUT_S = 60.0
 START_THREAD = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
 """`std::thread`'s own function in libstdc++."""
@@ -220,7 +220,7 @@ def main(arguments: list[str]) -> int:
     finding = measure(
         settings.assignment, part, settings.source, shape, settings, repeat=given.repeat, defines=defines
     )
-    tell(finding)
+    print_races(finding)
     outcome.deliver(finding, settings)
     return EXIT_PASS if finding.is_clean else EXIT_SUBMISSION
 
@@ -232,7 +232,7 @@ def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
     return {**assignment.defaults, **(assignment.lab.watched_sizes or largest), "threads": THREADS}
 
 
-def tell(finding: RaceResult) -> None:
+def print_races(finding: RaceResult) -> None:
     for race in finding.races[: racereport.MOST_RACES]:
         print()
         print("\n".join(racereport.words(race, finding.source.name)))
@@ -283,7 +283,7 @@ def words_of(
     if not found.races:
         unfinished = "its report did not arrive" if found.regions is None else ""
         return Watched(unseen=found.trouble or unfinished)
-    shown = found.races[:MOST_TOLD]
+    shown = found.races[:MOST_SHOWN]
     return Watched("\n".join(line for race in shown for line in racereport.words(race, source.name)))
 
 

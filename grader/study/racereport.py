@@ -56,7 +56,7 @@ class Access:
     frames: tuple[Frame, ...]
 
     @property
-    def told(self) -> Frame | None:
+    def shown_frame(self) -> Frame | None:
         """Line to show: the call of an accessor, not the accessor's body, which all calls share."""
         return self.frames[-1] if self.frames else None
 
@@ -84,8 +84,8 @@ class Race:
 
     @property
     def lines(self) -> tuple[int, ...]:
-        told = (access.told for access in (self.now, self.before))
-        return tuple(sorted({frame.line for frame in told if frame is not None}))
+        frames = (access.shown_frame for access in (self.now, self.before))
+        return tuple(sorted({frame.line for frame in frames if frame is not None}))
 
 
 def races(output: str, source_text: str) -> tuple[Race, ...]:
@@ -182,7 +182,7 @@ def words(race: Race, file_name: str) -> list[str]:
     """Describe a race in lines for a person."""
     name = race.variable or f"{race.place[0].upper()}{race.place[1:]}"
     lines = [f"{name}: {race.kind}, and nothing orders them"]
-    if race.before.told == race.now.told and race.now.told is not None:
+    if race.before.shown_frame == race.now.shown_frame and race.now.shown_frame is not None:
         lines.append(f"  both in {_where(race.now, file_name)}")
     else:
         for access, when in ((race.before, "first"), (race.now, "then")):
@@ -195,7 +195,7 @@ def words(race: Race, file_name: str) -> list[str]:
 
 
 def _where(access: Access, file_name: str) -> str:
-    frame = access.told
+    frame = access.shown_frame
     if frame is None:
         return "code outside of your file"
     through = f"   (through {access.frames[0].function})" if len(access.frames) > 1 else ""
@@ -210,7 +210,7 @@ def _advice(race: Race) -> str:
         )
     if race.is_static:
         return "It is static, so all threads and all calls share this one: declare it without 'static'."
-    rows = [access.told.text for access in (race.before, race.now) if access.told is not None]
+    rows = [access.shown_frame.text for access in (race.before, race.now) if access.shown_frame is not None]
     name = re.escape(race.variable)
     if name and all(re.search(rf"\b{name}\s*\[", row) for row in rows):
         return (
@@ -244,8 +244,10 @@ class RaceResult:
     def table(self) -> Table:
         rows: list[tuple[Cell, ...]] = []
         for race in self.races[:MOST_RACES]:
-            told = [access.told for access in (race.before, race.now)]
-            cells = [cell for frame in told for cell in ((frame.line, frame.text) if frame else (None, None))]
+            frames = [access.shown_frame for access in (race.before, race.now)]
+            cells = [
+                cell for frame in frames for cell in ((frame.line, frame.text) if frame else (None, None))
+            ]
             rows.append((race.variable or race.place, race.kind, *cells))
         if not rows:
             rows.append(("none", "no data race found" if self.is_clean else self.trouble, *[None] * 4))

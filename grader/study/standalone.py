@@ -146,8 +146,8 @@ def _first_error(finished: Finished) -> str:
     if finished.timed_out:
         return f"no result within {COMPILE_TIMEOUT_S:.0f} s"
     lines = [line.strip() for line in finished.output.decode(errors="replace").splitlines() if line.strip()]
-    telling = ("error:", "undefined reference", "multiple definition")
-    chosen = next((line for line in lines if any(word in line for word in telling)), "")
+    signs = ("error:", "undefined reference", "multiple definition")
+    chosen = next((line for line in lines if any(word in line for word in signs)), "")
     return one_line(chosen or (lines[-1] if lines else "no message"), 200)
 
 

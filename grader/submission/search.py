@@ -17,7 +17,7 @@ from grader.submission.nodes import KIND_TEXTS, DiskNode, Node, bounded, unpacke
 MAX_DEPTH = 8
 #: Limit on archives inside one another: course sites and operating systems may each add one.
 MAX_NESTING = 3
-MAX_TOLD = 3
+MAX_LISTED = 3
 _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin"}
 
 
@@ -137,7 +137,7 @@ class _Search:
                 (folder.place, node) for folder in level for node in self.archives(folder.nodes)
             ]
             others += [f"{folder.place}{node.name}" for folder in level for node in folder.nodes][
-                : MAX_TOLD + 1
+                : MAX_LISTED + 1
             ]
             deeper = []
             for folder in level:
@@ -148,12 +148,12 @@ class _Search:
                         self.limits.check_members(seen)
                         deeper.append(_Folder(f"{folder.place}{node.name}/", visible(inside)))
             level = deeper
-        for folder, node in adapters[:MAX_TOLD] if read is not None else ():
+        for folder, node in adapters[:MAX_LISTED] if read is not None else ():
             if pythontree.ASKED in (read(f"{folder.place}{node.name}") or b""):
                 return self.files([(folder, node)], read)
         if len(archives) > 1:
-            told = _listed([f"{where}{node.name}" for where, node in archives])
-            raise Unreadable(f"no {self.names.source}, but several archives, {told}: hand in one")
+            listed = _listed([f"{where}{node.name}" for where, node in archives])
+            raise Unreadable(f"no {self.names.source}, but several archives, {listed}: hand in one")
         if not archives:
             raise Unreadable(_nothing(self.names.source, others))
         where, node = archives[0]
@@ -205,8 +205,8 @@ class _Search:
         With `read`, a Python source becomes a bundle with its imports.
         """
         if len(sources) > 1:
-            told = _listed([f"{folder.place}{node.name}" for folder, node in sources])
-            raise Unreadable(f"which {self.names.source} is meant? It holds {told}: hand in one")
+            listed = _listed([f"{folder.place}{node.name}" for folder, node in sources])
+            raise Unreadable(f"which {self.names.source} is meant? It holds {listed}: hand in one")
         folder, node = sources[0]
         files = {self.names.source: _content(node, self.names.source)}
         if read is not None:
@@ -312,5 +312,5 @@ def _nothing(wanted: str, others: list[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    told = ", ".join(shown(name) for name in names[:MAX_TOLD])
-    return told + (", …" if len(names) > MAX_TOLD else "")
+    listed = ", ".join(shown(name) for name in names[:MAX_LISTED])
+    return listed + (", …" if len(names) > MAX_LISTED else "")

@@ -44,7 +44,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
             continue
         unit = np.ascontiguousarray(np.broadcast_to(np.eye(keys, keys + 2, dtype=np.float32), shape))
         weights = ask(own, {"Q": q, "K": k, "V": unit})
-        found = None if weights is None else _told(scores, weights[..., :keys], own)
+        found = None if weights is None else _mistake(scores, weights[..., :keys], own)
         if weights is not None and (found is None or found.words.startswith(PROPORTIONS)):
             # Scores of nearly 0: exp() of them is nearly linear, and finite even where it is applied twice.
             tiny = {"Q": q * np.float32(TINY_SCORES), "K": k, "V": unit}
@@ -101,7 +101,7 @@ def _softmax(scores: Array) -> Array:
     return weights / weights.sum(-1, keepdims=True)
 
 
-def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected | None:
+def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected | None:
     exact = np.exp(scores)
     sums = exact.sum(3, keepdims=True)
     right = exact / sums
@@ -152,17 +152,17 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     normalised = bool((abs(weights.sum(1) - 1) < CLOSE).all())
     if (between := _between_blocks(np.log(weights) - scores, sizes)) is not None:
         return replace(between, words=between.words + left)
-    told = _scores(made, wanted, sizes)
-    if told is None and normalised:
+    cause = _scores(made, wanted, sizes)
+    if cause is None and normalised:
         words = f"{PROPORTIONS}: look at Q K^T and exp(), not at the sum"
         return Dissected(words + left, ("input:Q", "input:K"))
-    if told is None:
+    if cause is None:
         return None
     sum_words = (
         "each row of weights sums to 1" if normalised else "the rows of weights do not sum to 1 either"
     )
     return Dissected(
-        f"{told.words}; {sum_words}{left}", told.clues if normalised else (*told.clues, "divide")
+        f"{cause.words}; {sum_words}{left}", cause.clues if normalised else (*cause.clues, "divide")
     )
 
 

@@ -274,12 +274,12 @@ def standing(part: Part, shape: Mapping[str, int], ratio: float) -> Standing | N
 
 
 #: The rungs of a line; the table has them all.
-TOLD = ("naive", "reference", "pytorch", "expert")
+LINE_RUNGS = ("naive", "reference", "pytorch", "expert")
 
 
 def line(place: Standing) -> str:
     """`12.3× naive · 1.9× reference · 0.41× PyTorch · ...`: how many times as fast as each."""
-    parts = [f"{_times(getattr(place, rung))}× {WORDS[rung]}" for rung in TOLD]
+    parts = [f"{_times(getattr(place, rung))}× {WORDS[rung]}" for rung in LINE_RUNGS]
     return " · ".join([*parts, f"{_percent(place.peak_percent)} % of {_machine(place.cores)} peak"])
 
 

@@ -11,9 +11,9 @@ of computing it in float32 (u = 2^-24) makes three kinds of error, and none of t
   block.
 - A constant number of roundings: exp, products, the division.
 
-Relative errors of the weights and of the products P V change O[i, c] by at most the same fraction of A[i, c] = sum_j
-P[i, j] |V[j, c]|. Where values of both signs cancel, |O| is far smaller than A and no float32 kernel keeps its relative
-accuracy; where they do not, A = |O|. So the budget scales with A:
+Let A[i, c] = sum_j P[i, j] |V[j, c]|. A relative error of the weights, or of the products P V, changes O[i, c] by at
+most the same fraction of A[i, c]. Where values of both signs cancel, |O| is far smaller than A and no float32 kernel
+keeps its relative accuracy; where they do not, A = |O|. So the budget scales with A:
 
     tolerance = ABSOLUTE + u A (CONSTANT + PER_KEY N + PER_SCORE sqrt(d) |q_i| max_j |k_j|)
 
@@ -381,8 +381,8 @@ def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
 
 def _threads() -> int:
     """Return the number of threads set for a class's worker, else the number of cores."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    cores = int(told) if told.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    cores = int(setting) if setting.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
     return max(1, min(cores, _MOST_THREADS))
 
 

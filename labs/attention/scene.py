@@ -82,8 +82,9 @@ class Scene:
 
     @cached_property
     def blocks(self) -> tuple[Array, Array] | None:
-        """Sums of the weights for each block of Bc keys and all rows (blocks, G, N, 1), and their products with V
-        (blocks, G, N, d); None if that would be large.
+        """Sums of the weights over each block of Bc keys, and their products with V.
+
+        Shapes (blocks, G, N, 1) and (blocks, G, N, d). None if they would be large.
         """
         every, block = self.all_weights, self.shape.get("Bc", 0)
         if every is None or block < 1 or -(-self.keys // block) * self.v.size > 1 << 22:

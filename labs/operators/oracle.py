@@ -87,7 +87,7 @@ class Slopes:
             (self.forward, moved) for point in points for moved in self._moved(inputs, operand, point.at)
         ]
 
-        def told(answers: Sequence[Answers]) -> str:
+        def conclude(answers: Sequence[Answers]) -> str:
             results = [np.asarray(answer[RESULT], np.float64) for answer in answers]
             slopes = [
                 self._slope(inputs, self._moved(inputs, operand, point.at), operand, point.at, pair)
@@ -95,7 +95,7 @@ class Slopes:
             ]
             return _sentence(self._function, name, points, slopes)
 
-        return Inquiry(calls, told) if calls else None
+        return Inquiry(calls, conclude) if calls else None
 
     @property
     def _function(self) -> str:

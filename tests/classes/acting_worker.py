@@ -1,9 +1,19 @@
 """A real worker whose evaluator only acts: it follows comments in the submission, so that a class takes a second.
 
-Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// bulk N` (cases of each part),
-`// turn` (wait for `Class.allow_turns`), `// freeze`, `// ponder` (an inspection without end), `// hopeless` (a
-KitError), `// nest N` (nested folders in the worker's place), `// die N`, `// unfit N` and `// fell N` (die, be unfit,
-kill the dask worker above it: the first N times). The folder $ACTING_STATE has a log of the finished evaluations.
+Directives, one per line:
+
+    // wrong, slow       the verdict; "slow" in the parts with a time
+    // sleep S           sleep for S seconds
+    // bulk N            N cases in each part
+    // turn              wait for `Class.allow_turns`
+    // freeze            never end
+    // ponder            an inspection without end
+    // hopeless          raise KitError
+    // nest N            nested folders in the worker's place
+    // die, unfit N      end, or be unfit, the first N times
+    // fell N            kill the dask worker above it, the first N times
+
+The folder $ACTING_STATE has a log of the finished evaluations.
 """
 
 import hashlib
@@ -57,41 +67,41 @@ def act(
     assignment: Any, source: Path, parts: Any, options: Any, hear: Any, *_: Any, exclusive: Any, **__: Any
 ) -> Any:
     text = source.read_text()
-    told = {name: float(value or 0) for name, value in re.findall(r"// (\w+) ?([\d.]*)", text)}
+    settings = {name: float(value or 0) for name, value in re.findall(r"// (\w+) ?([\d.]*)", text)}
     hear(BuildStarted(source))
-    if "ponder" in told:
+    if "ponder" in settings:
         hear(StepStarted("inspection"))
         time.sleep(600)
     called = " ".join(f"{part.id}:{','.join(case.name for case in part.cases)}" for part in parts)
     with (STATE / "called").open("a") as log:
         log.write(f"{source.parent.name} {called}\n")
     hear(PartStarted(parts[0], {}))
-    time.sleep(told.get("sleep", 0.0))
-    if "turn" in told:
+    time.sleep(settings.get("sleep", 0.0))
+    if "turn" in settings:
         take_turn()
-    if "nest" in told:
-        again = happened_before("nest", source) or "freeze" in told
-        nest(Path(os.environ["TMPDIR"]), int(told["nest"]))
+    if "nest" in settings:
+        again = happened_before("nest", source) or "freeze" in settings
+        nest(Path(os.environ["TMPDIR"]), int(settings["nest"]))
         (STATE / ("nested-again" if again else "nested")).touch()
-    if happened_before("die", source) < told.get("die", 0):
+    if happened_before("die", source) < settings.get("die", 0):
         os.kill(os.getpid(), signal.SIGKILL)
-    if happened_before("fell", source) < told.get("fell", 0):
+    if happened_before("fell", source) < settings.get("fell", 0):
         node = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
         os.kill(int(node[1]), signal.SIGKILL)
         time.sleep(600)
-    if "hopeless" in told:
+    if "hopeless" in settings:
         raise KitError("there is no compiler")
-    while "freeze" in told:
+    while "freeze" in settings:
         time.sleep(1)
-    unfit = happened_before("unfit", source) < told.get("unfit", 0)
+    unfit = happened_before("unfit", source) < settings.get("unfit", 0)
     alone: AbstractContextManager[Any] = exclusive(parts[-1])
     with alone, (STATE / "log").open("a") as log:
         log.write(f"{source.parent.name}\n")
     timing = Timing(1.0, 1.0, 1.0, (0.9, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, fit=not unfit)
-    cases = tuple(CaseResult(f"case {k}", {}, True, 0.0) for k in range(int(told.get("bulk", 0))))
+    cases = tuple(CaseResult(f"case {k}", {}, True, 0.0) for k in range(int(settings.get("bulk", 0))))
     results = []
     for part in parts:
-        verdict = "wrong" if "wrong" in told else "slow" if "slow" in told and part.time else "pass"
+        verdict = "wrong" if "wrong" in settings else "slow" if "slow" in settings and part.time else "pass"
         results.append(PartResult(part.id, part.title, verdict, part.points, cases, timing, output=text))
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     return SubmissionResult("module", digest, assignment.id, {}, {}, {}, tuple(results), max_points=30.0)

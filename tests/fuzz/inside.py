@@ -82,8 +82,8 @@ def read_words(data: bytes) -> None:
     """Read a compiler's output, all the way to the message for a student."""
     diagnostics.missing_symbols(data.decode(errors="replace"))
     finished = Finished(1, data, 1.0, 1.0, False)
-    told = diagnostics.explain(finished, {"module.cpp": SOURCE.decode()}, timeout_s=1.0)
-    assert told and len(told) <= 15 * (diagnostics.MAX_MESSAGE + 1)
+    explained = diagnostics.explain(finished, {"module.cpp": SOURCE.decode()}, timeout_s=1.0)
+    assert explained and len(explained) <= 15 * (diagnostics.MAX_MESSAGE + 1)
 
 
 def read_hint(data: bytes) -> None:

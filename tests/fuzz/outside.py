@@ -92,8 +92,8 @@ def a_result() -> bytes:
     part1 = PartResult("part1", "Naive", "pass", 10.0, cases, timing, Memory(1, 2, None, 4))
     odd = (Flag("odd", "?", "review"),)
     part3 = PartResult("part3", "Fused", "wrong", 20.0, cases, None, None, found, odd)
-    told = ({"system": "Linux", "processor": "P", "cores": 2}, {"torch": "2"}, {"tier": "A", "applied": []})
-    result = SubmissionResult("ada", "00", "small", *told, (part1, part3))
+    about = ({"system": "Linux", "processor": "P", "cores": 2}, {"torch": "2"}, {"tier": "A", "applied": []})
+    result = SubmissionResult("ada", "00", "small", *about, (part1, part3))
     return json.dumps(result_json.to_dict(result, score.score(ASSIGNMENT, result))).encode()
 
 

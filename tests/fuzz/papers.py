@@ -37,7 +37,7 @@ def read_writeup(path: Path) -> None:
         one = writeups.Writeup("ada", "Ada", None, str(error))
     else:
         one = writeups.Writeup("ada", "Ada", state)
-        assert all(len(line) < 200 for line in checking.told(Path("writeup.md"), state))
+        assert all(len(line) < 200 for line in checking.state_lines(Path("writeup.md"), state))
     copy = writeups.reading([one], (), WANTED)
     assert not any(char in copy for char in OBEYED)
     assert len(copy) < writeups.LONGEST_ANSWER * (len(WANTED) + regions.MOST_REGIONS)

@@ -1,9 +1,13 @@
 """Attacks of a kernel file on the clock, by name: the verdict that each must come to, and its text.
 
-An attack stands behind a right file and redefines `product`, which is right when called one by one. Its heading says
-what a timed call must come to: "ok" (it gains nothing), "wrong" (outputs differ from the reference's, or inputs were
-changed), "ended" (its runner is ended), "raised", or "takes much" (as "ok", or it raises where the card has less left
-than it asks for).
+An attack stands behind a right file and redefines `product`, which is right when called one by one. Its heading is the
+required end of a timed call:
+
+    ok           it gains nothing
+    wrong        outputs differ from the reference's, or inputs were changed
+    ended        its runner is ended
+    raised       it raises
+    takes much   as "ok", or it raises if the GPU has less memory left than it requests
 """
 
 import re

@@ -2,8 +2,8 @@
 
 Most of their loops agree all the same: they are the hard negatives of a search for copies.
 
-In the texts below `⟦a¦b⟧` is a choice, `Q[i][k]` an element of a tensor or matrix in the author's way of reading it,
-and `for (i < N)` a loop from 0 in steps of 1, or `by` others.
+Notation in the texts below: `⟦a¦b⟧` is a choice. `Q[i][k]` is an element of a tensor or matrix, read in the author's
+way. `for (i < N)` is a loop from 0 in steps of 1, or of the number after `by`.
 """
 
 import random

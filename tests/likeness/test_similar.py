@@ -139,7 +139,7 @@ def test_a_file_with_hardly_a_token_ends_nothing_for_the_others(master: str, sta
     assert passages.winnow([]) == {} and passages.winnow(passages.grams(["a"] * 15)) == {}
 
 
-def test_the_longest_text_is_cut_and_told() -> None:
+def test_the_longest_text_is_cut_and_noted() -> None:
     found = compare({"a": ";" * (1 << 20), "b": ";" * (1 << 20), "c": "/**/" * (1 << 19)}, "")
     assert found.cut == ("a", "b", "c"), "by tokens, and by characters"
     assert any("only the first 50000 tokens" in note and "a, b, c" in note for note in likeness.notes(found))
@@ -181,7 +181,7 @@ def test_equal_wrong_outputs_on_two_hidden_inputs_make_a_group() -> None:
     same, once = result(h1="aa", h2="bb", p="cc"), result(h1="aa", h2="zz", p="cc")
     (group,) = groups(anna=same, bert=same, carl=once)
     assert group.members == ("anna", "bert") and group.cases == ("h1", "h2") and group.hidden
-    assert group.told == "<k_transposed>"
+    assert group.words == "<k_transposed>"
     # Right outputs, one input and empty outputs make none.
     for same in (result(h1=None), result(h1="aa"), result("not_written", h1="00", h2="01")):
         assert not groups(a=same, b=same), same
@@ -221,10 +221,12 @@ def test_the_command_on_a_class_run_and_on_submissions(tmp_path: Path, master: s
         source = {"module.cpp": submission(master, bodies(seed)).encode()}
         put(tmp_path / "handed in" / name, source)
         put(tmp_path / "out" / name, {**source, "result.json": text})
-    told = similar("out")
-    assert "wrong alike on 2 hidden inputs of part2: anna, bert" in told and "100.0%  anna  bert" in told
-    told = similar("handed in", "--top", "1")
-    assert "100.0%  anna  bert" in told and "carl" not in told
+    printed = similar("out")
+    assert (
+        "wrong alike on 2 hidden inputs of part2: anna, bert" in printed and "100.0%  anna  bert" in printed
+    )
+    printed = similar("handed in", "--top", "1")
+    assert "100.0%  anna  bert" in printed and "carl" not in printed
     places = (".", "out", "handed in")
     assert [(tmp_path / place / "similar.html").is_file() for place in places] == [True, True, False]
 
@@ -241,35 +243,35 @@ def other_starter(master: str, tmp_path: Path) -> Path:
     return put(tmp_path, {"starter.cpp": given.encode()})
 
 
-def test_unchanged_starters_are_told_and_are_no_pair(other_starter: Path, similar: Command) -> None:
-    told = similar("handed in")
-    assert "6 are alike: ann, bob, cyd, dan, eve, fay\n" in told and "--starter FILE" in told
-    told = similar("handed in", "--starter", "starter.cpp")
-    assert "the starter, unchanged or nearly: ann, bob, cyd\n" in told
-    assert "what starter.cpp holds counts nothing\n" in told
-    pairs = [line.split()[1:] for line in told.splitlines() if "%" in line]
+def test_unchanged_starters_are_listed_and_make_no_pair(other_starter: Path, similar: Command) -> None:
+    printed = similar("handed in")
+    assert "6 are alike: ann, bob, cyd, dan, eve, fay\n" in printed and "--starter FILE" in printed
+    printed = similar("handed in", "--starter", "starter.cpp")
+    assert "the starter, unchanged or nearly: ann, bob, cyd\n" in printed
+    assert "what starter.cpp holds counts nothing\n" in printed
+    pairs = [line.split()[1:] for line in printed.splitlines() if "%" in line]
     assert pairs[0] == ["eve", "fay"] and not [pair for pair in pairs if {*pair} & {"ann", "bob", "cyd"}]
     assert "the starter, unchanged or nearly: ann, bob, cyd" in (other_starter / "similar.html").read_text()
-    told = similar("handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp")
-    assert "unchanged or nearly: ann, bob, cyd, eve, fay\n" in told
+    printed = similar("handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp")
+    assert "unchanged or nearly: ann, bob, cyd, eve, fay\n" in printed
 
 
 def test_starters_are_known_by_their_results(other_starter: Path, similar: Command) -> None:
     for folder in (other_starter / "handed in").iterdir():
         code = "not_written" if folder.name in ("ann", "bob", "cyd") else "k_transposed"
         (folder / "result.json").write_text(json.dumps(result(code, h="aa")))
-    told = similar("handed in")
-    assert "no part is written, by their results, so that no two of them are a pair: ann, bob, cyd" in told
-    assert "%  ann  bob" not in told and "%  eve  fay" in told
+    printed = similar("handed in")
+    assert "no part is written, by their results, so that no two of them are a pair: ann, bob, cyd" in printed
+    assert "%  ann  bob" not in printed and "%  eve  fay" in printed
 
 
 def test_a_large_group_is_listed_first_and_once(tmp_path: Path, master: str, similar: Command) -> None:
     texts = {f"s{k}": submission(master, bodies(8)) for k in range(8)}
     texts |= {f"t{k}": submission(master, bodies(300 + k)) for k in range(4)}
     put(tmp_path, {f"class/{name}/module.cpp": text.encode() for name, text in texts.items()})
-    told = similar("class").splitlines()
-    assert told[0] == "8 are alike: s0, s1, s2, s3, s4, s5, s6, s7"
-    assert [line.split()[1:3] for line in told if "100.0%" in line] == [["s0", "s1"]]
+    printed = similar("class").splitlines()
+    assert printed[0] == "8 are alike: s0, s1, s2, s3, s4, s5, s6, s7"
+    assert [line.split()[1:3] for line in printed if "100.0%" in line] == [["s0", "s1"]]
 
 
 def test_earlier_years_are_stored(tmp_path: Path, master: str, similar: Command, monkeypatch: Patch) -> None:
@@ -277,14 +279,14 @@ def test_earlier_years_are_stored(tmp_path: Path, master: str, similar: Command,
     for year, class_ in years.items():
         for name, seed in class_.items():
             put(tmp_path / year / name, {"module.cpp": submission(master, bodies(seed)).encode()})
-    told = similar("2026", "--old", "2025")
-    assert "100.0%  2025/old  ada" in told and "2025/old  2025/other" not in told
+    printed = similar("2026", "--old", "2025")
+    assert "100.0%  2025/old  ada" in printed and "2025/old  2025/other" not in printed
     monkeypatch.setattr(likeness, "wholefile", None)  # nothing is written, as everything is stored
-    assert similar("2026", "--old", "2025") == told
+    assert similar("2026", "--old", "2025") == printed
     (tmp_path / "2025" / likeness.INDEX).write_text('{"a": 1}')
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    assert similar("2026", "--old", "2025") == told
+    assert similar("2026", "--old", "2025") == printed
 
 
 KERNEL = """import triton.language as tl
@@ -333,7 +335,7 @@ def test_groups_are_found_among_many_that_share_single_cases() -> None:
     growth(Reader("groups", lambda data: groups(**by_people[len(data)]), (), **pattern), "people")
 
 
-def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_a_line(tmp_path: Path) -> None:
     put(tmp_path, {"out/anna/result.json": b"{}"})
     mistakes = {"--submissions": ("out",), "nowhere": ("nowhere",), "--top": (".", "--top", "0")}
     for why, (folder, *more) in mistakes.items():
@@ -395,8 +397,8 @@ def test_every_file_is_read(tmp_path: Path, similar: Command, monkeypatch: pytes
         own = config if is_class_run else None
         monkeypatch.setattr(likeness.gradebook, "config_in", lambda _, own=own: own)
         named = () if is_class_run else ("--config", str(config))
-        told = similar(str(folder), *named, "--html", "page.html")
-        assert all(words in told for words in ("100.0%  ada  bob", "kernels.py", "kernels.cu"))
+        printed = similar(str(folder), *named, "--html", "page.html")
+        assert all(words in printed for words in ("100.0%  ada  bob", "kernels.py", "kernels.cu"))
 
 
 def test_a_link_beside_a_source_is_not_read(tmp_path: Path) -> None:

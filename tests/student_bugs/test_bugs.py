@@ -82,20 +82,20 @@ def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch:
         # A damaged heap may also make free() wait for ever.
         assert part.verdict in ("wrong", "crash", "timeout") and part.diagnosis is not None, bug.name
         message = part.diagnosis.message
-        told = f"{bug.name}: {message}"
-        assert not bug.codes or part.diagnosis.code in bug.codes, f"{part.diagnosis.code} {told}"
+        shown = f"{bug.name}: {message}"
+        assert not bug.codes or part.diagnosis.code in bug.codes, f"{part.diagnosis.code} {shown}"
         if (bug.kind == "race" and not WATCHED) or (bug.part.startswith("4D") and not ADDR2LINE):
             continue
         lines = [line for line in marked if start <= line < end]
         named = [int(line) for line in re.findall(r"\bmodule\.cpp:(\d+)", message)]
         distance = min((abs(a - b) for a in named for b in lines), default=9999)
-        assert distance <= bug.within, f"named {named}, wrong {lines}: {told}"
+        assert distance <= bug.within, f"named {named}, wrong {lines}: {shown}"
         # A proved access outside of an array takes the place of what the numbers show.
-        assert bug.said in message or message.startswith(closer_look.OUTSIDE), told
-        assert bug.kind not in ("outside", "crash") or any(words in message for words in OUTSIDE), told
+        assert bug.said in message or message.startswith(closer_look.OUTSIDE), shown
+        assert bug.kind not in ("outside", "crash") or any(words in message for words in OUTSIDE), shown
         # Words that would send their reader elsewhere.
-        assert bug.kind == "race" or "Do threads share" not in message, told
-        assert "Run again with --sanitize" not in message, told
+        assert bug.kind == "race" or "Do threads share" not in message, shown
+        assert "Run again with --sanitize" not in message, shown
 
 
 def test_every_bug_marks_its_line() -> None:

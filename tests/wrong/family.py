@@ -90,7 +90,7 @@ Answers = list[tuple[Mutation, dict[str, Answer]]]
 def answers(group: Sequence[Mutation], zygote: Zygote, folder: Path) -> Answers:
     """Outputs of a group's attention kernels, by the name of the input, up to a crash.
 
-    Only public inputs of a shape of their own: the others have no remainders and tell fewer mistakes apart.
+    Only public inputs of a shape of their own: the others have no remainders and separate fewer mistakes.
     """
     course, source = loading.load(PUBLIC_CONFIG), write(group, folder)
     options = Options(shape=SHAPE, timing=False)

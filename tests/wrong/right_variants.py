@@ -18,7 +18,7 @@ SAFE_ROW = (
     (EXP, f"std::exp({QK_T} - largest)"),
 )  # fmt: skip
 
-#: The whole of part 1, 2 or 3 for head p = (b * H + h) * N * d, as other people write it.
+#: Part 1, 2 or 3 as other people write it. A head begins at p = (b * H + h) * N * d.
 WITH_POINTERS = """
     for (int p = 0; p < B * H * N * d; p += N * d) {
         const float *q = Q.data() + p, *k = K.data() + p, *v = V.data() + p;

@@ -18,12 +18,12 @@ from grader.explain.comparison import Comparison, Expected, compare
 from labs.attention.mutations import apply
 from labs.attention.oracle import CLUES, ORACLES
 
-#: Codes without lines: an accessor is one line, a checked build has the places of crashes, a tensor is no loop.
+#: Codes without lines: an accessor is one line, a checked build finds crashes, a wrong tensor has no loop.
 WITHOUT_LINES = {
     *("extra_write", "missing_factor", "missing_term", "swapped_indices", "wrong_strides", "wrong_value"),
     *("inputs_overwritten", "sigabrt", "sigsegv", "wrong_dtype", "wrong_shape"),
 }
-#: Wrong outputs of one kernel on which all suspects are tried; the first ones tell mistakes apart best.
+#: Wrong outputs of one kernel on which all suspects are tried; the first ones separate mistakes best.
 MOST_TRIED = 2
 Group = list[Mutation]
 #: One kernel of each code, which share sources, then all others.
@@ -46,11 +46,11 @@ def in_tiers(groups: Sequence[Group], quick: int) -> list[ParameterSet]:
 @pytest.mark.parametrize("group", in_tiers(GROUPS, len(QUICK)))
 def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, tmp_path: Path) -> None:
     for mutation, result in judge(group, zygote, tmp_path):
-        told = f"{mutation.name}: {result.diagnosis}"
-        assert result.verdict in ("wrong", "crash"), told
-        assert result.diagnosis is not None and result.diagnosis.message, told
-        assert not mutation.codes or result.diagnosis.code in mutation.codes, told
-        assert mutation.says in result.diagnosis.message, told
+        shown = f"{mutation.name}: {result.diagnosis}"
+        assert result.verdict in ("wrong", "crash"), shown
+        assert result.diagnosis is not None and result.diagnosis.message, shown
+        assert not mutation.codes or result.diagnosis.code in mutation.codes, shown
+        assert mutation.says in result.diagnosis.message, shown
 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, 1))
@@ -68,10 +68,10 @@ def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygo
             in_turn.append(explain(answer, comparison, in_turn))
         names = [{name for suspect in each.suspects for name in suspect.names} for each in explained]
         fit_all = set.intersection(*names)
-        for alone, told in zip(one_by_one, diagnose.settled(in_turn), strict=True):
+        for alone, settled in zip(one_by_one, diagnose.settled(in_turn), strict=True):
             if isinstance(alone, diagnose.Explained):
                 words = {s.words for s in alone.suspects if not fit_all.isdisjoint(s.names)}
-                assert sum(each in told.message for each in words) >= min(3, len(words)), mutation.name
+                assert sum(each in settled.message for each in words) >= min(3, len(words)), mutation.name
 
 
 def explain(answer: Answer, comparison: Comparison, earlier: Sequence[Diagnosis] = ()) -> Diagnosis:
@@ -81,7 +81,7 @@ def explain(answer: Answer, comparison: Comparison, earlier: Sequence[Diagnosis]
 
 @pytest.mark.full
 def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_path: Path) -> None:
-    """Where two of the table cannot be told apart on any public input, the diagnosis of each names both."""
+    """If no public input separates two mistakes of the table, the diagnosis of each names both."""
     found = [pair for group in GROUPS for pair in answers(group, zygote, tmp_path)]
     kernels = [pair for pair in found if pair[0].codes and "race" not in pair[0].codes]
     pairs = [
@@ -94,9 +94,9 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
     paired = {mutation.name for pair in pairs for mutation in pair}
     theirs = [group for group in GROUPS if not paired.isdisjoint(mutation.name for mutation in group)]
     judged = [pair for group in theirs for pair in judge(group, zygote, tmp_path)]
-    told = {one.name: result.diagnosis.message for one, result in judged}
+    messages = {one.name: result.diagnosis.message for one, result in judged}
     for one, other in pairs:
-        for message in (told[one.name], told[other.name]):
+        for message in (messages[one.name], messages[other.name]):
             assert one.says in message and other.says in message, (one.name, other.name)
 
 

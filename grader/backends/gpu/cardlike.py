@@ -95,7 +95,7 @@ class WarmedUp:
         )
 
     def _init_handles(self) -> None:
-        """Load nothing, since there are no binaries."""
+        """Load nothing: the interpreter has no binaries."""
 
     def __getitem__(self, grid: Any) -> Any:
         return self.function[grid]

@@ -49,11 +49,11 @@ def load_error(error: str, packages: Sequence[str]) -> Faulty:
     lacking = NO_MODULE.search(error)
     name = lacking["name"] if lacking else ""
     if name in packages:
-        told = (
+        message = (
             f"The file imports {name}, which this Python lacks: pip install {name}, and judge again. No points are "
             "lost; they stay open."
         )
-        return Faulty("unjudged", Diagnosis("machine_lacks", told), waits_for=name)
+        return Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=name)
     advice = ""
     if name:
         allowed = ", ".join(("torch", "triton", "numpy", *packages))
@@ -113,11 +113,11 @@ def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build)
     """Return the diagnosis with the lines that loaded from outside of every tensor, since these may be the cause."""
     places = [place_of(line, build) for line in lines]
     which = "Line" if len(lines) == 1 else "Lines"
-    told = (
+    note = (
         f"{which} {', '.join(places)} loaded from outside of every tensor, where a kernel gets NaN or a "
         "whole number without a meaning: check the masks."
     )
-    return replace(diagnosis, message=f"{diagnosis.message} {told}")
+    return replace(diagnosis, message=f"{diagnosis.message} {note}")
 
 
 def place_of(line: int, build: Build) -> str:

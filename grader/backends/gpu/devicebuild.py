@@ -193,7 +193,7 @@ def cuda(source: Path, architecture: str = "", **options: object) -> Build:
         return _made(started, "", entry / LIBRARY, key, cached=True)
     with objectcache.workplace(cache) as place, compiling.room(wanted.sandbox, place, None) as room:
         room.put("kernels.cu", text)
-        wanted.tell("building")
+        wanted.on_step("building")
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         finished = run_limited(
             command,
@@ -229,6 +229,6 @@ def cuda(source: Path, architecture: str = "", **options: object) -> Build:
 def errors_of(output: bytes, name: str) -> str:
     """Return the first errors of nvcc or of its tools, with the student's name of the file."""
     lines = harmless(output.decode(errors="replace")).splitlines()
-    told = [line for line in lines if re.search(r"\berror\b|undefined reference|fatal", line)]
-    kept = [re.sub(r"^kernels\.cu\((\d+)\):", rf"{name}:\1:", line) for line in told[:MOST_ERRORS]]
+    errors = [line for line in lines if re.search(r"\berror\b|undefined reference|fatal", line)]
+    kept = [re.sub(r"^kernels\.cu\((\d+)\):", rf"{name}:\1:", line) for line in errors[:MOST_ERRORS]]
     return "\n".join(kept or lines[-MOST_ERRORS:] or ["nvcc failed without a word"])

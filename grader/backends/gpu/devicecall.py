@@ -60,20 +60,20 @@ def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
     device = properties(part)
     outputs, form = list(part.outputs), device.autograd
     names = binding.tensor_names(part, part.inputs)
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "names": names,
         "arguments": [binding.argument_of(argument, shape, names) for argument in part.arguments],
         "outputs": outputs,
         "returned": [outputs.index(name) for name in device.returned],
     }
     if form is not None:
-        told["autograd"] = {
+        described["autograd"] = {
             "arguments": [part.arguments.index(name) for name in form.arguments],
             "gradient": None if form.gradient is None else part.arguments.index(form.gradient),
             "language": form.language,
             "class": form.name,
         }
-    return told
+    return described
 
 
 def request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:

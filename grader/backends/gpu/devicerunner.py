@@ -189,7 +189,7 @@ def rows(counts: Mapping[str, int]) -> list[list[Any]]:
 Operation = Callable[[dict[str, Any], list[Any]], dict[str, Any]]
 
 
-def told(operation: Operation, *, has_card: bool) -> Operation:
+def raising_failed(operation: Operation, *, has_card: bool) -> Operation:
     """Return the operation with every exception turned into Failed.
 
     The student's code also runs when a function is looked up or its result's type is read. An exception that is not
@@ -219,7 +219,9 @@ class Kernels:
         self.sets: list[Callable[[], None]] = []
         served = (self.call, self.offers, self.warm, self.settle, self.attach, self.go)
         has_card = device != "cpu"
-        self.operations = {operation.__name__: told(operation, has_card=has_card) for operation in served}
+        self.operations = {
+            operation.__name__: raising_failed(operation, has_card=has_card) for operation in served
+        }
         self._memory: Any = None
 
     def call(self, request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ OWN = {MODULE: 0}
 """Modules of the student's, with the number of each one's file above FILE_BITS."""
 #: `grader.core.filebundle`: who loads this file gives it.
 filebundle: Any = None
-#: Pattern of exceptions for a file that needs a card where there is none, and the words for them.
+#: Pattern of the exceptions of a file that needs a GPU on a machine without one, and the words for them.
 ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
 #: Modules that raise such exceptions in words of their own, and how such of torch's code in C++ begin.
 OF_CARD = ("torch.cuda", "triton.runtime.driver", "triton.backends")
@@ -146,7 +146,7 @@ class PythonFile:
         """Return the class to call.
 
         It is found by its name if one is required, else by the file's adapter, else by the language of its forward
-        pass: the last one that fits. Raises Failed if there is none.
+        pass: the last one that fits. Raises Failed if the file has none.
         """
         name, language = form.get("class", ""), form.get("language", "")
         self.judged_class = ""
@@ -431,7 +431,7 @@ def attempted(work: Callable[[], None]) -> None:
     """Run a student's function. An unfinished starter raises NotImplementedError and writes nothing, which the judge
     reports.
 
-    Other exceptions, also NotImplementedError by torch or Triton, are handled in `gpu.devicerunner.told`.
+    Other exceptions, also NotImplementedError by torch or Triton, are handled in `gpu.devicerunner.raising_failed`.
     """
     try:
         work()

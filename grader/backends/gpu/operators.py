@@ -2,8 +2,9 @@
 
 1. The call's trace, its operators and launches, is replayed on other inputs in a process without the student's Python
    (`gpu.tracing`, `gpu.replay`). Its result must be right there as well.
-2. The torch operators that work on the call's numbers in that replay, with their amounts, and the outputs that are
-   right without the computing kernels (`gpu.torchwork`). For calls without a replay: their operators (a dispatch mode).
+2. Two findings of that replay (`gpu.torchwork`): the torch operators that work on the call's numbers, with their
+   amounts, and the outputs that are right without the computing kernels. A call without a replay has only its
+   operators, recorded by a dispatch mode.
 3. The kernels that it launches on a GPU (torch's profiler).
 4. The calls and names in the source (read by a child process: `gpu.readpython`).
 

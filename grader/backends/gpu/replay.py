@@ -143,8 +143,8 @@ class Player:
     def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
         kernel = self.kernel(number)
         constants = self.kernels[number][4]
-        for name, told in given.items():
-            refuse_tensors(told, is_constant=name in constants)
+        for name, recorded in given.items():
+            refuse_tensors(recorded, is_constant=name in constants)
         self.seen[f"launch {kernel.__name__}"] += 1
         arguments = {key: self.value(each) for key, each in given.items()}
         with watched() as used:
@@ -156,20 +156,20 @@ class Player:
 
     # ---- values
 
-    def value(self, told: Any) -> Any:
+    def value(self, recorded: Any) -> Any:
         import torch
 
-        if isinstance(told, list):
-            return [*map(self.value, told)]
-        if not isinstance(told, dict):
-            return told
-        (kind, inner), *more = told.items()
+        if isinstance(recorded, list):
+            return [*map(self.value, recorded)]
+        if not isinstance(recorded, dict):
+            return recorded
+        (kind, inner), *more = recorded.items()
         if kind == "tensor":
             return self.tensor(*inner)
         if kind == "tuple":
             return tuple(map(self.value, inner))
         if kind == "fields":
-            return _named(tuple(inner))(*map(self.value, told["tuple"]))
+            return _named(tuple(inner))(*map(self.value, recorded["tuple"]))
         if kind == "torch":
             found = public(torch, inner)
             if not isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
@@ -190,7 +190,7 @@ class Player:
         if kind == "from":
             return from_triton(*inner)
         if kind == "kernel":
-            return self.kernel(inner, told.get("kind", ""))
+            return self.kernel(inner, recorded.get("kind", ""))
         raise Unplayable(f"holds a value of an unknown kind ({kind})")
 
     def tensor(self, number: int, kind: str, sizes: list[int], strides: list[int], offset: int) -> Any:
@@ -211,7 +211,7 @@ class Player:
             self.made[number] = None
             file, name, line, names, constants = self.kernels[number]
             node = bare(self.found(file, name, line), constants)
-            space = {known: self.named(told) for known, told in names.items()}
+            space = {known: self.named(recorded) for known, recorded in names.items()}
             triton: Any = importlib.import_module("triton")
             make = triton.constexpr_function if kind == "ConstexprFunction" else triton.jit
             self.made[number] = self.compiled(node, space, f"<kernel {number}>", make)
@@ -247,16 +247,16 @@ class Player:
             made.rewriter = None
         return made
 
-    def named(self, told: Any) -> Any:
+    def named(self, recorded: Any) -> Any:
         """Return the meaning of a name in a kernel: a module, a function, a kernel or a constant."""
-        if isinstance(told, dict) and "module" in told:
-            return from_module(told["module"])
-        if isinstance(told, dict) and "namespace" in told:
+        if isinstance(recorded, dict) and "module" in recorded:
+            return from_module(recorded["module"])
+        if isinstance(recorded, dict) and "namespace" in recorded:
             module = types.ModuleType(HAND_IN)
-            vars(module).update({name: self.named(each) for name, each in told["namespace"].items()})
+            vars(module).update({name: self.named(each) for name, each in recorded["namespace"].items()})
             return module
-        refuse_tensors(told, is_constant=True)
-        return self.value(told)
+        refuse_tensors(recorded, is_constant=True)
+        return self.value(recorded)
 
     def found(self, file: str, name: str, line: int) -> ast.FunctionDef:
         """The function of this name around this line."""
@@ -308,29 +308,31 @@ def unpacked(packed: str) -> dict[str, Any]:
     return trace
 
 
-def fields_in(told: Any) -> Iterator[str]:
+def fields_in(recorded: Any) -> Iterator[str]:
     """Yield the names of fields in a trace that kernels may use."""
-    if isinstance(told, dict):
-        for name in told.get("fields", ()):
+    if isinstance(recorded, dict):
+        for name in recorded.get("fields", ()):
             if not name.isidentifier() or name.startswith(("_", *OF_FRAMES)) or name in HIDDEN:
                 raise Unplayable(f"holds a tuple with a field {name}")
             yield name
-    for each in told.values() if isinstance(told, dict) else told if isinstance(told, list) else ():
+    for each in (
+        recorded.values() if isinstance(recorded, dict) else recorded if isinstance(recorded, list) else ()
+    ):
         yield from fields_in(each)
 
 
-def refuse_tensors(told: Any, *, is_constant: bool) -> None:
+def refuse_tensors(recorded: Any, *, is_constant: bool) -> None:
     """Raises Unplayable for a tensor among constants, or in a list: no compiled kernel has one there, and the
     interpreter would give it as it is, with all of torch's operators."""
-    if isinstance(told, list):
-        for each in told:
+    if isinstance(recorded, list):
+        for each in recorded:
             refuse_tensors(each, is_constant=True)
-    elif isinstance(told, dict):
-        if is_constant and set(told) & {"tensor", "descriptor", "wrapper"}:
+    elif isinstance(recorded, dict):
+        if is_constant and set(recorded) & {"tensor", "descriptor", "wrapper"}:
             raise Unplayable("gives a kernel a tensor as a constant")
-        for each in told.get("tuple", ()):
+        for each in recorded.get("tuple", ()):
             refuse_tensors(each, is_constant=is_constant)
-        refuse_tensors(told.get("constexpr"), is_constant=True)
+        refuse_tensors(recorded.get("constexpr"), is_constant=True)
 
 
 @functools.cache

@@ -215,10 +215,10 @@ class Memory:
     def checked(self, what: str, addresses: Any, mask: Any, size: int) -> Any:
         real, outside = self.reached(addresses, mask, size)
         if outside is not None:
-            raise IndexError(self.told(what, addresses[outside], size))
+            raise IndexError(self.outside_message(what, addresses[outside], size))
         return real
 
-    def told(self, what: str, addresses: Any, size: int) -> str:
+    def outside_message(self, what: str, addresses: Any, size: int) -> str:
         """Return the message for lanes that are outside of every tensor, for those near the same tensor as the first
         one.
         """

@@ -131,8 +131,8 @@ class DeviceRounds:
         self.as_autograd = False
         path = device.reference_file(self.part)
         if path is None:
-            told = "This copy of the kit has no reference to time it against: its results are right, its time is open."
-            raise faults.Faulty("unjudged", Diagnosis("machine_lacks", told), waits_for=REFERENCE)
+            message = "This kit has no reference to time it against: the results are right, the time is open."
+            raise faults.Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=REFERENCE)
         self.path: Path = path
         self.tensors = tensors_of(self.part, self.shape)
         sets = self.sets()
@@ -233,13 +233,13 @@ class DeviceRounds:
             self.unsteady, in_a_row = self.unsteady + 1, in_a_row + 1
             if in_a_row == MOST_UNSTEADY:
                 found = ", ".join(str(reading.mhz) for side in self.seen_clocks.values() for reading in side)
-                told = (
+                message = (
                     f"The card's clock changes by more than {smclock.STEADY:.0%} from call to call (MHz: {found}). The "
                     "results are right, the time is open. Cool the card, stop what else uses it, or fix its clock "
                     "(nvidia-smi --lock-gpu-clocks), and judge again."
                 )
                 raise faults.Faulty(
-                    "unjudged", Diagnosis("machine_lacks", told), waits_for=smclock.STEADY_CLOCK
+                    "unjudged", Diagnosis("machine_lacks", message), waits_for=smclock.STEADY_CLOCK
                 )
 
     def clocks(self) -> CardClock | None:
@@ -297,11 +297,11 @@ class DeviceRounds:
         """
         form = devicecall.properties(self.part).autograd
         if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
-            told = (
+            message = (
                 "Its results are right. Its time is open: the reference has no autograd.Function to time one against; "
                 f"a function {self.part.function} would be timed."
             )
-            raise faults.Faulty("unjudged", Diagnosis("machine_lacks", told), waits_for=REFERENCE)
+            raise faults.Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=REFERENCE)
 
     # ---- one call
 
@@ -317,7 +317,7 @@ class DeviceRounds:
         if call.status != "ok":
             self.refuse(call, runner.session, side.is_reference)
         if changed := runner.arena.inputs_changed(side.seed):
-            self.tell_changed(changed, side)
+            self.refuse_changed(changed, side)
         if self.round == 1 and side.calls == 1:
             # At long sequences the oracle takes seconds. Later calls are compared with the reference's alone.
             for name, tolerance in self.check_rows(side).items():
@@ -326,7 +326,7 @@ class DeviceRounds:
             self.compare(*((other, side) if other.is_reference else (side, other)))
         return Sample(runner.seconds(call), None)
 
-    def tell_changed(self, names: list[str], side: Side) -> None:
+    def refuse_changed(self, names: list[str], side: Side) -> None:
         if side.is_reference:
             raise KitError(f"the reference of {self.part.id} changed its inputs; please report this")
         inputs = [tensor.name for tensor in self.tensors if not tensor.is_output]

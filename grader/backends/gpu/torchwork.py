@@ -4,7 +4,7 @@ Theory of operation. A trace is played on two sets of inputs, one after the othe
 arguments hold the same bytes in both plays: they carry no information on the second inputs. So is one whose result is a
 view of its input, and one of `MOVES` that keeps the type's values. Any other operator costs as many numbers as its
 largest argument or result has; a list of tensors counts as their sum. Arguments count since a reduction reads more than
-it writes, and so does a selection by a mask. In the first replay all operators cost, since there are no earlier values
+it writes, and so does a selection by a mask. In the first replay all operators cost: it has no earlier values
 to compare with.
 
 A replay without the kernels that compute makes each launch twice, the second time with other numbers: each number of

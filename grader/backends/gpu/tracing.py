@@ -120,15 +120,15 @@ class Trace:
             return {"device": 0}
         if isinstance(value, enum.Enum):
             return inner(value.value)
-        told = self.of_triton(value, inner)
-        if told is None and hasattr(value, "item") and kind.__module__ == "numpy":
-            told = inner(value.item())
-        if told is None and dataclasses.is_dataclass(value) and not isinstance(value, type):
+        recorded = self.of_triton(value, inner)
+        if recorded is None and hasattr(value, "item") and kind.__module__ == "numpy":
+            recorded = inner(value.item())
+        if recorded is None and dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = [field.name for field in dataclasses.fields(value)]
-            told = {"fields": fields, "tuple": [inner(getattr(value, name)) for name in fields]}
-        if told is None:
+            recorded = {"fields": fields, "tuple": [inner(getattr(value, name)) for name in fields]}
+        if recorded is None:
             raise NoTrace(f"an argument of type {kind.__name__}")
-        return told
+        return recorded
 
     def of_triton(self, value: Any, inner: Callable[[Any], Any]) -> Any:
         """Describe a value of Triton's; None for any other."""
@@ -206,8 +206,8 @@ class Trace:
 
     def meaning(self, value: Any, depth: int, name: str) -> Any:
         """Describe the meaning of a name in a kernel."""
-        told = self.callable(value, depth, name)
-        return self.value(value) if told is None else told
+        recorded = self.callable(value, depth, name)
+        return self.value(value) if recorded is None else recorded
 
     def constants(self, function: types.FunctionType) -> set[str]:
         """Return the arguments of a kernel that are marked as constants, under any name by which the mark was
@@ -254,16 +254,16 @@ class Trace:
         self.count(f"op {name}")
         if self.lost:
             return function(*arguments, **keywords)
-        result, told = None, None
+        result, recorded = None, None
         if not function._schema.is_mutable:
             result = function(*arguments, **keywords)
             if all(self.number_of(each.untyped_storage()) is not None for each in tensors_in(result)):
                 return result  # A view needs no step: the tensors of later steps are parts of storages.
         with self.recording():
-            told = self.value(list(arguments)), {key: self.value(each) for key, each in keywords.items()}
+            recorded = self.value(list(arguments)), {key: self.value(each) for key, each in keywords.items()}
         if function._schema.is_mutable:
             result = function(*arguments, **keywords)
-        if self.lost or told is None:
+        if self.lost or recorded is None:
             return result
         with self.recording():
             made = []
@@ -273,7 +273,7 @@ class Trace:
                     made.append([place, self.add(storage)])
             if made or function._schema.is_mutable:
                 # As a text: Python would look through many small objects again and again.
-                self.append(json.dumps(["operator", name, function._overloadname, *told, made]))
+                self.append(json.dumps(["operator", name, function._overloadname, *recorded, made]))
         return result
 
     def run_own(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -165,7 +165,7 @@ class Compilers:
                     raise KitError(
                         f"the compiler cannot be used in this sandbox: it {one_line(broken[1], 200)}"
                     )
-        self.options.tell("inspection")
+        self.options.on_step("inspection")
         texts = {
             "module.cpp": self.source.text,
             ispc.SOURCE: self.source.ispc_file.text if self.source.ispc_file else b"",

@@ -379,7 +379,7 @@ class _Work(Compilers):
         """
         if self.must_wait():
             return ispc.LACKING, None
-        self.options.tell("headers")
+        self.options.on_step("headers")
         flags = (*OWN_FLAGS, *self.source.flags)
         known, prepared = _made_ahead(flags, self.source.defines, self.cache)
         self.cpu_s += prepared.cpu_s
@@ -392,11 +392,11 @@ class _Work(Compilers):
             room.put(RUNNER, known.runner.read_bytes())
             if message := self.compile_ispc(room, limit):
                 return self.may_lack_ispc(message), None
-            self.options.tell("building")
+            self.options.on_step("building")
             headers = (*known.views.headers, *KITS_HEADERS, room.header or prepared.folder)
             for finished, listed in self.stages(known, prepared, room, limit, self.source.text):
                 if finished.returncode != 0 or finished.timed_out:
-                    self.options.tell("inspection")
+                    self.options.on_step("inspection")
                     text = self.source.text.decode(errors="replace")
                     refused = refusal(finished.output.decode(errors="replace"), name, text)
                     message = self.explain(finished, lambda: self.probed(known, prepared))

@@ -50,8 +50,7 @@ ASAN_OPTIONS = {
 UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "0", "color": "never"}
 MAX_FRAMES, MOST_REPORTS = 8, 64
 LONGEST_LINE, LONGEST_ROW = 2000, 160
-"""Characters of a line of a report that are looked at, which the kernel may have printed itself, and of a line of the
-source that are shown."""
+"""Most characters that are read of a report's line (the kernel may have printed it), and shown of a source line."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,7 @@ def with_lines(output: str, program: Path) -> str:
     # Of a call the address after it is known.
     addresses = [hex(int(offset, 16) - 1) for offset in wanted[:MOST_ADDRESSES]]
     try:
-        told = subprocess.run(
+        listing = subprocess.run(
             ["addr2line", "-a", "-i", "-e", str(program), *addresses],
             capture_output=True,
             text=True,
@@ -223,7 +222,7 @@ def with_lines(output: str, program: Path) -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return output
-    groups = [group.split("\n")[1:] for group in re.split(r"^0x", told, flags=re.MULTILINE)[1:]]
+    groups = [group.split("\n")[1:] for group in re.split(r"^0x", listing, flags=re.MULTILINE)[1:]]
     places = {
         offset: [line.partition(" (discriminator")[0] for line in lines if "module.cpp:" in line]
         for offset, lines in zip(wanted, groups, strict=False)

@@ -4,10 +4,10 @@ Theory of operation. A student's text can name files while it is compiled: `#inc
 `.incbin` and `.include` in the assembler. Machine code of a library must not enter the object that way. Two boundaries
 keep it out:
 
-    views     each stage is a separate process in the sandbox and sees its own programs and its inputs: the front end
-              header folders, the assembler its input, the linker the kit's objects and the compiler's libraries
-    reports   front end and assembler list every file that they read (`-MD`, `--MD`), and `refused` finds files that
-              are neither headers nor the student's text. This also holds in tiers that hide no files. (The assembler
+    views     each stage is a separate process in the sandbox. It sees its own programs and its inputs: header folders
+              (front end), one file (assembler), the kit's objects and the compiler's libraries (linker).
+    reports   front end and assembler list every file that they read (`-MD`, `--MD`). `refused` finds files that are
+              neither headers nor the student's text. This also holds in tiers that hide no files. (The assembler
               also lists files that line markers name: the source and headers.)
 
 clang assembles in its front end and does not list what the assembler reads: there the views alone hold.

@@ -319,8 +319,8 @@ def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None
     if PYTHON.fullmatch(name) or name.startswith(("pybind11::", "py::", "Module::")):
         return name, "python", f"uses {name}: there is no Python where kernels run"
     if WORK.fullmatch(name):
-        told = "that is torch's own work; the assignment gives you tensors, not operators"
-        return name, "work", f"calls {'torch operators' if name == 'operators' else name}: {told}"
+        reason = "that is torch's own work; the assignment gives you tensors, not operators"
+        return name, "work", f"calls {'torch operators' if name == 'operators' else name}: {reason}"
     return name, "absent", f"uses torch's {name}, which kernels are not given"
 
 

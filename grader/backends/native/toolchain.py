@@ -1,7 +1,7 @@
-"""The compiler of all builds, and the torch of those that need one: found without importing torch, and without any.
+"""The compiler of all builds, and the torch of the builds that need it. Both are found without importing torch.
 
-All differences between platforms are in pure functions (`default_flags`, `openmp_flags`, `linker_flags`) of a system
-and a machine name, so each platform is tested on any other.
+Differences between platforms are in pure functions of a system and a machine name: `default_flags`, `openmp_flags`,
+`linker_flags`. So each platform is tested on any other.
 """
 
 from __future__ import annotations

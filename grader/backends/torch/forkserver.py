@@ -148,8 +148,8 @@ def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: li
             control.close()
             become_runner(request, files, *fds)
         except BaseException as error:
-            told = f"the runner ended by an error of its own: {type(error).__name__}: {error}\n"
-            os.write(2, told.encode())
+            message = f"the runner ended by an error of its own: {type(error).__name__}: {error}\n"
+            os.write(2, message.encode())
         finally:
             os._exit(70)
     for fd in fds:
@@ -265,8 +265,11 @@ def load_file(path: str) -> Any:
 
 
 def main() -> None:
-    """forkserver.py SOCKET FILE ... MODULES FOLDER: the judge's socket as a number, where the Files are, modules to
-    import besides torch with commas between them, and the folder of its runners, "" if that ends with its namespace."""
+    """Run the command line `forkserver.py SOCKET FILE ... MODULES FOLDER`.
+
+    SOCKET is the judge's socket as a number, FILE the path of one of `Files`. MODULES, separated by commas, are
+    imported besides torch. FOLDER is the folder of the runners, "" if it ends with its namespace.
+    """
     # Before anything keeps the old one, as handlers of logging do.
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     sys.__stderr__ = sys.stderr  # type: ignore[misc]  # typeshed calls it final; handlers keep it

@@ -315,19 +315,19 @@ class _Work(Compilers):
 
     def can_link(self, linker: str) -> bool:
         """Return True if this linker makes an object of a file of the kit's own that needs the C++ library."""
-        self.options.tell("headers")
+        self.options.on_step("headers")
         with objectcache.workplace(self.cache) as place:
             (place / "probe.cpp").write_text(LINKER_PROBE)
             command = [str(self.source.tools.compiler), *self.source.compile_flags("light")]
             command += ["-shared", "-o", "probe.so", "probe.cpp", *self.source.link_flags("light", linker)]
             finished = self.run(command, place, HEADER_TIMEOUT_S)
-        self.options.tell("building")
+        self.options.on_step("building")
         return finished.returncode == 0
 
     def attempt_with(
         self, linker: str | None, path: str, room: compiling.Room, limit: TimeLimit
     ) -> Finished | None:
-        self.options.tell("building")
+        self.options.on_step("building")
         tools, recipe = self.source.tools, self.source
         bindings = [f"-I{room.header / BINDINGS}"] if room.header else []
         objects = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
@@ -364,7 +364,7 @@ class _Work(Compilers):
         """
         entry = self.cache / "headers" / self.source.header_key()
         if not objectcache.touch(entry):
-            self.options.tell("headers")
+            self.options.on_step("headers")
             with objectcache.workplace(self.cache) as place:
                 made = place / "header"
                 for name in (*EMPTY, *(f"{BINDINGS}/{name}" for name in EMPTY_BINDINGS)):
@@ -380,5 +380,5 @@ class _Work(Compilers):
                 if finished.returncode != 0:
                     (made / PRECOMPILED).unlink(missing_ok=True)
                 objectcache.publish(made, entry)
-            self.options.tell("building")
+            self.options.on_step("building")
         return entry if (entry / PRECOMPILED).is_file() else None

@@ -374,14 +374,14 @@ class Zygote:
             return
         self._control.settimeout(START_TIMEOUT_S)
         try:
-            told, _ = self._receive()
+            reply, _ = self._receive()
         except (OSError, ValueError) as error:
             self._process.kill()
             raise KitError(
                 f"the runner process could not import what kernels need: {self._last_words()}"
             ) from error
         self._control.settimeout(ANSWER_TIMEOUT_S)
-        self.blind = bool(told.get("blind"))
+        self.blind = bool(reply.get("blind"))
         self._ready = True
 
     def _last_words(self) -> str:

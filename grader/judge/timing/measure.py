@@ -1,10 +1,10 @@
 """The verdict on time: student against reference, in paired rounds and with an interval.
 
-Theory of operation. A round is four calls, A B B A or B A A B in turn (A the reference, B the student), so that a drift
-of the machine falls on both sides alike. Its ratio is the geometric mean of the two student times over that of the two
-reference times. Each round has two fresh processes, one for each side. An advantage that one process has for its whole
-life (its cores, its pages) is then noise between rounds, which the interval covers. It is not a bias that all rounds
-share; "slow" needs many processes that agree.
+Theory of operation. A round is four calls, in turn A B B A and B A A B, where A is the reference and B the student. So
+a drift of the machine falls on both sides alike. A round's ratio is the geometric mean of the two student times over
+that of the two reference times. Each round has two fresh processes, one for each side. An advantage that one process
+has for its whole life (its cores, its pages) is then noise between rounds, which the interval covers. It is not a bias
+that all rounds share; "slow" needs many processes that agree.
 
 The statistic is the median of the round ratios and its 98 % order-statistic interval: the number of rounds below the
 true median is binomial(n, 1/2) for any noise. So the interval is exact and assumes only that rounds are independent.

@@ -63,12 +63,12 @@ def timed_part(
             graded=rule.graded,
         )
 
-        def told() -> Iterator[Round]:
+        def emitting() -> Iterator[Round]:
             for count, one in enumerate(rounds, 1):
-                marker.bench.tell(RoundTimed(marker.part, count, measure.ratio_of(one, policy)))
+                marker.bench.emit(RoundTimed(marker.part, count, measure.ratio_of(one, policy)))
                 yield one
 
-        return measure.sequential(told(), policy)
+        return measure.sequential(emitting(), policy)
 
     given = marker.bench.assignment.seed if options.seed is None else options.seed
     seed = derive(secrets.randbits(60) if given is None else given, marker.part.id, attempt)

@@ -49,8 +49,8 @@ def main(arguments: list[str]) -> int:
         print(
             f"{part.id}: {len(part.places)} right and unflagged; {called[first.student]} leads with {first.ratio:.2f} x"
         )
-    told = "" if given.names else f"; who is who: {last / TABLE}"
-    print(f"wrote {target}{told}")
+    note = "" if given.names else f"; who is who: {last / TABLE}"
+    print(f"wrote {target}{note}")
     return 0
 
 

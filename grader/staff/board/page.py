@@ -109,9 +109,9 @@ def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
     for place in reversed(shown):
         points = [at(point.run, point.ratio) for point in part.history[place.student]]
         kind = "line lead" if place.rank == 1 else "line"
-        told = f"<title>{_text(called[place.student])}: {place.ratio:.2f}</title>"
+        title = f"<title>{_text(called[place.student])}: {place.ratio:.2f}</title>"
         path = " ".join(f"{x},{y}" for x, y in points)
-        lines.append(f'<g><polyline class="{kind}" points="{path}">{told}</polyline>')
+        lines.append(f'<g><polyline class="{kind}" points="{path}">{title}</polyline>')
         lines += [f'<circle class="dot" cx="{x}" cy="{y}" r="2.5"/>' for x, y in points]
         lines.append("</g>")
     lines.append("</svg>\n")

@@ -70,18 +70,22 @@ def _known(place: int) -> dict[str, str]:
         return {}
     words = {*QUALITIES, *ANIMALS}
     rows = [row for row in csv.reader(io.StringIO(text)) if len(row) == 2]
-    return {name: told for name, told in rows if set(told.split()[:2]) <= words and len(told) < 40}
+    return {
+        name: pseudonym
+        for name, pseudonym in rows
+        if set(pseudonym.split()[:2]) <= words and len(pseudonym) < 40
+    }
 
 
 def _drawn(key: bytes, name: str, taken: set[str]) -> str:
     digest = hmac.new(key, name.encode(errors="surrogateescape"), hashlib.sha256).digest()
     first, second = int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big")
-    drawn = told = f"{QUALITIES[first % len(QUALITIES)]} {ANIMALS[second % len(ANIMALS)]}"
+    drawn = pseudonym = f"{QUALITIES[first % len(QUALITIES)]} {ANIMALS[second % len(ANIMALS)]}"
     count = 1
-    while told in taken:
+    while pseudonym in taken:
         count += 1
-        told = f"{drawn} {count}"
-    return told
+        pseudonym = f"{drawn} {count}"
+    return pseudonym
 
 
 Ratio = tuple[float, float, float]
@@ -131,7 +135,7 @@ class Board:
 
 def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
     """The board of these results folders. Raises UsageError for one without a ledger."""
-    told: list[tuple[str, Record]] = []
+    records: list[tuple[str, Record]] = []
     judged_by = ""
     entries: list[Entry] = []
     for k, folder in enumerate(folders):
@@ -146,11 +150,11 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
             if record.submission_id in there:
                 # The start of the judge during which the result was recorded.
                 start = max((at for at in starts if at <= record.at), default=starts[0])
-                told.append((f"{k:04} {start}", record))
-    states = sorted({state for state, _ in told})
+                records.append((f"{k:04} {start}", record))
+    states = sorted({state for state, _ in records})
     parts, stands = [], persons(entries)
     for part in assignment.select("all"):
-        found = _part(part.id, part.title, told, states, stands)
+        found = _part(part.id, part.title, records, states, stands)
         if found is not None:
             parts.append(found)
     students = sorted({place.student for part in parts for place in part.places})
@@ -160,13 +164,13 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
 def _part(
     part_id: str,
     title: str,
-    told: Sequence[tuple[str, Record]],
+    records: Sequence[tuple[str, Record]],
     states: Sequence[str],
     stands: Mapping[str, str],
 ) -> PartBoard | None:
     last: dict[str, Ratio | None] = {}
     points: dict[str, dict[int, Point]] = {}
-    for state, record in told:
+    for state, record in records:
         ratio = counted(record, part_id)
         last[record.submission_id] = ratio
         if ratio is not None:

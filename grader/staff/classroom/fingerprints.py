@@ -28,7 +28,7 @@ DECIDING = (
     *(f"{labs.PACKAGE}.{name}" for name in labs.known()),
 )
 #: Modules that the search does not enter: the worker's protocol with its judge, and a student's measurements.
-TELLING = (
+NOT_DECIDING = (
     "grader.staff",
     "grader.report",
     "grader.study",
@@ -64,8 +64,8 @@ def of_text(text: str) -> str:
 def deciding(root: Path = ROOT) -> list[Path]:
     """Return the kit's sources that can change a verdict, found by the imports of the judging path."""
     known = imports.modules(root)
-    judging = imports.closure(root, DECIDING, stop=TELLING)
-    found = [known[name] for name in judging if name in DECIDING or not name.startswith(TELLING)]
+    judging = imports.closure(root, DECIDING, stop=NOT_DECIDING)
+    found = [known[name] for name in judging if name in DECIDING or not name.startswith(NOT_DECIDING)]
     for folder in COMPILED:
         found += [path for path in (root / folder).rglob("*") if path.suffix in COMPILED_SUFFIXES]
     found += (root / labs.PACKAGE).glob("*/reference.cpp")

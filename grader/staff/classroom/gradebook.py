@@ -101,13 +101,13 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
     ]
     if not fallen:
         return []
-    told = f"{len(fallen)} totals are LOWER than in the report of {before.at}: {shortened(fallen)}"
+    warning = f"{len(fallen)} totals are LOWER than in the report of {before.at}: {shortened(fallen)}"
     if before.manual != by_hand.source:
-        told += (
+        warning += (
             f"; points by hand came from {before.manual or 'no table'} then, "
             f"and from {by_hand.source or 'no table'} now (--manual FILE)"
         )
-    return [told]
+    return [warning]
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:

@@ -307,13 +307,13 @@ class Ledger:
         self._fd = fd
 
     def open_run(self, run: Run, roster: Sequence[Entry]) -> None:
-        with self._told():
+        with self._write_errors():
             self._append({"kind": "run", **asdict(run)})
             self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
 
     def finish(self, record: Record, result: Mapping[str, Any] | None, graded: Path | None = None) -> None:
         """Keep a result: first its own file beside a copy of what was `graded`, then the line that makes it count."""
-        with self._told():
+        with self._write_errors():
             if result is not None:
                 text = json.dumps(result, indent=2, allow_nan=False) + "\n"
                 self._keep(record, text, graded)
@@ -323,7 +323,7 @@ class Ledger:
         """Keep results whose points changed without a new run, by the text of their result.json: first all files,
         then all lines at once."""
         lines = []
-        with self._told():
+        with self._write_errors():
             for record, text in scored:
                 self._keep(record, text, None, sync=False)
                 lines.append({"kind": "result", **asdict(record)})
@@ -338,15 +338,15 @@ class Ledger:
 
     def met(self, machine: Machine) -> None:
         """Record the proof of a machine of a cluster, or the reason why it may not judge."""
-        with self._told():
+        with self._write_errors():
             self._append({"kind": "machine", **asdict(machine)})
 
     def reported(self, reported: Reported) -> None:
         """Record the totals in the reports just written."""
-        with self._told():
+        with self._write_errors():
             self._append({"kind": "report", **asdict(reported)})
 
-    def _told(self) -> contextlib.AbstractContextManager[None]:
+    def _write_errors(self) -> contextlib.AbstractContextManager[None]:
         advice = "what is finished is kept: go on with --resume"
         return explained(f"cannot write in {self.folder}", KitError, advice)
 

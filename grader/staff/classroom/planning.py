@@ -197,8 +197,8 @@ def _cases_text(left: Rest) -> str:
     """Return 'part2 whole', or the cases that are called: the same text for all submissions that lack the same."""
     named = dict.fromkeys(name for names in left.parts.values() for name in names)
     whole = [part_id for part_id, names in left.parts.items() if not names]
-    told = [f"{', '.join(whole)} as a whole"] if whole else []
-    return "; ".join([*told, *([f"only the cases {', '.join(named)}"] if named else [])])
+    texts = [f"{', '.join(whole)} as a whole"] if whole else []
+    return "; ".join([*texts, *([f"only the cases {', '.join(named)}"] if named else [])])
 
 
 def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints) -> str:
@@ -222,8 +222,8 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
     finished = sum(item.id in history.records for item in submissions)
     again = [item for item in todo if item.reason]
     stay = finished - len(again) - len(plan.scored)
-    told = finished and (stay or not plan.scored)
-    lines = [f"{stay} were finished before and stay as they are"] if told else []
+    is_known = finished and (stay or not plan.scored)
+    lines = [f"{stay} were finished before and stay as they are"] if is_known else []
     if plan.scored:
         names = [record.submission_id for record, _ in plan.scored]
         lines.append(

@@ -106,15 +106,15 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
             judged_by=words.judged_by(version.describe(), machine.describe()),
         )
         plan = planning.plan(wanted, start, assignment, submissions, history)
-        tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
+        print_to(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
         for note in (*roster_notes, *assignment.warnings):
-            tell(f"note: {note}", stream)
+            print_to(f"note: {note}", stream)
         for line in planning.lines(wanted, submissions, plan, history):
-            tell(line, stream)
+            print_to(line, stream)
         roster = [entry_of(item) for item in submissions]
         untimed = gradebook.untimed(assignment, roster)
         if untimed:
-            tell(f"note: {untimed}", stream)
+            print_to(f"note: {untimed}", stream)
         touched = [item.submission.id for item in plan.todo] + [
             record.submission_id for record, _ in plan.scored
         ]
@@ -132,7 +132,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         history = ledger.read(wanted.out)
         written = gradebook.write_reports(book, assignment, history, by_hand, before)
         for line in (*(f"note: {note}" for note in written.notes if note != untimed), *written.changed):
-            tell(line, stream)
+            print_to(line, stream)
         return conclude(wanted, history, bool(interruption.asked), stream)
 
 
@@ -205,7 +205,7 @@ def entry_of(item: Submission) -> Entry:
     )
 
 
-def tell(text: str, stream: TextIO) -> None:
+def print_to(text: str, stream: TextIO) -> None:
     print(text, file=stream, flush=True)
 
 
@@ -304,7 +304,7 @@ def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: Te
     lines += planning.missing_tools(waits, f"go on with: {wanted.to_resume}")
     if interrupted:
         lines.append(f"interrupted; go on with: {wanted.to_resume}")
-    tell("\n".join(lines), stream)
+    print_to("\n".join(lines), stream)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_PASS if graded == len(asked) else EXIT_KIT

@@ -173,10 +173,10 @@ class ClusterExecutor:
                 f"`dask worker {self._scheduler} --nthreads N --resources 'cores=N machine=1'`"
             )
         elif self._nodes and time.monotonic() - self._lonely_since_s > min(5.0, self._workers_within_s):
-            told = shortened(
+            reasons = shortened(
                 [f"{node.name}: {node.why or 'it does not answer'}" for node in self._nodes.values()]
             )
-            raise KitError(f"no machine of the cluster may judge: {one_line(told, 600)}")
+            raise KitError(f"no machine of the cluster may judge: {one_line(reasons, 600)}")
 
     def _reconnect(self) -> Iterator[Event | None]:
         """Connect again after the scheduler was lost. The jobs in progress go back into the queue, without blame."""

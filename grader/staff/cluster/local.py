@@ -118,8 +118,8 @@ def _why(scheduler: str, error: BaseException) -> str:
 
 
 def _short(causes: list[BaseException]) -> str:
-    told = next((each for each in causes if isinstance(each, ssl.SSLError)), causes[-1])
-    return one_line(f"{type(told).__name__}: {told}", 120)
+    cause = next((each for each in causes if isinstance(each, ssl.SSLError)), causes[-1])
+    return one_line(f"{type(cause).__name__}: {cause}", 120)
 
 
 START_WITHIN_S = 60.0
@@ -146,12 +146,12 @@ class LocalMachines:
     def tend(self) -> None:
         """Start missing processes again. Raises KitError if they keep dying."""
         if not self._runs("scheduler"):
-            told = self.place / "address"
-            told.unlink(missing_ok=True)
+            address_file = self.place / "address"
+            address_file.unlink(missing_ok=True)
             port = self.address.rpartition(":")[2] or "0"
             for left in reversed(range(MOST_FAILED_STARTS)):
-                self._start("scheduler", "scheduler", port, str(told))
-                if address := self._awaited(told, may_end=left > 0):
+                self._start("scheduler", "scheduler", port, str(address_file))
+                if address := self._awaited(address_file, may_end=left > 0):
                     self.address = address
                     break
         for k in range(self.count):
@@ -206,13 +206,13 @@ class LocalMachines:
                 start_new_session=True,
             )
 
-    def _awaited(self, told: Path, *, may_end: bool) -> str:
+    def _awaited(self, address_file: Path, *, may_end: bool) -> str:
         """Wait for the scheduler's address. Return "" if it ended before it had one and `may_end` is True. Raises
         KitError."""
         ends_s = time.monotonic() + START_WITHIN_S
         while time.monotonic() < ends_s and self._runs("scheduler"):
-            if told.exists():
-                return told.read_text()
+            if address_file.exists():
+                return address_file.read_text()
             time.sleep(0.05)
         if may_end and not self._runs("scheduler"):
             return ""
@@ -265,7 +265,7 @@ def cores_of(k: int, count: int) -> list[int]:
 # ---- in the processes
 
 
-async def scheduler(security: Any, port: str, told: str) -> None:
+async def scheduler(security: Any, port: str, address_file: str) -> None:
     from distributed import Scheduler
 
     async with Scheduler(
@@ -275,9 +275,9 @@ async def scheduler(security: Any, port: str, told: str) -> None:
         security=security,
         dashboard_address="127.0.0.1:0",
     ) as found:
-        partial = Path(told + ".partial")
+        partial = Path(address_file + ".partial")
         partial.write_text(found.address)
-        partial.rename(told)
+        partial.rename(address_file)
         await found.finished()
 
 

@@ -96,8 +96,8 @@ class Node:
 
 def named(address: str, worker: Mapping[str, Any], taken: set[str]) -> str:
     """Return a worker's name for people: its name at the scheduler, made unique."""
-    told = str(worker.get("name") or address)
-    name = address.partition("://")[2] if told == address else told
+    label = str(worker.get("name") or address)
+    name = address.partition("://")[2] if label == address else label
     name = stem = name[:MOST_NAME]
     count = 1
     while name in taken:
@@ -157,8 +157,8 @@ def fetched(future: Any) -> dict[str, Any]:
         if future.status == "error":
             error = future.exception(timeout=FETCH_WITHIN_S)
             lost = type(error).__name__ in ("KilledWorker", "NoValidWorkerError")
-            told = one_line(f"{type(error).__name__}: {error}", 200)
-            return {"lost": told} if lost else {"failed": f"it cannot judge: {told}", "refused": told}
+            reason = one_line(f"{type(error).__name__}: {error}", 200)
+            return {"lost": reason} if lost else {"failed": f"it cannot judge: {reason}", "refused": reason}
     except Exception as error:  # any error of dask if a worker has just gone
         return {"lost": one_line(f"{type(error).__name__}: {error}", 200)}
     return {"lost": f"its task was {future.status}"}

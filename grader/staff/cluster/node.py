@@ -132,7 +132,7 @@ class Node:
         self.jobs[name] = request["job"]
         self.executor.submit(Job(name, place / request["source"], left, before, known_as))
 
-    def tell(self, event: Event) -> None:
+    def send(self, event: Event) -> None:
         key = self.jobs.get(event.submission_id)
         if key is None:
             return
@@ -144,8 +144,8 @@ class Node:
         if isinstance(event, Failed):
             self.say({"job": key, "failed": event.why, "died": event.died})
         elif isinstance(event, Done):
-            told = {"done": event.result, "unfit": event.unfit, "seconds": event.seconds}
-            self.say({"job": key, **told, "timings": list(event.timings)})
+            outcome = {"done": event.result, "unfit": event.unfit, "seconds": event.seconds}
+            self.say({"job": key, **outcome, "timings": list(event.timings)})
 
     def close(self) -> None:
         if self.executor is not None:
@@ -207,15 +207,15 @@ def serve() -> None:
             return
         os.set_blocking(0, False)
         node.executor.wake_by(0)
-        told_s = time.monotonic()
+        sent_s = time.monotonic()
         while True:
             for event in node.executor.results():
                 if event is not None:
-                    node.tell(event)
+                    node.send(event)
                     continue
-                if time.monotonic() - told_s > ALIVE_S:
+                if time.monotonic() - sent_s > ALIVE_S:
                     say({"alive": True})
-                    told_s = time.monotonic()
+                    sent_s = time.monotonic()
                 for request in requests.there():
                     node.take(request)
             node.take(requests.wait())

@@ -76,11 +76,11 @@ def config_path(kit: Kit) -> Path:
 
 def facts(name: str) -> dict[str, Any]:
     """Describe this machine for the ledger."""
-    told = machine.describe()
+    known = machine.describe()
     return {
         "name": name,
         "host": platform.node(),
-        "processor": str(told["processor"]),
+        "processor": str(known["processor"]),
         "cores": len(machine.usable_cpus()) or os.cpu_count() or 1,
     }
 
@@ -116,8 +116,8 @@ def complaints() -> tuple[list[str], list[str]]:
     from grader import doctor
 
     found = doctor.findings(steadiness=False)
-    told = {
+    names = {
         level: [one_line(each.what, 100) for each in found if each.level == level]
         for level in ("fail", "warn")
     }
-    return told["fail"], told["warn"]
+    return names["fail"], names["warn"]

@@ -178,7 +178,7 @@ def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic:
     node = node_of(run, start)
     node.wait_facts()
     inbox = node.begin(request)
-    ticked_s = told_s = time.monotonic()
+    ticked_s = logged_s = time.monotonic()
     stalled = False
     try:
         worker.log_event(topic, {"job": job, "phase": "waiting"})
@@ -197,9 +197,9 @@ def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic:
                 return {"lost": "its node said nothing any more"}
             if not _is_wanted(worker, key):
                 return {"lost": "nobody waits for it"}
-            if message or now_s - told_s > ALIVE_S:
+            if message or now_s - logged_s > ALIVE_S:
                 worker.log_event(topic, {"job": job, "phase": message.get("phase", "")})
-                told_s = now_s
+                logged_s = now_s
     finally:
         node.forget(job)
 

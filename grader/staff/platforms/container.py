@@ -250,8 +250,8 @@ def grade(container: Container, assignment: Assignment, root: Path, scratch: Pat
     if not scored.waiting:
         return found
     lacked = ", ".join(sorted({part.waits_for for part in result.parts} - {""}))
-    told = f"not judged, for this container has no {lacked}: give it one, in {container.image} or by the platform"
-    print(f"grader: {told}", file=sys.stderr)
+    message = f"not judged, for this container has no {lacked}: give it one, in {container.image} or by the platform"
+    print(f"grader: {message}", file=sys.stderr)
     return {**found, "kit_fault": True}
 
 

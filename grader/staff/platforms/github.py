@@ -101,12 +101,12 @@ def read_roster(path: Path) -> list[Enrolled]:
     seen: dict[tuple[str, str], Enrolled] = {}
     for person in people:
         for kind in ("identifier", "username", "github_id"):
-            told = str(getattr(person, kind))
-            value = told.casefold()
+            entry = str(getattr(person, kind))
+            value = entry.casefold()
             if value and (kind, value) in seen:
                 first = seen[kind, value].at
                 raise UsageError(
-                    f"{person.at}: two students with one {kind}: '{one_line(told)}' stands in {first} too"
+                    f"{person.at}: two students with one {kind}: '{one_line(entry)}' stands in {first} too"
                 )
             seen[kind, value] = person
     return people
@@ -129,7 +129,9 @@ def named(
         person = joined.get(titles[item.id].removeprefix(prefix).casefold())
         if person is not None:
             found[item.id] = person
-    told = [replace(item, **_known(found[item.id])) if item.id in found else item for item in submissions]
+    identified = [
+        replace(item, **_known(found[item.id])) if item.id in found else item for item in submissions
+    ]
     missing = [person for person in roster if person not in found.values()]
     strangers = [item.id for item in submissions if item.id not in found]
     notes = [
@@ -142,7 +144,7 @@ def named(
         ),
         _note("repositories of nobody on the roster, graded under their own names", strangers),
     ]
-    return told, [note for note in notes if note]
+    return identified, [note for note in notes if note]
 
 
 def _note(what: str, names: Sequence[str]) -> str:

@@ -93,12 +93,12 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
         before = number(target.cell.text)
         if before is not None and round(before, 2) == round(total, 2):
             continue
-        told = f"{names[row]} {points(student.total)}"
+        entry = f"{names[row]} {points(student.total)}"
         if target.locked:
-            locked.append(f"{told} ({target.locked})")
+            locked.append(f"{entry} ({target.locked})")
             continue
         if total < student.total:
-            capped.append(told)
+            capped.append(entry)
         if target.cell.text.strip():
             changed.append(f"{names[row]} {one_line(target.cell.text, 20)} -> {points(total)}")
         values[target.cell] = points(total)
@@ -124,11 +124,11 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
 
 def _names(targets: Sequence[Target]) -> list[str]:
     """Return each person's name for a message, with the line of the file if several share the name."""
-    told = [one_line(target.person.name, 40) for target in targets]
-    borne = Counter(told)
+    shown = [one_line(target.person.name, 40) for target in targets]
+    borne = Counter(shown)
     return [
         f"{name} (line {target.person.at.rpartition(':')[2]})" if borne[name] > 1 else name
-        for name, target in zip(told, targets, strict=True)
+        for name, target in zip(shown, targets, strict=True)
     ]
 
 
@@ -203,9 +203,9 @@ def same_maximum(table: Table, row: cells.Row, text: str, asked: Asked, where: s
     share."""
     there = number(text)
     if there is None or abs(there - asked.max_points) > 0.005:
-        told = f"out of {points(there)} points" if there is not None else f"'{one_line(text, 20)}'"
+        maximum = f"out of {points(there)} points" if there is not None else f"'{one_line(text, 20)}'"
         raise UsageError(
-            f"{table.at(row)}: the assignment is {told} there and out of {points(asked.max_points)} here: make them "
+            f"{table.at(row)}: the assignment is {maximum} there and out of {points(asked.max_points)} here: make them "
             f"equal {where}, and export again"
         )
 

@@ -22,7 +22,7 @@ from grader.staff.platforms.matching import Listed, email, folder
 CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 POINTS_ROW = "Points Possible"
 READ_ONLY = "(read only)"
-MOST_TOLD = 6
+MOST_LISTED = 6
 _ASSIGNMENT = re.compile(r"(?P<name>.*\S)\s+\((?P<id>\d{1,20})\)")
 
 
@@ -61,13 +61,13 @@ def chosen(table: Table, asked: Asked) -> int:
     if len(fitting) == 1:
         return fitting[0]
     names = [one_line(match[0], 60) for match in found.values()]
-    told = ", ".join(names[:MOST_TOLD]) + (
-        f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+    listed = ", ".join(names[:MOST_LISTED]) + (
+        f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     )
     what = "several columns are" if fitting else "no column is"
     raise UsageError(
         f"{table.at(header)}: {what} called '{one_line(asked.column or asked.title, 60)}': choose one with --column "
-        f"({told or 'there is no assignment in it'})"
+        f"({listed or 'there is no assignment in it'})"
     )
 
 
@@ -138,8 +138,8 @@ def read_moodle(table: Table, asked: Asked) -> list[Target]:
 def _participant(table: Table, row: Row, places: dict[str, int]) -> Listed:
     participant = _PARTICIPANT.fullmatch(row.text(places["Identifier"]))
     if participant is None:
-        told = one_line(row.text(places["Identifier"]), 40)
-        raise UsageError(f"{table.at(row)}: an identifier is like 'Participant 123', not '{told}'")
+        identifier = one_line(row.text(places["Identifier"]), 40)
+        raise UsageError(f"{table.at(row)}: an identifier is like 'Participant 123', not '{identifier}'")
     known = [f"moodle:{participant['number']}"]
 
     def cell(name: str) -> str:

@@ -126,11 +126,11 @@ def _holder(
         for k in holders.get(identity, ()):
             found.setdefault(k, identity)
     if len(found) > 1:
-        told = " and ".join(
+        places = " and ".join(
             f"{students[k].submission_id} (by '{_value(identity)}')"
             for k, identity in list(found.items())[:2]
         )
-        raise UsageError(f"{row.at}: '{one_line(row.name, 40)}' is two submissions: {told}")
+        raise UsageError(f"{row.at}: '{one_line(row.name, 40)}' is two submissions: {places}")
     return next(iter(found), None)
 
 
@@ -157,8 +157,8 @@ def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
 def shown(names: Iterable[str]) -> str:
     """Join all names, since a list of missing people is useful only in full. The separator occurs in none of them:
     Canvas writes "Last, First"."""
-    told = [one_line(name, 200) for name in names]
-    return ("; " if any("," in name for name in told) else ", ").join(told)
+    lines = [one_line(name, 200) for name in names]
+    return ("; " if any("," in name for name in lines) else ", ").join(lines)
 
 
 def _value(identity: str) -> str:

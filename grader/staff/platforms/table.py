@@ -21,9 +21,9 @@ class Limits:
     cpus: str = ""
 
     def __str__(self) -> str:
-        told = [f"{self.seconds:g} s"] if self.seconds else []
-        told += [f"{self.bytes_back} bytes back"] if self.bytes_back else []
-        return ", ".join([*told, *([self.cpus] if self.cpus else [])]) or "none"
+        limits = [f"{self.seconds:g} s"] if self.seconds else []
+        limits += [f"{self.bytes_back} bytes back"] if self.bytes_back else []
+        return ", ".join([*limits, *([self.cpus] if self.cpus else [])]) or "none"
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def line(row: Platform) -> str:
 
 def whole(row: Platform) -> str:
     """Return a row with all its fields as text."""
-    told = {
+    facts = {
         "hands in": row.hands_in,
         "wants back": row.wants_back,
         "ids": row.matched_by,
@@ -144,4 +144,4 @@ def whole(row: Platform) -> str:
         "commands": row.command,
         "release": row.release or "none of its own: that of any other platform",
     }
-    return "\n".join([row.title, *(f"  {name:13} {text}" for name, text in told.items())])
+    return "\n".join([row.title, *(f"  {name:13} {text}" for name, text in facts.items())])

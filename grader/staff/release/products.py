@@ -264,10 +264,10 @@ def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
         if bench.lacking and KIT_FAULT.partition(",")[0] in str(found.get("format_errors")):
             raise Unproved(f"PrairieLearn's job ends for the {whose} in a fault of the kit")
         if score != wanted:
-            told = found.get("format_errors") or [
+            reasons = found.get("format_errors") or [
                 f"{test['name']}: {test['message']}" for test in found["tests"]
             ]
-            raise Unproved(f"PrairieLearn's job gives the {whose} {score}, and not {wanted}: {told[0]}")
+            raise Unproved(f"PrairieLearn's job gives the {whose} {score}, and not {wanted}: {reasons[0]}")
         bench.say(
             f"PrairieLearn's job: the {whose} {'is not gradable' if score is None else f'gets {score:g}'}"
         )

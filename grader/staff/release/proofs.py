@@ -60,13 +60,13 @@ class ProofSetup:
 
     def say_what_is_open(self) -> None:
         """Print one line of all that was not proved, if anything."""
-        told = [f"{part} (no {what})" for part, what in self.lacking.items()]
+        unproved = [f"{part} (no {what})" for part, what in self.lacking.items()]
         if self.untimed:
             lacks = ", ".join(f"no {what}" for what in dict.fromkeys(self.untimed.values()))
-            told.append(f"the times of {', '.join(self.untimed)} ({lacks})")
-        told += self.unseen
-        if told:
-            self.say(f"NOT PROVED on this machine: {'; '.join(told)}")
+            unproved.append(f"the times of {', '.join(self.untimed)} ({lacks})")
+        unproved += self.unseen
+        if unproved:
+            self.say(f"NOT PROVED on this machine: {'; '.join(unproved)}")
 
     @property
     def points(self) -> float:
@@ -105,7 +105,7 @@ class ProofSetup:
         another exit code."""
         code, text = self.ended(arguments, folder, variables)
         if code not in accept:
-            raise Unproved(f"`{_told(arguments)}` ended with code {code} in {folder.name}: {_last(text)}")
+            raise Unproved(f"`{_command(arguments)}` ended with code {code} in {folder.name}: {_last(text)}")
         return text
 
     def ended(
@@ -125,12 +125,12 @@ class ProofSetup:
             )
         except subprocess.TimeoutExpired as error:
             raise Unproved(
-                f"`{_told(arguments)}` did not end within {TIMEOUT_S:.0f} s in {folder.name}"
+                f"`{_command(arguments)}` did not end within {TIMEOUT_S:.0f} s in {folder.name}"
             ) from error
         return ended.returncode, ended.stdout.decode(errors="replace")
 
 
-def _told(arguments: list[str]) -> str:
+def _command(arguments: list[str]) -> str:
     return " ".join(["python", *arguments])
 
 
@@ -296,7 +296,7 @@ def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str,
     code, said = bench.ended(arguments, folder)
     # A run in which the machine lacked something for a part ends with 3, and has a result.
     if code not in (EXIT_PASS, EXIT_SUBMISSION) and not (code == EXIT_KIT and found.is_file()):
-        raise Unproved(f"`{_told(arguments)}` ended with code {code} in {folder.name}: {_last(said)}")
+        raise Unproved(f"`{_command(arguments)}` ended with code {code} in {folder.name}: {_last(said)}")
     if not found.is_file():
         raise Unproved(f"`python gpt149.py {asked[0]}` left no result in {folder.name}: {_last(said)}")
     return {part["id"]: part for part in json.loads(found.read_text(encoding="utf-8"))["parts"]}
@@ -307,8 +307,8 @@ def _last(text: str) -> str:
 
 
 def _why(part: Mapping[str, Any]) -> str:
-    told = (part.get("diagnosis") or {}).get("message") or part.get("output") or "no word why"
-    return str(told).strip().splitlines()[0]
+    reason = (part.get("diagnosis") or {}).get("message") or part.get("output") or "no word why"
+    return str(reason).strip().splitlines()[0]
 
 
 # ---- the autograder
@@ -368,9 +368,9 @@ def _left_open(bench: ProofSetup, opened: set[str]) -> str:
     """Return a note on the parts of a total that are left without a grade."""
     unjudged = [part for part in bench.lacking if part in opened]
     right = [part for part in bench.untimed if part in opened]
-    told = [f"right, and open until times are judged: {', '.join(right)}"] if right else []
-    told += [f"not judged: {', '.join(unjudged)}"] if unjudged else []
-    return f" ({'; '.join(told)})" if told else ""
+    remarks = [f"right, and open until times are judged: {', '.join(right)}"] if right else []
+    remarks += [f"not judged: {', '.join(unjudged)}"] if unjudged else []
+    return f" ({'; '.join(remarks)})" if remarks else ""
 
 
 def hand_in(root: Path, bench: ProofSetup, files: Mapping[str, str]) -> None:

@@ -48,7 +48,7 @@ def of_master(text: str, name: str) -> list[Secret]:
     marked = list(regions.lines(text))
     numbered = [(number, line) for number, line, region in marked if region == "SOLUTION"]
     given = squeezed("".join(line for _, line, region in marked if region is None).encode())
-    return list(_telling(numbered, f"the solution, {name}", given, comment=comment_of(name)))
+    return list(_searched(numbered, f"the solution, {name}", given, comment=comment_of(name)))
 
 
 def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret]:
@@ -76,8 +76,10 @@ def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secr
     """Return all lines of a text for the staff: hidden cases, the key to the write-up. A line that only names the
     extended one of the `public` parts is skipped, since it stands in the public file as well."""
     openings = {squeezed(f"- id: {part}".encode()) for part in public}
-    told = _telling(enumerate(text.splitlines(), 1), f"what is for the staff, {name}", b"", comment="#")
-    return [secret for secret in told if secret.needle not in openings]
+    staff_lines = _searched(
+        enumerate(text.splitlines(), 1), f"what is for the staff, {name}", b"", comment="#"
+    )
+    return [secret for secret in staff_lines if secret.needle not in openings]
 
 
 def of_assignment(assignment: Assignment) -> list[Secret]:
@@ -102,7 +104,7 @@ def of_assignment(assignment: Assignment) -> list[Secret]:
     return secrets
 
 
-def _telling(lines: Iterable[tuple[int, str]], what: str, given: bytes, *, comment: str) -> Iterator[Secret]:
+def _searched(lines: Iterable[tuple[int, str]], what: str, given: bytes, *, comment: str) -> Iterator[Secret]:
     for number, line in lines:
         needle = squeezed(_code(line, comment).encode())
         if len(needle) >= LEAST_CHARACTERS and needle not in given and not _PLAIN_LOOP.fullmatch(needle):

@@ -29,7 +29,7 @@ _CHECKED = """, `--sanitize` (names
 the line that reads or writes out of bounds)"""
 _MAKE_TORCH = """\
 # Any torch with C++ headers will do; a CPU build is enough. Another one: `make run TORCH=torch==2.8.0`. Results and
-# times are judged without it: `make run TORCH=` installs none, and there is no profiler table then."""
+# times are judged without it: `make run TORCH=` installs none and leaves the profiler table out."""
 _SETUP_TORCH = """\
 #   TORCH        the torch to install (a CPU build is enough); empty for none. Judging needs none: only results with
 #                torch's profiler table do (profiler_table in the assignment), and files that use more of torch than
@@ -41,7 +41,7 @@ _IMAGE_TORCH = """\
 
 _EDITOR_TASK = """,
     {
-      "label": "tell clangd how {source} is compiled",
+      "label": "configure clangd for {source}",
       "type": "process",
       "command": "${workspaceFolder}/.venv/bin/python",
       "args": ["${workspaceFolder}/gpt149.py", "doctor", "--editor"],

@@ -28,14 +28,14 @@ SAYS_NOTHING = frozenset({"not_written", "copied_input", "wrong_shape", "wrong_d
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """The digest of one wrong output. `told` is the diagnosis of its part, in words for people."""
+    """The digest of one wrong output. `words` is the diagnosis of its part, in words for people."""
 
     part: str
     case: str
     hidden: bool
     digest: str
     code: str
-    told: str
+    words: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Group:
     members: tuple[str, ...]
     cases: tuple[str, ...]
     hidden: bool
-    told: str
+    words: str
 
 
 def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
@@ -118,10 +118,10 @@ def groups(outputs: Mapping[str, Iterable[WrongOutput]]) -> tuple[Group, ...]:
 
 def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> list[Group]:
     owners: dict[tuple[str, str], set[str]] = defaultdict(set)
-    told: dict[str, str] = {}
+    words: dict[str, str] = {}
     for name, item in items:
         owners[item.case, item.digest].add(name)
-        told[name] = item.told
+        words[name] = item.words
     sharing = {frozenset(names) for names in owners.values() if len(names) > 1}
     # Two who agree on two cases may share each with other people. Only sets with a common member can overlap.
     of_member: dict[str, list[frozenset[str]]] = defaultdict(list)
@@ -137,7 +137,7 @@ def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> li
     }
     agreed = {members: cases for members, cases in agreed.items() if len(cases) >= LEAST_CASES}
     return [
-        Group(part, tuple(sorted(members)), cases, hidden, told[min(members)])
+        Group(part, tuple(sorted(members)), cases, hidden, words[min(members)])
         for members, cases in agreed.items()
         if not any(members < other and cases == agreed[other] for other in agreed)
     ]

@@ -2,7 +2,7 @@
 
 Theory of operation. Each text becomes tokens that renaming does not change (`grader.staff.similarity.tokens`), and
 these become fingerprints (`grader.staff.similarity.passages`). A fingerprint of the starter does not count. Any other
-counts in full if only two submissions have it, and less if more have it, since an assignment leaves few ways to write a
+counts in full if only two submissions have it. It counts less if more have it: an assignment leaves few ways to write a
 loop. Near-identical submissions count as one owner there, so that a large group does not hide itself. The likeness of a
 pair is the larger of two shares. The first is the weight of common fingerprints over the weight of the smaller file.
 The second is the same for one function, whose fingerprints with names count as well: people who write a short function
@@ -313,7 +313,7 @@ def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
 
 def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str]:
     """Return lines on submissions that could not be compared well. `not_written`: ids without any written part."""
-    told = {
+    names_by_note = {
         "cannot be compared, as few tokens stand in many bytes (a comment or literal may hide code): look at it "
         "yourself": similarity.unreadable,
         "the starter, unchanged or nearly": similarity.starters,
@@ -325,7 +325,7 @@ def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str
         f"too long, so that only the first {MOST_TOKENS} tokens or {size_text(LONGEST_TEXT)} were compared: "
         "look at it yourself": similarity.cut,
     }
-    return [f"{what}: {', '.join(map(one_line, names))}" for what, names in told.items() if names]
+    return [f"{what}: {', '.join(map(one_line, names))}" for what, names in names_by_note.items() if names]
 
 
 def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Source]:

@@ -106,7 +106,7 @@ def _group_table(groups: Sequence[Group]) -> Iterator[str]:
         cases = ", ".join(_text(name) for name in group.cases)
         yield (
             f"<tr><td>{_text(group.part)}</td><td>{members}</td>"
-            f"<td>{len(group.cases)} {kind}: {cases}</td><td>{_text(group.told[:300])}</td></tr>\n"
+            f"<td>{len(group.cases)} {kind}: {cases}</td><td>{_text(group.words[:300])}</td></tr>\n"
         )
     yield "</table></div>\n"
 

@@ -82,7 +82,7 @@ class Watcher:
         self._thread = threading.Thread(target=self._look, daemon=True, name="watcher")
 
     def __enter__(self) -> Watcher:
-        self.polls = not _system_tells(self._folders())
+        self.polls = not _has_file_events(self._folders())
         self._thread.start()
         return self
 
@@ -99,10 +99,10 @@ class Watcher:
     # ---- the thread
 
     def _look(self) -> None:
-        for _ in self._told():
+        for _ in self._changes():
             self._settle()
 
-    def _told(self) -> Iterator[object]:
+    def _changes(self) -> Iterator[object]:
         """Yield each time that something may have changed."""
         if self.polls:
             while not self._ended.wait(POLL_S):
@@ -173,7 +173,7 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _system_tells(folders: list[Path]) -> bool:
+def _has_file_events(folders: list[Path]) -> bool:
     """Return True if the system can notify this process of changes. Watches are a limited resource."""
     from watchfiles import watch
 

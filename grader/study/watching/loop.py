@@ -156,8 +156,8 @@ def summary(one: Judged) -> str:
     passed = sum(part.verdict == "pass" for part in parts)
     wrong = ", ".join(part.id for part in parts if part.verdict != "pass")
     total = sum(points.get(part.id, 0.0) for part in parts if not is_open[part.id])
-    told = f"{passed} of {len(parts)} pass, {total:g} / {one.result.max_points:g}"
-    return f"{told} (not {wrong})" if wrong else told
+    passes = f"{passed} of {len(parts)} pass, {total:g} / {one.result.max_points:g}"
+    return f"{passes} (not {wrong})" if wrong else passes
 
 
 def beside_last_good(known: GoodTime | None, time: Timing) -> str:
@@ -168,10 +168,10 @@ def beside_last_good(known: GoodTime | None, time: Timing) -> str:
     if known is None:
         return ""
     (low, high), (known_low, known_high) = time.ratio_interval, known.time.ratio_interval
-    told = f"{time.ratio / known.time.ratio:.2f} x the last good time ({known.clock})"
+    change = f"{time.ratio / known.time.ratio:.2f} x the last good time ({known.clock})"
     if low <= known_high and known_low <= high:
-        return f"{told}: no difference to be sure of"
-    return told + (": faster" if time.ratio < known.time.ratio else ": slower")
+        return f"{change}: no difference to be sure of"
+    return change + (": faster" if time.ratio < known.time.ratio else ": slower")
 
 
 def changed(before: str, after: str) -> str:

@@ -51,7 +51,7 @@ def check(path: Path, export: str | None, template: Path) -> bool:
     from grader.study.writeup import checking, exporting
 
     state = checking.state_of(checking.text_of(path), str(path), checking.template(template))
-    print("\n".join(checking.told(path, state)))
+    print("\n".join(checking.state_lines(path, state)))
     if export:
         print(exporting.export(path, export))
     return not state.missing

@@ -94,7 +94,7 @@ def state_of(text: str, name: str, wanted: tuple[Region, ...]) -> State:
     return State(tuple(places), texts)
 
 
-def told(path: Path, state: State) -> list[str]:
+def state_lines(path: Path, state: State) -> list[str]:
     """Format the state as lines for a terminal."""
     lines = [str(path)]
     width = max((len(place.name) for place in state.places), default=0)

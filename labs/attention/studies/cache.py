@@ -34,7 +34,7 @@ from grader.core.errors import EXIT_PASS, KitError, UsageError
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.helpers import CacheModel as Model
-from grader.study.laboratory import tell
+from grader.study.laboratory import show_progress
 from grader.study.options import Settings
 from grader.study.standalone import Kit, Unsuitable, build_program, ran
 from grader.study.table import Cell, Table
@@ -331,10 +331,10 @@ def counts(walks: Sequence[Walk], settings: Settings) -> dict[Walk, int | None]:
     counted: dict[Walk, int | None] = {}
     for walk in walks:
         kernel, model, shape = walk
-        tell(f"cachegrind: {kernel}, N={shape.N} d={shape.d}, {model.size_bytes} bytes")
+        show_progress(f"cachegrind: {kernel}, N={shape.N} d={shape.d}, {model.size_bytes} bytes")
         part = parts.get(kernel)
         counted[walk] = None if part is None else count(program, part, shape, model, settings)
-    tell("")
+    show_progress("")
     return counted
 
 

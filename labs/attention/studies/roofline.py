@@ -21,7 +21,7 @@ from grader.judge.timing.measure import Clock
 from grader.study import facts, helpers, options, outcome
 from grader.study.facts import Machine, Speed
 from grader.study.figure import Figure, Plot, Series
-from grader.study.laboratory import Laboratory, Line, Variant, bounds, compared, set_up, tell
+from grader.study.laboratory import Laboratory, Line, Variant, bounds, compared, set_up, show_progress
 from grader.study.table import Cell, Table
 
 from . import cache
@@ -191,12 +191,12 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
     """Measure the machine, simulate the parts' traffic and time everything in turn."""
     sizes = laboratory.settings.sizes
     machine = facts.describe()
-    tell("Measuring peak and bandwidth")
+    show_progress("Measuring peak and bandwidth")
     speed = facts.measure()
     heads = sizes["B"] * sizes["H"]
     one_head = Shape(sizes["N"], sizes["d"], TILE, sizes["Br"], sizes["Bc"])
     model = Model(machine.last.size_bytes, line_bytes=machine.line_bytes)
-    tell("Simulating the traffic of each part")
+    show_progress("Simulating the traffic of each part")
     walks = [(part.id, model, one_head) for part in parts if part.id in KERNELS]
     lines = cache.simulate(walks, scores_only=False)
     variants, names = [], []

@@ -215,8 +215,9 @@ def weights_read_with_stride_d(s: Scene) -> Array | None:
 
 
 def _written(s: Scene, places: Array) -> tuple[Array, Array]:
-    """Return the last score that is stored at each of `places` (R, N) with stride d, (G, R, N), and a mask of the
-    places that have one, (R, N).
+    """Return the last score stored at each of `places` if rows have stride d, and a mask of places with a score.
+
+    Shapes: places (R, N), scores (G, R, N), mask (R, N).
     """
     i = np.minimum(places // s.d, s.keys - 1)
     j = places - i * s.d

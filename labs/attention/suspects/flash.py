@@ -187,10 +187,10 @@ def suspects(s: Scene) -> Iterator[Suspect]:
         yield from _keys_of_tile()
     if s.keys % block:
         yield from _padded(s, block)
-    for since, told in (("all", "is never set to zero"), ("head", "is set to zero for each head only")):
+    for since, reset in (("all", "is never set to zero"), ("head", "is set to zero for each head only")):
         yield Suspect(
             "flash_pv_kept",
-            f"PV {told}: Pij Vj is added to what the blocks before have left there. Begin each of its sums at zero.",
+            f"PV {reset}: Pij Vj is added to what the blocks before have left there. Begin each of its sums at zero.",
             lambda s, since=since: _pv_kept(s, since),
             (f"PV kept since {since}",),
         )
@@ -417,14 +417,14 @@ def _stale_scores(s: Scene) -> Array:
 def _rows_outside(s: Scene) -> Iterator[Suspect]:
     """Oi and Li add up over the blocks of keys, and have to be zero again for each block of rows."""
     for names, o, li in (("Oi and Li are", True, True), ("Oi is", True, False), ("Li is", False, True)):
-        for since, told in (
+        for since, reset in (
             ("head", "for each head only, not for each block of rows"),
             ("batch", "for each batch only, not for each head and block of rows of its batch"),
             ("all", "at the very beginning only, not for each head and block of rows"),
         ):
             yield Suspect(
                 "stale_sum",
-                f"{names} set to zero {told}: rows get a share of those that "
+                f"{names} set to zero {reset}: rows get a share of those that "
                 "had their place in the tile before.",
                 lambda s, o=o, li=li, since=since: _kept_over_rows(s, o, li, since),
                 (f"{names} kept since {since}",),

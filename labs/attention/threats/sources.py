@@ -78,7 +78,7 @@ class Threat:
         return self.row >= "C" or self.open_end is not None
 
 
-#: A body sees `O` (a tensor of zeros, which the kernel returns), `QT KT VT`, their data as `o q k v`, and `B H N d`.
+#: A body sees the tensors `QT KT VT` and `O` (zeros, the result), their data as `q k v o`, and `B H N d`.
 #: `attention` is a right kernel, `attention_of` the same for one head, `rounded_to` takes precision away, `burn_ms`
 #: uses CPU time.
 PRELUDE = """
@@ -331,8 +331,8 @@ def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult
         for flag in (*result.flags, *part.flags)
         if len(flag.message) > LONGEST_FLAG
     ]
-    told = json.dumps(asdict(part), default=str, ensure_ascii=False)
-    found += [f"'{text}' is in the result" for text in end.silent if text in told]
-    if end.says and end.says not in told:
+    report = json.dumps(asdict(part), default=str, ensure_ascii=False)
+    found += [f"'{text}' is in the result" for text in end.silent if text in report]
+    if end.says and end.says not in report:
         found.append(f"'{end.says}' is not in the result: {part.output!r} {part.diagnosis}")
     return found

@@ -58,7 +58,7 @@ class MemoryStudy:
             growth(tuple((peak.length, getattr(peak, name)) for peak in self.peaks))
             for name in ("naive", "flash")
         ]
-        told = [
+        limits = [
             f"{name} N^{power:.2f}" for name, power in zip(("naive", "flash"), powers, strict=True) if power
         ]
         return Table(
@@ -68,7 +68,7 @@ class MemoryStudy:
             rows,
             f"{self.about}. The most that torch's allocator held during a call, beyond what it held before. "
             f"Between the last "
-            f"two: {', '.join(told) or 'not known'}. Nothing: more than the card has.",
+            f"two: {', '.join(limits) or 'not known'}. Nothing: more than the card has.",
         )
 
     def figures(self) -> tuple[Figure, ...]:

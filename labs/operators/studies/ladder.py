@@ -50,7 +50,7 @@ from grader.study.laboratory import (
     Variant,
     one_round,
     set_up,
-    tell,
+    show_progress,
     trouble_of,
 )
 from grader.study.options import Settings
@@ -272,7 +272,7 @@ def _of_program(laboratory: Laboratory, mine: Bench, program: Path) -> Bench:
 def _of_torch(mine: Bench) -> tuple[Bench, str]:
     if torch_version() == ABSENT:
         raise KitError("this Python has no torch")
-    tell("Building the calls of PyTorch, which takes a minute the first time")
+    show_progress("Building the calls of PyTorch, which takes a minute the first time")
     source = sources.written("pytorch", sources.PYTORCH)
     build = torchbuild.build(source, timeout_s=BUILD_TIMEOUT_S)
     if not build.ok:
@@ -287,7 +287,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     """
     settings = laboratory.settings
     speed = facts.measure()
-    tell("Building and checking the kernels")
+    show_progress("Building and checking the kernels")
     found = candidates(laboratory, part, speed)
     # Cases use at most the assignment's own sizes, as in every study; each timed answer is checked at its own size.
     defaults = settings.assignment.defaults
@@ -340,7 +340,7 @@ class _Rounds:
         by_number = {k: callers[name] for k, name in enumerate(names)}
         found: dict[str, list[float]] = {name: [] for name in names}
         for number in range(-1, rounds):
-            tell(f"Timing, round {number + 1} of {rounds}" if number >= 0 else "Warming up")
+            show_progress(f"Timing, round {number + 1} of {rounds}" if number >= 0 else "Warming up")
             samples, broken = one_round(by_number, max(number, 0), once=number < 0)
             if broken:
                 (k, why), *_ = broken.items()
@@ -348,7 +348,7 @@ class _Rounds:
             for k, name in enumerate(names):
                 if number >= 0:
                     found[name].append(1e3 * math.sqrt(math.prod(self._seconds(each) for each in samples[k])))
-        tell("")
+        show_progress("")
         self.call_ms = {
             name: median(found[name]) for name in (sources.NOTHING, NOTHING_WITH_TORCH) if name in found
         }

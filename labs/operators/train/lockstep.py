@@ -40,7 +40,7 @@ def expected(made: Made) -> dict[str, Expected]:
 LOSS_LIMIT = 1e-4
 """Limit of the relative difference of the two losses. Roundings differ, and training amplifies them with every step;
 measured over 200 steps: below 1e-5."""
-MOST_TOLD = 1e9
+MOST_SHOWN = 1e9
 """Ratios to the budget beyond this mean only that the budget was nearly 0."""
 SAME_FACTOR = 1e-3
 """A spread of ratios, relative to their median, below which all elements are wrong by one factor."""
@@ -67,7 +67,7 @@ class Deviation:
     def line(self) -> str:
         """Return the whole deviation as a sentence for people."""
         also = f" (and {', '.join(self.tensors[1:])})" if self.tensors[1:] else ""
-        beyond = f", {self.worst:.2g} times what float32 explains" if self.worst < MOST_TOLD else ""
+        beyond = f", {self.worst:.2g} times what float32 explains" if self.worst < MOST_SHOWN else ""
         text = (
             f"step {self.step}, {self.place}, {self.tensors[0]}{also}: {self.function} left PyTorch. "
             f"Element {_shown(self.index)} is {self.got:.6g}, PyTorch's is {self.wanted:.6g}; "

@@ -60,14 +60,14 @@ class Made:
 
 
 class StudentOperators:
-    """Calls of the student's functions in one runner. `told` is called with each answered call, off the clock.
+    """Calls of the student's functions in one runner. `on_call` is called with each answered call, off the clock.
     `wall_s` is the time of the calls, their pipe included."""
 
     def __init__(
-        self, session: Session, parts: Mapping[str, Part], told: Callable[[Made], None] | None = None
+        self, session: Session, parts: Mapping[str, Part], on_call: Callable[[Made], None] | None = None
     ) -> None:
-        self.session, self.parts, self.told = session, parts, told
-        self.calls, self.wall_s, self.told_s = 0, 0.0, 0.0
+        self.session, self.parts, self.on_call = session, parts, on_call
+        self.calls, self.wall_s, self.on_call_s = 0, 0.0, 0.0
 
     def __call__(
         self,
@@ -92,10 +92,10 @@ class StudentOperators:
         if answers is None:
             why = misfit.message if misfit else "it gave no answer"
             raise Broken(f"{part.function} in {place}: {why}")
-        if self.told is not None:
+        if self.on_call is not None:
             started = time.perf_counter()
-            self.told(Made(place, part, tensors, sizes, rate, answers))
-            self.told_s += time.perf_counter() - started
+            self.on_call(Made(place, part, tensors, sizes, rate, answers))
+            self.on_call_s += time.perf_counter() - started
         return answers
 
 

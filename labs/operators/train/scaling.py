@@ -128,18 +128,18 @@ class Scaling:
         """Return the fits in words, with the published one."""
         counts, times = tuple(PUBLISHED_S), tuple(PUBLISHED_S.values())
         published = serial_share(counts, times)
-        told = [
+        sentences = [
             f"Amdahl's law fits {curve.network.name} with a serial share of {shown(max(0.0, curve.serial))}."
             if curve.serial < 1
             else f"More threads did not make {curve.network.name} faster."
             for curve in self.curves
             if curve.serial is not None
         ]
-        told.append(
+        sentences.append(
             f"The published times ({', '.join(f'{s:.0f}' for s in times)} s on {', '.join(map(str, counts))} threads) "
             f"fit with one of {shown(published)}."
         )
-        return " ".join(told) + self._doubt()
+        return " ".join(sentences) + self._doubt()
 
     def _doubt(self) -> str:
         shares = [curve.core_share for curve in self.curves if curve.core_share is not None]
@@ -235,10 +235,12 @@ def measure(
     counts: Sequence[int],
     cores: int,
     rounds: int,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Curve:
-    """Time the network's steps with each of `counts` that the machine has cores for, and with 1. `told` is called
-    with the numbers of finished turns and of all turns. Raises `operations.Broken`."""
+    """Time the network's steps with each of `counts` that the machine has cores for, and with 1.
+
+    `on_progress` is called with the numbers of finished turns and of all turns. Raises `operations.Broken`.
+    """
     counts = sorted({1, *counts})
     order = np.random.Generator(np.random.PCG64(wishes.seed)).permutation(len(data.training))
     some = min(MOST_STEPS, len(order) // wishes.batch)
@@ -251,7 +253,7 @@ def measure(
         turns = able[first:] + able[:first]
         for k, each in enumerate([*turns, *reversed(turns)]):
             each.turns_s.append(each.steps_s(steps))
-            told(2 * len(able) * number + k + 1, 2 * len(able) * rounds)
+            on_progress(2 * len(able) * number + k + 1, 2 * len(able) * rounds)
     lines = [_line(able, threads, steps) for threads in counts]
     alone = able[0]
     share = alone.busy_s / alone.wall_s if alone.wall_s else None

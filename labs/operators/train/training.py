@@ -100,7 +100,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Trainer:
-    """Both networks, and the data. `told` is called after each step of the student's, with the numbers of finished
+    """Both networks, and the data. `on_step` is called after each step of the student's, with the numbers of finished
     steps and of all."""
 
     def __init__(
@@ -110,14 +110,15 @@ class Trainer:
         data: Data,
         wishes: Wishes,
         threads: int,
-        told: Callable[[int, int], None] = lambda done, total: None,
+        on_step: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         """Prepare both networks. Raises UsageError for a batch that is larger than the training set."""
         if wishes.batch > len(data.training):
             raise UsageError(
                 f"--batch {wishes.batch} is more than the {len(data.training)} images to learn from"
             )
-        self.network, self.data, self.wishes, self.threads, self.told = network, data, wishes, threads, told
+        self.network, self.data, self.wishes = network, data, wishes
+        self.threads, self.on_step = threads, on_step
         weights = network.first_weights(wishes.seed)
         self.operators = operators
         self.student = StudentNetwork(network, weights, operators)
@@ -189,14 +190,14 @@ class Trainer:
 
     def _student_step(self, images: Tensor, labels: Tensor, tally: _Tally, *, watched: bool) -> None:
         call = self.operators
-        call.told = self.watch if watched else None
-        calls, call_s, told_s = call.calls, call.wall_s, call.told_s
+        call.on_call = self.watch if watched else None
+        calls, call_s, on_call_s = call.calls, call.wall_s, call.on_call_s
         started = time.perf_counter()
         try:
             loss, _ = self.student.step(images, labels, self._rate(self.steps))
         except Broken as fault:
             raise Broken(f"step {self.steps + 1}: {fault}") from fault
-        wall_s = time.perf_counter() - started - (call.told_s - told_s)
+        wall_s = time.perf_counter() - started - (call.on_call_s - on_call_s)
         tally.add(loss, len(images), wall_s, watched=watched)
         if not watched:
             steps, all_calls, all_call_s, all_s = self._unwatched
@@ -206,9 +207,9 @@ class Trainer:
                 all_call_s + call.wall_s - call_s,
                 all_s + wall_s,
             )
-        call.told = None
+        call.on_call = None
         self.steps += 1
-        self.told(self.steps, self.steps_per_epoch * self.wishes.epochs)
+        self.on_step(self.steps, self.steps_per_epoch * self.wishes.epochs)
 
     def _torch_step(self, images: Tensor, labels: Tensor, tally: _Tally, *, watched: bool) -> None:
         started = time.perf_counter()
@@ -305,8 +306,8 @@ class Trainings:
             for each in self.made
             for epoch in each.epochs
         ]
-        told = " ".join(f"{each.network.name}: {each.agreement.line()}." for each in self.made)
-        caption = f"{self.about}. {self.source}. {told}"
+        agreements = " ".join(f"{each.network.name}: {each.agreement.line()}." for each in self.made)
+        caption = f"{self.about}. {self.source}. {agreements}"
         return Table("train", "Networks trained on your operators", COLUMNS, tuple(rows), caption)
 
     def figures(self) -> tuple[Figure, ...]:

@@ -24,7 +24,7 @@ from grader.explain.case_run import RESULT, outputs_of
 from grader.runner.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
-from grader.study.laboratory import BuildFlags, Laboratory, Variant, first_line, set_up, tell, words
+from grader.study.laboratory import BuildFlags, Laboratory, Variant, first_line, set_up, show_progress, words
 from grader.study.table import Cell, Table
 
 from ..inputs import make_inputs
@@ -184,7 +184,7 @@ def measure(laboratory: Laboratory, sizes: Sequence[int], columns: Sequence[int]
     inputs += [("columns", count, with_tail(count, seed)) for count in columns]
     parts = [part for part in laboratory.assignment.parts if kind_of(part).is_students]
     points = {part.id: list(_points(laboratory, part, inputs, seed)) for part in parts}
-    tell("")
+    show_progress("")
     return AccuracyStudy(tuple(p for part in parts for p in points[part.id]), options.about({}))
 
 
@@ -194,7 +194,7 @@ def _points(
     found: list[Point] = []
     session: Session | None = None
     for sweep, value, x in inputs:
-        tell(f"{part.id}: {_input(sweep, value)}")
+        show_progress(f"{part.id}: {_input(sweep, value)}")
         given = halves(x, seed + 1) if part.oracle == MERGE else {"X": x}
         shape = {**laboratory.settings.sizes, "R": x.shape[0], "C": x.shape[1], "d": 1, "threads": 1}
         try:
