@@ -47,7 +47,7 @@ prepare: setup
 headers: setup
 	PYTHONPATH=.:tests $(BIN)/python -m headers
 
-# What needs a GPU: minutes. docs/gpu.md tells of the last such run.
+# What needs a GPU: minutes. docs/gpu.md has the latest figures.
 test-gpu: setup .venv/triton
 	$(BIN)/python -m pytest -n 0 tests/test_gpu.py
 
