@@ -300,7 +300,7 @@ def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
         rest = [word for word in ("--github", "--no-time") if getattr(given, word[2:].replace("-", "_"))]
         for name in ("json", "config", "seed"):
             rest += [f"--{name}", str(value)] if (value := getattr(given, name)) is not None else []
-        # By its name: a reading of imports would take the student's command line for a part of the staff's.
+        # Import by name: otherwise a release's search of imports would count the student's command line as the staff's.
         students = importlib.import_module("gpt149")
         return int(students.run(["all", "--no-table", "--module", str(given.path), *rest]))
     from grader.staff.classroom import solo

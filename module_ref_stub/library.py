@@ -140,7 +140,7 @@ def _path(recipe: ReferenceRecipe) -> Path:
     tools = toolchain()
     _, link_flags = openmp_flags(tools.system, tools.family, libomp_prefix())
     if tools.system != "Darwin":
-        # A C++ library that is linked in statically, as some toolchains do, keeps its names to itself.
+        # Hide the names of a statically linked C++ library, which some toolchains use.
         link_flags = (*link_flags, "-Wl,--exclude-libs,ALL")
 
     def link(folder: Path) -> Path:

@@ -87,7 +87,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors[name] = torch.empty(shape, dtype=dtype)
             continue
         raw = torch.frombuffer(data, dtype=torch.uint8, offset=start + first, count=last - first)
-        # A view needs an aligned start, which files of others do not promise.
+        # A view needs an aligned start, which foreign files do not promise.
         raw = raw if (start + first) % dtype.itemsize == 0 else raw.clone()
         tensors[name] = raw.view(dtype).reshape(shape)
     if start + end != len(data):

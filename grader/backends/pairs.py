@@ -59,7 +59,7 @@ class Pairs:
             timed.student(threads=threads, cpus=cpus) as mine,
         ):
             if by_wall or self.longest_s < FULL_WARM_UP_S:
-                # Threads, memory and code: in a short call they are a good part of its time.
+                # Warm up threads, memory and code: in a short call they take much of the time.
                 sample = placement.warm_up(theirs, partial(self.reference_call, theirs), pin_to=cores)
                 self.longest_s = max(self.longest_s, sample.wall_s)
                 placement.warm_up(mine, partial(self.student_call, mine), pin_to=cores)
@@ -68,7 +68,7 @@ class Pairs:
             if not by_wall or self.rounds >= DELAYED_ROUNDS or not mine.shares_work:
                 yield partial(self.reference_call, theirs), partial(self.student_call, mine)
                 return
-            # For both sides, so that a call before a timed one favours neither.
+            # The same place for both sides, so that the call before a timed one favours neither.
             place = self.calls.place(self.rounds)
             self.rounds += 1
             calls = [

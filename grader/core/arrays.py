@@ -62,11 +62,11 @@ def _uninterrupted() -> Iterator[None]:
 with _environment(dict.fromkeys(_THREADS, "1")), _uninterrupted():
     import numpy as np
 
-    # Otherwise imported when the first inputs are drawn.
+    # Import now, or it would be imported when the first inputs are drawn.
     import numpy.random
 
-# Raises glibc's threshold for returning freed memory to the system, which follows the largest array freed so far.
-# Getting memory anew takes longer than the work on it: 1 ms for inputs of 1.5 MB. This array is never touched.
+# Freeing this array raises glibc's threshold for returning memory to the system. Otherwise fresh memory costs more than
+# the work on it: 1 ms for inputs of 1.5 MB. The array is never touched.
 np.empty(31 << 20, np.uint8)
 
 __all__ = ["Array", "array_bytes", "as_array", "first_of", "item_bytes", "np"]

@@ -14,7 +14,7 @@ import math
 from grader.core.arrays import Array, np
 
 _WORDS = 1 << 32
-#: A float32 between 0 and 1 is made of so many of a word's low bits: as many as its mantissa holds.
+#: Low bits of a word that make a float32 between 0 and 1: as many as its mantissa holds.
 _BITS = 24
 
 
@@ -33,7 +33,7 @@ class Draws:
         """float32 of this size, uniform from `low` to before `high`, in steps of (high - low) / 2^24."""
         words = self.words(math.prod(size))
         words &= (1 << _BITS) - 1
-        # As signed numbers they are converted by one instruction each.
+        # Signed integers are converted by one instruction each.
         values = words.view(np.int32).astype(np.float32)
         values *= np.float32(high - low) * np.float32(2.0**-_BITS)
         if low:

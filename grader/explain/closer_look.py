@@ -38,7 +38,8 @@ _U = TypeVar("_U")
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: General words on a signal, dropped where the place is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
-#: Sizes that a fact (`facts.condition`) names: a tile that another size is to be a multiple of, two that are compared.
+#: Sizes that a fact (`facts.condition`) names: a tile and a size that is a multiple of it, or two sizes that are
+#: compared.
 MULTIPLE = re.compile(r"right where (\w+) is a multiple of (\w+)")
 ABOVE = re.compile(r"right where (\w+) = 1, wrong where \1 > 1")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
@@ -49,12 +50,12 @@ OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all of them."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
-#: Lines of a function that is shown as a whole where no line of it is better than the others.
+#: Most lines of a function that is shown whole if no single line fits better.
 SHORT = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 #: Codes about digits, not about factors.
 PRECISE = frozenset({"low_precision", "race"})
-#: Codes that no sizes and no lines would add to.
+#: Codes to which no sizes and no lines can add.
 PLAIN = frozenset(
     {"wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten", "exception", "protocol", "exit"}
 )
@@ -111,7 +112,7 @@ class Closer:
         found = concluded(wrong, self.kernel.oracle.axes)
         if found is None or found.code in unexplained(self.kernel.oracle.axes):
             return ""
-        # One element is explained by many mistakes.
+        # Many mistakes explain a single wrong element.
         if (found.wrong_count or 0) < FEWEST_PARTIAL:
             return ""
         name = next(case.name for case in wrong if case.diagnosis is found)
@@ -344,7 +345,7 @@ class Closer:
         wrong = [each for each in every if each.wrong is not None]
         if place := common_facts.place(wrong, oracle.axes, oracle.tiles):
             return f"on all {len(wrong)} inputs on which it is wrong: {place}"
-        # Of special inputs some are right by chance.
+        # On special inputs some results are right by chance.
         condition = common_facts.condition(probes, names, oracle.tiles)
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
 
@@ -404,7 +405,7 @@ class Closer:
         inside = [line for line in named if body is not None and body.opened < line <= body.last]
         if body is None or not inside:
             return [places]
-        # Of the access itself, and of the call that it is in.
+        # Lines of the access itself, and of the call around it.
         indices = {place.line: place for line in reversed(inside[:2]) for place in body.indices(line)}
         made = [place for line, place in indices.items() if line not in named][: clues.MOST_PLACES]
         if any("omp_get_thread_num" in place.text for place in made):

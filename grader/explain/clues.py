@@ -51,7 +51,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "skips": ("this skips the rest of a loop", lambda body: body.find(r"\b(?:continue|break)\s*;")),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
-#: Clues of the codes that the engine itself has.
+#: Clues for the codes of the engine.
 USUAL: dict[str, tuple[str, ...]] = {
     "remainder_tile": ("loops", "steps"),
     "partly_not_written": ("loops", "store", "steps"),
@@ -65,7 +65,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "race": ("parallel",),
     "wrong_values": ("skips", "loops", "store"),
 }
-#: Of codes that are the name of an axis and one of these.
+#: Clues for codes that consist of an axis and one of these names.
 OF_PLACES: dict[str, tuple[str, ...]] = {
     "_range": ("loops", "same_ends", "guards", "store"),
     "periodic_": ("loops", "steps"),

@@ -16,7 +16,7 @@ from grader.explain.deviation import Axis, usual_axes
 Sizes = Mapping[str, int]
 #: Numbers that a size may have to be a multiple of.
 STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
-#: Inputs of each kind below which a condition on sizes could be chance, and sizes between which a bound must lie.
+#: With fewer inputs of each kind a condition on sizes could be chance. A bound must lie between so many sizes.
 FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
 NEAREST = 1.5
 
@@ -67,7 +67,7 @@ def _along(
     hits: list[tuple[Seen, Array | None, int]] = []
     for each in seen:
         if each.wrong is None:
-            # Of a right output nothing is known but its size.
+            # For a right output only its size is known.
             hits.append((each, None, each.sizes.get(axis.size, 0)))
         else:
             others = tuple(other for other in range(each.wrong.ndim) if other != at)
@@ -259,7 +259,7 @@ def _conditions(
     if min(len(right), len(wrong)) < FEWEST_FOR_NUMBERS:
         return
     for name in names:
-        # Of several the largest says most.
+        # The largest of several steps says most.
         for step in reversed(STEPS):
             yield Condition(
                 f"{name} is a multiple of {step}", "it is not", lambda s, n=name, t=step: s[n] % t == 0

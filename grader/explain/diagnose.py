@@ -33,9 +33,9 @@ UNEXPLAINED = frozenset(
 #: A mistake is named without doubt if it explains this share of the informative outputs, or if fewer outputs than this
 #: refute it. A mistake that explains less than half is not named.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
-#: Codes of outputs that say nothing against a mistake: on small inputs other ones look like these.
+#: Codes of outputs that do not refute a mistake: on small inputs other outputs look like these.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
-#: How words begin of a mistake that explains half of the outputs and no more.
+#: Beginning of the message for a mistake that explains only half of the outputs.
 PARTLY = "This explains only"
 #: Most mistakes named in one message, and the text between them.
 _MOST_NAMED = 3
@@ -203,7 +203,7 @@ def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
         for name in suspect.names
         if name in suspect.tiles and counts.get(name, 0) == most
     }
-    # On one output many lengths are as good as another.
+    # On a single output many lengths fit equally well.
     return (
         f" Of all lengths {lengths.pop()} alone fits every input." if len(lengths) == 1 and most > 1 else ""
     )
@@ -374,7 +374,7 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
 
 def _never_written(actual: Array) -> Array:
     """Return a mask of the elements that still hold the values with which the output was sent."""
-    # An array of float32 may have been one of 16 bits, whose sign is another.
+    # Values of a 16-bit array read as float32 may have another sign.
     name = actual.dtype.name
     types = FLOATING if name == "float32" else (name,)
     bits = f"u{actual.dtype.itemsize}"

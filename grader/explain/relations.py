@@ -12,9 +12,9 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.explanation_errors import attempt
 
-#: How words begin of an output that is imprecise for no known reason.
+#: Beginning of the message for an output that is imprecise for an unknown reason.
 CLOSE = "The values are close"
-#: Words on an output of zeros: of it, and why where nothing is known of the source.
+#: Message for an output of zeros, and its addition if nothing is known of the source.
 ALL_ZEROS = "The output is all zeros"
 NOT_STORED = "the part is not written yet, or its result is never stored in {}"
 #: Code and words of a finding.
@@ -99,7 +99,7 @@ def constant_factor(seen: Deviation) -> Found | None:
         return None
     names: dict[float, str] = {}
     own = [axis.size for axis in seen.axes if axis.size and not axis.listed]
-    # An output's axes may have no names: then any size may be the forgotten factor.
+    # If the output's axes have no names, any size may be the forgotten factor.
     for size in dict.fromkeys(
         own or [name for name in seen.sizes if name != "threads" and seen.sizes[name] > 2]
     ):

@@ -10,7 +10,7 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.explanation_errors import attempt
 
-#: Shares of the elements that a prediction must agree with, and that it must say something of.
+#: Share of the elements that a prediction must agree with, and share that it must predict.
 AGREEING, KNOWN = 0.97, 0.25
 #: With fewer wrong elements a suspect must also agree with the right ones near them: some suspect always fits a few.
 FEWEST_PARTIAL = 8

@@ -43,14 +43,14 @@ def find_place(
     box = np.ones_like(wrong)
     for axis, hit in enumerate(touched):
         box &= hit.reshape([-1 if a == axis else 1 for a in every])
-    # Values that happen to be right are common; a shape that is half empty explains nothing.
+    # A box of which half the values are right explains nothing.
     if wrong.sum() < 0.5 * box.sum():
         return EVERYWHERE
     described = _Describing(axes, shape, tiles)
     found = [(described.axis(axis, hit), axis) for axis, hit in enumerate(touched) if not hit.all()]
     if not found:
         return EVERYWHERE
-    # A remainder says most, then the axes that are listed, the last of these first.
+    # A remainder says most. Then come the axes, the last one first.
     found.sort(key=lambda item: (item[0].code != "remainder_tile", not axes[item[1]].listed,
                                  -item[1] if axes[item[1]].listed else item[1]))  # fmt: skip
     return Place(found[0][0].code, "; ".join(place.words for place, _ in found))
@@ -76,7 +76,7 @@ class _Describing:
         contiguous = count == last - first + 1
         if contiguous and last == size - 1:
             tiles = likely_tiles(first, size, self.tiles)
-            # One row of an assignment without tiles is rather a loop that ends too soon.
+            # A single row, in an assignment without tiles, means a loop that ends too soon.
             if tiles and (count > 1 or self.tiles):
                 which = (
                     f"only the {name}s from {first} on are wrong"

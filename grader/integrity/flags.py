@@ -97,7 +97,7 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
         message = f"its process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"
         yield Flag("works_while_stopped", message, "rejected")
     if evidence.unstopped >= max(_LEAST_UNSTOPPED, evidence.stops / 2):
-        # Only another process can wake it; a machine under great load may be slow to stop it.
+        # Only another process can continue it, but a machine under great load may be slow to stop it.
         message = f"its process did not come to stand after {evidence.unstopped} of {evidence.stops} stops"
         yield Flag("works_while_stopped", message, "rejected" if evidence.children else "review")
     if evidence.children:

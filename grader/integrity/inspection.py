@@ -103,7 +103,7 @@ def flags_of_assembly(path: Path) -> tuple[Flag, ...]:
         return ()
     if path.stat().st_size > assembly.LARGEST_BYTES:
         return (unreadable(f"its assembly has more than {assembly.LARGEST_BYTES >> 20} MiB"),)
-    # Each byte is a letter: the assembler knows no encoding either.
+    # Read as latin-1: every byte is a letter, and the assembler knows no encoding either.
     found = [*islice(assembly.foreign_statements(path.read_text("latin-1")), _MOST_FOREIGN)]
     if not found:
         return ()

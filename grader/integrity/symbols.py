@@ -96,7 +96,7 @@ _PYTHON_RUNS = re.compile(
     r"Py(?:Run_|Import_|Eval_Eval|Eval_Call|Eval_Set|Sys_|_CompileString)|_?PyObject_(?:Call|Vectorcall)"
 )
 
-#: Without a version but no part of torch: the linker's and compilers' own, sanitizers, OpenMP runtimes, Python, ISPC.
+#: Names without a version that are not torch's: of linker and compilers, sanitizers, OpenMP runtimes, Python, ISPC.
 _NEUTRAL = re.compile(
     r"__gmon_start__$|_ITM_|_Jv_|__cxa_|_Unwind_|__gxx_|__asan|__ubsan|__tsan|__lsan|__sanitizer|__tls_|__dso|__stack_chk"
     r"|__start_|__stop_|__intel_|__svml|__libc_|__gcov|__llvm|GOMP_|GOACC|omp_|ompc_|__kmpc_|kmp_|_?Py|ISPC"

@@ -189,9 +189,9 @@ class Correctness:
             steps, key=lambda step: sum(x.size for x in self.marker.inputs_of(step.case)[1].values())
         )
         placement.spread(session.pid, machine.usable_cpus())
-        # Alternate delayed and free calls: on many cores threads meet at their own pace more often than when delayed.
+        # Alternate delayed and undelayed calls: on many cores threads meet more often without delays.
         calls = itertools.product([step.case for step in largest[: -MOST_SHAKEN - 1 : -1]], (True, False))
-        # Threads that have no work left count as sharing it: the calls together may take as long as one.
+        # Idle threads count as sharing the work. All these calls together may take as long as one.
         ends_s = time.monotonic() + session.call_timeout_s
         for case, held_up in itertools.islice(itertools.cycle(calls), MOST_REPEATS):
             is_over = self.shaken_s >= SHAKEN_S or time.monotonic() >= ends_s

@@ -73,7 +73,7 @@ def _races_in(bench: Bench) -> Callable[[Part], str]:
 
 def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict) -> Diagnosis:
     first = f"Your {helper.function} fails its own test ({STUDENT_COMMAND} {helper.command}): fix it first."
-    # Of a crash the reason is known with this.
+    # For a crash the failed helper is reason enough.
     rest = known.message if verdict == "wrong" else f"{known.message.partition(': ')[0]}."
     return replace(known, message=f"{first} {rest}")
 

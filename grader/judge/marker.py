@@ -152,7 +152,7 @@ class Marker:
         sizes, wrong = self.sizes(run.shape), run.wrong
         refused = run.misfit if run.outputs is None else self.overwritten(run)
         if run.outputs is None or refused is not None:
-            # An input that was overwritten is named before a wrong output, which it may well explain.
+            # An overwritten input is named first: it may explain a wrong output.
             return CaseResult(run.case, sizes, False, None, refused)
         self.seen_outputs |= set(run.outputs)
         self.wrong_outputs |= {name for name, compared in run.comparisons.items() if not compared.ok}

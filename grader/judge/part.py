@@ -182,7 +182,7 @@ class PartJudge:
             if not self.results.judged_through:
                 self.refine(self.results.with_inquiry)
             if lines := sorted(self.results.outside):
-                # In the part's diagnosis alone: nothing else is looked for where these lines are known.
+                # Only in the part's diagnosis: if these lines are known, the search ends.
                 self.refine(
                     lambda known: self.backend.with_loads_outside(self.part, known, lines), in_cases=False
                 )
@@ -203,7 +203,7 @@ class PartJudge:
         with bench.exclusive(self.part) as cpus:
             measured = rounds.measured(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
             if not measured.fit:
-                # Once more, in fresh processes: the disturbance may have passed.
+                # Measure once more in fresh processes: the disturbance may have passed.
                 measured = rounds.measured(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
         self.time = rounds.settled(measured, rule)
         bench.emit(Timed(self.part, self.time))
@@ -226,7 +226,8 @@ class PartJudge:
     def look_with_torch(self) -> None:
         """Profile the part if requested. Its result is already reported: only the table needs torch."""
         bench, shown, options = self.bench, self.results.shown, self.bench.options
-        # In a class a wrong part may earn points, so its profile is evidence. Its student needs the cause alone.
+        # In a class a wrong part may earn points, so its profile is kept as evidence. A student's own run needs only
+        # the cause.
         wanted = ("pass", "slow") if options.second_look else ("pass", "slow", "wrong")
         if not options.profile or shown is None or self.held is None or self.verdict not in wanted:
             return

@@ -134,7 +134,7 @@ def _of_file(result: SubmissionResult) -> list[Flag]:
 def _restated(part: Part, known: PartResult) -> PartResult:
     """A verdict as it was, under the part's title and points of today, without cases that are gone."""
     there = {case.name: case.hidden for case in part.cases}
-    # Results outside the assignment's cases are timed calls; a part judged through another has that one's cases.
+    # Results outside the assignment's cases are timed calls. A part judged through another part has that part's cases.
     kept = known.cases
     if not known.judged_through:
         kept = tuple(case for case in kept if case.name in there or case.name == "timed call")

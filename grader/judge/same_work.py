@@ -113,7 +113,7 @@ def _flags_beside(
             f"{elements} of its output {words.format(other.id)} on inputs on which the references differ: "
             f"{', '.join(distinguishing)}"
         )
-        # Sums in double agree so nearly in any order.
+        # Sums in double agree almost to the last bit in any order.
         is_strong = share_of is _share and (is_idle or not own)
         yield Flag(f"same_as_{other.id}", message, "review" if is_strong else "note")
         return
@@ -181,7 +181,7 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
         if held.student_bytes is not None and not _holds_tensor(part, held):
             return
         seen.append(held)
-    # As much in each size is a buffer of its own or of other parts, unless the call gave memory back while it ran.
+    # The same memory at every size is a fixed buffer, unless the call gave memory back while it ran.
     is_constant = all(_excess_bytes(held) is not None for held in seen) and not _grows(part, seen[1:])
     if not is_constant or _gave_back(part, judged):
         yield Flag("tensor_not_avoided", "; ".join(_held_text(part, held) for held in seen), "review")

@@ -67,7 +67,7 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
     if totals:
         middle = median(totals)
         parts.append(_mark(x(middle), 12, base, f"median {_n(middle)}", 14))
-    # The counts come last, so that the median's line does not cross them out.
+    # Draw the counts last, so that the median's line does not cross them.
     return "".join([*parts, *counts, "</svg>"])
 
 
@@ -80,7 +80,7 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
     base, height = 138, 112
     scale = _log_scale(limits)
     slow = [dot for dot in dots if dot.slow]
-    # The links of slow students would be hidden in an image, not in a group.
+    # Links inside role "img" are hidden from screen readers; a "group" shows them.
     role = "group" if slow else "img"
     parts = [_svg(160, f"Time ratios of {len(dots)} students, {len(slow)} of them too slow", role)]
     if allowances:

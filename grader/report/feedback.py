@@ -28,7 +28,7 @@ LONG = 200
 def write(assignment: Assignment, row: Row, folder: Path) -> None:
     """Write `folder/feedback.txt`. Raises OSError, also if the folder is a link."""
     with plainfile.folder(folder, make=True) as place:
-        # The ledger has all results: a file lost in a power cut is written again by `report`.
+        # The ledger has all results: if a power cut loses this file, `report` writes it again.
         plainfile.replace(place, "feedback.txt", [feedback(assignment, row).encode()], sync=False)
 
 

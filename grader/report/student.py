@@ -73,7 +73,8 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
     notes = [HIDDEN_FAILED] if failed or ended_hidden else []
     if part.output:
         notes.append(PRINTED_WITHHELD)
-    # A crash, a hang and a wrong result, each on purpose, would say more of a hidden case than that it failed.
+    # With a crash, a hang and a wrong result, each on purpose, a student could learn more of a hidden case than that it
+    # failed.
     verdict: Verdict = "wrong" if ended_hidden else part.verdict
     shown = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
     passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)

@@ -245,7 +245,7 @@ class Terminal:
         """Return the compiler's warnings, and the results without them."""
         text = results_text(result)
         if result.diagnosis is not None and self.function and result.verdict in ("wrong", "crash", "timeout"):
-            # A part with all threads has the function of the one before.
+            # A part with several threads calls the same function as the part before it.
             fault = (self.function, result.verdict, result.diagnosis.code)
             if (earlier := self.faults_shown.setdefault(fault, result.id)) != result.id:
                 return [], field("results", f"as {earlier}, the same function with the same fault: see above")
@@ -255,7 +255,7 @@ class Terminal:
             if result.verdict == "wrong":
                 lines += field("inputs", inputs_text(result))
             return warned, lines
-        # Parts in another file, or that another machine could judge, have another message.
+        # Parts in another file, or for another machine, have a different message.
         repeated, self.build_fault_shown = text == self.build_fault_shown, text
         return [], field("results", "as above" if repeated else text)
 

@@ -46,7 +46,8 @@ class Incoming:
     def read_some(self, fd: int) -> None:
         """Read the available bytes. Raises RunnerDied at the end of the pipe or if the frame is malformed."""
         with contextlib.suppress(BlockingIOError):
-            # Frame, header and payload are mostly there together; no more, for the caller watches a clock.
+            # Frame, header and payload usually arrive together. Read at most three times, since the caller watches a
+            # clock.
             for _ in range(3):
                 if self.complete:
                     break

@@ -84,7 +84,7 @@ def spread(pid: int, cores: Sequence[int]) -> None:
 def page_faults(pid: int) -> int:
     """Pages that a process has touched for the first time so far; 0 if the system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        # Of its fields the second is the program's name, in brackets, which may hold anything.
+        # The second field is the program's name in parentheses, which may hold any characters.
         return int(procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[7])
     return 0
 

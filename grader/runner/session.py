@@ -147,7 +147,7 @@ class Session:
         # Imported late: NumPy loads while the zygote imports torch, and not in processes that only read types.
         from grader.core.arrays import array_bytes, np
 
-        # A kernel that knew of it before the call could behave in compared calls only.
+        # If a kernel knew of the echo before the call, it could act differently in compared calls.
         asks_after = echo_inputs and not request.echo and request.op == "call"
         inputs = [np.asarray(array, order="C") for array in request.inputs]
         input_bytes = sum(array.nbytes for array in inputs)
@@ -265,7 +265,8 @@ class Session:
 
     def _greet(self) -> None:
         try:
-            # Loading includes leaving: exit(0) in an initialiser takes torch down, which is not an endless loop.
+            # Loading includes leaving: an exit(0) in an initialiser must not look like an endless loop while torch
+            # shuts down.
             self._exchange(None, [], max(self.call_timeout_s, LOAD_TIMEOUT_S), incoming := Incoming(0))
         except RunnerDied as end:
             self.death = self._end(end)
@@ -332,7 +333,7 @@ class Session:
             stood_s = self._watch.stopped(cpu_s)
             self._stands = stood_s is not None
             if cpu_s is not None and cpu_started is not None and stood_s is not None:
-                # The clock of a thread that still ran at the last byte was behind, by a tick at most.
+                # The CPU clock of a thread that still ran at the last byte lags by at most one tick.
                 cpu_s = min(stood_s - cpu_started, cpu_s + TICK_S)
             self._refuse_excess()
         elif started > self._scratch_seen_s + SCRATCH_LOOK_S:

@@ -77,7 +77,7 @@ def _seen(path: Path, read: Collection[Path]) -> list[str]:
     """
     target = Path(os.path.realpath(path))
     if path.is_symlink() and any(target.is_relative_to(other) for other in read):
-        # Of a link to a link only the end need be seen.
+        # For a link to a link only the final target must be visible.
         step = path.parent / os.readlink(path)
         return ["--symlink", str(target) if step.is_symlink() else os.readlink(path), str(path)]
     return ["--ro-bind", str(path), str(path)]

@@ -101,7 +101,7 @@ def run_limited(
         stderr=subprocess.STDOUT,
         start_new_session=True,
         pass_fds=[entered.write_fd] if entered else [],
-        # A sandboxed command limits itself on the way in: less is done between the fork and the exec of a judge.
+        # A sandboxed command sets its own limits, which leaves less work between the judge's fork and exec.
         preexec_fn=None if entered else limit,
     )
     assert process.stdout is not None

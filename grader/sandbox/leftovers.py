@@ -157,7 +157,7 @@ def _works_in(cwd: str, folder: Path, top: os.stat_result) -> bool:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-    # Too deep for a path: step by step upwards, until the folder or the root.
+    # The path is too long: climb step by step until the folder or the root.
     here = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while not os.path.samestat(os.fstat(here), top):

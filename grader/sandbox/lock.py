@@ -20,7 +20,7 @@ import struct
 import sys
 from typing import Any
 
-#: How the script says that the lock is on and the command comes next, and its exit code where that failed.
+#: Message of the script when the lock is on and the command comes next; exit code if the lock failed.
 ENTERED, EXIT_FAILED = b"1", 125
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SECCOMP_SET_MODE_FILTER = 1
@@ -56,7 +56,7 @@ class LockFailed(OSError):
 
 def enter(lock: dict[str, Any]) -> None:
     """Put on the whole lock: {"uid", "files", "calls"}, each None if the tier has no such part."""
-    # The rules name files that the new uid may have no way to.
+    # Open the rules' files before the uid changes: the new uid may have no access.
     ruleset = None if lock["files"] is None else file_ruleset(lock["files"])
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     if lock["uid"] is not None:
@@ -64,7 +64,7 @@ def enter(lock: dict[str, Any]) -> None:
         os.setresgid(lock["uid"], lock["uid"], lock["uid"])
         os.setresuid(lock["uid"], lock["uid"], lock["uid"])
     if sys.platform == "linux":
-        # To end with one's parent is a promise that a change of uid takes back.
+        # Set the parent-death signal again: a change of uid clears it.
         check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "death signal")
     drop_capabilities()
     if ruleset is not None:
@@ -171,7 +171,7 @@ def limit(limits: dict[str, Any]) -> None:
         ceiling = mapped + limits["memory_bytes"]
         with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
-    # Should the machine run out of memory all the same, the judge is not the one to go.
+    # If memory runs out, the kernel should end this process before the judge.
     with contextlib.suppress(OSError):
         score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         os.write(score, b"1000")

@@ -120,7 +120,7 @@ REFUSED_FCNTLS = (8, 10, 15, 1024, 1026)
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
 AF_UNIX = 1
-#: To ask, and ADDR_NO_RANDOMIZE: ThreadSanitizer's shadow memory has fixed places.
+#: Values for a query and for ADDR_NO_RANDOMIZE: ThreadSanitizer's shadow memory has fixed addresses.
 PERSONALITIES = (0xFFFFFFFF, 0x0040000)
 
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000

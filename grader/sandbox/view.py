@@ -90,7 +90,7 @@ def _python_roots() -> set[Path]:
     roots = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent}
     if torch := torch_file():
         roots.add(Path(torch).parent.parent)
-    # A user's own packages, and the folders that PYTHONPATH or a .pth file names.
+    # Add a user's own packages, and the folders of PYTHONPATH and .pth files.
     roots |= {Path(place) for place in sys.path if place and next(Path(place).glob("*.dist-info"), None)}
     # The target of an environment that is a link belongs to it, too.
     return roots | {root.resolve() for root in roots}

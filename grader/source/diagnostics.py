@@ -29,7 +29,7 @@ UNDEFINED, UNDEFINED_APPLE = (
 REPEATED = re.compile(
     r"multiple definition of [`'](?P<gnu>[^']+)'|duplicate symbol(?:: | ')(?P<other>[^'\s]+)"
 )
-#: Left to the interpreter when an object is linked.
+#: Python's symbols stay undefined when an object is linked: the interpreter provides them.
 PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]|_Py")
 #: The header of PYBIND11_MODULE, and the compilers' errors for its namespaces inside a function or a class.
 BINDING_HEADER = "gpt149_abi.h"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from grader.source.cpptext import blanked, definitions, without_comments
 
-#: Where names come from that a first kernel usually uses.
+#: Header of each name that a first kernel often uses.
 HEADERS = {
     "omp_get_thread_num": "<omp.h>",
     "omp_get_max_threads": "<omp.h>",
@@ -193,7 +193,7 @@ _TENSOR_ELEMENT = _text(
 )
 _BRACE = _text("a '{' further up is never closed: check the braces of the functions and loops above.")
 
-#: The first row whose pattern is in the message and whose advice is not empty decides. gcc's and clang's words.
+#: The first row whose pattern matches gcc's or clang's message and whose advice is not empty decides.
 HINTS: tuple[tuple[str, Hint], ...] = (
     (
         r"redefinition of .*gpt149_",

@@ -36,13 +36,13 @@ _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:[-
 #: A view over memory: `Matrix S{QK_t.data(), N}`.
 _BRACED = re.compile(r"\b(\w+)\s*\{\s*([^{};]{0,200})\}")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
-#: A sum, its index where it is an element (`S(i, j)` and `S[i]`), and what is added to it.
+#: A sum, its index if it is an element (`S(i, j)`, `S[i]`), and the added expression.
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _BARE_TYPE = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
 _BARE = re.compile(rf"^\s*{_BARE_TYPE}\s+(\w+\s*(?:,\s*\w+\s*)*|\w+\s*\[[^\]]*\]\s*);")
 _TYPE_OPENED = re.compile(r"\b(?:struct|class|union)\b[^;(){}]{0,200}\{")
-#: A variable that takes the larger one of itself and another number, in three ways of writing.
+#: A variable that becomes the maximum of itself and another number, in three spellings.
 _TAKES_LARGER = re.compile(
     r"\b([A-Za-z_]\w*)\s*(?:\[[^\]\n]{0,80}\]\s*)?=\s*(?:std\s*::\s*)?f?[mM][aA][xX]\w*\s*[<(](?!\s*\))"
     r"|\bif\s*\([^;{}\n]{0,160}[<>]=?\s*([A-Za-z_]\w*)\s*\)\s*\{?\s*\2\s*=(?!=)"

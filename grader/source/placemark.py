@@ -13,7 +13,7 @@ import secrets
 #: The option for output without marks, and its replacement with marks.
 PLAIN, MARKED = "-fdiagnostics-color=never", "-fdiagnostics-color=always"
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m(?:\x1b\[K)?|\x1b\[K")
-#: The beginning of a line that says where something is; `grader.source.diagnostics` takes no other for one.
+#: Beginning of a line that names a place, as `grader.source.diagnostics` reads it.
 _PLACE = re.compile(rb"[^\s:][^:]*:\d+:")
 _INCLUDED = re.compile(rb"In file included from |\s+from ")
 _ERROR = re.compile(rb"[^\s:][^:]*:\d+:(?:\d+:)? +(?:fatal )?error: ")

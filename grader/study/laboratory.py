@@ -43,7 +43,7 @@ from grader.study.figure import Series
 from grader.study.options import Settings
 from grader.study.table import Cell
 
-#: Consecutive calls of which the fastest counts, if the wall clock decides.
+#: With the wall clock, the fastest of so many consecutive calls counts.
 WALL_TRIES = 3
 
 

@@ -30,7 +30,7 @@ _CANVAS = re.compile(
     r"(?P<person>[^_]+(?:_[^_]+)*?)(?P<late>_late)?_(?P<user>\d+)_(?P<file_id>\d+)_(?P<file>.+)", re.I
 )
 
-#: Ada Lovelace_123_assignsubmission_file_: person, the number of the participant in the worksheet.
+#: Ada Lovelace_123_assignsubmission_file_: person, and the participant's number in the worksheet.
 _MOODLE = re.compile(r"(?P<person>.+)_(?P<participant>\d{1,20})_assignsubmission_file_?")
 
 

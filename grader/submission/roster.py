@@ -206,7 +206,7 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
         elif suffix == _suffix(dividing.source):
             units.append(_named_for_student(node, beside, names))
         elif alone and suffix == _suffix(names.source):
-            # The key is that of the source that it belongs to.
+            # The key is that of the source beside it.
             key = PurePosixPath(node.name).stem + _suffix(dividing.source)
             units.append(replace(single(node), key=key))
         elif _is_companion(node, stems, dividing) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):

@@ -42,7 +42,7 @@ class _Attention(Lab):
     claim = "manual attention == pytorch attention"
     denial = "YOUR ATTENTION PRODUCED INCORRECT RESULTS"
     proof_sizes: ClassVar = {"N": 256}
-    #: More rows than threads, several heads, and nothing a multiple of anything.
+    #: More rows than threads, several heads, and no size a multiple of another.
     watched_sizes: ClassVar = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
 
     studies: ClassVar = {

@@ -78,7 +78,7 @@ def _random(shape: Shape, draws: Draws) -> Inputs:
 def _onehot(shape: Shape, draws: Draws) -> Inputs:
     """Random Q and K; each row of V is a single 1, so the output shows the softmax weights themselves."""
     q, k = _random_qk(shape, draws, SCORE_SD)
-    # Every column is hit equally often, in an order of each head's own.
+    # Every column is chosen equally often; each head has its own order.
     column = _orders(shape, draws) % shape["d"]
     v = np.zeros(_sizes(shape), np.float32)
     np.put_along_axis(v, column[..., None], 1.0, 3)
@@ -215,7 +215,7 @@ def _random_qk(shape: Shape, draws: Draws, score_sd: float) -> tuple[Array, Arra
     bound = math.sqrt(3.0 * score_sd / math.sqrt(d))
     q, k = _uniform((b, h, n, d), draws, bound), _uniform((b, h, n, d), draws, bound)
     if 1 < n <= _EXACT_SPREAD_N:
-        # In float64: the order in which a machine adds up the products then leaves no trace in the inputs.
+        # Compute in float64, so that a machine's order of summation does not change the inputs.
         scores = q.astype(np.float64) @ k.astype(np.float64).mT
         low, high = scores.min((2, 3), keepdims=True), scores.max((2, 3), keepdims=True)
         with np.errstate(divide="ignore"):

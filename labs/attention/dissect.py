@@ -13,10 +13,10 @@ from grader.core.arrays import Array, np
 from grader.core.draws import Draws
 from grader.explain.oracle import Ask, Dissected
 
-#: Keys of the calls, in two columns less than there are: no two sizes are alike.
+#: Numbers of keys of the calls, in two columns fewer than exist, so that no two sizes are alike.
 KEYS, MOST_KEYS = 7, 45
 CLOSE = 2e-4
-#: Largest difference of two equal scores that are read from weights.
+#: Largest difference at which two scores, computed from weights, count as equal.
 SAME = 2e-3
 #: Factor of Q at which scores are nearly 0, and most groups of channels.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6

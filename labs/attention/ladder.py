@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from grader.explain.oracle import Oracle
     from grader.runner.session import Session
 
-#: From the slowest on, as a rule. Each is a field of `Standing`.
+#: Usually from slowest to fastest. Each is a field of `Standing`.
 RUNGS = ("naive", "reference", "rows", "plain", "pytorch", "expert")
 #: Part 3's reference with its last two loops exchanged: V is read row by row, and not one column after the other.
 ROWS = "gpt149_ref_fused_rows"

@@ -196,10 +196,9 @@ PER_SCORE = 5.0
 #: Largest exponent of float32's exp.
 EXP_LIMIT = 88.0
 
-#: Scores that a thread holds at once: 512 KiB, so that they stay in its core's cache from the product with K to that
-#: with V.
+#: Scores that a thread holds at once: 512 KiB, which stay in its core's cache between both products.
 _CHUNK_SCORES = 1 << 16
-#: Scores of a call for which other threads are started; below it takes a few milliseconds.
+#: From so many scores on, a call starts other threads; below it takes a few milliseconds.
 _SHARED_SCORES = 1 << 20
 #: More threads than this wait for each other's Python.
 _MOST_THREADS = 8

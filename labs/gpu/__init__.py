@@ -58,7 +58,7 @@ class Gpu(Lab):
         "R": 2048, "C": 2048, "lines": 64, "width": 65536, "rows": 1024, "inner": 1024, "columns": 1024,
         "B": 16, "N": 1024, "M": 1024, "d": 64,
     }  # fmt: skip
-    #: Modules in place of other labs' kernels.py, and those that the ladder shows only to the staff.
+    #: `known` is in place of other labs' kernels.py. The ladder shows `tuned.py` only to the staff.
     staff: ClassVar = ("known", "tuned.py")
     studies: ClassVar = {
         "profile": (".studies.profile", "which kernels five ways to write GELU launch, with traces"),

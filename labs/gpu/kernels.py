@@ -29,7 +29,7 @@ def _gelu(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, blocks, BLOCK
     column = block * BLOCK + tl.arange(0, BLOCK)
     inside = column < C
     x = tl.load(x_ptr + row * x_row + column * x_column, mask=inside, other=0.0).to(tl.float32)
-    # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which has no cancellation where u is far below 0.
+    # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which does not cancel if u is far below 0.
     u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
     y = x / (1.0 + tl.exp2(u * (-2.0 * LOG2_E)))
     tl.store(out_ptr + row * out_row + column * out_column, y.to(out_ptr.dtype.element_ty), mask=inside)
@@ -112,7 +112,7 @@ def _load_tile(ptr, stride, first, count, ROWS: tl.constexpr, D: tl.constexpr, d
     inside = (rows < count - first)[:, None]
     if d < D:
         inside = inside & (columns < d)[None, :]
-    # Only the beginning of the tile may lie further away than 32 bits can say.
+    # Only the tile's first element may be further away than 32 bits can express.
     ptr += tl.cast(first, tl.int64) * stride
     return tl.load(ptr + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
 
@@ -159,7 +159,7 @@ def _forward(
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
     """One program: ROWS queries of one head. `scale` is log2(e) / sqrt(d)."""
-    # The last rows see most keys: they begin first, so that the short ones fill what is left at the end.
+    # The last rows see most keys. They begin first, so that short ones fill the gaps at the end.
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1).to(tl.int64)
     rows = tile * ROWS + tl.arange(0, ROWS)

@@ -273,7 +273,7 @@ class Propagated:
         """The relative error of each weight."""
         d = self.q.shape[2]
         q, k = abs(self.q.astype(np.float64)), abs(self.k.astype(np.float64))
-        # A sum of whole numbers below 2^24 is exact, and no other is: see `inputs._heads_large`.
+        # A sum of integers below 2^24 is exact, all others are not (`inputs._heads_large`).
         exact = all(np.array_equal(t * 4, np.round(t * 4)) for t in (self.q, self.k))
         found = np.zeros(self.scores.shape) if exact else summed(d) * d**-0.5 * (q @ k.swapaxes(1, 2))
         if self.shape.get("precision", 24) == 24 and not exact:

@@ -91,13 +91,13 @@ class _Operators(Lab):
             "a part between the reference, fast kernels, PyTorch's and the machine's limit",
         ),
     }
-    #: Every loop over images, rows and taps is shared out by some kernel; nothing is a multiple of anything.
+    #: Some kernel parallelises each loop over images, rows and taps. No size is a multiple of another.
     watched_sizes: ClassVar = {
         "R": 13, "C": 7, "RB": 1, "CB": 7, "n": 101, "M": 11, "K": 7, "N": 5, "batch": 11, "I": 7, "O": 5,
         "classes": 5, "images": 5, "channels": 3, "height": 7, "width": 6, "filters": 4, "kernel": 3,
         "stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 3, "step": 2,
     }  # fmt: skip
-    #: The data under a filter at one place grows with the square of its side.
+    #: The data under a filter grow with the square of its side.
     growth: ClassVar = ("kernel", (1, 3, 5, 7))
 
     def oracle(self, name: str) -> Oracle:

@@ -79,7 +79,7 @@ def image_gradient(dy: Array, w: Array, t: Taps, height: int, width: int) -> Arr
     given = np.tensordot(dy, w, ([1], [0])).transpose(0, 3, 1, 2, 4, 5)  # (N, C, OH, OW, K, K)
     total = np.zeros((*given.shape[:2], height, width), dy.dtype)
     for kh, kw in np.ndindex(*w.shape[2:]):
-        # One tap reads no element twice.
+        # A single tap reads each element at most once.
         rows, columns = t.rows[:, kh], t.columns[:, kw]
         down, right = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
         at = (slice(None), slice(None), rows[down][:, None], columns[right])

@@ -97,7 +97,7 @@ def _layers(draw: _Drawing, s: Shape) -> dict[str, Array]:
     return {
         "X": draw.operand(n, i),
         "W": draw.operand(i, o),
-        # All different, in any kind, so that the output shows which one was added.
+        # All values differ in every kind of input, so that the output shows which one was added.
         "b": draw.upstream(o),
         "dY": draw.upstream(n, o),
         "dX": draw.gradient(n, i),

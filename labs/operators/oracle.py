@@ -186,7 +186,7 @@ _TINY = 1e-30
 _TRIED = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33)
 #: Roundings besides those of the sum: of the products, and of values that a kernel may store in between.
 _MORE = 8
-#: Multiple of sqrt(n) that n roundings come to with a chance below 2 n exp(-32).
+#: n roundings exceed this multiple of sqrt(n) with a probability below 2 n exp(-32).
 _LAMBDA = 8
 #: Largest partial sum of random numbers, in units of the root of the sum of their squares.
 _SPREAD = 6
@@ -207,7 +207,7 @@ def imprecise(seen: Deviation) -> simple.Found | None:
 class Operator(Oracle):
     """An operator's forward function, or its backward function where `of` says how to find differences."""
 
-    #: Sizes of which no other depends.
+    #: Sizes on which no other size depends.
     probes: ClassVar = dict.fromkeys(
         ("n", "M", "K", "N", "batch", "I", "O", "classes", "images", "channels", "filters", "maps", "planes"),
         _TRIED,

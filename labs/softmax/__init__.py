@@ -35,7 +35,7 @@ class _Softmax(Lab):
     claim = "your result == the float64 result"
     denial = "YOUR SOFTMAX PRODUCED INCORRECT RESULTS"
     proof_sizes: ClassVar = {"R": 256, "C": 1024}
-    #: Nothing a multiple of anything.
+    #: No size is a multiple of another.
     watched_sizes: ClassVar = {"R": 13, "C": 29, "d": 6}
 
     studies: ClassVar = {

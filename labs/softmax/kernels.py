@@ -27,7 +27,7 @@ FUNCTIONS = {
 }
 WRONG = (*WRONG_NAIVE, *WRONG_SAFE, *WRONG_ONLINE, *WRONG_MERGES)
 
-#: Unlike exponentials, which no compiler takes but once.
+#: The exponentials differ, so that no compiler merges them.
 SLOW = Mutation(
     "four exponentials more for each element",
     "naive",

@@ -38,7 +38,8 @@ from grader.explain.suspect import Suspect
 from . import suspects
 from .scene import Scene, agreement, fitting, scene_of
 
-#: Units of the roundoff for all that does not grow, and per square root of C for a sum that keeps its tail.
+#: In units of the roundoff: all errors that do not grow, and the error per square root of C of a sum that keeps its
+#: tail.
 STEPS, PER_ROOT = 64, 8
 OUTPUTS = ("m", "l", "o")
 """Outputs of `merge`, in the order of the assignment."""
@@ -181,7 +182,7 @@ class Merge(Oracle):
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         value = merged(inputs)
         finite = np.where(np.isneginf(value["m"]), 0.0, value["m"])
-        # exp(m1 - m) where m1 and m are scaled first, and where the difference is.
+        # exp(m1 - m), with the scale applied to m1 and m first, and with the scale applied to the difference.
         apart = [
             np.minimum(finite - np.where(np.isneginf(m), finite, m), DEEPEST)
             for m in (inputs["m1"], inputs["m2"])

@@ -14,7 +14,7 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.suspect import AGREEING, Suspect, matching_suspects
 
-#: Elements that suspects are tried on, and the least number of rows.
+#: Most elements that suspects are tried on, and the least number of rows.
 MOST_ELEMENTS, FEWEST_ROWS = 1 << 17, 4
 
 

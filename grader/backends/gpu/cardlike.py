@@ -21,7 +21,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-#: Of an NVIDIA A100, which is the target that the driver below names.
+#: Properties of an NVIDIA A100, the target that the driver below names.
 PROPERTIES = {
     "multiprocessor_count": 108,
     "max_shared_mem": 166_912,
@@ -342,7 +342,7 @@ def keep_closures(interpreter: Any) -> None:
                 cells[name] = cell.cell_contents
         if not cells:
             return compiled(self, tree)
-        # Of the kernel's own name, by which it is found again.
+        # The kernel's own name, by which it is found again.
         name = self.fn.__name__
         around: Any = ast.parse(f"def {name}({', '.join(cells)}):\n    return {name}")
         around.body[0].body[:0] = tree.body
@@ -392,7 +392,7 @@ def combine_in_steps(interpreter: Any) -> None:
         types, arrays = along(given, self.axis)
         step = 1
         while step < len(arrays[0]):
-            # Of the same length, which has to be a power of two; the first `step` numbers stay as they are.
+            # The arrays have one length, a power of two. The first `step` numbers stay as they are.
             before = [np.concatenate((x[:step], x[:-step])) for x in arrays]
             made = combined(self, types, before, arrays)
             arrays = [np.concatenate((x[:step], new[step:])) for new, x in zip(made, arrays, strict=True)]

@@ -141,7 +141,7 @@ def python(source: Path, entries: Iterable[str] = (), **options: object) -> Buil
             f"\n    {lines[int(line) - 1].rstrip()}" if line.isdigit() and 0 < int(line) <= len(lines) else ""
         )
         name = file or name
-        # Of a file with a null byte, or nested too deep, Python names no line.
+        # Python names no line if a file has a null byte or is nested too deep.
         named = f"{name}:{line}:{column}" if line != "0" else name
         return _made(started, harmless(f"{named}: error: {message}{shown}"), None, key)
     used: dict[str, list[tuple[str, str]]] = {"calls": [], "reaches": []}

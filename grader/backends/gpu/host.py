@@ -35,8 +35,8 @@ from grader.sandbox import GIB, Limits, Sandbox
 if TYPE_CHECKING:
     from grader.backends.gpu.card.arena import Card
 
-#: With torch's compiler, which observed backward passes and operators that a file defines ask whether it is at work:
-#: seconds in each runner, and files that a runner may not be able to read.
+#: torch's compiler, too. Observed backward passes and operators that a file defines import it: seconds in each runner,
+#: from files that a runner may not be able to read.
 MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 PLAYER_CPU, PLAYER_WALL = 4, 32

@@ -30,11 +30,11 @@ FILE_BITS = 20
 """Number of low bits for the line, when a line of one of several files is sent as one number."""
 OWN = {MODULE: 0}
 """Modules of the student's, with the number of each one's file above FILE_BITS."""
-#: `grader.core.filebundle`: who loads this file gives it.
+#: `grader.core.filebundle`, set by the loader of this file.
 filebundle: Any = None
 #: Pattern of the exceptions of a file that needs a GPU on a machine without one, and the words for them.
 ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
-#: Modules that raise such exceptions in words of their own, and how such of torch's code in C++ begin.
+#: Modules that raise such exceptions with other messages.
 OF_CARD = ("torch.cuda", "triton.runtime.driver", "triton.backends")
 known_codes: dict[int, types.CodeType] = {}
 """Code of torch's and Triton's own functions by identity, as it was before any file of a student's was imported."""
@@ -96,7 +96,7 @@ class PythonFile:
         if hasattr(sys.stdout, "reconfigure"):
             # A student looks for the text that was printed before a crash, and a runner ends without a last flush.
             sys.stdout.reconfigure(line_buffering=True)
-        # A hand-in's folder is the student's: nothing is to appear in it.
+        # Write no bytecode: nothing may appear in a student's folder.
         sys.dont_write_bytecode = True
         with open(path, "rb") as file:
             content = file.read()
@@ -169,7 +169,7 @@ class PythonFile:
             raise NotWritten(
                 f"there is no autograd.Function in the file whose forward takes {count} arguments"
             )
-        # The language first, then the name, which is all that a class that is not written yet has.
+        # The language counts first, then the name. A class that is not written yet has only the name.
         signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in classes]
         best = max(signs, default=(False, False))
         if not signs or (language and not any(best)):
@@ -245,7 +245,7 @@ class PythonFile:
                 for k, output, name in zip(tensors, outputs, names, strict=False):
                     copied(taken[k].grad, output, name)
                 return
-            # Before any copy: all sets lie in one tensor, which torch would then see as changed.
+            # Read before any copy: all sets lie in one tensor, and torch would report it as changed.
             saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
             copied(first, outputs[0], names[0])
             for output, name in zip(outputs[1:], names[1:], strict=False):
@@ -284,7 +284,7 @@ class Finder:
 
     def spec(self, name: str, file: str) -> Any:
         OWN[name] = self.numbers[file] << FILE_BITS
-        # Not from a location, which would put the runner's folder before the name.
+        # A spec from a file location would add the runner's folder to the name.
         spec = importlib.machinery.ModuleSpec(name, cast("Any", self), origin=file)
         spec.has_location = True
         if file.endswith("/__init__.py"):
@@ -461,7 +461,7 @@ def described(error: BaseException, *, has_card: bool = True) -> str:
         root = _root(error)
         if not has_card and ((ASKS_FOR_CARD.search(text) and _is_of_card(root)) or _is_unsupported(root)):
             return text + NO_CARD
-        # The judge knows the machine's lack by these words, which a file could raise itself.
+        # The judge knows by these words what the machine lacks. A file could raise them itself.
         return f"{text}." if text.endswith(NO_CARD) else text
     except BaseException:
         return "it raised an exception that fails when it is asked for its text"
@@ -497,7 +497,7 @@ def _is_of_card(error: BaseException) -> bool:
     own = [k for k, frame in enumerate(frames) if frame.f_globals.get("__name__") in OWN]
     for frame in frames[own[-1] + 1 if own else 0 :]:
         name = str(frame.f_globals.get("__name__"))
-        # A file can call itself anything, and put functions into that module.
+        # A file can have any name and can put functions into that module.
         if name.startswith(OF_CARD) and _is_known(frame):
             return True
     # An exception that torch raises in C has no frame of its own.
@@ -538,7 +538,7 @@ def _described(error: BaseException) -> str:
         while trace is not None:
             if trace.tb_frame.f_globals.get("__name__") in OWN:
                 file = trace.tb_frame.f_code.co_filename
-                # One of several files is called by its name, which has no root.
+                # Files of a bundle have relative names; other files have absolute paths.
                 places.append(f"{file}:" * (not file.startswith("/")) + str(trace.tb_lineno))
             trace = trace.tb_next
     where = "it"

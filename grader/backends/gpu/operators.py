@@ -66,7 +66,7 @@ NO_ROOM = re.compile(r"out of memory|_ALLOC_FAILED", re.IGNORECASE)
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 _SIZE = rf"(\d+(?:\.\d+)?) ({'|'.join(_UNITS)})"
 ROOM = re.compile(rf"Tried to allocate {_SIZE}\b.{{1,200}}? of which {_SIZE} is free")
-#: `library_operators` of a part in which torch may compute all but attention itself.
+#: Marks a part in which torch may compute everything but attention itself.
 ANY = ("any",)
 ATTENTION = re.compile(r"attention", re.IGNORECASE)
 #: Operators that are plain one at a time; a call that makes as many of them computes with torch.

@@ -59,7 +59,8 @@ NAMED = COMPUTING | {
     "tensordot",
     "bilinear",
 }
-#: With these a file could do otherwise in timed calls, which no trace holds (`gpu.tracing`), unseen by `calls`.
+#: Names by which a file could act differently in timed calls. No trace holds these calls (`gpu.tracing`), and `calls`
+#: does not see them.
 REACHING = (
     *("ctypes.", "torch._C", "torch.utils._python_dispatch", "torch.overrides"),
     *("triton.runtime.interpreter", "triton._C"),
@@ -371,7 +372,7 @@ class Reader:
         """Return True for a call that returns the module's names, in which names could be bound."""
         if not isinstance(node, ast.Call) or not is_named(node.func, NAMESPACES):
             return False
-        # Of an empty sequence, `*` makes no argument.
+        # `*` on an empty sequence adds no argument.
         is_plain = all(isinstance(each, ast.Starred) for each in node.args)
         return is_named(node.func, frozenset(("globals",))) or (is_plain and id(node) in self.at_top)
 
@@ -460,7 +461,7 @@ class Reader:
             return name in BUILTINS or self.stars == {"triton.language"}
         key = name, tuple(map(id, around))
         if key not in self.known:
-            # A name that depends on itself is not a constant: this is its result while it is looked up.
+            # A name that depends on itself is not a constant: False is its result during the look-up.
             self.known[key] = False, around
             try:
                 is_known = all(self.is_constant(each, around) for each in scope[name])
@@ -721,7 +722,7 @@ class Files:
         """Return the names that the code of an entry calls or mentions, in order, each with its first place."""
         statements = [(reader, each) for reader in self.readers.values() for each in reader.statements]
         found = self.walk([*statements, *self.start(entry, chosen, reached)])
-        # An import calls more than that; it may not compute results, but it may look for the record.
+        # An import calls more functions. It may not compute results, but may look for the recording.
         at_import = self.walk([(r, each) for r in self.readers.values() for each in r.at_import])
         found.update(
             {key: place for key, place in at_import.items() if key[0] == "reaches" and key not in found}
@@ -760,7 +761,7 @@ class Files:
         in_triton = chosen != "pytorch"
         signs = [(self.launches(*c) == in_triton, ("triton" in c[1].name.lower()) == in_triton) for c in own]
         fitting = [c for c, sign in zip(own, signs, strict=True) if sign == max(signs)]
-        # In a hand-in of several files the order of imports decides about the last definition.
+        # With several files the order of imports decides which definition is the last.
         found = named[-1:] or (fitting if self.bundle is not None else fitting[-1:])
         if reached != "forward":
             return list(found)
@@ -845,7 +846,7 @@ def bindings(scope: ast.AST) -> Names:
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             found.setdefault(node.id, []).append(None)
         elif isinstance(bound := getattr(node, "arg", None) or getattr(node, "name", None), str):
-            # An argument, a caught exception, a part of a pattern.
+            # An argument, a caught exception or a part of a pattern has no value.
             found.setdefault(bound, []).append(None)
         pending += ast.iter_child_nodes(node)
     return found

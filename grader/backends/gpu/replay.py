@@ -33,7 +33,7 @@ MOST_TEXT, MOST_STEPS = 256 << 20, 50_000
 LANGUAGE = "triton.language"
 POISON = 0xFF
 """Each byte of an empty tensor: a NaN, so that missing writes show."""
-#: Of `triton` itself; the rest of it is for the host.
+#: Names of `triton` that kernels may use; the others are for the host.
 OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2"))
 #: Options of a launch for the compiler.
 OPTIONS = frozenset(("num_warps", "num_stages", "num_ctas", "maxnreg"))
@@ -51,7 +51,7 @@ Store Sub Subscript Tuple UAdd USub UnaryOp While arg arguments comprehension ke
 NODES = tuple(getattr(ast, name) for name in _NODES.split())
 #: Public attributes of the interpreter's values that lead out of Triton's language.
 HIDDEN = frozenset(("handle", "data", "base", "fn", "run"))
-#: No field of a tuple has these beginnings: frames, generators and code have.
+#: Fields of a tuple must not begin like attributes of frames, generators and code.
 OF_FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
 #: Classes of the language that kernels call; other classes only occur in `isinstance`.
 CLASSES = frozenset(("constexpr", "range", "static_range", "tuple", "dtype", "pointer_type", "block_type"))
@@ -86,7 +86,7 @@ class Player:
             content = file.read()
         texts = filebundle.split(content)
         self.trees = {name: ast.parse(text) for name, text in texts.items()}
-        #: A single file has another path for each runner.
+        #: A single file has a different path in each runner.
         self.other = ast.Module([], []) if texts else ast.parse(content)
         self.seen: Counter[str] = Counter()
         self.kernels: list[Any] = []
@@ -228,7 +228,7 @@ class Player:
         tree: Any = ast.parse(text)
         own = check(tree.body[0], space, methods() | self.fields)
         linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
-        # The interpreter looks for the language among a kernel's names.
+        # The interpreter expects Triton's language among a kernel's global names.
         added = {LANGUAGE: importlib.import_module(LANGUAGE), "__name__": "replayed"}
         added["__builtins__"] = {each: getattr(builtins, each) for each in BUILTINS.split()}
         if self.device == "cpu":
@@ -508,7 +508,7 @@ def from_triton(module: str, name: str, member: str = "") -> Any:
     found = public(from_module(module), name)
     if member in enumerated(found):
         return enumerated(found)[member]
-    # Kernels have a class as a value in `isinstance` alone, which `check` sees to.
+    # `check` allows a class as a value only in `isinstance`.
     if isinstance(found, types.ModuleType) or not is_language(found, module, name, asks=True):
         raise Unplayable(f"uses {module}.{name}")
     return found

@@ -39,7 +39,7 @@ class Region:
 
     def __init__(self, number: int, start: int, size: int) -> None:
         self.start, self.size = start, size
-        # Alignment is as it was.
+        # The address keeps the alignment of the storage.
         self.first = FIRST + (number << SPAN_BITS) + (1 << (SPAN_BITS - 1)) + start % PAGE
         self.end = self.first + size
         self.away = self.first - start
@@ -112,7 +112,7 @@ class Memory:
             return None
         region = self.regions[number]
         if region.launch != self.launches:
-            # A launch before has stored this pointer: is its storage still there?
+            # An earlier launch stored this pointer; its storage may have been freed since.
             starts, ends = self.living()
             k = bisect_right(starts, region.start) - 1
             if k < 0 or region.start + region.size > ends[k]:
@@ -321,7 +321,7 @@ def guard(students: Mapping[str, int]) -> Memory | None:
 
         def converted(argument: Any) -> Any:
             value = convert(argument)
-            # A tensor; of tuples and descriptors each that they hold comes here, too.
+            # A tensor. The tensors of tuples and descriptors arrive here one by one.
             if hasattr(argument, "data_ptr"):
                 tensor = argument if hasattr(argument, "untyped_storage") else argument.base
                 value.handle.data = memory.np.array([memory.placed(tensor)], dtype=memory.np.uint64)

@@ -224,7 +224,7 @@ class DeviceRounds:
         while True:
             self.seen_clocks = {True: [], False: []}
             one = self.one_round()
-            # Each side by itself: a kernel that draws more power than the other has a slower clock.
+            # Each side is compared with itself: a kernel that draws more power has a slower clock.
             if all(map(smclock.is_steady, self.seen_clocks.values())):
                 in_a_row = 0
                 self.readings += [*self.seen_clocks[True], *self.seen_clocks[False]]
@@ -268,7 +268,7 @@ class DeviceRounds:
                 runner = self.attached(own, self.mine, is_reference=False)
                 runner.base_s = base_s
                 if fewer:
-                    # A call on one set has a reference's kernel in it, which matters where sets are few.
+                    # Even a call on one set runs one of the reference's kernels, which counts if sets are few.
                     runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
                 free.append(driver.memory()[0])
                 taken = [max(0, before - after) for before, after in pairwise(free)]
@@ -276,7 +276,7 @@ class DeviceRounds:
                 self.device.peaks[part.id] = (taken[1], taken[0])
                 mine = Side(runner, False)
                 student = self.sample(mine, theirs), self.sample(mine, theirs)
-            # The card rested while the student's runner ended; its own calls come one after the other.
+            # The GPU rested while the student's runner ended, but not between the student's calls.
             theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
             return Round((first, self.sample(theirs, mine)), student)
 

@@ -83,7 +83,7 @@ def player_class(replay: Any) -> Any:
             if self.ablate:
                 return
             if ATTENTION in name:
-                # It is the library's on any numbers.
+                # Counts as the library's on any numbers.
                 self.seen[f"op {name}"] += 1
             for each in results:
                 self.made_as.setdefault(storage_of(each), (area(each), each.numel()))
@@ -95,14 +95,14 @@ def player_class(replay: Any) -> Any:
             tensors = tensors_in([*arguments.values()])
             free = is_free(name, schema, tensors, results, lambda: given == [*map(digest, tensors)])
             if not name.startswith(("new_", "empty")) and not name.endswith("_like"):
-                # The others are as large as an argument whose numbers they do not read.
+                # Other operators are as large as an argument, but do not read its numbers.
                 changed = [
                     each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write
                 ]
                 written = tensors_in([arguments.get(each) for each in changed])
                 held = [self.made_as.get(storage_of(each), (0, 0)) for each in (*results, *written)]
                 self.largest = max([self.largest, *map(area, results), *(wide for wide, _ in held)])
-                # Several inputs together are larger than a tile.
+                # Several inputs joined are larger than a tile.
                 held = [] if free and not changed else held
                 self.most = max([self.most, *(count for _, count in held)])
             if free:
@@ -183,7 +183,7 @@ def digest(tensor: Any) -> bytes:
     storage = tensor.untyped_storage()
     is_wide = tensor.numel() * tensor.element_size() > storage.nbytes()
     row = flat(storage, "uint8") if is_wide else tensor.contiguous().reshape(-1).view(torch.uint8)
-    # NumPy would keep the tensor's own storage from being resized.
+    # Use a clone: NumPy's view would keep the tensor's own storage from being resized.
     return hashlib.blake2b(row.clone().cpu().numpy(), digest_size=16).digest()
 
 

@@ -272,7 +272,7 @@ class Trace:
                 if self.number_of(storage) is None:
                     made.append([place, self.add(storage)])
             if made or function._schema.is_mutable:
-                # As a text: Python would look through many small objects again and again.
+                # Store a string: Python's garbage collector would visit many small objects again and again.
                 self.append(json.dumps(["operator", name, function._overloadname, *recorded, made]))
         return result
 
@@ -285,7 +285,7 @@ class Trace:
         place = next((tensor.untyped_storage().device.type for tensor in held), "cpu")
         below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, place.upper()))
         with self.mode():
-            # Not from the top: that would lead here again.
+            # Redispatch below this mode: a call from the top would lead here again.
             return function.redispatch(below, *arguments, **keywords)
 
     @contextlib.contextmanager

@@ -90,6 +90,6 @@ class NativeBackend(CppCalls):
         except ProgramRefused as reason:
             raise crashes.program_fault(str(reason)) from reason
         if session.load_error is not None:
-            # It has nothing to load, so this is not the kit's greeting.
+            # This program loads nothing, so the reply is not the kit's greeting.
             raise crashes.program_fault("it sent back something that is no greeting")
         return session

@@ -263,8 +263,8 @@ def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
     """Flags that put a header in front of the source, precompiled in `folder` as NAME.gch."""
     if tools.family == "clang":
         return (f"-I{folder}", "-include-pch", str(folder / f"{name}.gch"))
-    # gcc looks for NAME.gch in each directory of the include path before it looks for NAME: should the entry have been
-    # pruned a moment ago, it finds the header itself.
+    # gcc looks for NAME.gch in each include directory before NAME. If the precompiled entry was removed a moment ago,
+    # gcc finds the header itself.
     return (f"-I{folder}", "-include", name)
 
 

@@ -29,7 +29,7 @@ from grader.core.errors import KitError
 #: Headers that stand in for torch's, or torch's own.
 Headers = Literal["light", "full"]
 FILE = "compile_commands.json"
-#: An editor may say more than a judged build, which is silent about all but errors.
+#: Only for editors: a judged build prints errors alone.
 GCC_OMP = "gcc_omp.h"
 #: An attribute of gcc's with arguments, which clang does not know in this form.
 OMP = f'#pragma once\n#define __malloc__(...)\n#include "{GCC_OMP}"\n#undef __malloc__\n'

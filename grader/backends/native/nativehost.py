@@ -71,7 +71,7 @@ REFUSALS = tuple(
         "ELIBBAD",
     )
 )
-#: Addresses of the program itself, its libraries and its first stack.
+#: Bytes of address space for the program itself, its libraries and its first stack.
 PROGRAM_BYTES = 32 << 20
 
 
@@ -172,7 +172,7 @@ class NativeHost:
         if not program.exists():
             raise KitError(f"no native runner could be started: program: No such file: {program}")
         pipes = Pipes.made()
-        # No larger than a file may be: the runner's end would be SIGXFSZ.
+        # Not larger than the limit on files, or the runner would end with SIGXFSZ.
         memory = Payloads.made(min(LARGEST_BYTES, limits.file_bytes or LARGEST_BYTES))
         try:
             words = self._words(
@@ -187,7 +187,7 @@ class NativeHost:
         finally:
             pipes.close_theirs()
         self._living[started.pid] = started
-        # It has no folder to write to, and so none to examine.
+        # The runner has no folder to write to, so there is nothing to examine.
         scratch = leftovers.Scratch(Path(self._root), limits)
         own_code = [os.path.realpath(program)] if self._is_static else None
         watch = Watch(started.pid, cpus, cpu_clock_s, own_code)
@@ -309,7 +309,7 @@ def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads
                 str(launcher),
                 [str(launcher), *words, *(f"{name}={fd}" for name, fd in fds.items())],
                 {},
-                # Duplicated onto itself: that keeps a descriptor open in the new process.
+                # Duplicate each descriptor onto itself, which keeps it open in the new process.
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in fds.values()],
             )
         except OSError as error:
@@ -324,7 +324,7 @@ def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads
     for line in ("E it does not answer" if said is None else said).splitlines():
         kind, *rest = line.split()
         if kind == "P":
-            # It has ended, having made these two.
+            # The child has made these two and ended.
             os.waitpid(pid, 0)
             started = Started(int(rest[1]), int(rest[0]))
         elif kind == "E":

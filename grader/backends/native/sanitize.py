@@ -211,7 +211,7 @@ def with_lines(output: str, program: Path) -> str:
     wanted = list(dict.fromkeys(m["offset"] for m in UNNAMED.finditer(output) if m["file"] == str(program)))
     if not wanted:
         return output
-    # Of a call the address after it is known.
+    # A return address points behind the call.
     addresses = [hex(int(offset, 16) - 1) for offset in wanted[:MOST_ADDRESSES]]
     try:
         listing = subprocess.run(

@@ -166,7 +166,7 @@ def _library_folders(driver: str) -> list[str]:
     found = re.search(r"^libraries: =(.*)$", _asked([driver, "-print-search-dirs"]), re.MULTILINE)
     folders = {os.path.realpath(folder) for folder in found.group(1).split(":")} if found else set()
     there = sorted(filter(os.path.isdir, folders))
-    # The compiler knows them by every name that leads there: /lib/... as well as /usr/lib/....
+    # The compiler names folders by every path, such as /lib/... and /usr/lib/....
     outer = {folder for folder in there if any(other.startswith(f"{folder}{os.sep}") for other in there)}
     return [
         name
@@ -190,7 +190,7 @@ OWN_FILES = (
 def _own_folders(driver: str) -> list[str]:
     """Return the folders in which the compiler finds these: a script in its place may name others than it lists."""
     found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
-    # A file that it finds may be a link to one of another compiler.
+    # A found file may be a link to another compiler's file.
     named = [name for path in found if os.path.isabs(path) for name in (path, os.path.realpath(path))]
     return [os.path.dirname(name) for name in named]
 

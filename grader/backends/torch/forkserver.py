@@ -185,7 +185,8 @@ def become_runner(
         os.sched_setaffinity(0, spec["cpus"])
     own = files.devicerunner if spec["kind"].partition("-")[0] in files.devicerunner.KINDS else None
     if own is None:
-        # Files that torch has opened, such as CUDA's devices: no kernel here needs them, and a limit counts them.
+        # Close files that torch has opened, such as CUDA's devices: kernels do not need them, and they count against a
+        # limit.
         close_all_but({0, 1, 2, sys.stderr.fileno(), request_fd, reply_fd})
     else:
         roots = [path for path in sys.path if os.path.isdir(path)]
@@ -193,7 +194,7 @@ def become_runner(
     delays = files.delays.Delays()
     files.lock.limit(spec["limits"])
     if spec["lock"] is not None:
-        # All that was imported and opened before stays; the student's object is the first thing to be loaded after.
+        # Everything imported and opened so far stays. The student's object is loaded after this.
         files.lock.enter(spec["lock"])
     files.runner.run(files.loaded, spec["kind"], spec["object"], request_fd, reply_fd, delays, own, shared_fd)
     os._exit(0)
@@ -270,7 +271,7 @@ def main() -> None:
     SOCKET is the judge's socket as a number, FILE the path of one of `Files`. MODULES, separated by commas, are
     imported besides torch. FOLDER is the folder of the runners, "" if it ends with its namespace.
     """
-    # Before anything keeps the old one, as handlers of logging do.
+    # Replace stderr first: handlers of logging keep the stream that they find.
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     sys.__stderr__ = sys.stderr  # type: ignore[misc]  # typeshed calls it final; handlers keep it
     _, control, *paths, modules, folder = sys.argv

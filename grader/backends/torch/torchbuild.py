@@ -64,7 +64,7 @@ extern "C" void probe(int n) {
 """
 #: Name in `waits_for` of a part if torch's headers miss a file, usually Python.h.
 PYTHON_HEADERS = "Python.h"
-#: A header that a header misses, or Python's own: no file that a student forgot to hand in.
+#: Error for a header that another header needs, or for Python's own. A header of the student's does not match.
 MISSES_A_HEADER = re.compile(
     r"^(?P<where>[^\n:]+):\d+:\d+: (?:fatal )?error: '?(?P<name>[^:'\n]+)'?(?:: (?:No such|Perm)| file not found)",
     re.MULTILINE,
@@ -76,8 +76,8 @@ LACKING_HEADERS = (
 )
 #: Paths from the quickest to the one that knows every header.
 PATHS = ("light", "full")
-#: Headers that are empty on the light path: gpt149_light.h includes all of them that count, or torch's operator headers
-#: include them, use nothing of them, and take twice as long.
+#: Headers that are empty on the light path. gpt149_light.h includes the needed ones. torch's operator headers include
+#: these without use, which doubles the time.
 EMPTY = (
     *(f"torch/{name}.h" for name in ("all", "torch", "types")),
     *(f"ATen/{name}.h" for name in ("ATen", "Context", "DeviceGuard", "Functions", "TensorUtils")),

@@ -135,7 +135,7 @@ class Zygote:
         for folder in (self._folder, self._objects, self._scratch, self._caches):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o711)
-        # Before the folder goes, which Python's own way would not survive if a runner has left it deep enough.
+        # Run before the folder is removed: Python's own removal fails on folders that a runner has nested deep.
         self._stack.callback(grader.core.removal.remove, self._scratch)
         try:
             sandbox.check_within_reach(self._folder)
@@ -254,8 +254,8 @@ class Zygote:
 
     def _end(self) -> None:
         if not self._ready and not self.sandbox.bwrap:
-            # It has forked nothing and has nothing to clean up, so do not wait until it has imported torch. A killed
-            # bubblewrap would leave it behind.
+            # It has forked nothing and needs no clean-up, so do not wait for its import of torch. A killed bubblewrap
+            # would leave it behind.
             self._process.kill()
         self._control.close()
         for pid in self._living:
@@ -397,7 +397,7 @@ class Zygote:
     def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:
         """Return the answer to one message, and its sender's process id. Raises Lost."""
         try:
-            # In tier D a kernel can stop its parent. bwrap, where it is the process, does not mind.
+            # In tier D a kernel can stop its parent process. SIGCONT does not disturb bwrap, if that is the process.
             self._process.send_signal(signal.SIGCONT)
             line = json.dumps(message).encode() + b"\n"
             sent = socket.send_fds(self._control, [line], fds)
@@ -420,7 +420,7 @@ class Zygote:
 
     def _clear_up(self) -> None:
         """End the remains of a zygote: neither it nor its runners may continue."""
-        # Killed first: at the end of its socket it would remove files that the next one needs.
+        # Kill first: at the end of its socket it would remove files that the next zygote needs.
         self._process.kill()
         self._process.wait()
         self._control.close()

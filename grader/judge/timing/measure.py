@@ -305,7 +305,7 @@ def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
         )
     if EARLY_PASS_ROUNDS <= n < policy.min_rounds:
         verdict, view = _decide(rounds, policy, early=True)
-        # A few rounds prove no bias of the machine, but they may hint at one: then more of them.
+        # A few rounds cannot prove a bias of the machine, but may hint at one. Then take more rounds.
         decided = verdict == "pass" or (verdict == "slow" and n >= EARLY_SLOW_ROUNDS)
         return decided and is_fit(view.self_ratios(), policy)
     return n > policy.min_rounds and not can_be_slow(rounds, policy)

@@ -89,7 +89,7 @@ def settled(time: Timing, rule: TimeRule) -> Timing:
     """Return a measurement under the part's rule: no verdict where the part's time is not graded."""
     if rule.graded:
         return time
-    # Nothing was to be decided, so nothing is undecided.
+    # Nothing was to be decided, so the flag "undecided" does not apply.
     flags = [flag for flag in time.flags if flag != "undecided"]
     return replace(time, verdict="pass", flags=(*flags, "not_graded"))
 
@@ -156,7 +156,7 @@ class TimedInputs:
         run = self.called(session, is_reference=is_reference, delays=True)
         if is_reference or run.is_right:
             return
-        # The same inputs without delays: a result that differs then is a race's.
+        # Call again with the same inputs and without delays: a different result proves a race.
         again = self.marker.again(session, run).outputs
         marked = self.marker.mark(run, again=[again] if again is not None else [])
         raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)

@@ -343,7 +343,7 @@ def _require_there(path: Path) -> None:
 
 
 def _remembered(path: Path, folder: Path) -> str | None:
-    # What a shell offers as a pipe is gone with the command.
+    # A shell's pipe, as in <(command), no longer exists when the command has ended.
     if not path.is_file():
         return None
     place, home = path.resolve(), folder.resolve()

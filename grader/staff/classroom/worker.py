@@ -244,7 +244,7 @@ def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
 
 
 def _end(_signal: int, _frame: object) -> None:
-    # Leaving in order ends compilers and runners. The alarm cuts it short if one of them hangs.
+    # A clean exit ends compilers and runners. The alarm ends it if one of them hangs.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(END_WITHIN_S)
@@ -257,8 +257,8 @@ def main() -> None:
     orphans.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(sys.argv[1]):
         return  # the judge died before the signal was set up
-    # The pipes move out of the way: nothing that is printed by accident ends up among the answers, and no child
-    # holds them open.
+    # Move the pipes away from 0 and 1: accidental prints stay out of the replies, and children do not hold the pipes
+    # open.
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)

@@ -279,7 +279,7 @@ class ClusterExecutor:
             alone = job.submission_id in self._suspects
             free = [node for node in self._nodes.values() if node.has_room(alone=alone)]
             if not free and not alone and len(self._queue) > sum(node.most for node in self._nodes.values()):
-                # One waits at each machine, so that none of them waits for the judge; not so towards the end.
+                # Each machine has one job waiting, so that it need not wait for the judge, except near the end.
                 free = [node for node in self._nodes.values() if node.has_room(alone=alone, ahead=1)]
             if not free:
                 left.append(job)
@@ -356,7 +356,7 @@ class ClusterExecutor:
         timed_out = any(part["verdict"] == "timeout" for part in result["parts"])
         others = [other for other in self._nodes.values() if other.state == "fit" and other is not node]
         if timed_out and others and name not in self._slow_once:
-            # A machine that is slow, or was busy, makes honest kernels late: a second one confirms it.
+            # A slow or busy machine makes honest kernels slow: a second machine confirms the verdict.
             self._slow_once.add(name)
             return True
         return False

@@ -288,7 +288,7 @@ async def worker(security: Any, address: str, name: str, cores: Sequence[int]) -
         address,
         name=name,
         nthreads=len(cores) + 1,
-        # Of one card all take turns, as of one machine (`Slot`); whether there is one, a part says itself.
+        # All workers share one GPU by turns, as they share the machine (`Slot`). Each part states if it needs one.
         resources={"cores": len(cores), "machine": 1, "card": 1},
         security=security,
         dashboard=False,

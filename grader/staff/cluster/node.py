@@ -115,7 +115,7 @@ class Node:
 
     def _begin(self, request: Mapping[str, Any]) -> None:
         assert self.executor is not None
-        # Two jobs may be of one submission: of a judge that is gone, and of the one that went on.
+        # Two jobs may have one submission: one of a judge that has ended, one of its successor.
         name, known_as = f"{self.started}", str(request["submission_id"])
         place = self.scratch / f"job-{name}" / (known_as if is_id(known_as) else "submission")
         self.started += 1

@@ -42,7 +42,7 @@ class NodeProcess:
         self.heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._there = threading.Event()
-        # The node ends with the thread that started it: one that lives as long as there is something to read.
+        # The node ends with the thread that started it, so that thread lives as long as it has something to read.
         self._reader = threading.Thread(target=self._read, args=(dict(start),), daemon=True)
         self._reader.start()
 

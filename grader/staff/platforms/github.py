@@ -38,7 +38,7 @@ GIT_MEMORY_BYTES = 256 << 20
 """Address space for git, which inflates a whole object before it prints: a small file can name any size."""
 GIT_OUTPUT_BYTES = 1 << 20
 """Limit on the text of a commit. The committer's line precedes the message."""
-#: By default git maps packs whole, which honest ones outgrow the limit by.
+#: By default git maps whole packs, and the packs of honest students exceed the limit.
 _SMALL_WINDOWS = ("-c", "core.packedGitWindowSize=1m", "-c", "core.packedGitLimit=32m")
 _LARGEST_REF_BYTES = 1 << 20
 _REF = re.compile(r"ref: (refs/[\w./-]{1,200})\n?")

@@ -100,7 +100,7 @@ DATA = {
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),
 }
-#: For the staff, where a submission meets an autograder that is not whole.
+#: Message for the staff if a submission arrives at an incomplete autograder.
 NOT_STARTED = (
     "The autograder could not be started. Most likely there is no source/.venv with the packages of the kit, because "
     "setup.sh did not end well: look at the image's build log, and build the image again. What run_autograder printed "
@@ -345,7 +345,7 @@ def autograder(kit: Kit) -> dict[str, File]:
         files[place.as_posix()] = _file(path)
     files |= configs(kit)
     for name, path in kit.masters.items():
-        # A lab's own Python file is a module besides: one copy is enough, which is where the others' are.
+        # A lab's own Python file is a module, too: keep only the copy among the modules.
         files.pop((Path(labs.PACKAGE) / kit.lab.name / name).as_posix(), None)
         files[name] = _file(path)
     files["LICENSE"] = _file(kit.root / "LICENSE")

@@ -107,7 +107,7 @@ def given_objects(
             data = path.read_bytes()
         except OSError as error:
             raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
-        # A name is in an object's table of symbols, in ELF as in Mach-O.
+        # An ELF or Mach-O object holds its names in its table of symbols.
         lacking = [name for name in named if name.encode() in wanted[stem] and name.encode() not in data]
         if lacking:
             raise UsageError(

@@ -179,7 +179,7 @@ def _times(bench: ProofSetup, folder: Path) -> None:
     for command in commands:
         judged = _judged(bench, folder, command, *sizes)
         if waits := earns_all(judged, "the solution in the handout, timed,"):
-            # If one part lacks something, assume that the others do as well: their times are not claimed.
+            # If one part lacks something, its neighbours probably do as well: none of their times count as proved.
             what = next(iter(waits.values()))
             bench.untimed.update({part.id: waits.get(part.id, what) for part in timed})
             return
@@ -332,7 +332,7 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
                 f"the autograder gives the {whose} {scored['score']:g} points, and not {wanted:g}: {_lost(scored)}"
             )
         if earns:
-            # A handout may lack the references for its times: here they are present.
+            # A handout may lack the references for its times; this machine has them.
             for part in [part for part in bench.untimed if part not in opened]:
                 del bench.untimed[part]
         bench.say(

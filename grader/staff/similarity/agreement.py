@@ -22,7 +22,7 @@ LEAST_CASES = 2
 """Inputs of one part on which a group must agree. A single input may be an edge case with only one plausible wrong
 answer.
 """
-#: Diagnoses whose outputs agree among people who share nothing.
+#: Diagnoses with which independent students' outputs agree, too.
 SAYS_NOTHING = frozenset({"not_written", "copied_input", "wrong_shape", "wrong_dtype", "inputs_overwritten"})
 
 

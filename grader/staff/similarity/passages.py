@@ -156,7 +156,7 @@ def _runs(
                 by_distance[b - a].append(a)
     steps = MOST_STEPS * (len(left) + len(right))
     runs = []
-    # Where most fingerprints agree the longest runs are: they come first, in case that steps run out.
+    # The longest runs lie where most fingerprints agree: try these first, since the steps are limited.
     for distance in sorted(by_distance, key=lambda one: (-len(by_distance[one]), one)):
         end = 0
         for a in sorted(by_distance[distance]):

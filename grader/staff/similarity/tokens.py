@@ -200,7 +200,7 @@ def _scan(source: Source) -> list[_Raw]:
                     pragma = pragma or (word == "pragma" and len(found) > 1 and found[-2][1] == "#")
                     if len(found) > MOST_TOKENS:
                         return found
-            # A string that begins its line in Python documents; after `#include` it is a file.
+            # In Python a string at the beginning of a line is documentation; after `#include` a string is a file.
             before = text[at:begin]
             documents = (
                 language is PYTHON and not before.rpartition("\n")[2].strip() and (at == 0 or "\n" in before)
@@ -225,7 +225,7 @@ def _meaning(raw: list[_Raw]) -> list[_Raw]:
         begins = before[1] in (";", "{", "}", "")
         ends_value = before[0] in ("number", "text") or before[1] in (")", "]") or _is_own_name(before)
         if word == "std":
-            # std:: goes as a whole; other names keep their '::'.
+            # `std::` is dropped as a whole; other names keep their `::`.
             at += following[0] == "::"
         elif word == "(" and following[:2] == ["void", ")"] and begins:
             at += 2

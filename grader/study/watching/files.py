@@ -120,7 +120,7 @@ class Watcher:
                     yield change
                     if set(self._folders()) != set(folders):
                         break  # the source imports from another one now
-            # The folder was removed, or made anew: from here on it is another one.
+            # The folder was removed or replaced: watch the new one from here on.
             yield None
             self._ended.wait(POLL_S)
 

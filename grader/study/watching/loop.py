@@ -417,7 +417,7 @@ class Loop:
             finally:
                 self._armed = False
         except Superseded:
-            # A process with torch may have been in the middle of an answer: the next run starts another.
+            # A process with torch may have been interrupted in a reply: the next run starts another one.
             self._close()
             self.screen.say("\nSaved again: this run is ended.")
         except SameObject as same:

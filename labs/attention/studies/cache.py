@@ -109,7 +109,7 @@ def compulsory_bytes(shape: Shape, line_bytes: int) -> int:
 
 PARTS = ("part1", "part2")
 LADDER = (16 << 10, 128 << 10, 512 << 10, 4 << 20)
-#: Rows of 16 KB, as long as a small cache, which the formulas are about. No machine's cache holds two of the first few.
+#: Rows of 16 KB, as long as a small cache: the case of the formulas. No cache here holds two of the first few rows.
 FAR_LARGER = (192, 4096)
 LARGEST_SIDE = 1 << 14
 MOST_ACCESSES = 1 << 37
@@ -305,7 +305,7 @@ def refuse_endless(shapes: Sequence[Shape], kernels: Sequence[str], models: Sequ
 # Of cachegrind's two levels only the first is read, given the size in question: its second level sees no more than the
 # misses of the first. A run without the call counts the rest of the program, which is subtracted.
 
-#: As judged programs are: it is the sum of all lines that is read, so no names are needed.
+#: Flags of judged programs. Only the sum over all lines is read, so no names are needed.
 KIT = Kit(flags=nativebuild.OWN_FLAGS)
 TIMEOUT_S = 900.0
 EVENTS = re.compile(r"^events: (.*)$", re.MULTILINE)

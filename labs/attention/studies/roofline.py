@@ -139,7 +139,7 @@ class Roofline:
     def figures(self) -> tuple[Figure, ...]:
         known = [point for point in self.points if point.flops_per_s is not None]
         xs = [point.intensity for point in known] or [1.0]
-        # From where memory limits to beyond the last point.
+        # The figure begins where memory limits, and ends beyond the last point.
         ridges = [self.speed.peak(self.level, n) / self.speed.bandwidth(n) for n in (1, self.speed.cores)]
         low, high = min([*xs, *ridges]) / 8, max([*xs, *ridges]) * 4
         roofs = [

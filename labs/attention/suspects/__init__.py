@@ -36,7 +36,7 @@ def all_suspects(scene: Scene) -> Iterator[Suspect]:
 
 # ---- the suspects that explain an output: predictions are compared with it on few rows, then on more
 
-#: Elements of the scores (G, R, N) that suspects are tried on, and the rows of the first look.
+#: Most elements of the scores (G, R, N) that suspects are tried on, and the rows of the first look.
 _SCENE_SCORES = 1 << 17
 _PROBE_ROWS, _SCENE_ROWS = 3, 40
 

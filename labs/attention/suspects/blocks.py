@@ -32,7 +32,7 @@ def _tiles(s: Scene) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=1024)
 def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
     """Return possible ends of the full tiles with a remainder after them, the most likely first; never 0."""
-    # Without any full tile nothing remains, not even scores, which simpler suspects name.
+    # Without any full tile the output is empty, which simpler suspects explain.
     cuts = {size // t * t for t in (*tiles, *USUAL_TILES)} - {size, 0}
     found = [(cut, likely_tiles(cut, size, tiles)) for cut in cuts]
     order = [*tiles, 16, 32, 8, 64, 4]
@@ -182,7 +182,7 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
             lambda s, c=start: s.weights @ s.v / s.weights[:, :, c:].sum(2, keepdims=True),
             _last("last block in the sum", s, start, n),
         )
-    # A length of the assignment's is another one on each input, a usual one is the same on all.
+    # The assignment's tile lengths change with the input, usual lengths do not.
     named = {f"{key} of the shape": s.shape[key] for key in ("Bc", "Br") if key in s.shape}
     for which, t in (*named.items(), *((str(t), t) for t in USUAL_TILES)):
         if t >= n:

@@ -196,9 +196,9 @@ def l_reset_for_each_batch(s: Scene) -> Array | None:
 
 # ---- suspected bugs of strides: d and N exchanged in the workspace's rows, or in the sizes of Q, K and V
 
-#: Of every suspect of this file.
+#: Code of every suspect of this file.
 CODE = "wrong_stride"
-#: Rows that are replayed one after the other at most.
+#: Most rows that are replayed one after the other.
 _MOST_REPLAYED = 300
 _RIGHT = "A row of QK_t has N elements: element (i, j) lies at i * N + j."
 

@@ -253,7 +253,7 @@ _MOST_TURNS = 512
 def _rows_of_tile() -> Iterator[Suspect]:
     for rows_outside, order in ((False, "keys outside"), (True, "rows outside")):
         for code, words, at_tile in _AT_TILE_ROW:
-            # With rows outside L that is shared is a sum that is not set to zero: `_rows_outside` has it.
+            # With rows in the outer loop, a shared L is a sum that is not reset: `_rows_outside` has that suspect.
             if not (rows_outside and at_tile == "lL"):
                 yield Suspect(
                     code,

@@ -221,7 +221,7 @@ EXHAUSTION = [
     ),
 ]  # fmt: skip
 
-#: Deeper than Python calls itself, and than a path is long.
+#: Nesting deeper than Python's call limit, and than a path can name.
 NESTING = """
         const std::string name({length}, 'd');
         for (int k = 0; k < {depth}; k++) if (mkdir(name.c_str(), 0700) != 0 || chdir(name.c_str()) != 0) break;
@@ -280,7 +280,7 @@ ACCESSOR_CONTROLS = [
 # ---- rows E1, E2, E4, E5 and F1: inputs that make the judge read long or misread, or the compilers read forbidden
 # files. A sandbox alone does not stop them: the judge's readers do.
 
-#: Sections from here on are counted elsewhere than in the header of an object.
+#: From so many sections on, an object's header does not hold their number.
 SECTIONS = 65_400
 NO_ASSEMBLER = "g++: fatal error: cannot execute 'as': execvp: Permission denied"
 
@@ -302,7 +302,7 @@ READING = [
     Threat(
         "E2",
         "Python by pybind11, which brings the runner that has it",
-        # Nothing can be said of it there but that a person has to look.
+        # Without evidence the verdict stands; the flag asks a person to look.
         End(("pass",), ("torch_runner",)),
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
         alone=True,

@@ -85,7 +85,7 @@ CONTROLS = [
     *SAME_WORK_CONTROLS,
 ]
 
-#: Threads share a number, and each mends what it notices of the others: nothing but a watched call finds it.
+#: Threads share a number, and each repairs what the others wrote. Only a watched call finds the race.
 RACED = End(("pass",), ("data_race",))
 RACE = """
         #pragma omp parallel for
@@ -152,7 +152,8 @@ BORROWED = [
     Threat(
         "A2",
         "the reference, its name disguised",
-        # Where files cannot be hidden it is found in the runner's maps, as in tier D; else the file to load is missing.
+        # In tiers that cannot hide files, and in tier D, the library shows in the runner's maps. Elsewhere it is
+        # missing.
         End(("wrong", "rejected"), ("calls_the_loader", "loaded_a_library")),
         "void *library = dlopen(reveal({{reference:hidden}}).c_str(), RTLD_NOW);"
         "std::string symbol = reveal({{symbol:hidden}}); const char *name = symbol.c_str();" + CALL_REFERENCE,
@@ -164,7 +165,7 @@ BORROWED = [
            HONEST + ' if (dlsym(RTLD_DEFAULT, "cblas_sgemm") == nullptr) std::puts("not found");', calls="loader"),
 ]  # fmt: skip
 
-#: Answer of an attempt that guesses and has no guess.
+#: Output of an attempt that guesses the answer and has no guess.
 NOTHING = "std::fill(o, o + B * H * N * d, 0.0f);"
 
 GUESSED = [
@@ -245,7 +246,7 @@ GUESSED = [
     Threat(
         "A10",
         "the last answer for the same address",
-        # Right if no address comes again, as in a process with a few timed calls only: then all is computed.
+        # Right if no address repeats, as in a process with few timed calls: then everything is computed.
         End(("wrong", "pass")),
         f"""
         static std::map<float *, torch::Tensor> known;

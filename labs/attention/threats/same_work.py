@@ -92,7 +92,7 @@ def on_one_line(text: str) -> str:
 
 
 UNFUSED = "torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor QK_t, int B, int H, int N, int d"
-#: As the loop over rows and keys of part 1, each head of it by tiles of keys: its sums come in the same order.
+#: The loop of part 1 over rows and keys, with each head in tiles of keys: its sums have the same order.
 BLOCKED = """
     torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
     float *s = QK_t.data_ptr<float>();

@@ -320,7 +320,7 @@ def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult
         found.append(
             f"flagged though nothing is wrong with it: {[str(flag) for flag in (*result.flags, *part.flags)]}"
         )
-    # A wrong or slow one may earn part of its points by the cases that are right.
+    # A wrong or slow part may earn a share of its points by its right cases.
     points, _ = score.part_points(asked(threat, part.id), part)
     if points > (0 if part.verdict not in ("pass", "slow", "wrong") else part.max_points):
         found.append(f"earned {points} points with {part.verdict}")

@@ -303,7 +303,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     again = facts.measure()
     level = speed.levels[-1]
     work = sources.work(part, settings.sizes)
-    # A busy neighbour can only make a peak smaller.
+    # A busy neighbour only lowers a measured peak, so take the larger one.
     peak = max(each.peak(level, rounds.threads) for each in (speed, again))
     rungs = tuple(
         Rung(one.name, trouble=one.trouble)
@@ -430,7 +430,7 @@ class _Rounds:
         def call() -> Sample:
             nonlocal repeats
             if repeats == 0:
-                # The first time, in the round that warms up: how many take long enough.
+                # In the first round, which warms up, find how many calls take long enough.
                 repeats = 1
                 while repeats < MOST_REPEATS and repeats * self._seconds(once()) < LONG_ENOUGH_S:
                     repeats *= 4

@@ -187,7 +187,7 @@ def written(name: str, text: str) -> Path:
 Shape = Mapping[str, int]
 
 FLOAT_BYTES, LABEL_BYTES = 4, 8
-#: Tensors of the assignment with whole numbers in them, which have no type of their own in its file.
+#: Integer tensors of the assignment. Its file does not state their type.
 WHOLE = frozenset({"labels", "indices", "index"})
 
 

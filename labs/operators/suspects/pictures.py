@@ -65,7 +65,7 @@ def _clamped(s: Situation) -> Taps:
     )
 
 
-#: Code, words and how the elements of W (F, C, K, K) are taken for one another.
+#: Code, words, and a function that reorders the elements of W (F, C, K, K) as the mistake reads them.
 WEIGHTS: tuple[tuple[str, str, Callable[[Array], Array]], ...] = (
     (
         "im2col_order",

@@ -198,7 +198,7 @@ def _data(folder: Path | None, images: int, seed: int) -> Data:
         source = f"{len(training)} images of {folder.name or folder}, {len(held_out)} held out"
         return Data(training, held_out, source)
     held = images // HELD_OUT_SHARE
-    # Seeds of their own: no image of one part can be in the other.
+    # Different seeds: no image of one set can be in the other.
     training, held_out = digits.draw(images - held, 2 * seed), digits.draw(held, 2 * seed + 1)
     return Data(training, held_out, f"{images - held} digits drawn with seed {seed}, {held} held out")
 

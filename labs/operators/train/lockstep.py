@@ -25,7 +25,7 @@ def expected(made: Made) -> dict[str, Expected]:
     """Return the expected answers of the call by name, each in its answer's shape."""
     tensors = dict(made.tensors)
     if made.rate:
-        # The oracle knows the assignment's rate alone.
+        # The oracle uses the assignment's learning rate only.
         tensors["G"] = tensors["G"].astype(np.float64) * (float(np.float32(made.rate)) / SGD_RATE)
     found = ORACLES[made.part.oracle].expected(tensors, made.sizes)
     return {
