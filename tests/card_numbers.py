@@ -1,4 +1,4 @@
-"""The numbers of `fill_uniform` (gpu/card/kernels.cu) by NumPy: so inputs are known that were never read."""
+"""The numbers of `fill_uniform` (gpu/card/kernels.cu), computed with NumPy: inputs are known without reading them."""
 
 from grader.core.arrays import Array, np
 from grader.core.precision import encoded, widened

@@ -166,7 +166,7 @@ def keeping(source: str, *functions: str) -> str:
 
 
 def lightly(text: str) -> str:
-    """Return a C++ file that compiles in half of the time, for many kernels whose results alone are judged."""
+    """Return a C++ file that compiles in half the time, for many kernels that are judged by their results alone."""
     return f'_Pragma("GCC optimize(\\"O1\\")")\n{text}'
 
 
@@ -195,7 +195,7 @@ def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageEr
 def python(
     *arguments: object, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, **environment: object
 ) -> subprocess.CompletedProcess[Any]:
-    """Return an ended Python that ran in a folder, had nothing to read, and these variables besides ours."""
+    """Run Python in a folder with empty input and these additional variables. Return the ended process."""
     given = {**os.environ, **{name: str(value) for name, value in environment.items()}}
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
     return subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, env=given, **options)

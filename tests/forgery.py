@@ -1,4 +1,4 @@
-"""Archives made byte by byte, for what no honest program would write."""
+"""Archives written byte by byte, for contents that no honest program would write."""
 
 import io
 import struct
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Entry:
-    """One zip entry. Fields that are None are what they should be."""
+    """One zip entry. Fields that are None get their correct values."""
 
     name: bytes
     content: bytes = b"int main() {}\n"

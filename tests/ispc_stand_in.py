@@ -1,4 +1,4 @@
-"""A script for `ispc`: it refuses empty files as ispc 1.22 does, and translates what the tests use to C++."""
+"""A script in place of `ispc`: it refuses empty files as ispc 1.22 does, and translates the tests' kernels to C++."""
 
 import os
 import tempfile
@@ -45,7 +45,7 @@ INCLUDE = '#include "module_ispc.h"\n'
 
 @contextmanager
 def on_the_path(text: str) -> Iterator[str]:
-    """A PATH on which `ispc` is this script, in a folder that every user may enter (pytest's own are closed)."""
+    """Return a PATH on which `ispc` is this script, in a folder that every user may enter (pytest's own are closed)."""
     with tempfile.TemporaryDirectory(prefix="gpt149-test-ispc-") as folder:
         program = Path(folder) / "bin" / "ispc"
         program.parent.mkdir()

@@ -1,7 +1,7 @@
-"""Results that each platform takes, written down from its documentation as data, a validator, and a forger of results.
+"""Results that each platform accepts (schemas from its documentation), a validator, and a forger of results.
 
-A schema is a type, a set of values, a predicate, `[schema]` for a list, or a mapping of keys to schemas: a key that
-ends in "?" may be absent, and no other key is allowed.
+A schema is a type, a set of values, a predicate, `[schema]` for a list, or a mapping of keys to schemas. A key that
+ends in "?" may be absent; no other key is allowed.
 """
 
 import base64
@@ -39,7 +39,7 @@ def data_url(value: Any) -> bool:
 
 
 def harmless(value: Any) -> bool:
-    """Return True for text that neither a terminal nor a runner of GitHub's, which logs it, obeys."""
+    """Return True for text without commands for a terminal or for the GitHub runner that logs it."""
     return (
         isinstance(value, str)
         and not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", value)
@@ -123,7 +123,7 @@ def require_valid(platform: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def obeyed(text: str) -> list[str]:
-    """Return the commands that a runner of GitHub's takes from the output of a step."""
+    """Return the commands that a GitHub runner reads from a step's output."""
     stopped = r"^[^\S\n]*::stop-commands::([^\n]*\S)[^\S\n]*$.*?(^[^\S\n]*::\1::[^\S\n]*$|\Z)"
     heard = re.sub(stopped, "", text, flags=re.MULTILINE | re.DOTALL)
     return [row for row in heard.split("\n") if re.match(r"\s*::[\w-]+[ :]", row) or "##[" in row]

@@ -1,4 +1,4 @@
-"""Releases as the tests look at them: the kit, both archives, PrairieLearn's question, a search for planted lines."""
+"""Releases for tests: the kit, both archives, PrairieLearn's question, and a search for planted lines."""
 
 import platform
 from dataclasses import replace
@@ -18,7 +18,7 @@ OBJECT = f"module_ref_stub/prebuilt/{prebuilt.name(library.STEM, platform.system
 
 
 class Release:
-    """The release of one staff's file. Its parts are made when they are first asked for, and never changed."""
+    """The release of one staff file. Its parts are made on first use and never changed."""
 
     def __init__(self, config: Path, compiled: dict[str, bytes] | None = None) -> None:
         self.config, self.compiled = config, compiled or {}
@@ -59,6 +59,6 @@ def release_of(lab: str) -> Release:
 
 
 def proof_setup(kit: contents.Kit, folder: Path) -> tuple[proofs.ProofSetup, list[str]]:
-    """Return the set-up of a kit's proofs, and the list that their lines are added to."""
+    """Return the set-up of a kit's proofs, and the list that collects their lines."""
     said: list[str] = []
     return proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append), said

@@ -1,4 +1,4 @@
-"""Archives of strangers: what honest programs write is read as they do, and everything else ends in one clear line."""
+"""Untrusted archives: those of honest programs are read correctly, all others end in one clear line."""
 
 import bz2
 import gzip
@@ -49,7 +49,7 @@ def troubles(content: bytes, scratch: Path) -> list[str]:
 
 
 class _Pipe(io.BytesIO):
-    """Has no place, so that zipfile writes sizes behind the content (data descriptors)."""
+    """A stream without a position, so that zipfile writes sizes after the content (data descriptors)."""
 
     def tell(self) -> int:
         raise io.UnsupportedOperation

@@ -1,4 +1,4 @@
-"""An assignment file as it is read: the public one, the staff's above it, and what the documentation says."""
+"""Reading of assignment files: the public one, the staff's on top of it, and the examples of the documentation."""
 
 import re
 from dataclasses import replace
@@ -117,7 +117,7 @@ parts:
 
 
 def timed_inputs(seed: int, calls: int) -> list[list[float]]:
-    """Return the first numbers of the inputs of so many timed calls, each of which ends with an error."""
+    """Return the first input number of each of `count` timed calls. Each call ends with an error."""
     assignment, noted = load(CONFIG), []
 
     def call(request: Request, *, delays: bool) -> None:

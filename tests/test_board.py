@@ -30,7 +30,7 @@ def run_on(day: int) -> Run:
 
 @pytest.fixture
 def graded(tmp_path: Path) -> Path:
-    """Two runs over four days: cyd is flagged, dee wrong, eve's last result is, fay was on an earlier roster only."""
+    """Results of two runs over four days. cyd is flagged, dee is wrong, eve's last result counts, fay left."""
     roster = [Entry(name, name) for name in ("ada", "bob", "ida", "cyd", "dee", "eve")]
     wrong = {"verdicts": {"part1": "wrong"}}
     first = [record("ada", 1.30, 1), record("bob", 1.0, 1), record("eve", 0.5, 1)]

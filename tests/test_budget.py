@@ -1,4 +1,4 @@
-"""All calls of a part together have a limit: one submission cannot hold a class with naps, nor with slow calls."""
+"""All calls of a part share one limit: a submission cannot delay a class by sleeping or by slow calls."""
 
 from pathlib import Path
 

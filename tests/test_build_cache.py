@@ -78,7 +78,7 @@ print(nativebuild.build(Path(sys.argv[1])).ok and standin.prepare(nativebuild.OW
 
 
 def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: Path) -> None:
-    """A handout beside its clone: the contents of the kit's folders decide, not their place."""
+    """A handout and its clone share entries: the contents of the kit's folders decide, not their paths."""
     source = write(tmp_path, one_function("return t;"))
     assert nativebuild.build(source).ok
     standin.prepare(nativebuild.OWN_FLAGS)
@@ -93,7 +93,7 @@ def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: P
 
 
 def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatch, warm_cache: Path) -> None:
-    """Kernels for another instruction set wait for a header, and not for the stand-in to be compiled again."""
+    """Kernels for another instruction set wait for a precompiled header, but the stand-in is not compiled again."""
     usual = standin.prepare(nativebuild.OWN_FLAGS)
     compiled: list[str] = []
 
@@ -207,7 +207,7 @@ def test_variables_that_change_objects_are_withheld(tmp_path: Path, monkeypatch:
 
 @pytest.mark.skipif(toolchain.toolchain().linker is None, reason="no quick linker here")
 def test_only_the_kit_s_probe_condemns_a_linker(tmp_path: Path, warm_cache: Path, monkeypatch: Patch) -> None:
-    """A file that calls an undefined function in every other second of its compilation decides nothing for others."""
+    """The linker's choice does not depend on a file that sometimes calls an undefined function."""
     real = torchbuild._Work.attempt_with
 
     def at_an_odd_second(self: object, linker: str | None, *rest: object) -> Finished | None:

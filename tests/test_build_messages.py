@@ -145,7 +145,7 @@ def test_a_text_of_the_source_is_not_the_compilers_memory(tmp_path: Path) -> Non
     ids=["plain", "coloured", "of an assembler"],
 )
 def test_only_the_compiler_s_own_lines_are_errors(said: str, tmp_path: Path) -> None:
-    """Line ends in a source's strings make lines that look like errors; no object comes of either file."""
+    """Line breaks in a source's strings make lines that look like errors. Neither file gives an object."""
     message = f'int a;\n#pragma message "{said}"\n'
     made = nativebuild.build(write(tmp_path, f"{message}int b = unknown;\n"), sandbox=choose(None, True))
     assert made.diagnostics.startswith("module.cpp:3: error: 'unknown' was not declared"), made.diagnostics

@@ -150,7 +150,7 @@ def test_sets_are_as_many_as_a_call_needs_and_memory_holds() -> None:
 
 
 def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
-    """Triton's list of a kernel's files names them by whole paths, which are others afterwards."""
+    """Triton's list of a kernel's files has absolute paths, which change when caches are merged."""
     caches = Caches(tmp_path, str(tmp_path))
     one, other = caches.new(), caches.new()
     folder = tmp_path / other / "key"
@@ -250,11 +250,11 @@ Mhz = tuple[int, int, int, int]
 
 
 class Clock:
-    """Seconds of timed calls by a formula, so that no verdict depends on how busy this machine is.
+    """Seconds of timed calls by a formula, so that no verdict depends on this machine's load. The calls are made.
 
-    The calls themselves are made. `student_s` is the time of one set of the student's, which may depend on the rounds
-    that it is called in; `fill_s` is the time to fill and copy one set. A call longer than `limit_s` times out.
-    `judge` judges a text's softmax with its time, against RIGHT's; a call covers `sets` sets.
+    `student_s` is the time of one set of the student's, and may depend on the round; `fill_s` is the time to fill and
+    copy one set. A call longer than `limit_s` times out. `judge` judges a text's softmax with its time against RIGHT's;
+    a call covers `sets` sets.
     """
 
     limit_s = 3.0
@@ -339,7 +339,7 @@ def test_under_the_power_limit_clocks_are_not_compared() -> None:
     [((STEADY,), 0), ((DRAWS_MORE,), 0), ((STEADY, DRIFTS, STEADY), 1), ((DRIFTS, DRIFTS, STEADY), 2)],
 )
 def test_rounds_at_unsteady_clocks_are_repeated(timed: Clock, rounds: tuple[Mhz, ...], repeated: int) -> None:
-    """A kernel that draws more power than the reference has a slower clock of its own, and is not repeated."""
+    """A kernel that draws more power than the reference runs at a slower clock; its rounds are not repeated."""
     timed.clock_is(chain(rounds, repeat(rounds[-1])))
     # A round that does not count would make it slow.
     timed.student_s = lambda at: REFERENCE_S * (5 if rounds[min(at.round, len(rounds)) - 1] is DRIFTS else 1)
@@ -390,7 +390,7 @@ TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit"
 
 @pytest.mark.parametrize("on_few_sets, tried", TRIED.items())
 def test_fewer_sets_are_for_slow_kernels_alone(timed: Clock, on_few_sets: str, tried: str) -> None:
-    """The kernel is slow until its judge has seen that; the verdicts of the rounds are set here."""
+    """The kernel is slow until the judge has concluded so. The verdicts of the rounds are set here."""
 
     def kind(rounds: timing.DeviceRounds) -> str:
         return "few" if rounds.most_sets else "all" if rounds.shortens else "however-long"
@@ -530,7 +530,7 @@ def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
 
 
 def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each by a builder of its own where the builder ended, all by one where they raised."""
+    """Calls of a builder that ended are repeated by one builder each; calls that raised, all by one builder."""
     tried: list[list[str]] = []
 
     def call_all(session: object, jobs: list[dict[str, str]], limit_s: float) -> tuple[list[Any], list[Any]]:

@@ -58,7 +58,7 @@ def judged(
 
 
 def test_a_hidden_size_does_not_reach_a_public_answer(tmp_path: Path, zygote: Zygote) -> None:
-    """By chance alone a public answer is the hidden size once in 16; the attack had all three."""
+    """By chance a public answer equals the hidden size once in 16; the attack matched all three."""
     read = []
     for size in HIDDEN_SIZES:
         first, second = judged(tmp_path, zygote, size=size, part1=TELLS, part2=READS, timing=False).parts
@@ -106,7 +106,7 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
 
 
 def test_what_is_reported_keeps_its_place_in_each_part(tmp_path: Path, zygote: Zygote) -> None:
-    """A part that turns out to be wrong on its hidden case has no time, and hidden cases stand behind public ones."""
+    """A part that is wrong on its hidden case is not timed, and hidden cases come after public ones."""
     events: list[Event] = []
     result = judged(tmp_path, zygote, events, part2="if (N == 5) return V;")
     known = (PartStarted, HiddenStarted, PartDone)

@@ -34,7 +34,7 @@ def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
 
 
 def hand_in(folder: Path, master: str, forms: int) -> dict[str, tuple[str, str] | None]:
-    """Write the class, each kind in as many forms. Return the verdicts by id, None for unreadable ones."""
+    """Write the class, each kind in several forms. Return the verdicts by id, None for unreadable ones."""
     expected: dict[str, tuple[str, str] | None] = {}
     for k, (name, (source, ends)) in enumerate(kinds(master).items()):
         text = source.encode()

@@ -20,7 +20,7 @@ from grader.staff.classroom import ledger, planning, running
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
-    """Six judges are killed, each soon after 0 to 2 further results; each may evaluate 2 submissions of 14."""
+    """Six judges are killed, each soon after 0 to 2 more results. Each may evaluate 2 submissions of 14."""
     names = [f"student{k:02d}" for k in range(14)]
     for k, name in enumerate(names):
         acting.add(name, "turn", ("pass", "slow", "wrong")[k % 3])
@@ -86,7 +86,7 @@ def test_machine_that_can_grade_nothing_is_given_up_after_a_few(acting: Class) -
 
 
 def test_a_file_that_is_read_without_end_costs_only_its_own_verdict(acting: Class) -> None:
-    """Each kind of phase has its own limit: where a worker reads, seconds are enough, and nobody waits for hours."""
+    """Each kind of phase has its own limit: reading gets seconds, so that nobody waits for hours."""
     acting.add_all({"ada": "", "bob": "ponder", "eve": "", "zoe": ""})
     said = acting.grade(exit_code=3, inspection_s=0.1)
     assert sorted(acting.graded()) == ["ada", "eve", "zoe"]
@@ -254,7 +254,7 @@ def test_help_and_mistakes() -> None:
 
 
 def test_a_class_on_a_card_has_half_as_many_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has its tensors and its compilers in the memory of one GPU."""
+    """Each job needs memory of the one GPU for its tensors and compilers."""
     facts = {"cores": 8, "memory_bytes": 64 << 30}
     monkeypatch.setattr(planning.machine, "describe", lambda: facts)
     for lab, card, jobs in (("gpu", tmp_path, 4), ("gpu", tmp_path / "none", 8), ("softmax", tmp_path, 8)):

@@ -1,4 +1,4 @@
-"""Facts of all inputs and lines of a text that are reported of a wrong part besides its verdict."""
+"""Facts about all inputs and lines of the source that are reported for a wrong part besides its verdict."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ Where = Callable[[Mapping[str, int]], tuple[slice | int, ...]]
 
 
 def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
-    """Return outputs of several sizes that are wrong in a place, or everywhere else."""
+    """Return outputs of several sizes that are wrong in one place, or everywhere else."""
     found = []
     for shape in ((2, 3, 21, 5), (1, 2, 33, 7), (2, 1, 10, 3)):
         sizes = {**dict(zip("BHNd", shape, strict=True)), "Br": 4, "Bc": 6}
@@ -121,7 +121,7 @@ def test_the_sizes_that_are_right_are_named() -> None:
 )
 @np.errstate(all="ignore")
 def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], words: str | None) -> None:
-    """`used` keys alone are summed from `start` on, the last one's weight is multiplied, some columns are stored."""
+    """The kernel sums only `used` keys from `start` on, multiplies the last one's weight, and stores some columns."""
     stored = mistake.get("stored", slice(None))
 
     def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
@@ -343,7 +343,7 @@ def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
     "line", ["float* b{0} = a + 1;", "x /= b{0}; b{0} = 1;", "o[b{0}] = set(b{0}", "return"]
 )
 def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> None:
-    """Each name that a text declares is looked up, and not tried at every word of the text."""
+    """Each declared name is looked up once, not compared with every word of the text."""
     argument = "Kernel(torch::Tensor O, torch::Tensor a, torch::Tensor c)"
 
     def body_of(lines: int) -> Body | None:

@@ -1,4 +1,4 @@
-"""Many machines: a class on a scheduler and two machines that are processes here, and what may go wrong with them."""
+"""Many machines: a class on a scheduler and two machines, which are processes here, and their failures."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ distributed = pytest.importorskip("distributed")
 
 
 def reach(pid: int) -> list[str]:
-    """Return what a process has open or in its environment by which it could speak to a scheduler."""
+    """Return open files and variables of a process that would let it reach a scheduler."""
     found: list[str] = []
     with suppress(OSError):
         found += Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")

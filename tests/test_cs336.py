@@ -43,7 +43,7 @@ def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> N
 
 @pytest.mark.full
 def test_gradients_allow_for_the_rounding_of_a_files_own_sums(tmp_path: Path) -> None:
-    """A card's forward pass multiplies in TF32; the backward pass reads the L that it kept."""
+    """A GPU's forward pass multiplies in TF32. The backward pass reads the L that the forward pass saved."""
     cut = "(x.view(torch.int32) & -8192).view(torch.float32)"
     tile, keys = "q_tile = q[:, rows].float()\n", "k[:, start : start + KEYS].float()"
     text = MASTER.replace(tile, f"cut = lambda x: {cut}\n            q_tile = cut(q[:, rows].float())\n")
@@ -163,7 +163,7 @@ def test_a_class_in_pytorch_computes_in_tiles_and_in_sight(passes: str, tmp_path
 
 @pytest.mark.parametrize("adapter", ["", ADAPTER.format("pytorch", "Attention")])
 def test_a_class_that_launches_a_kernel_is_not_the_one_in_pytorch(adapter: str, tmp_path: Path) -> None:
-    """One class for both, which chooses by its inputs, is the one in PyTorch where it launches nothing."""
+    """If one class serves both languages, chosen by its inputs, it is the one in PyTorch if it launches nothing."""
     text = edited(MASTER, Mutation("", "", ()))
     start, end = text.index("class FlashAttentionPyTorch"), text.index("class FlashAttentionTriton")
     alone = text[:start] + text[end:].replace("FlashAttentionTriton", "Attention")

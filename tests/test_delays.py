@@ -44,7 +44,7 @@ Start = Callable[[Path, str], Session]
 
 @pytest.fixture(scope="module", params=["native", pytest.param("with torch", marks=pytest.mark.full)])
 def start(request: pytest.FixtureRequest) -> Iterator[Start]:
-    """Start a source on one core, so that threads take turns only when the system makes them."""
+    """Start a source on one core, so that threads switch only when the system makes them."""
     how = {"threads": 8, "cpus": machine.usable_cpus()[:1], "call_timeout_s": 60}
     if request.param == "native":
         with NativeHost() as host:
@@ -56,7 +56,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 
 
 def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> int:
-    """Return how many of these calls with delays are right, after one that shows whether threads share the work."""
+    """Return how many of these calls with delays are right, after a first call that shows if threads share the work."""
     part, shape = ASSIGNMENT.part(part_name), {**ASSIGNMENT.defaults, "N": n}
     inputs = make_inputs("random", shape, 1)
     expected = oracle.ORACLES[part.oracle].expected(inputs, shape)

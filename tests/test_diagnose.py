@@ -1,4 +1,4 @@
-"""Each simulated bug is found out by name, on several shapes, and reported with its place and numbers."""
+"""Each simulated bug is named, at several shapes, and reported with its place and numbers."""
 
 import time
 import timeit
@@ -46,7 +46,7 @@ def zeroed(output: Tensor, index: tuple[slice | int, ...]) -> Tensor:
 
 
 def stale_exponentials(x: Inputs) -> Tensor:
-    """QK_t is not cleared: scores are added to the weights of the last head, before their division."""
+    """QK_t is not cleared: scores are added to the last head's weights, before they are divided."""
     out, left = torch.empty_like(x["V"]), torch.zeros(scores(x).shape[2:])
     for head in np.ndindex(*out.shape[:2]):
         left = (left + scores(x)[head]).exp()
@@ -55,7 +55,7 @@ def stale_exponentials(x: Inputs) -> Tensor:
 
 
 def flash_with_maximum(x: Inputs, block: int) -> Tensor:
-    """The published update with a running maximum, whose growth is forgotten in the row sum."""
+    """The published update with a running maximum, but the row sum is not rescaled when the maximum grows."""
     out, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
     most = torch.full_like(li, -torch.inf)
     for start in range(0, out.shape[2], block):
@@ -212,14 +212,14 @@ def test_most_informative_prefers_a_cause_found_often() -> None:
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
-    """Return softmax and product with V behind the loops over all heads, or over those of a batch."""
+    """Return softmax and product with V placed after the loops over all heads, or over the heads of one batch."""
     last = scores(x)[:, -1:] if of_batch else scores(x)[-1:, -1:]
     return attend(x, last.expand_as(scores(x)))
 
 
 @pytest.mark.parametrize("of_batch", [False, True])
 def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
-    """With one batch the two mistakes give the same output, with two they do not."""
+    """With one batch the two mistakes give the same output, with two batches they differ."""
     one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
     words = "last head of its batch" if of_batch else "last head of all"
     first = explain(one, ODD, of_last_head(one, of_batch=of_batch))
@@ -239,7 +239,7 @@ def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
 
 
 def test_suspects_of_an_earlier_output_come_first() -> None:
-    """They are enough where they explain the next one as well, and are not insisted on where they do not."""
+    """Likely suspects come first if they explain the next output, too; otherwise all are tried."""
     x = make_inputs("random", RAGGED, 3)
     first = explain(x, RAGGED, of_last_head(x, of_batch=True))
     for wrong in (of_last_head(x, of_batch=True), BUGS["negated scores"][1](x)):
@@ -257,7 +257,7 @@ def test_padded_keys_are_named_where_there_is_no_full_block_too() -> None:
 
 
 def test_diagnosing_a_large_output_costs_little() -> None:
-    """Even when no suspect fits and all are tried: bounded against evaluations of the oracle on the same input."""
+    """The time is bounded even if no suspect fits and all are tried: compared with evaluations of the oracle."""
     x = make_inputs("random", LARGE, 2)
     actual = BUGS["noise"][1](x)
     how = {"timer": time.process_time, "number": 1, "repeat": 3}

@@ -1,4 +1,4 @@
-"""Findings of the doctor on simulated machines: where each must show and where it must not."""
+"""Findings of the doctor on simulated machines: where each must appear and where it must not."""
 
 import json
 import subprocess
@@ -52,7 +52,7 @@ ANSWERS |= {"free_bytes": lambda place: 100 * GIB, "landlock_version": lambda: 0
 
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
-    """Make a host with Python's headers and the files of FINE, some of them, or other facts, changed."""
+    """Make a host with Python's headers and some of the files of FINE, or with other facts."""
     known = replace(toolchain.torch_files(), python_include_dir=tmp_path)
     monkeypatch.setattr(tools.toolchain, "torch_files", lambda: known)
     root = tmp_path / "root"
@@ -137,7 +137,7 @@ def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
 
 
 def tool_findings(host: Host, answers: Mapping[str, Ran]) -> list[Finding]:
-    """Return the findings on a host whose commands answer by a word in them; others succeed silently."""
+    """Return the findings on a host. Commands that contain one of these words answer so; others succeed silently."""
 
     def answer(command: Sequence[str]) -> Ran:
         return next((ran for word, ran in answers.items() if word in " ".join(command)), Ran(0, ""))

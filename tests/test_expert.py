@@ -19,7 +19,7 @@ SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 33
 
 @pytest.fixture(params=some(range(len(expert.LEVELS)), len(expert.LEVELS)), autouse=True)
 def level(request: pytest.FixtureRequest):
-    """Run every test at each level of this machine, in the fast tier at the best one, which is set again afterwards."""
+    """Run every test at each level of this machine, in the fast tier at the best one. Restore the level afterwards."""
     best = expert.level()
     index = expert.LEVELS.index(best) - request.param
     if index < 0:
@@ -41,7 +41,7 @@ def random_inputs(shape: tuple[int, ...], seed: int, factor: float = 1.0) -> lis
 
 
 def errors(actual: Tensor, inputs: list[Tensor]) -> list[tuple[float, float]]:
-    """Return errors against float64, the root of the mean square and the largest: of a result, and of float32."""
+    """Return root-mean-square and largest error against float64, of a result and of float32."""
     expected = exact(*(tensor.double() for tensor in inputs))
     off = [(result.double() - expected).abs() for result in (actual, exact(*inputs))]
     return [(float(one.square().mean().sqrt()), float(one.max())) for one in off]
@@ -52,7 +52,7 @@ LEAST_ERROR = 2.4e-7
 
 
 def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:
-    """Allow twice the usual error, or a unit in the largest score: for a small result, the usual is luck."""
+    """Allow twice the usual error, or a unit of the largest score: a small result may be lucky."""
     assert torch.isfinite(actual).all()
     scores = inputs[0] @ inputs[1].transpose(-2, -1)
     luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)
@@ -75,7 +75,7 @@ def test_the_grader_finds_it_right() -> None:
 
 
 def test_equal_keys_weigh_alike_in_every_block() -> None:
-    """Blocks that took scores in different ways would round them differently: 0.08 off at scores of 1e8."""
+    """Blocks that compute scores differently would round them differently: by 0.08 at scores of 1e8."""
     for score in (10.1, 63.0, 65.0, 1e3, 1e6, -1e6, 1e30):
         Q, K = torch.ones(1, 1, 600, 1), torch.full((1, 1, 600, 1), score)
         V = (torch.arange(600) >= 300).float().reshape(1, 1, 600, 1)

@@ -1,4 +1,4 @@
-"""Tests that need a card: the GPU lab's masters with their times, and files that try to deceive the clock.
+"""Tests that need a GPU: the lab's masters with times, and files that try to deceive the clock.
 
 Left out on a machine without a GPU.
 """

@@ -60,7 +60,7 @@ def judged(assignment: Assignment, folder: Path, text: str, parts: Sequence[Part
 
 
 def known_kernels(assignment: Assignment, folder: Path, made: Made, names: Sequence[str] = ()) -> Results:
-    """Judge kernels of the lab's table, all in one file; on the cases of these names alone, where there are some."""
+    """Judge kernels of the lab's table, all in one file, on the cases of these names if any are given."""
     text, parts = known.side_by_side(assignment, (LAB / "kernels.py").read_text(encoding="utf-8"), made)
     if names:
         parts = tuple(some_cases(part, names) for part in parts)
@@ -80,7 +80,7 @@ def test_inputs_are_numbers_of_their_type_and_repeatable(precision: int) -> None
 
 
 def test_huge_logits_are_exact_products() -> None:
-    """Whole numbers that TF32 holds, and float32 sums of which are exact: the budget leaves their rounding out."""
+    """Integers that TF32 holds, with exact float32 sums: the budget leaves their rounding out."""
     given = make_inputs("huge", {**SHAPE, "d": 128}, 3)
     single = np.einsum("bnd,bmd->bnm", given["q"], given["k"])
     assert np.array_equal(single, arithmetic.scores(given["q"], given["k"], 1.0))
@@ -88,7 +88,7 @@ def test_huge_logits_are_exact_products() -> None:
 
 
 def attention_of(inputs: Arrays, shape: Shape) -> dict[str, Array]:
-    """O and L as a kernel makes them, in float32; `shape` says what is rounded between."""
+    """O and L in float32, rounded in between as `shape` says, as a kernel rounds them."""
     q, k, v = (inputs[name] for name in "qkv")
     s = np.einsum("bnd,bmd->bnm", q, k) * np.float32(shape["d"] ** -0.5)
     if shape["causal"]:
@@ -106,7 +106,7 @@ def cut(t: Array, kept: int = 0xFFFFE000) -> Array:
 
 
 def drawn(name: str, seed: int, part: str = "flash_forward", **changes: int) -> tuple[Shape, Arrays, Wanted]:
-    """Return a shape, inputs of that distribution, and what a part is to make of them."""
+    """Return a shape, inputs of that distribution, and the expected outputs of a part."""
     shape = {**SHAPE, **changes}
     inputs = make_inputs(name, shape, seed)
     return shape, inputs, ORACLES[part].expected(inputs, shape)
@@ -152,7 +152,7 @@ def gradients_of(inputs: Arrays, shape: Shape, o: Array, lse: Array) -> dict[str
 
 
 def test_own_sums_of_tf32_are_within_the_budget_of_the_gradients() -> None:
-    """An autograd.Function keeps the L of its forward pass in TF32; its backward pass may be in float32."""
+    """An autograd.Function saves the L of its forward pass in TF32; its backward pass may be in float32."""
     size = {"N": 256, "M": 256, "d": 64, "causal": 1}
     for seed in range(6):
         shape, inputs = {**SHAPE, **size}, make_inputs("falling_gradient", {**SHAPE, **size}, seed)
@@ -345,7 +345,7 @@ def test_studies_say_in_one_line_that_there_is_no_gpu(tmp_path: Path) -> None:
 
 
 def test_studies_do_not_hide_modules_of_pythons_library(tmp_path: Path) -> None:
-    """`profile` is a study here and a module there, which torch's compiler imports."""
+    """`profile` is a study here and a module of Python's library, which torch's compiler imports."""
     (tmp_path / "profile.py").write_text("")
     (tmp_path / "child.py").write_text("import cProfile\nprint(cProfile.run.__name__)\n")
     ran = subprocess.run([*asking.PYTHON, str(tmp_path / "child.py")], capture_output=True, text=True)

@@ -197,7 +197,7 @@ def test_what_is_loaded_from_outside_is_no_number_of_any_type() -> None:
 def test_another_triton_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     class Executor:
         def __call__(self) -> None:
-            """Has what is wrapped."""
+            """Wrapped object."""
 
     run = Executor.__call__
     lacking = SimpleNamespace(load=None, store=None, atomic_rmw=None)

@@ -1,4 +1,4 @@
-"""Tests for a student without a GPU: kernels that ask for a card's driver, faults of a Python file, words for them."""
+"""A student's machine without a GPU: kernels that ask for a driver, faults of a Python file, their messages."""
 
 import re
 import time
@@ -213,7 +213,7 @@ def test_what_runs_while_a_file_is_loaded_is_called_a_statement(tmp_path: Path) 
 
 @by_interpreter
 def test_outputs_of_different_shapes_may_be_wrong_on_different_inputs(tmp_path: Path) -> None:
-    """O on one and L on another: their indices are not to be compared."""
+    """O is wrong on one case and L on another: their indices must not be compared."""
     found = judged(tmp_path, HEAD + SEVERAL, ["flash_forward"], ("random", "causal"))["flash_forward"]
     assert found.verdict == "wrong" and found.diagnosis is not None
     assert [case.ok for case in found.cases] == [False, False]

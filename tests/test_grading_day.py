@@ -1,4 +1,4 @@
-"""A class on the day of grading: points by hand, times of submission and settings are neither lost nor assumed."""
+"""The day of grading: points by hand, submission times and settings are neither lost nor guessed."""
 
 import os
 import re

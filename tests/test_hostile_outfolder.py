@@ -1,4 +1,4 @@
-"""A prepared results or scratch folder (THREATS E3, E7) costs one line that names the file, and nothing outside it."""
+"""A hostile results or scratch folder (THREATS E3, E7) costs one line with the file's name, and harms nothing else."""
 
 import json
 import math
@@ -126,7 +126,7 @@ def test_a_note_of_another_making_removes_nothing(note: bytes, tmp_path: Path) -
 
 @pytest.fixture
 def treasure(tmp_path: Path) -> Iterator[Path]:
-    """A file elsewhere that nothing may change, and beside which nothing may appear."""
+    """A file outside that must not change, in a folder where nothing may appear."""
     path = put(tmp_path, {"elsewhere/treasure": b"mine"}) / "elsewhere" / "treasure"
     yield path
     assert path.read_text() == "mine" and list(path.parent.iterdir()) == [path]
@@ -203,7 +203,7 @@ RESULT_LINE = {"kind": "result", "submission_id": "ada", "at": "", "seconds": {}
 
 
 def damaged(item: dict[str, Any], **bad: list[object]) -> list[bytes]:
-    """Return the item as JSON with one of these values in place of its own, one after the other."""
+    """Return the item as JSON, each time with one of these values replaced."""
     return [json.dumps({**item, key: value}).encode() for key, values in bad.items() for value in values]
 
 

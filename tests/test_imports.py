@@ -1,4 +1,4 @@
-"""Imports in the sources, the files that a verdict depends on, and imports for printing the help."""
+"""Imports in the sources, the files that a verdict depends on, imports for `--help`, and the prose lint."""
 
 from __future__ import annotations
 

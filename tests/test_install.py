@@ -47,7 +47,7 @@ def test_both_commands_print_version_and_commit() -> None:
 
 
 def test_a_note_of_the_commit_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handout may lie in the repository of a student."""
+    """A handout may lie in a student's own repository, so its note of the commit comes first."""
     monkeypatch.setattr(version, "ROOT", tmp_path)
     assert version.commit.__wrapped__() == ""
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
@@ -88,7 +88,7 @@ def test_a_wheel_holds_all_that_a_release_is_made_of(built: ModuleType) -> None:
 
 @pytest.fixture(scope="module")
 def installed(built: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the kit's wheel alone; the packages that the kit needs are those of this Python."""
+    """An environment with only the kit's wheel; the packages that the kit needs come from this Python."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for name in (*built.FOLDERS, "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", *built.FILES):

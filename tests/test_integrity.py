@@ -53,7 +53,7 @@ def test_symbols_that_replace_a_student_s_work_have_a_category(versioned: bool) 
 
 
 def test_names_are_read_as_the_compiler_wrote_them() -> None:
-    """Against the demangler, where there is one, for symbols that torch's own library wants."""
+    """Compare with the demangler, if installed, on symbols that torch's own library uses."""
     assert symbols.qualified_name("_ZNK2at10TensorBase8data_ptrIfEEPT_v") == "at::TensorBase::data_ptr"
     assert symbols.qualified_name("_ZN3fooIN1a1bEJLi3EfEE3barEv") == "foo::bar"
     assert symbols.qualified_name("_Znwm") == symbols.qualified_name("_ZN" + "7" * 5000) == ""
@@ -75,7 +75,7 @@ def test_names_are_read_as_the_compiler_wrote_them() -> None:
 
 
 def object_of(folder: Path, text: str) -> Path:
-    """Compile a shared object without torch; what it wants stays undefined."""
+    """Compile a shared object without torch. Functions that it uses stay undefined."""
     source, made = folder / "kernel.c", folder / "kernel.so"
     source.write_text(text)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-o", str(made), str(source), "-lc"], check=True)
@@ -90,7 +90,7 @@ PLAIN_KERNEL = '#include <stdio.h>\nextern int other(void); int run(void) { puts
 
 
 def inspected(path: Path) -> list[tuple[str, str]]:
-    """Return codes and levels of an object's flags, which are kept by its path."""
+    """Return codes and levels of an object's flags, which are cached by its path."""
     return sorted((flag.code, flag.level) for flag in integrity.inspect_object(built(path)))
 
 
@@ -117,7 +117,7 @@ def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> Non
 
 
 def test_a_system_call_is_left_to_the_sandboxes_filter(tmp_path: Path) -> None:
-    """The C++ library waits for an atomic by `syscall`."""
+    """The C++ library calls `syscall` to wait for an atomic."""
     waits = "#include <atomic>\nvoid run(std::atomic<int>& which) { which.wait(0); }\n"
     source, made = tmp_path / "kernel.cpp", tmp_path / "kernel.o"
     source.write_text(waits)
@@ -342,7 +342,7 @@ def test_objects_are_read_as_binutils_reads_them(tmp_path: Path) -> None:
 
 
 def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
-    """From 65,280 sections on the header's own count reads 0, and a reader that believes it sees no symbol at all."""
+    """From 65,280 sections on the header's count reads 0. A reader that believes it sees no symbols."""
     many = '.altmacro\\n.macro named n\\n.section .s\\\\n,\\"a\\"\\n.byte 1\\n.endm\\n.set k,0\\n'
     many += ".rept 65400\\nnamed %k\\n.set k,k+1\\n.endr\\n.text\\n"
     made = object_of(tmp_path, f'__asm__("{many}"); {loading("x")}')
@@ -351,7 +351,7 @@ def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
 
 
 def test_an_object_that_is_not_wholly_understood_is_an_error(tmp_path: Path) -> None:
-    """A field of one section is replaced. Sections can be made at will; only what the loader reads counts."""
+    """One field of a section is replaced. Anyone can make sections; only what the loader reads counts."""
     image = object_of(tmp_path, PLAIN_KERNEL).read_bytes()
     assert elf.parse(image).wanted
     tables = {(11, 16, 0), (0x6FFFFFFF, 16, 8)}

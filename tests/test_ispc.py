@@ -91,7 +91,7 @@ def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path,
 
 
 def test_it_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
-    """The strongest tier of this machine: ispc is in sight there, and files of others are not."""
+    """In the strongest tier ispc is visible, and other people's files are not."""
     secret = write_files(tmp_path, {"secret.h": "int secret;\n"}) / "secret.h"
     here(STAND_IN)
     box = sandbox.choose()

@@ -1,4 +1,4 @@
-"""Labs besides the main one: a new one, that of docs/labs.md, one with shapes and outputs of every kind."""
+"""Labs besides the main one: a new one, the one of docs/labs.md, and one with all kinds of shapes and outputs."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest
 
 @pytest.mark.parametrize("backend", ["triton", "cuda", "pytorch"])
 def test_a_new_lab_for_a_gpu_has_a_starter_and_a_test_that_needs_no_gpu(backend: str, tmp_path: Path) -> None:
-    """Without a GPU Triton's results and PyTorch's are judged, a time or a kernel in CUDA is unjudged."""
+    """Without a GPU the results of Triton and PyTorch are judged; times and kernels in CUDA are unjudged."""
     lab = newlab.write("vgpu", tmp_path, backend)
     assignment = load(lab / "hidden" / "assignment.yaml")
     master = labs.master(lab, assignment.source)
@@ -130,7 +130,7 @@ def test_a_class_of_another_lab(tmp_path: Path) -> None:
 
 
 def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
-    """A lab outside of the kit counts as its assignment does; its known kernels and its tests decide nothing."""
+    """A lab outside the kit counts through its assignment; its known kernels and tests change no verdict."""
     lab = newlab.write("edited", tmp_path)
     before = load(lab / "assignment.yaml").fingerprint
     idle = ("kernels.py", "test_edited.py", "handout.md")
@@ -143,7 +143,7 @@ def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("proved", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_release(proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole release is proved in the full tier alone: the starter and the solution are judged in both archives."""
+    """The full tier proves the whole release: starter and solution are judged in both archives."""
     if not proved:
         product = replace(products.PRODUCTS["gradescope"], prove=lambda *_: None)
         monkeypatch.setitem(products.PRODUCTS, "gradescope", product)
@@ -167,7 +167,7 @@ def test_an_assignment_without_its_lab_is_refused(tmp_path: Path) -> None:
 
 
 def test_labs_of_one_name_live_in_one_process(made: Path, tmp_path: Path) -> None:
-    """Last year's copy beside this year's, and a copy of one of the kit's: none shares a module with another."""
+    """Last year's copy beside this year's, and a copy of a lab of the kit: no two share a module."""
     again = newlab.write("vadd", tmp_path / "again")
     edited = again / "oracle.py"
     edited.write_text(edited.read_text() + "\nLATER = True\n")
@@ -194,7 +194,7 @@ GUIDES = {name: (ROOT / "docs" / name).read_text() for name in ("ta-guide.md", "
 
 @pytest.fixture(scope="session")
 def guides_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`grader new rows`, then each file as the guide says; nothing of the engine is touched."""
+    """Run `grader new rows`, then write each file as the guide says. Nothing of the engine changes."""
     made = newlab.write("rows", tmp_path_factory.mktemp("labs"))
     found = dict(re.findall(r"^```\w+ ([\w./]+)\n(.*?)^```$", GUIDES["labs.md"], re.DOTALL | re.MULTILINE))
     line = found.pop("__init__.py").strip()
@@ -245,7 +245,7 @@ class Attempt:
 
 
 def attempt(lab: str, name: str, part: str, text: str, *words: str, old: str = END, **more: str) -> Attempt:
-    """An attempt whose text comes last in the solution, or first (with old=BEGIN), or in place of another line."""
+    """An attempt. Its text stands at the end of the solution, at the beginning (old=BEGIN), or in place of a line."""
     new = {BEGIN: f"{BEGIN}{text}\n", END: f"{text}\n{END}"}.get(old, text)
     return Attempt(lab, Mutation(name, part, ((old, new),)), *words, **more)
 
@@ -317,7 +317,7 @@ def course(lab: str) -> tuple[Assignment, str]:
 
 
 def judged(lab: str, made: Sequence[Mutation], folder: Path, timing: bool = False) -> tuple[PartResult, ...]:
-    """Each in a function of its own, of one file."""
+    """Judge attempts, each in a function of its own, in one file."""
     assignment, master = course(lab)
     text, parts = KERNELS[lab].side_by_side(assignment, master, made)
     return results_alone(assignment, write(folder, text, assignment.source), parts, timing=timing).parts
@@ -338,7 +338,7 @@ def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
     one_of_each([("softmax", "online", "OTensor"), ("operators", "matmul", "O")], lambda _: "kept"),
 )
 def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str, tmp_path: Path) -> None:
-    """A result that is kept for its size is right wherever a content comes again: timed calls have new ones."""
+    """A result that is remembered by size is right if contents repeat; timed calls have new contents."""
     kept = first(lab, "by size", part, KEPT.format(at="nullptr", out=out))
     (result,) = judged(lab, [kept.made], tmp_path, timing=True)
     assert result.verdict == "wrong", result

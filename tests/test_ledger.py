@@ -34,7 +34,7 @@ def test_a_full_disk_is_reported_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_finish_puts_result_and_line_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a power cut no line of the ledger leads to an empty result."""
+    """After a power cut no line of the ledger refers to an empty result."""
     synced: list[os.stat_result] = []
     with ledger.hold(tmp_path) as book:
         book.open_run(some_run(), ())
@@ -87,7 +87,7 @@ def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_p
 
 
 def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -> None:
-    """Four who keep the room from ever being empty would starve the fifth until they end, were there no turnstile."""
+    """Four holders that keep a room busy would starve the fifth without a turnstile."""
     sharing: set[int] = set()
     entries = Counter[int]()
     most, over = 2000, threading.Event()

@@ -56,7 +56,7 @@ def self_timed(self_ratios: Sequence[float], student: float = 100.0) -> list[Rou
 
 
 def early_end(rounds: Sequence[Round], policy: TimePolicy = CPU, most: int = 7) -> int | None:
-    """Return after how many rounds a measurement ends, of those before its first look."""
+    """Return after how many rounds a measurement ends if it ends before its first look."""
     return next((n for n in range(1, most + 1) if enough(rounds[:n], policy)), None)
 
 
@@ -66,7 +66,7 @@ def serial(wall_per_cpu_a: float, wall_per_cpu_b: float, ratio: float = 1.0) -> 
 
 
 def crowded(own_a: float, own_b: float) -> list[Round]:
-    """Calls that take four times their CPU time on a busy machine; so many ms of it are their own."""
+    """Calls that take four times their CPU time on a busy machine. `ms` of it are their own."""
     a, b = Sample(0.4, 0.1, own_a / 1e3), Sample(0.4, 0.1, own_b / 1e3)
     return [Round((a, a), (b, b))] * 8
 
@@ -194,7 +194,7 @@ def test_the_estimate_ignores_the_order_and_holds_its_median(values: list[float]
 
 
 def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
-    """All 2^12 courses of twelve rounds below or above the allowance, looked at after 8 and after 12."""
+    """All 2^12 sequences of twelve rounds below or above the allowance, with looks after 8 and 12."""
     slow = 0
     for above in product((False, True), repeat=12):
         first, last = median_estimate(above[:8], 0.98), median_estimate(above, 0.98)
@@ -268,7 +268,7 @@ def test_three_rounds_within_the_allowance_or_five_of_six_are_an_early_pass() ->
 
 
 def test_four_rounds_beyond_doubt_are_an_early_slow() -> None:
-    """All far above the allowance of 1.1, and farther than they lie apart, on a machine that agrees with itself."""
+    """All ratios are far above the allowance of 1.1 and close together, on a machine that agrees with itself."""
     end_early, go_on = ([1.7] * 7, [*[1.9] * 3, 3.0, *[1.9] * 3]), ([1.6] * 7, [*[1.9] * 3, 3.5, *[1.9] * 3])
     assert [early_end(rounds_of(ratios)) for ratios in end_early] == [4, 4]
     assert [early_end(rounds_of(ratios)) for ratios in (*go_on, [1.0, *[40.0] * 6])] == [None] * 3
@@ -304,7 +304,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
 
 
 def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_fast() -> None:
-    """As noise does that slows one side for longer than a round: here in all of its calls but a quarter."""
+    """Noise that slows one side for longer than a round: all of its calls but a quarter."""
     disturbed = [Round((steady(100.0),) * 2, (steady(100.0), steady(300.0))), *rounds_of([1.4])]
     timing = sequential(itertools.cycle(disturbed), replace(CPU, budget_s=None))
     assert (timing.verdict, timing.flags) == ("pass", ("undecided",))

@@ -1,4 +1,4 @@
-"""The native runner and the one with Python and torch: equal replies to every call, and on which cores they run."""
+"""The native runner and the one with Python and torch: equal replies to every call, on the right cores."""
 
 import contextlib
 import os
@@ -125,7 +125,7 @@ def test_the_greeting_names_functions_and_signatures(both: Both) -> None:
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_calls_one_after_another(both: Both, freeze: bool) -> None:
-    """Not frozen, the second call is the kept one once more: its workspace has to be zero again."""
+    """Without freezing, the second call repeats the kept one: its workspace has to be zero again."""
     calls = same(both, twice(), twice(), tensors("in_place", 4), twice(), twice(), freeze=freeze)
     assert [call.status for call in calls] == ["ok"] * 5
     assert [calls[k].output for k in (0, 1, 3, 4)] == [([[2.5, 5.0, 7.5], [10.0, 12.5, 15.0]], "float32")] * 4
@@ -208,7 +208,7 @@ def test_initialisers(
 
 
 def test_a_file_with_names_of_the_programs_own(host: NativeHost, tmp_path: Path) -> None:
-    """A main, and namespaces and types with everyday names, are the student's own affair."""
+    """A student's file may define main, and namespaces and types with everyday names."""
     text = one_function(
         "return torch::full({1}, (float)(Reader().x + count + main()));",
         "int main() { return 3; }\nint count = 5, name = 1, served = 2;\nstruct Reader { int x = 7; };\n",
@@ -253,7 +253,7 @@ def test_both_kinds_give_the_same_bits(both: Both, part: str, threads: int) -> N
 
 
 def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHost) -> None:
-    """A serial part's runners are warmed up by a small call: without this, fresh pages made its first call longer."""
+    """A small call warms up a serial part's runners. Without it, fresh pages made the first call longer."""
     part, shape = ASSIGNMENT.part("part2"), {**ASSIGNMENT.defaults, "N": 512, "H": 1}
     request = binding_of.request(part, shape, make_inputs("random", shape, 1), reference=True)
     size_bytes = 4 * (4 * 512 * 32 + 512 * 512)
@@ -318,7 +318,7 @@ torch::Tensor speaks(torch::Tensor t) {
 
 
 def test_nothing_is_imported_after_the_fork_and_python_has_own_words(both: Both, tmp_path: Path) -> None:
-    """In tier A the way to an environment below /tmp is closed once a runner has been cleared away."""
+    """In tier A an environment below /tmp must stay reachable after a runner's folder was emptied."""
     made = build(write(tmp_path, STANDARD + SPEAKS + binding("imported speaks")))
     assert made.ok and made.object_path, made.diagnostics
     with both.zygote.spawn("student", made.object_path, threads=1) as runner:
@@ -352,7 +352,7 @@ def test_failed_start(old: str, new: str, said: str, monkeypatch: pytest.MonkeyP
 
 
 def test_files_of_torch_take_no_runner_s_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As CUDA opens its devices: with more files open than a runner may have, it could read none to limit itself by."""
+    """CUDA opens many devices. A runner with more open files than its limit could not read the list to close them."""
     many = "    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]\n    own = files.devicerunner\n"
     other_fork_server(monkeypatch, tmp_path, "    own = files.devicerunner\n", many)
     with Zygote() as started, started.spawn("torch", "", threads=1) as runner:
@@ -379,7 +379,7 @@ def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.skipif(len(CORES) < 2, reason="a limit of cores means nothing on one core")
 @pytest.mark.parametrize("cores", [1, None])
 def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From before the first call, all threads of both sides. Without a limit, those that work have a core each."""
+    """All threads of both sides are placed before the first call. Without a limit each working thread has a core."""
     part = ASSIGNMENT.part("part3")
     assert part.time is not None
     part = replace(part, time=replace(part.time, cores=cores))

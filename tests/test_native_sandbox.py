@@ -1,4 +1,4 @@
-"""Code in a native runner finds nothing around it, in any tier: a probe tries, and prints what it saw."""
+"""Code in a native runner finds nothing around it, in any tier: a probe tries, and prints what it finds."""
 
 import os
 import signal
@@ -200,7 +200,7 @@ def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
 
 
 def processes() -> dict[int, int]:
-    """Return the living processes and their parents. One that waits to be reaped has no memory any more."""
+    """Return the living processes and their parents. A process that waits to be reaped has no memory."""
     fields = {int(pid): stat(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()}
     return {pid: int(each[1]) for pid, each in fields.items() if each[0] != "Z" and int(each[20]) > 0}
 
@@ -245,7 +245,7 @@ def test_a_runner_ends_with_its_judge(host: NativeHost, probe: Path) -> None:
 
 
 def test_a_program_built_in_a_tier_starts_there(host: NativeHost, tmp_path: Path) -> None:
-    """The compilers' user reads the file, and the runner's starts the program, under any umask."""
+    """The compiler's user can read the file, and the runner's user can start the program, under any umask."""
     tier = name(host.sandbox)
     text = f"{HEAD}// built in tier {tier}\ntorch::Tensor same(torch::Tensor t) {{ return t; }}\n{binding('same')}"
     umask = os.umask(0o077)

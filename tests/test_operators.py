@@ -121,7 +121,7 @@ def test_wrong_kernels_are_named(made: Sequence[Mutation], tmp_path: Path) -> No
 @pytest.mark.full
 @needs_delays
 def test_races_of_short_calls_show_on_one_core(tmp_path: Path) -> None:
-    """With 200 delays in every call, one verdict of ten was "pass": calls too small to race used up the time."""
+    """With 200 delays in every call, one verdict of ten was "pass": calls too short to race used up the time."""
     usable = machine.usable_cpus()
     racy = [m for m in kernels.WRONG if m.name in ("rows of dO shared out for dB", "batch shared out for dW")]
     try:
@@ -171,7 +171,7 @@ def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path
 
 @pytest.mark.parametrize("part, pair", [("linear_backward", "xw"), ("matmul_backward", "ab")])
 def test_a_crash_says_what_the_answers_before_it_show(part: str, pair: str, tmp_path: Path) -> None:
-    """Two gradients' tensors are exchanged: a wrong result if they are equally large, else a write out of bounds."""
+    """Two gradients' tensors are exchanged: a wrong result if their sizes are equal, else a write out of bounds."""
     first, second = pair
     held, other = (f"d{name.upper()}.data_ptr<float>()" for name in pair)
     exchanged = (f"*g{first} = {held}, *g{second} = {other}", f"*g{first} = {other}, *g{second} = {held}")
@@ -183,7 +183,7 @@ def test_a_crash_says_what_the_answers_before_it_show(part: str, pair: str, tmp_
 
 
 def test_numbers_that_are_none_are_explained_by_what_the_part_computes(tmp_path: Path) -> None:
-    """Exponentials are named for the losses that have some, also if hidden tests follow."""
+    """Messages name the exponentials of losses that have some, also if hidden tests follow."""
     body = "    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"
     made = [each for each in kernels.WRONG if each.name == "no maximum"]
     made.append(Mutation("nothing by nothing", "mse", body=body))
@@ -195,7 +195,7 @@ def test_numbers_that_are_none_are_explained_by_what_the_part_computes(tmp_path:
 
 
 def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:
-    """With a stride of 2 and a border of 1 as the only such input, two mistakes in the place are one."""
+    """If the only such input has a stride of 2 and a border of 1, two mistakes in the place look the same."""
     part = ASSIGNMENT.part("conv2d")
     alike = next(case for case in part.cases if case.name == "a step of 2 and a border")
     wrong = next(m for m in kernels.WRONG if m.name == "border times stride")
@@ -261,7 +261,7 @@ def test_every_part_has_a_limit() -> None:
 
 
 def made_up(binds_ms: float) -> Ladder:
-    """Four rounds with a peak at which the operations take 2 ms, and bytes that take `binds_ms`."""
+    """Four rounds at a peak for which the operations take 2 ms, and with bytes that take `binds_ms`."""
     limit = Limit(Work(2_000_000, 8, 4), 1e9, (binds_ms,) * 4)
     hand_made = Rung(REFERENCE, (40.0, 44.0, 48.0, 52.0)), Rung(YOURS, (10.0, 11.0, 12.0, 13.0))
     without_torch = Rung(PYTORCH, trouble="not here: this Python has no torch")

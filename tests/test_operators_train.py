@@ -1,4 +1,4 @@
-"""Networks on a student's operators, beside PyTorch's, and their digits: drawn ones, or MNIST's files."""
+"""Networks with a student's operators beside PyTorch's, and their digits: drawn ones, or MNIST's files."""
 
 import gzip
 import re
@@ -93,7 +93,7 @@ def data() -> Data:
 
 
 class Renamed:
-    """A session in which other functions answer under the names of some."""
+    """A session in which some functions answer under other names."""
 
     def __init__(self, session: Session, names: dict[str, str]) -> None:
         self.session, self.names = session, names
@@ -302,7 +302,7 @@ def test_a_seed_draws_its_balanced_digits_and_no_other_seed_does() -> None:
 
 
 def test_digits_can_be_learned_but_not_by_their_means_alone() -> None:
-    """Ridge regression onto the ten digits reads most of them; the nearest mean image, many fewer."""
+    """Ridge regression onto the ten digits reads most of them; the nearest mean image reads far fewer."""
     train, held = digits.draw(2500, 1), digits.draw(600, 2)
     x, y = (each.images.reshape(len(each), -1) / 255.0 for each in (train, held))
     centre = x.mean(0)

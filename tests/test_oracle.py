@@ -1,4 +1,4 @@
-"""Inputs as graded ones must be, and as torch drew them; the error budget passes honest float32 alone."""
+"""Inputs as graded ones must be, and as torch drew them. Only honest float32 passes the error budget."""
 
 import os
 import subprocess
@@ -109,7 +109,7 @@ def test_rows_are_those_of_the_whole() -> None:
 
 @pytest.mark.parametrize("sizes", [(1, 2, 1, 7), (2, 3, 97, 40), (40, 3, 5, 3), (1, 4, 1024, 32)])
 def test_the_oracle_is_torchs(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """To float64's rounding: in pieces of heads, in pieces of rows, and by several threads."""
+    """Equal up to float64's rounding: in pieces of heads, in pieces of rows, and by several threads."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     x, expected = attention("random", *sizes)
     by_torch = torch.softmax(exact_scores(x), 3) @ x["V"].double()
@@ -235,7 +235,7 @@ def test_draws_are_torchs(seed: int) -> None:
 
 
 def test_random_inputs_are_those_of_version_1() -> None:
-    """As torch made them, where nothing is rescaled: for a seed that is printed in a result of then."""
+    """The inputs equal those that torch drew, except rescaled ones: old results state their seed."""
     d, generator = 32, torch.Generator().manual_seed(7)
 
     def uniform(bound: float, rows: int = 1024) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Inputs and outputs in memory that judge and runner share: the same results as through pipes, and nothing to gain."""
+"""Inputs and outputs in memory shared by judge and runner: results as through pipes, and no way to cheat."""
 
 import fcntl
 import os
@@ -123,7 +123,7 @@ def test_same_as_pipes(spawn: Spawn, puts: list[bool], monkeypatch: pytest.Monke
 
 
 def test_payloads_that_do_not_fit_go_through_pipes(spawn: Spawn, puts: list[bool]) -> None:
-    """With room for the answer that is allowed, in memory no larger than a file may be."""
+    """The memory has room for the allowed answer, up to the limit on files."""
     with spawn(limits=Limits(file_bytes=4 << 20)) as session:
         calls = [session.call(each, echo_inputs=True) for each in (asked("twice"), LARGE, asked("twice"))]
     with spawn(limits=Limits(file_bytes=1 << 20)) as session:
@@ -155,7 +155,7 @@ def states(pid: int) -> set[str]:
 
 @freezing
 def test_it_stands_while_inputs_are_put(spawn: Spawn, monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
-    """Before the clock starts, every thread has to be stopped, also one that never waits."""
+    """Before the clock starts, every thread must be stopped, also one that never waits."""
     put, seen = Payloads.put, set()
     with spawn(freeze=freeze) as session:
         session.call(asked("scribbles"))

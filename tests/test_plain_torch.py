@@ -40,7 +40,7 @@ def with_torch() -> Results:
 
 @pytest.fixture(scope="module")
 def with_the_stand_in() -> Results:
-    """With sanitizers, which are silent: they end the program where they are not."""
+    """Build with sanitizers, which print nothing unless they end the program."""
     chosen = {"ASAN_OPTIONS": sanitize.ASAN_OPTIONS, "UBSAN_OPTIONS": sanitize.UBSAN_OPTIONS}
     options = {name: ":".join(f"{k}={v}" for k, v in each.items()) for name, each in chosen.items()}
     strict = replace(SANITIZED, flags=(*SANITIZED.flags, "-O0", "-g1", "-fsanitize=float-cast-overflow"))
@@ -134,7 +134,7 @@ def test_other_errors_are_none_of_the_stand_ins() -> None:
 
 
 def test_a_bare_name_is_torchs_only_where_torchs_names_are_taken_in() -> None:
-    """Otherwise a forgotten `float sum` would be reported as torch's."""
+    """Otherwise the message for a forgotten `float sum` would call it torch's."""
     output = "module.cpp:2:3: error: 'sum' was not declared in this scope"
     called, kept = "auto x = sum (t);", "sum += x;"
     for source in ([], [f"// nothing\n{called}"], [f"using namespace torch;\n{kept}"]):
@@ -168,7 +168,7 @@ def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
 
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
-    """And the sources of the kit see none of it, as their objects would offer the student's interface too."""
+    """The kit's own sources do not see the names either, or their objects would export the student's interface."""
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and all(made.is_file() for made in prepared.objects)
     assert standin.prepare(PLAIN.flags).cpu_s == 0, "it is kept"

@@ -1,4 +1,4 @@
-"""Gradebooks of Canvas and Moodle: a class goes in and comes back, other bytes stay, another class's is refused."""
+"""Gradebooks of Canvas and Moodle: grades go in and come back, other bytes stay, another class is refused."""
 
 import csv
 import io
@@ -47,7 +47,7 @@ def known_by(k: int) -> dict[str, tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the results of a class of 25 as a run does: late ones, one that was never judged, points by hand."""
+    """Write the results of a class of 25 as a run does: with late ones, one never judged, and points by hand."""
     root = tmp_path_factory.mktemp("gradebooks")
     late = "late: {due: 2025-11-03T13:00:00+00:00, per_day: {share: 0.1}}\n"
     config = write(root, f"extends: {PUBLIC_CONFIG}\n{late}", "late.yaml")
@@ -194,7 +194,7 @@ Pieces = tuple[list[str], list[int], list[Student], list[str | None]]
 
 
 def pieces(draw: random.Random, platform: str) -> Pieces:
-    """Make an export in pieces of text, which of them are cells to be filled, the class, and the wanted contents."""
+    """Make an export. Return its pieces of text, the cells to fill, the class, and the wanted contents."""
     ending, quoted = draw.choice(["\n", "\r\n", "\r"]), draw.random() < 0.5
     on_canvas = platform == "canvas"
 

@@ -145,7 +145,7 @@ def test_results_that_cannot_fit_are_the_kits_fault() -> None:
 
 
 def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[str, str, dict[str, str]]:
-    """Return what is printed, the summary, and the outputs, as a runner reads them."""
+    """Return the printed text, the summary, and the outputs as a GitHub runner reads them."""
     stream = io.StringIO()
     files = {name: str(folder / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     with github.muted(stream):

@@ -42,7 +42,7 @@ def half_wrong(master: str) -> str:
 
 
 def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, master: str) -> None:
-    """Results handed in beside the source, written while loading and at exit, printed: the score is the judge's."""
+    """Results that a submission hands in, prints, or writes while loading or at exit do not count."""
     forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))
     files = {"module.cpp": forging + half_wrong(master), "results.json": '{"score": 1}'}
     root = job(tmp_path, {**files, "results/results.json": '{"score": 1}'}, SMALL.read_text())
@@ -61,7 +61,7 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
 def test_free_attempts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing to judge and faults of the kit cost no attempt."""
+    """Submissions without anything to judge, and faults of the kit, cost no attempt."""
     root = job(tmp_path / "a", {"readme.txt": "sorry"}, SMALL.read_text())
     assert prairielearn.main(root) == 0
     assert "no module.cpp" in results_of(root)["format_errors"][0]
@@ -89,7 +89,7 @@ def line_of(text: str, function: str) -> int:
 
 
 def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -> None:
-    """The command line on a hostile checkout: a folder and a file of odd names, a kernel that prints commands."""
+    """Run the command line in a hostile checkout: odd names of folder and file, a kernel that prints commands."""
     forged = "::error file=x::forged\\n  ::set-output name=result::x\\n##[error]x\\n</pre>\\n"
     kernels = keeping(master, "myNaiveAttention", "myFusedAttention")
     text = insert_at_start(kernels, "myFusedAttention", f'printf("{forged}"); N -= 1;')
@@ -235,7 +235,7 @@ def test_times_of_commits_are_read_or_reported_missing(tmp_path: Path) -> None:
 
 
 def commit_object(git: Path, message_bytes: int) -> None:
-    """Detach HEAD at a commit with a message of so many zeros, which its file holds in a thousandth of that."""
+    """Detach HEAD at a commit whose message has so many zeros. Compressed, its file is a thousandth of that."""
     head = b"tree %040d\nauthor a <a@b> 0 +0000\ncommitter a <a@b> 1700000000 +0000\n\n" % 0
     start = b"commit %d\0" % (len(head) + message_bytes)
     pieces = [start, head, *([b"\0" * (1 << 20)] * (message_bytes >> 20))]
@@ -337,7 +337,7 @@ def test_the_workflow_calls_the_kit(tmp_path: Path, master: str) -> None:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle of a release, with a small assignment in its handout. Returns the place of autograder.py."""
+    """Build a release's bundle with a small assignment in its handout. Return the path of autograder.py."""
     handout = {**MAIN.handout, "configs/gpt149.yaml": File(SMALL.read_bytes())}
     # The reference is compiled from its sources, which the tests' cache knows.
     del handout[OBJECT]
@@ -446,7 +446,7 @@ def test_a_file_of_githubs_that_cannot_be_written_is_reported_before_anything(
 
 @pytest.mark.parametrize("more", ["", "*.h\n"], ids=["as it is", "with a pattern too many"])
 def test_a_repository_takes_every_file_of_a_handout(more: str, tmp_path: Path) -> None:
-    """A pattern that is meant for the top folder could name one of the kit's rooms: students' clones would lack it."""
+    """A pattern meant for the top folder could match one of the kit's rooms, which clones would then lack."""
     compiled = {"module_ref_stub/prebuilt/object.o": b"o", "labs/attention/studies/prebuilt/program": b"p"}
     files = {**contents.handout(MAIN.kit, compiled), **products.PRODUCTS["github"].in_handout(MAIN.kit)}
     files[".gitignore"] = File(files[".gitignore"].content + more.encode())

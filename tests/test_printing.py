@@ -1,4 +1,4 @@
-"""Everything that is printed is harmless at the printer, from any author; the kit's own colours, bars and sizes."""
+"""All printed text is made harmless where it is printed; the kit's own colours, bars and sizes stay."""
 
 import ast
 import io
@@ -31,7 +31,7 @@ class Screen(io.StringIO):
 
 
 def obeyed(text: str) -> list[str]:
-    """The characters of a text that a terminal does not just show."""
+    """Return the characters that a terminal would obey and not show."""
     return [char for char in text if char not in "\n\t" and harmless.harmless(char) != char]
 
 
@@ -84,7 +84,7 @@ RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.
 
 
 def test_nothing_is_printed_past_the_printer() -> None:
-    """No module but `harmless` holds a terminal sequence, or writes beneath the guarded streams."""
+    """Only `harmless` holds terminal sequences, and no module writes around the guarded streams."""
     behind = re.compile(r"__std(out|err)__|std(out|err)\.buffer|os\.write\([12],|_beneath")
     escape = re.compile(r"\\(x1b|0?33|u001b|N\{esc)|\x1b", re.IGNORECASE)
     for name, path in imports.modules(ROOT).items():
@@ -156,7 +156,7 @@ def test_sizes_for_people() -> None:
 
 
 def test_whole_numbers_are_few_plain_digits() -> None:
-    """Python itself refuses to read more than 4300 of them."""
+    """Python refuses to read numbers of more than 4300 digits."""
     assert (whole("0"), whole("0042"), whole("9" * 19)) == (0, 42, int("9" * 19))
     for text in ("", "-1", "+1", " 1", "1_000", "1.0", "\u0663", "\u00b2", "9" * 20, "9" * 10_000):
         assert whole(text) is None

@@ -1,4 +1,4 @@
-"""Reading /proc of an untrusted process: within limits, and with the files that it keeps without a name."""
+"""Reading /proc of an untrusted process: within limits, and with the unnamed files that it holds."""
 
 import os
 import signal
@@ -59,7 +59,7 @@ def ready(program: str, folder: Path, *arguments: str) -> Iterator[int]:
 
 @pytest.fixture
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all reads of `grader.core.procfs`, which the test's own thread makes."""
+    """Sizes of all reads of `grader.core.procfs` by the test's own thread."""
     sizes: list[int] = []
     real, own = os.read, threading.get_ident()
 

@@ -74,7 +74,7 @@ def product(a, b, c, splits=1):
 
 
 def matmul(text: str) -> str:
-    """Return a file of a body, and of what stands before it, if anything, with § between the two."""
+    """Return a file with this body. Text before a § comes before the function."""
     before, _, body = text.rpartition("§")
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
     return f"{HEAD}\n{before}\ndef matmul(a, b, c):\n{lines}"
@@ -664,7 +664,7 @@ def test_ways_to_the_record_and_into_kernels_are_named(named: str, text: str, tm
     "line", ["x{0} = x{1} + x{1}", "x{0} = (x{1}, x{1})", "x{0} = x{1}\nx{0} = x{1}", "x0 = x0.b"]
 )
 def test_names_that_stand_for_each_other_are_read_in_linear_time(line: str) -> None:
-    """Each of these lines names the one before twice; followed each time, 40 of them would take hours."""
+    """Each of these lines uses the previous one twice. Following each use, 40 lines would take hours."""
     kernel = "@triton.jit\ndef f(y):\n    tl.store(y, x{})\n"
 
     def look(count: int) -> None:
@@ -808,7 +808,7 @@ def test_work_counts(
 
 
 def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call's own list of operators is the student's to change."""
+    """A student can change the call's own list of operators."""
     monkeypatch.setattr(replay, "filebundle", filebundle)
     trace, x = tracing.Trace(), torch.ones(1, 1, 4, 8)
     with trace.follow([]):
@@ -827,7 +827,7 @@ ENDS = {"PLAYER_CPU": "no_kernel", "PLAYER_WALL": "replay_open", "PLAYER_TOTAL":
 @cardless
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
 def test_a_replay_is_ended(limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work of its own is flagged; a wait for a busy machine is not."""
+    """A replay that works too long is flagged; one that waits for a busy machine is not."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
     level = "note" if limit == "PLAYER_WALL" else "review"
@@ -847,7 +847,7 @@ def test_a_replay_beyond_its_own_limit_is_not_the_cards_fault(tried: str, is_own
 
 
 def test_a_lost_trace_leaves_the_call_in_peace() -> None:
-    """No trace holds a generator; the calls behind the first one that takes it are made all the same."""
+    """A trace cannot hold a generator, so it is lost at the call that uses one; later calls still run."""
     trace, drawn = tracing.Trace(), torch.Generator()
     x = torch.zeros(4)
     with trace.follow([x]):

@@ -31,7 +31,7 @@ FORWARD, BACKWARD = ASSIGNMENT.part("forward_triton"), ASSIGNMENT.part("backward
 
 
 def adapters(module: str, suffix: str = "") -> str:
-    """The course's adapters, as students fill them in."""
+    """The course's adapters as a student fills them in."""
     return "from __future__ import annotations\nfrom typing import Type\nimport torch\n\n" + "\n".join(
         f"def get_flashattention_autograd_function_{language}() -> Type:\n"
         f"    from {module} import FlashAttention{name}{suffix} as Chosen\n    return Chosen\n"
@@ -167,7 +167,7 @@ def test_the_reader_follows_names_between_files(main: str, other: str, named: st
 
 
 def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
-    """Nothing that a folder holds besides is read, and no name of Python's own or of torch's is the student's."""
+    """Other files in a folder are not read, and a student's file never replaces a module of Python or torch."""
     main = (
         "import torch, math, helpers, missing; from . import beside\nfrom pkg.sub import (\n    deep,  # and so on\n"
         "    value)\nimport sys, \\\n    later\nif True: import inline\nimport ext, ..up, a-b, \u00e9t\u00e9\n"

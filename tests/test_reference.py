@@ -47,7 +47,7 @@ LIBRARIES = {
 
 
 def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
-    """Call one of the four on workspace and output that hold NaN: a kernel may rely on nothing in them."""
+    """Call one of the four functions on a workspace and an output of NaN: a kernel may not rely on their contents."""
     B, H, N, d, Br, Bc = (shape[key] for key in ("B", "H", "N", "d", "Br", "Bc"))
     tiles = ((Br, d), (Bc, d), (Bc, d), (Br, Bc), (Br, Bc), (Br, d), (Br, d), (N,), (Br,), (Br,), (Br,))
     rows = {"fused": ((shape["threads"], N),), "flash": tiles}
@@ -84,7 +84,7 @@ def nm(*arguments: object) -> str:
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_uses_no_torch_and_no_code_of_one_level_for_another(name: str, tmp_path: Path) -> None:
-    """A weak function in a kernel object would be merged across the levels, AVX-512 code into the baseline."""
+    """A weak function in an object would be merged across levels: AVX-512 code would enter the baseline."""
     recipe, path, offered, prefixes, more = LIBRARIES[name]
     symbols = nm("-DC", path())
     exported = set(re.findall(r" [TBDRW] (\w+)", symbols))

@@ -105,7 +105,7 @@ def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
 
 
 def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> None:
-    """Of a real file: right on what is public, wrong on a hidden case that is added later."""
+    """A real file: right on public cases, wrong on a hidden case that is added later."""
     hidden, public = tmp_path / "hidden.yaml", tmp_path / "public.yaml"
     extra = "{name: many, distribution: random, seed: 9, shape: {B: 1, H: 3, N: 17, d: 4}}"
     public.write_text(f"extends: {SMALL}\nseed: 3\n")

@@ -1,4 +1,4 @@
-"""A release: the same bytes each time, no secret in the handout, nothing without a proof; both archives in use."""
+"""A release: the same bytes each time, no secret in the handout, nothing unproved, and both archives in use."""
 
 import ctypes
 import importlib
@@ -132,7 +132,7 @@ def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda _: "any"))
 def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
-    """All that it names has to be in the archive. Scripts stand in for installing; its Python is this one."""
+    """Every file that the archive's scripts name is in the archive. Installing is replaced; its Python is this one."""
     release = release_of(lab)
     source, played = tmp_path / "source", tmp_path / "bin"
     unpack(packed(release.autograder), source)
@@ -165,7 +165,7 @@ def test_the_autograder_holds_what_grades(tmp_path: Path) -> None:
 
 
 def laid_out(autograder: Files, root: Path, python: str | None) -> Path:
-    """Write Gradescope's folders, with the autograder in source/ and this script as the Python of its .venv."""
+    """Write Gradescope's folders, with the autograder in source/ and this script in place of its .venv's Python."""
     unpack(packed(autograder), root / "source")
     (root / "submission").mkdir()
     if python is not None:
@@ -244,7 +244,7 @@ def test_a_secret_is_found_wherever_it_is_put(path: str, planted: str | bytes, f
 
 
 def test_a_public_part_s_name_and_a_line_that_imports_are_no_secrets() -> None:
-    """The staff's file of a lab names the parts that it adds to; what it adds is secret."""
+    """The staff's file of a lab names parts of the public file; only its additions are secret."""
     text = "parts:\n  - id: softmax_long\n    hidden_cases:\n      - {name: hidden gaps, shape: {lines: 3}}\n"
     found = search.of_staff_text(text, "staff.yaml", ["softmax_long"])
     assert [secret.what for secret in found] == ["what is for the staff, staff.yaml:4"]
@@ -348,7 +348,7 @@ PUBLIC = f"configs/{contents.CONFIG}"
 
 
 def smaller(files: Files) -> Files:
-    """Return the files with small sizes by default: nothing that is shown here depends on them."""
+    """Return the files with small default sizes, on which nothing here depends."""
     before = b"N: 1024, d: 32, Br: 256, Bc: 256, threads: 8}"
     after = b"N: 160, d: 32, Br: 64, Bc: 64, threads: 2}"
     assert files[PUBLIC].content.count(before) == 1
@@ -415,7 +415,7 @@ PYTHON, CUDA = ((GPU_LAB / name).read_text() for name in ("kernels.py", "kernels
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """Write the assignment with its first two parts, and the first case of each list."""
+    """Write the assignment with its first two parts and the first case of each list."""
     names = ("assignment.yaml", "hidden/assignment.yaml")
     texts = {name: (GPU_LAB / name).read_text().partition("  - id: softmax\n")[0] for name in names}
     later_cases = re.compile(r"(\n      - {name:.*)(\n      - {name:.*)+")
@@ -716,7 +716,7 @@ def test_all_files_are_watched(two: Release, tmp_path: Path, monkeypatch: pytest
 
 
 def test_both_files_are_annotated(two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the student's own command line, which is what a handout has."""
+    """The student's own command line annotates both files, as in a handout."""
     write_files(tmp_path, {"kernels.py": PYTHON, "kernels.cu": CUDA})
     published = Mock()
     monkeypatch.setattr(github, "publish", published)

@@ -1,4 +1,4 @@
-"""Replies of runners: accepted only in the kind and size that were requested."""
+"""Replies of runners are accepted only in the requested kind and size."""
 
 import json
 from dataclasses import replace
@@ -35,7 +35,7 @@ def test_a_reply_is_understood() -> None:
 
 @pytest.mark.parametrize(("code", "size"), [(15, 2), (0, 1), (5, 2), (7, 8)])
 def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int) -> None:
-    """Also behind one that NumPy lacks (bfloat16), and behind one of an odd number of bytes."""
+    """Inputs are found also after an output of a type that NumPy lacks (bfloat16), or of an odd number of bytes."""
     sent, known = [np.array([1.5, 2.5], np.float32), np.arange(3)], code != 15
     for spoilt in (False, True):
         payload = bytearray(5 * size) + b"".join(each.tobytes() for each in sent)
@@ -77,7 +77,7 @@ NO_TABLES = [
 
 @pytest.mark.parametrize("changed", NO_TABLES, ids=str)
 def test_a_table_has_its_numbers_and_its_tensor_or_is_none(changed: dict[str, Any]) -> None:
-    """One of another type or size passed as right, ended the judge, or took gigabytes of it."""
+    """A reply of another type or size used to pass, to end the judge, or to take gigabytes."""
     changed = {**NUMBERS, **changed}
     assert understood(bytearray(32), TABLE, **NUMBERS).output.tolist() == [0.0] * 3
     refused("", understood, bytearray(changed.pop("payload", 32)), TABLE, **changed, of=RunnerDied)

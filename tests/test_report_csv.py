@@ -176,7 +176,7 @@ def test_no_feedback_holds_a_secret_or_another_student(written: Path) -> None:
 
 
 def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
-    """A kernel that has seen a hidden input may print it, throw it, or return it as a wrong value."""
+    """A kernel that has seen a hidden input may print it, raise it, or return it as a wrong value."""
     message = "Expected 0.5, got 7919 at (b=0, h=0, i=0, j=0); all 64 elements are wrong."
     wrong = Diagnosis("wrong_values", message)
     *public, hidden = paper.cases()
@@ -233,7 +233,7 @@ def test_numberless_keeps_the_sentences_that_are_ours() -> None:
 
 
 def test_a_peak_of_nothing_and_a_cut_are_put_into_words() -> None:
-    """0 bytes of growth say that earlier calls had left enough, not that none was used."""
+    """A growth of 0 bytes means that memory of earlier calls was enough, not that no memory was used."""
     text = terminal.memory_text(Memory(1024, 1024, 0, 4096))
     assert "true peak of the call: none above that of earlier calls (reference 4096)" in text
     assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]

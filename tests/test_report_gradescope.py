@@ -154,7 +154,7 @@ def test_what_stands_in_the_place_of_results_is_replaced_and_not_followed(kind: 
 
 
 def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> None:
-    """Handed in beside the source, written while loading, written at exit, printed: the grade is the judge's."""
+    """A results file that is handed in, written while loading or at exit, or printed does not count."""
     head, _, parts = CONFIG.partition("\nparts:\n")
     first = parts.partition("  - id: 4Dread")[2].partition("  - id: 4Dwrite")[0]
     root = laid_out(tmp_path, None, f"{head}\nparts:\n  - id: 4Dread{first}")

@@ -1,4 +1,4 @@
-"""Pages: report.html of a class, in which nothing of a student's runs, and a verdict's page with its pictures."""
+"""Pages: a class's report.html, in which no student's text runs, and a verdict's page with its pictures."""
 
 import base64
 import hashlib
@@ -151,7 +151,7 @@ def test_a_class_of_none_or_one_has_a_page(count: int, tmp_path: Path) -> None:
 
 
 def test_neither_memory_nor_the_page_grows_much_with_the_class(tmp_path: Path) -> None:
-    """Per student it keeps numbers and a name, far less than the 12 KB of its section on the page."""
+    """Per student the report keeps numbers and a name in memory: far less than the 12 KB of the page's section."""
 
     def peak_and_size_bytes(count: int) -> tuple[int, int]:
         tracemalloc.reset_peak()

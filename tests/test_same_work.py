@@ -31,7 +31,7 @@ whole = partial(part4.with_part_4, name="myFlashAttention")
 
 
 def own_loop(*edits: tuple[str, str]) -> str:
-    """Part 4 with the loop of `attention` as its own body, with edits of its text."""
+    """Part 4 with the loop of `attention` in its own body, with edits of the text."""
     text = NAIVE.partition("int H, int N, int d) {\n")[2].partition("\n}\n")[0]
     for old, new in edits:
         assert text.count(old) == 1, old

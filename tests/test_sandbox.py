@@ -1,4 +1,4 @@
-"""The sandbox's tiers on this machine: what a kernel can and cannot do in each, and that nothing remains of it."""
+"""The sandbox's tiers on this machine: the abilities of a kernel in each, and nothing left behind."""
 
 import errno
 import functools
@@ -37,7 +37,7 @@ LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
 
 
 def available() -> dict[str, Sandbox]:
-    """Return every tier that works here, and its variants without root or without Landlock."""
+    """Return every tier that works here, and its variants without root and without Landlock."""
     found = {sandbox.tier: sandbox for sandbox in usable()}
     if os.geteuid() == 0 and "A" in found and "B" in found:
         found["A-user"] = replace(found["A"], own_user_namespace=True, own_uid=False)
@@ -61,12 +61,12 @@ LOCKED = tiers_that(lambda sandbox: sandbox.locks)
 
 @pytest.mark.skipif(tiers.lock.landlock_version() == 0, reason="this kernel has no Landlock")
 def test_a_kernel_with_landlock_gives_a_tier_that_hides_files() -> None:
-    """A lock that does not hold is refused as a tier that is not there, and all tests of it would be left out."""
+    """A tier whose lock does not hold would look unavailable, and all its tests would be left out."""
     assert {"A", "B"} & set(AVAILABLE)
 
 
 class Kennel:
-    """One zygote in one sandbox, and deeds done by runners of it."""
+    """One zygote in one sandbox. Its runners carry out deeds."""
 
     def __init__(self, sandbox: Sandbox, zygote: Zygote, library: Path) -> None:
         self.sandbox, self.zygote, self.library = sandbox, zygote, library
@@ -92,7 +92,7 @@ def call(session: Session, deed: str, number: float = 0, timeout_s: float = 20.0
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The deeds, beside a secret that any user may read and one that only the judge may read."""
+    """The deeds, with a secret that any user may read and one that only the judge may read."""
     folder = tmp_path_factory.mktemp("deeds")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)
@@ -107,7 +107,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def forged_name(library: Path) -> str:
-    """Return the name of the files that the deeds of this library write, which no other test run shares."""
+    """Return the name of the files that this library's deeds write. No parallel test run has the same."""
     return "forged-by-" + hashlib.sha256(bytes(library)).hexdigest()[:16]
 
 
@@ -203,7 +203,7 @@ def test_orphans_are_swept_up(kennel_of: Callable[[str], Kennel]) -> None:
 
 
 def test_threads_end_runners_at_the_same_time() -> None:
-    """A runner that one thread ends must not be swept up for another's."""
+    """While one thread ends a runner, another thread must not sweep it up."""
     with Zygote() as zygote:
         for _ in range(3):
             runners = [zygote.spawn("torch", "", threads=1, freeze=False) for _ in range(6)]
@@ -228,7 +228,7 @@ def test_a_kernel_that_ends_or_stops_its_parent_or_ends_the_reference_is_at_faul
 
 
 def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
-    """Its child holds one end of a pipe: the other end sees when the child is gone."""
+    """Its child holds one end of a pipe; the other end shows when the child is gone."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:
@@ -239,7 +239,7 @@ def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
 
 
 def test_cpu_time_ends_a_command_and_a_busy_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that sleeps stands for one that a busy machine never runs."""
+    """A sleeping command stands for one that a busy machine never schedules."""
     endless, limit = "while :; do :; done", TimeLimit(0.3)
     finished = run_limited(["sh", "-c", f"sh -c '{endless}'; exit 0"], cwd=tmp_path, timeout_s=limit)
     assert finished.timed_out and limit.used_s >= 0.3
@@ -274,7 +274,7 @@ def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compilers]:
 
 
 def test_a_compiler_may_be_a_script(room: Compilers) -> None:
-    """So it is on clusters. Its views hold its shell, what it calls, scripts again, and what its own files link to."""
+    """Clusters wrap compilers in scripts. Its views hold the shell, its programs, further scripts and linked files."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         own, linked = Path(folder, "own"), Path(folder, "linked")
@@ -368,7 +368,7 @@ def test_no_tier_is_believed_or_chosen_that_does_not_hold_or_work(monkeypatch: p
 
 
 def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder of the system's, as the environment that it runs in, installed among other packages."""
+    """The kit in a folder of the system, as the environment that it runs in, installed among other packages."""
     kit = tmp_path / "usr" / "src" / "kit"
     for name in ("grader/sandbox", "labs/rows/hidden", "unknown", ".venv/lib/torch", "lib/torch", "bin"):
         (kit / name).mkdir(parents=True)
@@ -408,7 +408,7 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
 
 
 def test_packages_of_other_folders_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's own packages, or a folder that PYTHONPATH names: not a folder of one's own files."""
+    """A user's own packages, or a folder of PYTHONPATH, but not a folder of the user's other files."""
     (tmp_path / "packages" / "einx-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "own").mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "packages"), str(tmp_path / "own")])
@@ -417,7 +417,7 @@ def test_packages_of_other_folders_are_seen(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """/bin -> usr/bin stays a link; an environment that lies elsewhere is there under its own name."""
+    """/bin -> usr/bin stays a link. An environment elsewhere is visible under its own name."""
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "bin").symlink_to("usr/bin")
@@ -437,7 +437,7 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
 def test_rights_hide_files_and_a_closed_place_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No object can be opened in a closed one: a whole class would not compile."""
+    """In a closed folder no object can be opened: a whole class would not compile."""
     by_rights, by_landlock = Sandbox("C", seccomp=True, own_uid=True), Sandbox("B", landlock=1)
     for sandbox, mode in ((by_rights, 0o700), (by_landlock, 0o755)):
         tmp_path.chmod(0o755)

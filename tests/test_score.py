@@ -55,7 +55,7 @@ def earned(part: Part, verdict: str, *right: str, time: Timing | None = None) ->
      (1000, 900, 0.4)],
 )  # fmt: skip
 def test_slow_earns_the_share_of_its_band(ratio: float, low: float, share: float) -> None:
-    """Of the band of the interval's low end: doubt is for the student."""
+    """The low end of the interval chooses the band: doubt favours the student."""
     part = PUBLIC.part("part2")
     points, reason = points_of(part, "slow", (), timing(ratio, low))
     assert points == pytest.approx(20 * share)
@@ -76,7 +76,7 @@ def test_points_are_rounded_to_the_nearest_hundredth(share: float, points: float
 
 
 def test_easy_inputs_alone_earn_nothing() -> None:
-    """Softmax with equal weights, V's column mean, is right on one row and on nearly flat scores."""
+    """Softmax with equal weights is right on one row, and on nearly equal scores."""
     part = STAFF.part("part2")
     for hidden in (False, True):
         assert earned(part, "wrong", *names(part, hidden=hidden)) == 0
@@ -298,7 +298,7 @@ MANY = ",".join(f"c{k}" for k in range(300_000))
     ids=lambda value: "" if len(str(value)) > 80 else None,
 )
 def test_a_mistake_in_the_table_is_one_short_line(content: Any, line: int, says: str, tmp_path: Path) -> None:
-    """With file and line. Time grows as the table does: tests/fuzz/papers.py."""
+    """Messages have file and line. tests/fuzz/papers.py checks that time grows linearly."""
     path = tmp_path / "manual.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     message = refused("", read_manual, path, PUBLIC, ["ada", "grace"]).removeprefix(f"{path}:")

@@ -1,4 +1,4 @@
-"""The seccomp filters, run by an interpreter for both machines: the kernel here knows only one of them."""
+"""The seccomp filters for both machines, run by an interpreter: the kernel here knows only one machine."""
 
 import errno
 import functools
@@ -23,7 +23,7 @@ SETOWN, GETFL, TCGETS, TIOCSTI = 8, 3, 0x5401, 0x5412
 
 
 def verdict(program: seccomp.Filter | None, machine: str, number: int, *arguments: int) -> int:
-    """Return the kernel's answer to one call (classic BPF as in the kernel's networking/filter.rst)."""
+    """Return the kernel's answer to one call (classic BPF as in networking/filter.rst of the kernel)."""
     assert program is not None
     code = bytearray(program.program)
     for place in program.pid_places:

@@ -1,4 +1,4 @@
-"""The self-test finds what is wrong with a judge, and says what then cannot be trusted."""
+"""The self-test finds faults of a judge, and names the promises that cannot be trusted then."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The softmax lab: tables of wrong and right kernels, the oracle's error budget, studies, and what is handed out."""
+"""The softmax lab: wrong and right kernels, the oracle's error budget, studies, and the handout."""
 
 import csv
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> No
 
 
 def float32_softmax(x: Array, sums: Array | None = None) -> Array:
-    """In float32, the sums given or added up by NumPy, in pairs."""
+    """Softmax in float32, with these sums, or with NumPy's pairwise sums."""
     weights = np.exp(x - x.max(1, keepdims=True))
     return weights / (weights.sum(1, keepdims=True, dtype=np.float32) if sums is None else sums)
 
@@ -160,7 +160,7 @@ def test_what_is_counted_is_what_the_theory_says(kernel: str) -> None:
 
 
 def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None:
-    """In the master's naive part exp() overflows; in the file judged here the online part loses a tail, too."""
+    """exp() overflows in the master's naive part. In the file judged here the online part also loses a tail."""
     head, found, online = SOURCE.partition("torch::Tensor onlineSoftmax")
     lossy = head + found + online.replace("double sum = 0.0", "float sum = 0.0f")
     assert lossy != SOURCE

@@ -402,7 +402,7 @@ def scores(kernel: str, N: int, d: int, cache_bytes: int, **tiles: int) -> Traff
 
 
 def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
-    """Sets as lists, the newest last."""
+    """Sets as lists, the newest line last."""
     per_set = ways or lines
     sets: list[list[int]] = [[] for _ in range(lines // per_set)]
     dirty: set[int] = set()
@@ -426,7 +426,7 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
-    """Runs, jumps and repetitions, fed by hand. N = d = 16 makes memory enough for the indices."""
+    """Feed runs, jumps and repetitions by hand. N = d = 16 gives enough memory for the indices."""
     draw = random.Random(seed)
     ways, lines = draw.choice([0, 1, 2, 4]), draw.choice([4, 8, 16])
     accesses, place = [], 0
@@ -459,13 +459,13 @@ def walked(N: int, d: int, T: int) -> Iterator[Access]:
 @pytest.mark.parametrize(("N", "d", "T"), [(7, 19, 4), (12, 8, 16), (9, 33, 3)])
 @pytest.mark.parametrize(("lines", "ways"), [(4, 0), (16, 0), (16, 2), (8, 1)])
 def test_the_simulator_walks_as_the_loops_of_part_2(N: int, d: int, T: int, lines: int, ways: int) -> None:
-    """Rows that begin in the middle of a line, ragged tiles, and a cache in which two lines do not both stay."""
+    """Rows that begin in the middle of a line, ragged tiles, and a cache too small for two of the lines."""
     found = simulated("part2", Shape(N, d, T), Model(64 * lines, ways))
     assert found == naive(list(walked(N, d, T)), lines, ways)
 
 
 def test_counts_by_hand() -> None:
-    """N = d = 16: Q, K and S are 16 lines each, a row is one line."""
+    """With N = d = 16, Q, K and S have 16 lines each, and a row is one line."""
     assert scores("part1", 16, 16, 64 * KB) == Traffic(2 * 16**3 + 16**2, 16 + 16 + 16, 16)
     # Four lines: a row of Q and of S stay, the rows of K come anew for each row of Q.
     assert scores("part1", 16, 16, 4 * 64).fetched == 16 + 16 * 16 + 16

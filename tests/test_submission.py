@@ -63,7 +63,7 @@ def test_folders_give_their_names_and_a_class_of_one_keeps_it(tmp_path: Path, sc
     ("name", "id_"), [("ada", "ada"), ("Ada Lovelace_7_assignsubmission_file_", "Ada_Lovelace_7")]
 )
 def test_a_folder_of_one_student_is_never_divided(name: str, id_: str, tmp_path: Path, scratch: Path) -> None:
-    """Who hands in first could have graded folders as other students."""
+    """A student who hands in a folder of folders must not be graded as several students."""
     files = {f"{name}/{other}/module.cpp": SOURCE for other in ("bob", "x")}
     put(tmp_path / "class", files)
     put(tmp_path, {"class.zip": zipped(files)})
@@ -392,7 +392,7 @@ for content in (
 
 
 def test_metadata_of_no_export_s_shape_is_reported_and_not_recursed_into() -> None:
-    """In a process of its own, which a stack that overflows would end."""
+    """Read in a separate process, which an overflowing stack would end."""
     ended = python("-c", STRANGE)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Corpus, vocabulary, checkpoints and training: ours are reproducible, and foreign files are never code."""
+"""Corpus, vocabulary, checkpoints and training are reproducible, and foreign files never run as code."""
 
 import base64
 import json
@@ -48,7 +48,7 @@ def test_corpus_counts_the_information_of_its_throws() -> None:
 
 
 def test_speakers_and_the_thing_of_the_scene_are_consistent() -> None:
-    """Speakers have entered the scene. Persons that they speak of have not."""
+    """Speakers have entered the scene; the persons they mention have not."""
     for scene in corpus.write(60_000, 3).text.split("[Enter ")[1:]:
         entrance, _, rest = scene.partition("]")
         speakers = {line.rstrip(":").partition(" [")[0] for line in rest.splitlines() if line.endswith(":")}
@@ -280,7 +280,7 @@ def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
 def test_refusals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of useless corpora, and of a torch without Muon."""
+    """Errors for useless corpora, and for a torch without Muon."""
     for content, message in ((b"", "has 0 characters"), (b"\xff" * 9000, "not UTF-8")):
         (tmp_path / "mine.txt").write_bytes(content)
         assert train.main(["--out", str(tmp_path), "--corpus", str(tmp_path / "mine.txt")]) == 2
@@ -296,7 +296,7 @@ def test_refusals(
 def test_parts_speak_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two short contexts stand for the seven up to 1024. No curve ends early, however slow the machine is."""
+    """Two short contexts replace the seven up to 1024. No curve ends early, however slow the machine is."""
     monkeypatch.setattr(compare, "CONTEXTS", (16, 32))
     monkeypatch.setattr(compare, "SLOWEST_TOKEN_S", math.inf)
     module, drawing = ROOT / "module.cpp", tmp_path / "speed.svg"
@@ -311,7 +311,7 @@ OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the 
 
 @dataclass
 class Stage:
-    """The model, and kernels that it speaks through. Each is one function of a library with the reference's ABI."""
+    """The model, and kernels for it. Each is a function of a library with the reference's ABI."""
 
     plays: checkpoint.Loaded
     zygote: Zygote
@@ -402,7 +402,7 @@ def test_batch_0_copied_shows_once_texts_differ_or_keys_are_cut_up(stage: Stage)
 
 
 def test_kernel_drives_the_text(stage: Stage) -> None:
-    """Zeros in place of attention change the text; a trusted kernel goes on to its end."""
+    """Zeros in place of attention change the text; a trusted kernel runs to its end."""
     right = stage.speak("right", stage.prompt(6), 40)
     wrong = stage.speak("zeros", stage.prompt(6), 40, trust=True)
     assert right.fault is None
@@ -412,7 +412,7 @@ def test_kernel_drives_the_text(stage: Stage) -> None:
 
 
 def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return attention in float32, its exp() without the row's maximum subtracted, as students write it."""
+    """Return attention in float32 without subtracting the row's maximum, as students write it."""
     weights = (q @ k.transpose(2, 3)).exp()
     return (weights @ v) / weights.sum(dim=3, keepdim=True)
 
@@ -423,7 +423,7 @@ MERGED = [(3, 1, 3), (17, 16, 32), (26, 3, 26), (100, 16, 40), (257, 32, 257)]
 @pytest.mark.parametrize(("keys", "most", "window"), MERGED)
 @pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (25.0, 4.0), (-25.0, 4.0)])
 def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: float, spread: float) -> None:
-    """Begun in the middle, after a jump, and token by token until the window has slid over its own beginning."""
+    """The text begins in the middle, jumps, and goes token by token until the window has left its own beginning."""
     source = torch.Generator().manual_seed(keys)
     q = torch.randn(2, 3, 1, 8, generator=source)
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)
@@ -454,7 +454,7 @@ def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
 
 
 def test_a_kept_call_has_fresh_inputs_and_zeros(stage: Stage) -> None:
-    """A token is cheap because the runner repeats a call in the memory of the one before."""
+    """A token is cheap: the runner repeats a call in the memory of the previous one."""
     add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [np.ones(2, np.float32)])
     fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [np.ones(2, np.float32)])
     with stage.zygote.spawn("torch", "", threads=1, freeze=False) as session:

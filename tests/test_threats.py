@@ -1,4 +1,4 @@
-"""Each threat ends as promised in every sandbox tier that this machine can give, and controls are left in peace."""
+"""Each threat ends as promised in every sandbox tier of this machine, and honest controls are not flagged."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ JUDGE_CPU_S = 60.0
 
 
 class Confinements:
-    """One zygote for each tier, shared by all of its rows as in a class, and started for the first of them."""
+    """One zygote for each tier, shared by all of its rows as in a class, and started by the first of them."""
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
         self.named, self.stack = places(folder), stack
@@ -100,7 +100,7 @@ def test_every_attempt_ends_as_it_must(
 
 @pytest.mark.parametrize("name", one_of_each(HONEST, key=lambda name: None))
 def test_honest_files_are_never_flagged(name: str, tmp_path: Path) -> None:
-    """Measured and profiled in the strongest tier, the commonest way to be judged."""
+    """Honest files, measured and profiled in the strongest tier, the usual way to be judged."""
     parts = tuple(part for part in ASSIGNMENT.parts if part.function and part.id not in ("part2", "part4"))
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
     with Zygote(sandbox=TIERS[0]) as zygote:

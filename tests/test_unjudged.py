@@ -1,4 +1,4 @@
-"""A lack of the machine is not the student's fault: open points, never a 0, from the verdict to every report."""
+"""A tool that the machine lacks is not the student's fault: open points, never a 0, from verdict to report."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Each way in which a submission can fail gets its own verdict, words to act on, exit 1, and leaves nothing behind."""
+"""Each way to fail has its own verdict, words to act on and exit code 1, and leaves nothing behind."""
 
 import json
 import os
@@ -26,7 +26,7 @@ KERNELS = {part.id: part.function for part in ASSIGNMENT.parts if part.function.
 
 
 class Fault(NamedTuple):
-    """A broken kernel: statements put first in it, or an edit of the whole text that breaks part 1."""
+    """A broken kernel: statements at its beginning, or an edit of the whole text that breaks part 1."""
 
     name: str
     verdict: str
@@ -281,7 +281,7 @@ def test_accessor_without_usable_signature_counts_through_a_part(master: str, tm
 
 
 def test_an_accessor_with_a_ninth_parameter_costs_only_its_own_points(master: str, tmp_path: Path) -> None:
-    """Its binding takes nine arguments where the part sends eight; the kernels call it with eight all the same."""
+    """The binding takes nine arguments where the part sends eight; the kernels' own calls pass eight."""
     old = "const int &sizeY, const int &sizeZ) {"
     assert master.index(old) > master.index("inline float fourDimRead(")
     text = master.replace(old, "const int &sizeY, const int &sizeZ, int unused = 0) {", 1)

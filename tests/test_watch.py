@@ -1,4 +1,4 @@
-"""`--watch`: the memory of a session, the moment a file counts as saved, and sessions up to Ctrl-C."""
+"""`--watch`: the memory of a session, when a file counts as saved, and sessions up to Ctrl-C."""
 
 import contextlib
 import importlib.util
@@ -121,13 +121,13 @@ class Heard(queue.Queue[Content]):
     __call__ = queue.Queue.put
 
     def until(self, *wanted: bytes | None) -> None:
-        """Wait for these files. A file that is read while it is written may be reported before."""
+        """Wait for these contents. A file that is read while it is written may be reported first."""
         while self.get(timeout=LONGEST_WAIT_S).files[: len(wanted)] != wanted:
             pass
 
 
 class Steps(list[Callable[[], object]]):
-    """Stand-in for the event that a watcher waits on: an editor's next step is done in each of its pauses."""
+    """Stand-in for the event that a watcher waits for: each of its pauses makes an editor's next step."""
 
     def wait(self, _: float) -> bool:
         if self:
@@ -173,7 +173,7 @@ def watched(
 
 
 def replace_file(source: Path, text: str) -> None:
-    """Save as most editors do: a new file takes the name, so that no part of the text is ever there alone."""
+    """Save as most editors do: a complete new file takes the name, so a partial text never shows."""
     beside = source.with_name(".module.cpp.swp")
     beside.write_text(text)
     os.replace(beside, source)
@@ -266,7 +266,7 @@ class Session:
         self.until(lambda: words in "".join(self.said[since:]), f"{words!r} was not printed")
 
     def judged(self, words: str, since: int = 0) -> str:
-        """Return the text since that line, once the last line of the newest history has these words."""
+        """Return the text since that line, once the newest history's last line has these words."""
 
         def reached() -> bool:
             said = self.said[since:]
@@ -288,7 +288,7 @@ class Session:
 
 
 def restore_ctrl_c() -> None:
-    """Restore Ctrl-C: a shell's background job, and all that it starts, ignores it."""
+    """Restore Ctrl-C, which background jobs of a shell and their children ignore."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -332,7 +332,7 @@ def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: P
 
 
 def test_ctrl_c_is_not_lost_while_numpy_is_imported() -> None:
-    """NumPy's generators ignore each exception while they register a class, so the interrupted judge went on."""
+    """NumPy's generators swallow exceptions while they register a class, so an interrupted judge went on."""
     program = """
 import os, signal, sys
 class Interrupting:

@@ -85,7 +85,7 @@ def run(script: str, *arguments: str, code: int = 0) -> str:
 
 
 def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
-    """Return the results of these sources, by name, from a process without torch (`torch`: one of the scripts)."""
+    """Return the results of these sources, by name, from a process without torch. `torch` is one of the scripts."""
     write_files(folder, {f"{name}/module.cpp": text for name, text in sources.items()})
     places = {name: str(folder / name / "module.cpp") for name in sources}
     said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")

@@ -1,4 +1,4 @@
-"""The write-up: regions that tables are put into, what is still empty, and a class's answers side by side."""
+"""The write-up: regions for tables, empty places, and a class's answers side by side."""
 
 import contextlib
 import os
@@ -198,7 +198,7 @@ FENCES = [
 
 @pytest.mark.parametrize("answer", FENCES, ids=["HTML", "fences", "lines", "honest"])
 def test_an_answer_is_text_in_the_reading_copy(answer: str) -> None:
-    """Each line stands between two fences, in a quotation, and no line of the answer is such a fence."""
+    """Each line stands between two fences, in a quotation; no line of the answer looks like a fence."""
     handed_in = writeups.Writeup("ada", "Ada", checking.State((), {"x": answer}))
     text = writeups.reading([handed_in], [writeups.Question("x", "X", 1, ())], ())
     fence, *inner, last = text.partition("**ada**\n\n")[2].splitlines()
@@ -213,7 +213,7 @@ def _letters(texts: Iterable[str]) -> str:
 
 
 def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_path: Path) -> None:
-    """The command itself, since what it prints is made harmless where it is printed."""
+    """Run the command itself: its text is made harmless where it is printed."""
     hostile = "\x1b]0;owned\x07\r\x1b[2Kmallory  complete\x9b2K\u202e"
     texts = {
         "mallory/writeup.md": f"<!-- answer: x --> {hostile}\n",

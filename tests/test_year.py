@@ -1,4 +1,4 @@
-"""A course's year: changes between reports, appeals, extensions, and feedback to give out."""
+"""A course's year: changes between reports, appeals, extensions, and feedback for students."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -88,7 +88,8 @@ def timed(ratio: float, *, fit: bool = True) -> Timing:
 
 @pytest.fixture
 def appealed(acting: Class, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PartResult]]:
-    """A class of one slow student. The appeal's rounds take the part3 of this list in turn; the calibration passes."""
+    """A class of one slow student. The appeal's rounds use the part3 results of this list in turn; the calibration
+    passes."""
     acting.add("ada", "slow")
     acting.grade()
     turns: list[PartResult] = []
@@ -118,7 +119,7 @@ def appeal(acting: Class, **more: object) -> int:
 
 
 def test_appeals_wait(acting: Class, appealed: list[PartResult], capsys: pytest.CaptureFixture[str]) -> None:
-    """An appeal is on record, and changes nothing until it is accepted."""
+    """An appeal is recorded, and changes nothing until it is accepted."""
     before = acting.result("ada"), acting.totals()
     appealed += [part3("pass", 1.0), part3("slow", 1.5), part3("pass", 1.05)]
     assert appeal(acting) == 0 and (acting.result("ada"), acting.totals()) == before

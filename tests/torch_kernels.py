@@ -1,4 +1,4 @@
-"""Attention with torch, to compare with what the judge computes by NumPy: the two have no code in common."""
+"""Attention with torch, for comparison with the judge's NumPy: the two share no code."""
 
 import torch
 from torch import Tensor

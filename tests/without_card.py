@@ -1,4 +1,4 @@
-"""Kernels for a GPU judged by Triton's interpreter: what several test files use."""
+"""Kernels for a GPU in Triton's interpreter: helpers of several test files."""
 
 import importlib.metadata
 import re
@@ -39,7 +39,7 @@ cardless = pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU"
 def judged(
     folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] = (), of: Assignment = ASSIGNMENT
 ) -> dict[str, PartResult]:
-    """Results alone of a file with this text, by part; on the cases of these names where there are some."""
+    """Return the results of a file with this text, by part, on the cases of these names if any are given."""
     chosen = [
         replace(part, cases=tuple(case for case in part.cases if not cases or case.name in cases))
         for part in map(of.part, parts)

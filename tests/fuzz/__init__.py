@@ -1,1 +1,1 @@
-"""Damaged and hostile inputs for every reader of a stranger's bytes: no error but the promised one, in linear time."""
+"""Damaged and hostile inputs for every reader of untrusted bytes: only documented errors, in linear time."""

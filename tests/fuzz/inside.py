@@ -1,4 +1,4 @@
-"""The readers of a submission's products: source, compiler's messages, object, symbols, replies, results."""
+"""The readers of a submission's products: source, compiler messages, object, symbols, replies, results."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def framed(header: object, payload: bytes = b"") -> bytes:
 
 
 def deep(header: dict[str, object]) -> dict[str, object]:
-    """Return the header with a list in each place, as deep as a reader of JSON may still go."""
+    """Return headers with a list in each place, nested as deep as a reader of JSON allows."""
     nested = json.loads("[" * 800 + "0" + "]" * 800)
     return {**dict.fromkeys(header, nested), "status": header["status"]}
 
@@ -79,7 +79,7 @@ def read_source(data: bytes) -> None:
 
 
 def read_words(data: bytes) -> None:
-    """Read a compiler's output, all the way to the message for a student."""
+    """Read a compiler's output and make the message for a student."""
     diagnostics.missing_symbols(data.decode(errors="replace"))
     finished = Finished(1, data, 1.0, 1.0, False)
     explained = diagnostics.explain(finished, {"module.cpp": SOURCE.decode()}, timeout_s=1.0)
@@ -109,7 +109,7 @@ REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 
 
 def read_reply(data: bytes) -> None:
-    """A frame as it comes through a pipe, as a greeting and as the reply to a call."""
+    """Read a frame from a pipe, as a greeting and as the reply to a call."""
     incoming = Incoming(1 << 20)
     with open(os.memfd_create("reply"), "w+b", buffering=0) as pipe:
         pipe.write(data)
@@ -124,7 +124,7 @@ def read_reply(data: bytes) -> None:
 
 
 def read_result(data: bytes) -> None:
-    """Texts of a submission's in a result: its file stays within its bound, and reads back."""
+    """Put a submission's texts into a result. Its file stays within its size limit, and reads back."""
     text = data.decode(errors="replace")
     part = PartResult("p", "t", "crash", 1.0, diagnosis=Diagnosis("x", text), output=text)
     result = SubmissionResult("a", "b", "c", {}, {}, {}, (part,) * 8, flags=(Flag("code", text, "review"),))

@@ -32,7 +32,7 @@ BRACKETS = (b"[", b"{", b"(", b"<", b'{"a":', b"/*", b'R"(', b"I", b"N")
 
 @dataclass(frozen=True)
 class Reader:
-    """A function of bytes, and what it is tried on."""
+    """A function of bytes, and the inputs that it is tried on."""
 
     name: str
     read: Callable[[bytes], object]

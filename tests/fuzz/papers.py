@@ -83,7 +83,7 @@ def read_table(path: Path) -> None:
 
 
 def write_cells(data: bytes) -> None:
-    """Any text as a cell: no spreadsheet's separators make a formula of it, and it comes back as it was."""
+    """Write any text as a cell: no spreadsheet may read a formula in it, and the text reads back unchanged."""
     cells = [safe_text(text) for text in data.decode(errors="replace").split("\n")[:50]] + ["last"]
     line = csv_line(cells)
     assert next(csv.reader(io.StringIO(line, newline=""))) == cells
@@ -112,7 +112,7 @@ CELL_PATTERNS = {**repeats(b";", b';"', b";="), **repeats(b" ", head=b"; ")}
 
 
 def compare_sources(data: bytes) -> None:
-    """As `similar` does for a class: every pair's regions, on a page."""
+    """Compare sources as `similar` does for a class: every pair's regions, on a page."""
     text = data.decode(errors="replace")
     texts = {"ada": text, "bob": "int odd;\n" + text, "cyd": MASTER, "dan": "int x;"}
     sources = {name: Source(own, len(own) // 2) for name, own in texts.items()}

@@ -1,6 +1,6 @@
-"""Honest kernels in the style of the published starter, as a table: one row is one person's way of writing all parts.
+"""Honest kernels in the style of the published starter, as a table: each row is one person's way to write all parts.
 
-The texts are ours, and do what the published ones do. `formatTensor` copies tensors into vectors; a score
+The texts are our own, and compute what the published ones compute. `formatTensor` copies tensors into vectors; a score
 is one dot product. Part 3 takes a row of `temp` by `index` for each row of the output.
 """
 
@@ -212,7 +212,7 @@ class _Writer:
         return f"for (int i = 0; i < rows; i++)\n                        {inner}"
 
     def tiled_sums(self, column: str, summed: str, begun: str, product: str, store: str) -> str:
-        """Add a product to the `begun` sum of each row and column, in loops over tiles in the style's order."""
+        """Add a product to the sum `begun` of each row and column, in loops over tiles in the style's order."""
         side, starts = self.style.side, dict(zip("ijk", ("ii", column * 2, summed * 2), strict=True))
         first, second, third = (
             f"for (int {v} = 0; {v} < {LIMITS[v[0]]}; {v} += {side})"
@@ -236,7 +236,7 @@ class _Writer:
                     }}"""
 
     def softmax(self, largest: str, score: str, keep: str, divide: str) -> str:
-        """Turn row i of scores into weights: `largest` declares the first one, `keep` stores the weight e."""
+        """Turn row i of scores into weights. `largest` declares the row's maximum, `keep` stores a weight e."""
         maximum, subtracted = "", ""
         if self.style.maximum:
             subtracted = " - largest"
@@ -277,7 +277,7 @@ class _Writer:
                 }}"""
 
     def function(self, name: str, buffers: str, sizes: str, copies: str, body: str, pragma: str = "") -> str:
-        """A part whose `body` treats one head; `copies` stand before the loops over the heads."""
+        """Return a part. `body` handles one head; `copies` come before the loops over the heads."""
         return f"""
 torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, {buffers},
                      {sizes}int B, int H, int N, int d) {{
@@ -317,7 +317,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         return self.function(name, "torch::Tensor QK_tTensor", "", formatted("QK_t"), body)
 
     def values(self, weight: str, scaled: str) -> str:
-        """The row i of O from the weights of its keys j."""
+        """Compute row i of O from the weights of its keys j."""
         if self.style.product == "rows":
             return f"""for (int j = 0; j < N; j++) {{
                     float weight = {weight}{scaled};

@@ -46,7 +46,7 @@ def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zyg
 
 @pytest.mark.parametrize("style", one_of_each([STYLES[0], *STYLES[-2:]], lambda style: None, name=name_of))
 def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path, zygote: Zygote) -> None:
-    """15 ms would hide anything at this size: by the ratio alone, a reference in another style would be seen."""
+    """Judged by the ratio alone: the allowance of 15 ms would hide a reference in another style at this size."""
     part = ASSIGNMENT.part("part3")
     assert part.time is not None
     strict = dataclasses.replace(part, time=dataclasses.replace(part.time, allowance_ms=0.0))
@@ -56,9 +56,10 @@ def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path
 
 
 def test_the_references_cost_what_the_published_ones_did(zygote: Zygote) -> None:
-    """Serially, part 2 took 0.68 to 0.91 of part 1's time and part 3 1.1 to 1.5, in what people wrote of theirs.
+    """The parts of honest files keep their order of speed.
 
-    Other work on a machine only adds time: the quickest calls are compared, until their ratio is right.
+    Run serially, part 2 took 0.68 to 0.91 of part 1's time in people's files, and part 3 took 1.1 to 1.5. Other work on
+    a machine only adds time. So the fastest calls are compared, until their ratio is right.
     """
     shape = {**ASSIGNMENT.defaults, "N": 512}
     inputs = make_inputs("random", shape, 1)

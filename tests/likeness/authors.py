@@ -150,7 +150,7 @@ class Author:
         return f"{read} = {place['value']};"
 
     def heads(self, body: str) -> str:
-        """Return the loops over batch and head around a body, with what the way of access needs."""
+        """Return the loops over batch and head around a body, with the declarations that this way of access needs."""
         if self.access == "pointer":
             offset = self.pick("(b * H + h) * N * d", "b * H * N * d + h * N * d", "N * d * (h + H * b)")
             names = [*self.rng.sample("QKV", 3), "O"]
@@ -166,7 +166,7 @@ class Author:
         return "".join(f"for (i < N) {{ {piece} }} " for piece in pieces)
 
     def row(self, matrix: str, name: str, fused: bool = False, divided: bool | None = None) -> list[str]:
-        """Return scores, softmax and values of one row, whose sum divides the weights or the output."""
+        """Return scores, softmax and values of one row. The row's sum divides the weights or the output."""
         divided = self.rng.random() < 0.6 if divided is None else divided
         softmax = LARGEST + SOFTMAX if self.rng.random() < 0.25 else SOFTMAX.replace(" - top", "")
         middle = ("" if fused else softmax) + (DIVISION if divided else "")
@@ -180,7 +180,7 @@ class Author:
         return self.heads(str(self.pick(together, apart, apart)))
 
     def tiles(self, order: str, body: str) -> str:
-        """Return loops over tiles in this order and, inside, over their elements."""
+        """Return loops over tiles in this order, with the loops over their elements inside."""
         tile, early = self.pick("TILE_SIZE", "T", "16"), self.pick(True, False)
         limits = {name: f"MIN({name}0 + {tile}, {end})" for name, end in zip("ijk", "NNd", strict=True)}
         for name in reversed(order):

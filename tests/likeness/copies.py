@@ -1,4 +1,4 @@
-"""Changes by which copiers hide where a text comes from, from careless to patient."""
+"""Changes with which copiers hide the origin of a text, from careless to thorough."""
 
 import random
 import re
@@ -39,7 +39,7 @@ def recommented(body: str, rng: random.Random) -> str:
 
 
 def reshaped_loops(body: str, rng: random.Random) -> str:
-    """Turn counting steps round, and write `x += y` out now and then."""
+    """Reverse counting loops, and sometimes write `x = x + y` for `x += y`."""
 
     def other(match: re.Match[str]) -> str:
         start, end, step = match.groups()
@@ -69,7 +69,7 @@ def with_other_loops(body: str, rng: random.Random) -> str:
 
 
 def padded(body: str, rng: random.Random) -> str:
-    """Add statements that do nothing, one after about ten lines."""
+    """Insert statements without effect, one after about ten lines."""
     out, useless = [], ("int unused = 0;", "float check = 1.0f; check *= 2;", "if (d < 0) { break; }")
     for line in body.splitlines():
         out.append(line)
@@ -79,7 +79,7 @@ def padded(body: str, rng: random.Random) -> str:
 
 
 def turned_products(body: str, rng: random.Random) -> str:
-    """Write `a * b` as `b * a` now and then where both are plain calls or elements."""
+    """Sometimes write `a * b` as `b * a` if both are plain calls or elements."""
     factor = r"\w+(?:\([^()]*\)|\[[^\[\]]*\])"
 
     def turned(match: re.Match[str]) -> str:

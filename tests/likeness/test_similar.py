@@ -103,7 +103,7 @@ def test_winnowing_finds_every_run_that_is_long_enough() -> None:
 
 
 def test_whole_copies_stand_above_independent_work(master: str, starter: str) -> None:
-    """Of 30 authors; three of each effort copy all that one of them wrote."""
+    """Thirty authors, and three copies of one of them for each amount of effort."""
     originals = [bodies(3000 + k) for k in range(30)]
     sources = {f"s{k:03}": submission(master, parts) for k, parts in enumerate(originals)}
     rng = random.Random(3)
@@ -122,7 +122,7 @@ def test_whole_copies_stand_above_independent_work(master: str, starter: str) ->
 
 
 def test_one_function_of_many_is_found_beside_honest_others(master: str, starter: str) -> None:
-    """One body that two thirds of a class share is a group, and the function is named."""
+    """A body shared by two thirds of a class forms one group, and the function is named."""
     shared = bodies(5)[5]
     sources = {f"s{k:02}": submission(master, [*bodies(200 + k)[:5], shared]) for k in range(8)}
     sources |= {f"t{k:02}": submission(master, bodies(300 + k)) for k in range(4)}
@@ -165,7 +165,7 @@ def test_regions_are_equal_runs_that_do_not_overlap(master: str, starter: str) -
 
 
 def result(code: str = "k_transposed", **digests: str | None) -> dict[str, object]:
-    """Return a result by the output digest of each case, None for a right one. Names of hidden cases hold an h."""
+    """Return a result with these output digests by case, None for a right output. A hidden name has an h."""
     cases = [
         {"name": name, "ok": out is None, "hidden": "h" in name, "output_sha256": out, "diagnosis": None}
         for name, out in digests.items()
@@ -233,7 +233,7 @@ def test_the_command_on_a_class_run_and_on_submissions(tmp_path: Path, master: s
 
 @pytest.fixture
 def other_starter(master: str, tmp_path: Path) -> Path:
-    """A starter of which the kit's holds only a part, and submissions made from it: three of them unchanged."""
+    """A starter that extends the kit's, and submissions made from it: three of them unchanged."""
     given = submission(master, bodies(77))
     spaced = "// mine\n" + given.replace("float ", "float  ")
     texts = {"ann": given, "bob": spaced, "cyd": given + "\nint x;\n"}
@@ -326,7 +326,7 @@ def test_results_that_were_tampered_with_say_nothing(tmp_path: Path, master: str
 
 
 def test_groups_are_found_among_many_that_share_single_cases() -> None:
-    """As many cases and people as a large class has: each set of people is only compared with those it overlaps."""
+    """A large class with many cases takes little time: each group is compared only with those that it overlaps."""
     shared = {k: {f"h{n}": f"{n} {k // (2 + n % 5)}" for n in range(30)} for k in range(240)}
     results = {f"s{k:03}": result(**digests) for k, digests in shared.items()}
     assert ("s000", "s001") in [group.members for group in groups(**results)]
@@ -384,7 +384,7 @@ def test_honest_text_can_be_compared(kind: str) -> None:
 
 
 def test_every_file_is_read(tmp_path: Path, similar: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two who share kernels.cu alone are a pair, also in the folder of a class run, which knows its lab."""
+    """Two students who share only kernels.cu are a pair, also in the results folder of a class, which names its lab."""
     python = {"ada": b"import torch\n", "bob": b"import triton\n", "cyd": b"import torch\n"}
     files = {f"{name}/kernels.py": text for name, text in python.items()}
     files |= {f"{name}/kernels.cu": CODE.encode() for name in ("ada", "bob")}

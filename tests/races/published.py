@@ -1,6 +1,6 @@
-"""Ten files as people write them who have the published starter: part 3 in its ways, one of them with a data race.
+"""Ten files as students of the published starter write them: ways to write part 3, one with a data race.
 
-Each is the same frame around a way to read elements and a loop; `SOURCES` has their texts by name.
+Each is the same frame around a way to read elements and a loop. `SOURCES` has the texts by name.
 """
 
 import re

@@ -71,7 +71,7 @@ def test_race_names_the_variable_and_the_line(tmp_path: Path, capsys: Captured) 
 
 @needs_tsan
 def test_views_of_temp_are_its_own_memory(tmp_path: Path) -> None:
-    """Each thread in its row of temp is right; all in row 0 is a race, though every view is another tensor."""
+    """Each thread has its own row of temp: right. All use row 0: a race, though every view is a different tensor."""
     apart = race.watch(ASSIGNMENT, PART, written(tmp_path, published.ROWS_OF_TEMP.text), SHAPE)
     assert apart.is_clean and apart.regions
     text = published.ONE_ROW_OF_TEMP.text

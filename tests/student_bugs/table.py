@@ -1,9 +1,9 @@
-"""Bugs as students write them, each with the line of the mistake, in files that are right otherwise.
+"""Bugs as students write them, each with the line of its mistake, in files that are otherwise right.
 
-They are other ones than those that the suspects were written from (tests/wrong, labs/*/known, tests/races). A bug is a
-set of named edits of the master source, or of a file in the published style (tests/honest/styles.py). The mark in an
-edit stands on the line of the mistake, or, where a statement is missing, on the loop that it belongs into; it is taken
-out before anything is compiled.
+The suspects were written from other bugs (tests/wrong, labs/*/known, tests/races). A bug is a set of named edits of the
+master source, or of a file in the published style (tests/honest/styles.py). The mark in an edit stands on the line of
+the mistake. If a statement is missing, it stands on the loop where the statement belongs. Marks are removed before
+compiling.
 """
 
 from dataclasses import dataclass

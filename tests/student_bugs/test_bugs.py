@@ -1,4 +1,4 @@
-"""The output for every bug of the table leads to its line, and says nothing that leads elsewhere."""
+"""The message for every bug of the table leads to its line, and to no wrong place."""
 
 import re
 import shutil
@@ -30,7 +30,7 @@ IN_ONE_SOURCE = 12
 
 
 def groups() -> list[list[Bug]]:
-    """Bugs that share a source: of one base, those with races by themselves, as they need a build of their own."""
+    """Group bugs that share a source: those of one base, races apart, since they need a different build."""
     found: list[list[Bug]] = []
     for base in ("softmax", "operators", "published", "master"):
         for racing in (False, True):

@@ -1,4 +1,4 @@
-"""Judges the family of wrong kernels and right variants, and prints what became of each.
+"""Judge the family of wrong kernels and right variants, and print the result of each.
 
 As a program, from the project's folder: `PYTHONPATH=.:tests python tests/wrong/family.py`.
 """
@@ -44,14 +44,14 @@ IN_ONE_SOURCE = 14
 
 
 def groups(mutations: Sequence[Mutation]) -> list[list[Mutation]]:
-    """Mutations that share a source. A file with a type that the stand-in for torch lacks goes to torch's runner."""
+    """Mutations that share a source. A file with a type that the stand-in lacks goes to torch's runner."""
     needing = [each for each in mutations if "c10::" in f"{each.body}{each.edits}"]
     kinds = [[each for each in mutations if each not in needing], needing]
     return [some[at : at + IN_ONE_SOURCE] for some in kinds for at in range(0, len(some), IN_ONE_SOURCE)]
 
 
 def first_of_each_code(mutations: Sequence[Mutation]) -> list[Mutation]:
-    """One mutation for each diagnosis code, the first that has it, and one for which no code is promised."""
+    """The first mutation of each diagnosis code, and one without a promised code."""
     return list({mutation.codes[:1]: mutation for mutation in reversed(mutations)}.values())[::-1]
 
 
@@ -117,7 +117,7 @@ def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
 
 
 def standing(mutation: Mutation, result: PartResult) -> str:
-    """Grade of the diagnosis: "exactly", "half" (another code, or words of other bugs with it) or "not" (a place)."""
+    """Grade of the diagnosis: "exactly", "half" (another code, or also words of other bugs) or "not" (only a place)."""
     if result.diagnosis is None or result.diagnosis.code in PLACES - set(mutation.codes):
         return "not"
     exact = result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message

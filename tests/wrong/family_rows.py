@@ -12,7 +12,7 @@ DECLARE_ZERO = (HEADS, "int zero = 0;\n        " + HEADS)
 
 
 def head_of(b: str, h: str) -> tuple[Edit, ...]:
-    """Edits that read Q, K and V from another head than the one that is worked on."""
+    """Edits that read Q, K and V from a head other than the current one."""
     return tuple((f"fourDimRead({t}, b, h,", f"fourDimRead({t}, {b}, {h},") for t in "QKV")
 
 

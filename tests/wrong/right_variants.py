@@ -1,4 +1,4 @@
-"""The right ones: other ways to write the same thing, each of which must be accepted."""
+"""Right variants: other ways to write the same computation, each of which must be accepted."""
 
 from family_rows import BATCHES, ROW_SUM
 from family_rows import RIGHT as RIGHT_OF

@@ -1,4 +1,4 @@
-"""Every wrong kernel is rejected, with its bug named where that is promised; every right variant is accepted."""
+"""Every wrong kernel is rejected, with its bug named where promised; every right variant is accepted."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +34,7 @@ RIGHT_GROUPS = [SOME_RIGHT, *groups([mutation for mutation in RIGHT if mutation 
 
 
 def in_tiers(groups: Sequence[Group], quick: int) -> list[ParameterSet]:
-    """Parameters for groups, of which so many are in the fast tier."""
+    """Return parameters for groups. The first `quick` of them are in the fast tier."""
     marks = [[pytest.mark.full] * (at >= quick) for at in range(len(groups))]
     names = [f"{group[0].name} to {group[-1].name}" for group in groups]
     return [
@@ -55,7 +55,7 @@ def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, 1))
 def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygote, tmp_path: Path) -> None:
-    """Suspects that, each by itself, explain all outputs that any explains are in the message."""
+    """The message names every suspect that alone explains all explainable outputs."""
     for mutation, answered in answers(group, zygote, tmp_path):
         compared = [(answer, compare(answer.expected, answer.output)) for answer in answered.values()]
         wrong = [(answer, comparison) for answer, comparison in compared if not comparison.ok][:MOST_TRIED]
@@ -101,7 +101,7 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
 
 
 def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
-    """Return True if two wrong kernels return the same, within the error budget, wherever either of them is wrong."""
+    """Return True if two wrong kernels agree, within the error budget, at every element where one of them is wrong."""
     pairs = [(some[name], others[name]) for name in some.keys() & others.keys()]
     wrong = [pair for pair in pairs if not all(answer.is_right for answer in pair)]
     expected = [Expected(a.output.astype(float), 2 * a.expected.tolerance) for a, _ in wrong]

@@ -1,4 +1,4 @@
-"""The wrong ones. Comments name those that the published kit accepts."""
+"""Wrong kernels. Comments name those that the published kit accepts."""
 
 from family_rows import DECLARE_ZERO, HEADS, ROW_SUM, head_of
 from family_rows import WRONG as WRONG_OF

@@ -1,4 +1,4 @@
-"""Wrong loop nests of parts 1 to 3: scores, softmax and product in loops of their own, over a workspace of one head."""
+"""Wrong loop nests of parts 1 to 3: scores, softmax and product in separate loops, with a workspace of one head."""
 
 from functools import partial
 
@@ -64,7 +64,7 @@ CLEAR = "\n    std::fill(QK_t.begin(), QK_t.end(), 0.0f);"
 
 
 def nests(part: str, scores: str, product: str) -> list[Mutation]:
-    """The mistakes that a workspace of one head makes possible, with the products of one of the parts."""
+    """Mistakes that a workspace of one head makes possible, with the products of one part."""
     plain, added = scores.replace("START", "0"), scores.replace("START", "twoDimRead(QK_t, i, j, N)")
     weights = plain + SOFTMAX
     of_first_batch = weights.replace("(Q, b,", "(Q, zero,").replace("(K, b,", "(K, zero,")

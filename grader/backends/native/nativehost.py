@@ -187,7 +187,7 @@ class NativeHost:
         finally:
             pipes.close_theirs()
         self._living[started.pid] = started
-        # The runner has no folder to write to, so there is nothing to examine.
+        # The runner has no folder to write to, so none is examined.
         scratch = leftovers.Scratch(Path(self._root), limits)
         own_code = [os.path.realpath(program)] if self._is_static else None
         watch = Watch(started.pid, cpus, cpu_clock_s, own_code)

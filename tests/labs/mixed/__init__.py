@@ -1,5 +1,7 @@
-"""A lab unlike attention: matrices (R, C), outputs of one, two and three dimensions, several at once, in place, whole
-numbers, floats, a size that may be 0. The master is the reference, too."""
+"""A lab unlike attention: matrices (R, C), several outputs of one to three dimensions, in place, integers, floats.
+
+One size may be 0. The master is the reference, too.
+"""
 
 from __future__ import annotations
 

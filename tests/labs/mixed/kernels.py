@@ -1,4 +1,4 @@
-"""Kernels of the mixed lab whose end is known."""
+"""Kernels of the mixed lab with known verdicts."""
 
 from grader.assignment.mutations import Mutation
 
