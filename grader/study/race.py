@@ -178,12 +178,13 @@ THREADS, MOST_SHOWN = 4, 3
 TIMEOUT_S = 60.0
 START_THREAD = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
 """`std::thread`'s own function in libstdc++."""
+WRAPPED = ("_exit", "pthread_create", START_THREAD, "__tsan_func_entry", "__tsan_func_exit")
 #: Without optimisation every access happens in the line that contains it.
 KIT = Kit(
     flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
     link_flags=(
         "-fsanitize=thread",
-        *(f"-Wl,--wrap={name}" for name in ("_exit", "pthread_create", START_THREAD)),
+        *(f"-Wl,--wrap={name}" for name in WRAPPED),
     ),
     runtime="openmp_tsan.cpp",
 )

@@ -40,6 +40,9 @@ static Floats values(Tensor tensor) {
 
 static float dot(const float *q, const float *k, int d) { return std::inner_product(q, q + d, k, 0.0f); }
 
+#ifdef __x86_64__
+__attribute__((target_clones("avx2", "default")))
+#endif
 static void add_rows(const float *weights, float sum, const float *V, float *o, int N, int d) {
     for (int j = 0; j < N; j++)
         for (int k = 0; k < d; k++) o[k] += weights[j] / sum * V[j * d + k];

@@ -154,6 +154,20 @@ extern "C" int __wrap_pthread_create(pthread_t *made, const pthread_attr_t *how,
   return __real_pthread_create(made, how, body, given);
 }
 
+// The loader chooses between the versions of a function (target_clones) before ThreadSanitizer can note a call.
+namespace {
+bool is_loaded = false;
+__attribute__((constructor(101))) void loaded() { is_loaded = true; }
+}  // namespace
+extern "C" void __real___tsan_func_entry(void *caller);
+extern "C" void __real___tsan_func_exit();
+extern "C" void __wrap___tsan_func_entry(void *caller) {
+  if (is_loaded) __real___tsan_func_entry(caller);
+}
+extern "C" void __wrap___tsan_func_exit() {
+  if (is_loaded) __real___tsan_func_exit();
+}
+
 // How many regions had more than one thread: a kernel without any has no races to find. The runner's last call, since
 // it leaves without the destructors of static objects.
 extern "C" [[noreturn]] void __real__exit(int status);
