@@ -33,7 +33,7 @@ RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
 
 def accepted_codes(part: Part, inputs: Mapping[str, Any]) -> list[str]:
-    """For each argument the signature codes that will do."""
+    """Return the accepted signature codes of each argument."""
     return [_accepted(argument, part, inputs) for argument in part.arguments]
 
 

@@ -48,7 +48,7 @@ class Broken:
     part: Part
     call: Call
     where: str
-    """Name of its input."""
+    """Name of the input."""
     hidden: bool = False
     """True for a hidden case: reports for students look at this, not at the words."""
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Broken:
 
     @property
     def at(self) -> str:
-        """Words for its function, input and sizes."""
+        """Name the call's function, input and sizes."""
         sizes = f", {in_words(self.sizes)}," if self.sizes else ""
         return f"{self.part.function} on the input '{self.where}'{sizes}"
 
@@ -84,7 +84,7 @@ def loading_fault(death: Call, runs: str, ends: str) -> Faulty:
 
 
 def in_words(sizes: Mapping[str, int]) -> str:
-    """B=2 H=3 N=103 d=40"""
+    """Format sizes as in `B=2 H=3 N=103 d=40`."""
     return " ".join(f"{name}={size}" for name, size in sizes.items() if name != "threads")
 
 

@@ -17,7 +17,7 @@ from grader.runner.session import Session
 FULL_WARM_UP_S = 0.05
 """If the reference's call takes longer than this, both sides are warmed up by a small call."""
 RESERVED_COPIES, MOST_RESERVED_BYTES = 2, 128 << 20
-"""Tensors of a call are counted twice: kernels copy them into vectors of their own, as the starter does."""
+"""Factor on the tensors of a call: kernels copy them into vectors of their own, as the starter does."""
 DELAYED_ROUNDS = 3
 """Rounds with a delayed call, as many as every measurement has."""
 
@@ -85,9 +85,11 @@ class Pairs:
         return self.calls.sample(session, is_reference=False)
 
     def small_calls(self, theirs: Session, mine: Session) -> None:
-        """A call of each at the smallest sizes, and memory for one at the run's own: code pages and the heap's are
-        touched. A process's first pages cost 1.7 us each, which made the first call of part 2's reference up to 7 %
-        longer than its second."""
+        """Warm up both sides with a call at the smallest sizes, and with memory for a call at the run's own.
+
+        This touches code pages and the heap. A process's first pages cost 1.7 us each. They made the first call of part
+        2's reference up to 7 % longer than its second.
+        """
         self.calls.small_call(theirs, is_reference=True)
         self.calls.small_call(mine, is_reference=False)
         reserved_bytes = min(MOST_RESERVED_BYTES, RESERVED_COPIES * self.calls.tensor_bytes)

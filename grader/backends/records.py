@@ -11,7 +11,7 @@ from grader.core.quantities import MIB
 from grader.sandbox import OPEN, Sandbox
 
 OBJECT_BYTES = 8 * MIB
-"""An object's size. The master's has 0.09 MiB, with sanitizers 2.1."""
+"""Largest size of an object. The master's has 0.09 MiB, with sanitizers 2.1."""
 
 SANITIZED_SIZE = 8
 """Factor by which sanitizers and debug information may enlarge an object."""
@@ -40,7 +40,7 @@ class BuildOptions:
 
     @property
     def largest_bytes(self) -> int:
-        """Of the object."""
+        """Limit on the object's size in bytes, sanitizers considered."""
         return self.object_bytes * (SANITIZED_SIZE if self.sanitize else 1)
 
 

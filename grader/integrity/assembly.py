@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 
 LARGEST_BYTES = 32 << 20
-"""Of an assembly that is read at all. The master's has 0.4 MB."""
+"""Largest assembly in bytes that is read. The master's has 0.4 MB."""
 
 #: Directives that place no byte in the current section, or padding that the assembler chooses.
 _SILENT = """

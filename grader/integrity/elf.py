@@ -141,7 +141,7 @@ def _parse(image: bytes) -> SharedObject:
 
 
 def _parse_relocatable(image: bytes) -> SharedObject:
-    """As the compiler made it: symbols have no versions, and no library is named."""
+    """Read an object before linking: its symbols have no versions, and it names no library."""
     sections = _sections(image)
     symbols = _only([one for one in sections if one.kind == _SHT_SYMTAB], "table of symbols")
     strings = sections[symbols.link]

@@ -40,7 +40,7 @@ _REFERENCE = "gpt149_ref"
 #: Operations in a cycle of one core: two fused multiply-adds of sixteen floats; with matrix units, far more.
 _FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
 _HIGHEST_HZ = 6e9
-"""No core in sight is faster; a floor may be too low, never too high."""
+"""Clock rate that no core exceeds. A bound on time may be too low, never too high."""
 
 _MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE = 0.01, 0.1
 _LEAST_UNSTOPPED, _LEAST_LATE = 3, 4
@@ -140,7 +140,7 @@ def _library_flags(new_code: Sequence[str], builds: Sequence[Built]) -> Iterator
 
 
 def _end_of(path: str) -> str:
-    """Of a long path, the end says more."""
+    """Return the end of a long path, which says most."""
     return path if len(path) <= LONGEST_NAME else f"...{path[3 - LONGEST_NAME :]}"
 
 

@@ -31,7 +31,7 @@ Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
 
 
 def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
-    """For a judge that is the only one on its machine."""
+    """Reserve nothing: this judge is the only one on its machine."""
     return nullcontext()
 
 
@@ -67,7 +67,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Bench:
-    """One submission on the bench. Runners that it spawns are ended with `stack`, if not before."""
+    """One submission with all that judging its parts needs. `stack` ends the remaining runners."""
 
     assignment: Assignment
     source: Path
@@ -115,7 +115,7 @@ class Bench:
         return sandbox.Limits(memory_bytes=None if self.options.sanitize else memory_bytes)
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float:
-        """The assignment's limit, stretched with the work of larger shapes than its defaults."""
+        """Return the assignment's limit on a call, scaled with the work of shapes larger than its defaults."""
 
         stretch = max((self.growth(part, shape) for part in self.assignment.parts), default=1.0)
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)

@@ -43,7 +43,7 @@ class Shown:
     run: CaseRun
     ok: bool
     held_bytes: int | None = None
-    """Of the call with that peak (`grader.runner.calls.Call`)."""
+    """Bytes held by the call with that peak (`grader.runner.calls.Call`)."""
 
 
 def profiled(part: Part, side: Side) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
 
 
 def reference_steps(part: Part) -> list[Step]:
-    """The calls up to the measured one for the reference, so that its heap has the same past as the student's."""
+    """Return the calls up to the measured one. The reference makes them too, so that both heaps have the same past."""
     return [step for step in steps(part, look=True) if step.peak or step.case.shape]
 
 

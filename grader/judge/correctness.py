@@ -29,8 +29,11 @@ from grader.runner.calls import Call
 from grader.runner.session import Session
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
-"""Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
-which more are explained while two bugs fit all so far, which costs little, as these alone are tried first."""
+"""Limits on explanations: most wrong cases that are explained, and how many must name one bug to believe it at once.
+
+The last limit: so many cases are explained while two bugs fit all so far. That is cheap, since only these two are
+tried.
+"""
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 """Seconds of work during which threads are delayed at random before results count as right: one short call may hide a
 race. Then: cases that are repeated for it, calls at most, and calls that a wrong result is compared with.
@@ -51,7 +54,7 @@ class Runners:
         self.sessions: list[Session] = [] if sessions is None else sessions
 
     def fresh(self, **how: Any) -> Session:
-        """One more, as `Bench.student` makes it."""
+        """Start one more runner, as `Bench.student` does, and keep it."""
         self.sessions.append(self.bench.student(self.part, **how))
         return self.sessions[-1]
 
@@ -72,7 +75,7 @@ class Correctness:
         self.is_compared = same_work.is_compared(bench.assignment, part)
         self.delays = not bench.options.sanitize and self.backend.kind.delays
         self.shaken_s = 0.0
-        """Of calls with delays, so far."""
+        """Seconds of calls with delays so far."""
         self.cases: list[CaseResult] = []
         self.diagnosis: Diagnosis | None = None
         """Reason that the part is wrong; None if all is right so far."""
@@ -91,7 +94,7 @@ class Correctness:
         self.broken: tuple[Case, Call] | None = None
         """The case whose call gave no answer, with that call."""
         self.unsettled: list[CaseResult] = []
-        """Public cases as they were diagnosed one by one."""
+        """Public cases with their first diagnoses, each made alone."""
         self.stand_in: Correctness | None = None
 
     def check(self) -> None:
@@ -200,7 +203,7 @@ class Correctness:
             self.call_cases(session, [Step(case, held_up=held_up)])
 
     def judge_by_stand_in(self) -> None:
-        """The function is not bound, as in files for the published starter: a part that uses it decides."""
+        """Judge a function that is not bound, as in files for the published starter, by a part that uses it."""
         part = self.bench.assignment.part(self.part.stands_in or "")
         stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
         stand_in.check()
@@ -251,8 +254,8 @@ class Correctness:
     def outputs_again(self, session: Session, run: CaseRun, *, was_right: bool) -> list[dict[str, Any]]:
         """Return the outputs of the same call made again.
 
-        A wrong result that differs the next time, or was right before, has another cause than one that repeats. Several
-        calls are made where threads share the work: a race may lose the same element twice.
+        A wrong result that changes, or was right before, has another cause than one that repeats. If threads share the
+        work several calls are made: a race may lose the same element twice.
         """
         if was_right:
             return [{name: known.value for name, known in run.expected.items()}]

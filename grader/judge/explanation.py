@@ -1,4 +1,4 @@
-"""The steps that say more of why a part is not right, for its student. Verdict, points and codes stay."""
+"""Steps that refine a part's diagnosis for its student. Verdict, points and codes stay."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Marker:
         return self.call(session, case.name, *self.inputs_of(case), **how)
 
     def run(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> CaseRun:
-        """Return the record of a call that was made."""
+        """Compare a finished call and return its record."""
         return CaseRun(self.part, case, shape, inputs, self.seen(inputs), call, self.oracle)
 
     def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:

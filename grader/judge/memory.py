@@ -55,7 +55,7 @@ def beside_reference(
 
 @dataclass(frozen=True)
 class Held:
-    """Most memory that a call of either side held (`Call.held_bytes`); None where it could not be read."""
+    """Most memory that a call of either side held (`Call.held_bytes`); None if it could not be read."""
 
     shape: Mapping[str, int]
     student_bytes: int | None
@@ -155,7 +155,7 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Si
 
 
 def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Session]) -> list[Flag]:
-    """A flag where the profiled output is further from the judged one than two judged ones are from each other."""
+    """Flag a profiled output that differs from the judged one more than two judged ones differ."""
     judged, shown = mine.run.outputs, own.outputs
     if not mine.ok or judged is None or shown is None:
         return []

@@ -55,11 +55,11 @@ class PartJudge:
         self.profiled: Call | None = None
 
     def conclude(self, verdict: Verdict, diagnosis: Diagnosis | None = None, waits_for: str = "") -> None:
-        """Set the verdict, in the place of any before it."""
+        """Set the verdict and replace any earlier one."""
         self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
 
     def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
-        """Let each step say more of why the part is not right: in its diagnosis, and in the case that this is of."""
+        """Let each step refine the part's diagnosis, and the diagnosis of the case where it came from."""
         for step in steps:
             if (diagnosis := self.diagnosis) is None:
                 return
@@ -102,7 +102,7 @@ class PartJudge:
         )
 
     def standing(self) -> Standing | None:
-        """Its place among other kernels, where the lab has some and they were measured on this machine."""
+        """Place among other kernels, if the lab has some and they were measured on this machine."""
         if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
             return None
         ladder = self.bench.assignment.lab.ladder()
@@ -255,7 +255,7 @@ class PartJudge:
         self.flags += unlike
 
     def explain(self) -> None:
-        """Say more of why the part is not right, for its student."""
+        """Refine the diagnosis for the student."""
         if self.diagnosis is None:
             return
         from grader.judge import explanation
@@ -335,7 +335,7 @@ class PartJudge:
             yield Flag(ONE_THREAD, f"{words}{self._unshared_loop()}", "review")
 
     def _unshared_loop(self) -> str:
-        """Words on the outermost loop around what is stored last, where no pragma shares it out; "" if one does."""
+        """Describe the outermost loop around the last store, if no pragma parallelises it; else return ""."""
         body = self.marker.body
         if body is None or body.find(r"#\s*pragma\s+omp|std::thread|parallel_for"):
             return ""
@@ -354,7 +354,7 @@ class PartJudge:
         )
 
     def add_flags(self, flags: Iterable[Flag]) -> None:
-        """One flag of each kind is enough. Raises Faulty for a proved cheat."""
+        """Add flags, at most one of each kind. Raises Faulty for a proved cheat."""
         for flag in flags:
             if (flag.code, flag.level) not in {(known.code, known.level) for known in self.flags}:
                 self.flags.append(flag)

@@ -132,7 +132,7 @@ def _of_file(result: SubmissionResult) -> list[Flag]:
 
 
 def _restated(part: Part, known: PartResult) -> PartResult:
-    """A verdict as it was, under the part's title and points of today, without cases that are gone."""
+    """Return an unchanged verdict with the part's present title and points, without deleted cases."""
     there = {case.name: case.hidden for case in part.cases}
     # Results outside the assignment's cases are timed calls. A part judged through another part has that part's cases.
     kept = known.cases
@@ -142,7 +142,7 @@ def _restated(part: Part, known: PartResult) -> PartResult:
 
 
 def _both(assignment: Assignment, part: Part, known: PartResult, new: PartResult) -> PartResult:
-    """One part of which cases were judged before and others now. The new ones take the place of old ones by name."""
+    """Merge cases of one part that were judged before and now. New ones replace old ones of the same name."""
     called = {case.name: case for case in new.cases}
     by_name = {case.name: case for case in known.cases} | called
     order = [case.name for case in part.cases if case.name in by_name]

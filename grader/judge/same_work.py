@@ -45,7 +45,7 @@ LEAST_USED = 2
 """A function that uses fewer of its own arguments cannot implement the algorithm that they belong to."""
 LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
-"""As HELD_SHARE, from which calls of other sizes are made: a kernel without copies holds less than the reference."""
+"""Like HELD_SHARE, for making calls of other sizes: a kernel without copies holds less than the reference."""
 HELD_SHARE = 0.6
 """Share of the avoided tensor's bytes by which held memory must exceed the reference's. Honest kernels of parts 3 and 4
 reached 0.26, and 0.8 with copies in double. The 0.8 occurs at the judged size only, since copies grow with the tensors

@@ -203,7 +203,7 @@ def _bounded_noise(shape: Shape, draws: Draws, bound: float) -> Array:
 
 
 def _random_values(shape: Shape, draws: Draws) -> Array:
-    """V: uniform in [-1, 1] around a centre of each head's own, so that averages are not near zero either."""
+    """Draw V: uniform in [-1, 1] around a centre for each head, so that averages are not near zero."""
     b, h, n, d = _sizes(shape)
     return _uniform((b, h, n, d), draws, 1.0) + _uniform((b, h, 1, d), draws, 0.5)
 

@@ -1,11 +1,4 @@
-"""A kernel's place between the naive kernel, the reference, the best known kernels, and the machine's limit.
-
-The module is a `grader.assignment.labs.Ladder`. The times of other kernels beside a part's reference are measured once
-on this machine and kept in the kit's cache. All are called through runners, as a student's kernel is, in interleaved
-rounds; the time of a call that only hands over inputs and output is subtracted from each. PyTorch, the expert and the
-plain best kernel get the threads of the part's timed calls, but no more than there are cores. Every answer is compared
-with the oracle.
-"""
+"""Place of a kernel between the naive kernel, the reference, the best known kernels, and the machine's limit."""
 
 from __future__ import annotations
 
@@ -268,7 +261,7 @@ def stand(ratio: float, known: Yardsticks) -> Standing:
 
 
 def standing(part: Part, shape: Mapping[str, int], ratio: float) -> Standing | None:
-    """The place of a part's kernel, where `gpt149.py frontier` has measured the others on this machine."""
+    """Return the place of a part's kernel, if `gpt149.py frontier` has measured the others on this machine."""
     known = kept(part, shape)
     return stand(ratio, known) if known else None
 
@@ -278,7 +271,7 @@ LINE_RUNGS = ("naive", "reference", "pytorch", "expert")
 
 
 def line(place: Standing) -> str:
-    """`12.3× naive · 1.9× reference · 0.41× PyTorch · ...`: how many times as fast as each."""
+    """Format a place as `12.3× naive · 1.9× reference · 0.41× PyTorch · ...`: speed over that of each."""
     parts = [f"{_times(getattr(place, rung))}× {WORDS[rung]}" for rung in LINE_RUNGS]
     return " · ".join([*parts, f"{_percent(place.peak_percent)} % of {_machine(place.cores)} peak"])
 

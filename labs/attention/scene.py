@@ -1,4 +1,4 @@
-"""The inputs that a suspected bug of an attention kernel predicts a wrong output from."""
+"""Inputs from which a suspected bug of an attention kernel predicts its wrong output."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from grader.core.arrays import Array, np
 
 CUBIC, ROOT = 0.044715, (2.0 / np.pi) ** 0.5
 SCORES_AT_ONCE = 1 << 20
-"""Scores that attention is computed of at once: 8 MiB."""
+"""Scores that are computed at once: 8 MiB."""
 
 
 def gelu(x: Array) -> Array:

@@ -19,7 +19,7 @@ LONG = "long_"
 LARGEST = 1e4
 """Logits lie within about +-LARGEST."""
 BELOW = 9000.0
-"""Distance of all logits of `below` under 0: their exp() is 0, and a padded key's 0 is above them all."""
+"""Distance of all logits of `below` from 0: their exp() is 0, and the 0 of a padded key is larger than all."""
 PEAK = 30.0
 """The one logit of `dominant`."""
 CLIMB = 20.0
@@ -189,7 +189,7 @@ def _heads_large(draws: Draws, shape: Shape) -> dict[str, Array]:
 
 
 def _heads_below(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """All logits are about -BELOW, and differ by tens. Exact in the same way: quarters below 64."""
+    """Logits of about -BELOW that differ by tens. Quarters below 64 keep the products exact."""
     queries, keys = _sizes(shape)
     far = np.round((BELOW / shape["d"] ** 0.5) ** 0.5)
     q, k = (np.round(draws.uniform(size, -2.0, 2.0)) / 4 for size in (queries, keys))

@@ -149,7 +149,7 @@ class Rows(Oracle):
         """Return the expected output for these rows."""
 
     def bytes(self, shape: Shape) -> int:
-        """x is read and y is written."""
+        """Return the bytes of x, read once, and y, written once."""
         size = 4 if shape.get("precision", 24) == 24 else 2
         return 2 * size * self.numbers(shape)
 
@@ -388,7 +388,7 @@ class Flash(Oracle):
         )
 
     def flops(self, shape: Shape) -> int:
-        """Two products of N x M x d; half of it where the mask is causal."""
+        """Return the operations of two products of N x M x d, or half of them with a causal mask."""
         seen = shape["N"] * shape["M"]
         if shape["causal"]:
             n, m = shape["N"], shape["M"]
@@ -454,11 +454,11 @@ class FlashBackward(Flash):
         return (heads[:, None], chosen[None, :]), {**queries, **keys}
 
     def flops(self, shape: Shape) -> int:
-        """Five products where the forward pass has two."""
+        """Return the operations of five products; the forward pass has two."""
         return super().flops(shape) * 5 // 2
 
     def bytes(self, shape: Shape) -> int:
-        """q, k, v, O, dO and L are read, dQ, dK and dV written."""
+        """Return the bytes of q, k, v, O, dO and L (read) and of dQ, dK and dV (written)."""
         size = 4 if shape.get("precision", 24) == 24 else 2
         numbers = 4 * shape["N"] + 4 * shape["M"]
         return shape["B"] * (size * numbers * shape["d"] + 4 * shape["N"])

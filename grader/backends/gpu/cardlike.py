@@ -66,20 +66,20 @@ class HostDriver:
         return 0
 
     def set_current_device(self, device: Any) -> None:
-        """There is one."""
+        """Do nothing: there is only one device."""
 
     def get_empty_cache_for_benchmark(self) -> Any:
         return importlib.import_module("torch").empty(1)
 
     def clear_cache(self, cache: Any) -> None:
-        """Leave it: nothing is timed."""
+        """Do nothing: no kernel is timed."""
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return untimed
 
 
 def untimed(kernel_call: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
-    """All configurations take as long, so that an autotuner takes its first one; nothing is run."""
+    """Report equal times for all configurations, so that an autotuner takes the first one. Nothing is run."""
     return 0.0 if quantiles is None else [0.0] * len(quantiles)
 
 
@@ -168,7 +168,7 @@ ANSWERS: dict[str, Any] = {
 
 
 def on_the_cpu(value: Any) -> Any:
-    """The CPU in place of a CUDA device in any form; other values unchanged."""
+    """Replace a CUDA device in any form by the CPU; return other values unchanged."""
     import torch
 
     if isinstance(value, torch.device):
@@ -179,7 +179,7 @@ def on_the_cpu(value: Any) -> Any:
 
 
 def with_devices(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, for CUDA devices among its arguments and for pinned memory."""
+    """Wrap a function so that it accepts CUDA devices and pinned memory among its arguments."""
 
     @functools.wraps(function, updated=())
     def call(*arguments: Any, **named: Any) -> Any:
@@ -219,7 +219,7 @@ class Queue:
 
 
 def uncompiled(function: Any = None, *_: Any, **__: Any) -> Any:
-    """In place of `torch.compile`: the function itself, called as a decorator with or without arguments."""
+    """Return the function unchanged, in place of `torch.compile`, also as a decorator with or without arguments."""
     return (lambda found: found) if function is None else function
 
 

@@ -19,17 +19,17 @@ class Caches:
         self._root, self._inside = root, inside
 
     def new(self) -> str:
-        """The name of an empty one."""
+        """Make an empty folder and return its name."""
         name = secrets.token_hex(8)
         (self._root / name).mkdir(mode=0o755)
         return name
 
     def path(self, name: str) -> str:
-        """The path that runners see."""
+        """Return the path under which runners see a folder."""
         return f"{self._inside}/{name}"
 
     def lend(self, name: str, uid: int | None) -> None:
-        """Let the build's user write to it."""
+        """Let the build's user write to a folder."""
         if uid is not None:
             os.chown(self._root / name, uid, uid)
 

@@ -1,4 +1,4 @@
-"""Words for files of kernels for a GPU that do not load, crash or hang, and for a machine without one."""
+"""Messages for GPU files that do not load, that crash or hang, and for a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OF_TENSORS = (
     "something outside of a tensor was read or written: check the pointers, strides and masks of all loads and stores "
     "on sizes that do not fill the last block"
 )
-"""The same of kernels that are launched on tensors, for signals that memory is the cause of."""
+"""Messages for kernels that are launched on tensors, for signals that memory errors cause."""
 DEVICE_HINTS = {
     **SIGNAL_HINTS,
     **dict.fromkeys(("SIGSEGV", "SIGBUS"), OF_TENSORS),
@@ -67,14 +67,14 @@ def load_error(error: str, packages: Sequence[str]) -> Faulty:
 
 
 def loading_fault(death: Call) -> Faulty:
-    """The file never got as far as offering its functions: statements outside of them run while it is loaded."""
+    """Return the verdict for a file that did not finish loading: statements outside of its functions run then."""
     return faults.loading_fault(
         death, "statements outside of functions that", "statements outside of functions"
     )
 
 
 class KernelWords(CallWords):
-    """The same for kernels."""
+    """Words for the calls of kernels."""
 
     def exception(self, broken: Broken) -> str:
         return f"{broken.at_end}: {broken.call.message}"

@@ -48,7 +48,7 @@ kept: list[Any] = []
 tunes_itself = False
 """True if autotuners measure in this process and ignore the builder's choice: in timed calls, alone on the card."""
 blind = False
-"""True if this Triton is built in another way, so that launches of its kernels cannot be seen."""
+"""True if this Triton is built differently, so that launches of its kernels cannot be observed."""
 
 
 def prepare() -> None:
@@ -166,7 +166,7 @@ def put_changed(tensor: Any, before: Any, after: Any) -> None:
 
 
 def limit_card(most_bytes: int) -> None:
-    """Let torch take so much of the card's memory in this process. Beyond it, torch says that it is out of memory."""
+    """Limit torch's memory on the card in this process. Beyond the limit torch reports that it is out of memory."""
     import torch
 
     torch.cuda.set_per_process_memory_fraction(min(1.0, most_bytes / torch.cuda.mem_get_info()[1]))
@@ -180,7 +180,7 @@ def played(player: Any, packed: str, tensors: list[Any], *, ablate: bool) -> Non
 
 
 def rows(counts: Mapping[str, int]) -> list[list[Any]]:
-    """Counts as rows of a profile."""
+    """Convert counts to rows of a profile."""
     return [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
 
 
@@ -269,8 +269,11 @@ class Kernels:
 
     @contextlib.contextmanager
     def observed(self, seen: dict[str, Any], placed: dict[str, Any]) -> Iterator[None]:
-        """Note which operators of torch are called meanwhile ("op mm"), which kernels are launched on a card, and the
-        trace. Every call is observed: a file that behaves otherwise when it is, does so in all of them."""
+        """Record the operators of torch that are called meanwhile ("op mm"), the kernels launched on a card, and the
+        trace.
+
+        Every call is observed: a file that acts differently when observed does so in all calls.
+        """
         launched: list[str] = []
         with kernelfiles.profiled_kernels(launched, self.device), trace.follow(placed.values()):
             yield
@@ -301,7 +304,7 @@ class Kernels:
         return ANSWERED
 
     def warm(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """`tensors` are {name: [shape, dtype, low, high]}."""
+        """Call the function once on own numbers, to compile it. `tensors` are {name: [shape, dtype, low, high]}."""
         import torch
 
         def made(shape: list[int], dtype: str, low: float, high: float) -> Any:

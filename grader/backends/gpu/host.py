@@ -93,10 +93,10 @@ _places: dict[Sandbox, Place] = {}
 
 
 def place(sandbox: Sandbox, start: Callable[..., Parent]) -> Place:
-    """The one of a sandbox, kept for as long as this process lives: to import Triton takes seconds. `start` makes the
-    process to fork from (`torch.zygote.Zygote`).
+    """Return the place of a sandbox, kept for the life of this process: importing Triton takes seconds.
 
-    Raises KitError where runners in this sandbox cannot use the card.
+    `start` makes the process to fork from (`torch.zygote.Zygote`). Raises KitError if runners in this sandbox cannot
+    use the card.
     """
     if sandbox not in _places:
         found = card()

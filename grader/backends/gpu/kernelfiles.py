@@ -23,7 +23,7 @@ from typing import Any, cast
 LONGEST_MESSAGE = 1000
 MOST_KERNELS = 90
 LONGEST_CHAIN = 50
-"""Of exceptions, each the cause of the one before."""
+"""Most exceptions that are followed, each the cause of the previous one."""
 MODULE = "kernels"
 """Module name of a student's file."""
 FILE_BITS = 20
@@ -61,7 +61,7 @@ class NotWritten(Failed):
 
 
 def flattened(value: Any) -> Any:
-    """A tensor with all axes before its last two as one, which the autograd form expects."""
+    """Return a tensor with all axes before its last two joined into one, as the autograd form expects."""
     import torch
 
     if isinstance(value, torch.Tensor) and value.dim() > 3:
@@ -103,7 +103,7 @@ class PythonFile:
         files = filebundle.split(content)
         self.bundle = filebundle.Bundle(files) if files else None
         self.adapters: Any = None
-        """The module of the course's adapters, where it was handed in as a file of its own."""
+        """Module of the course's adapters, if it was handed in as a separate file."""
         if self.bundle is None:
             remember_text(path, content)
             spec = importlib.util.spec_from_file_location(MODULE, path)
@@ -120,7 +120,7 @@ class PythonFile:
         self.classes = autograd_classes([self.module, self.adapters], torch.autograd.Function)
         self.base: Any = torch.autograd.Function
         self.judged_class = ""
-        """The class that was called, and how many fitted as well as it; "" for the only one of a single file."""
+        """Note on the called class and on other classes that fitted as well; "" for the only class of a single file."""
         self.judged_file = 0
         names = [
             name
@@ -179,7 +179,7 @@ class PythonFile:
         return self.judged(fitting[-1], len(fitting))
 
     def judged(self, cls: Any, fitting: int = 1) -> Any:
-        """Note the class that is called, for a person: out of several that fit, and out of several files."""
+        """Record the called class for a person, if several fit or the hand-in has several files."""
         several = f" of {fitting}" if fitting > 1 else ""
         name = getattr(cls, "__name__", "?")
         self.judged_class = f"{name}{several}" if several or self.bundle is not None else ""
@@ -299,7 +299,7 @@ class Finder:
         exec(compile(self.bundle.files[file], file, "exec", dont_inherit=True), vars(module))
 
     def loaded(self, file: str) -> Any:
-        """Import one of the files, also where no import finds it."""
+        """Import one of the files by its path."""
         name = self.bundle.module_of(file)
         if name and name.partition(".")[0] not in self.kept:
             return importlib.import_module(name)
@@ -373,7 +373,7 @@ def says_triton(cls: Any) -> bool:
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
-    """Names that a function's code uses, in functions inside of it too."""
+    """Yield the names that a function's code uses, inner functions included."""
     yield from code.co_names
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
@@ -441,7 +441,7 @@ def attempted(work: Callable[[], None]) -> None:
 
 
 def _is_students(error: BaseException) -> bool:
-    """Return True if a raise of the student's file itself is its origin, and nothing that the file called."""
+    """Return True if the student's file itself raised the exception, not a function that it called."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -468,7 +468,7 @@ def described(error: BaseException, *, has_card: bool = True) -> str:
 
 
 def remember_code() -> None:
-    """Note the code of all functions of modules whose errors may mean a missing GPU."""
+    """Record the code of all functions in modules whose errors may mean a missing GPU."""
     pending: list[Any] = [
         each.__code__
         for each in gc.get_objects()
@@ -553,7 +553,7 @@ def _described(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def profiled_kernels(names: list[str], device: str) -> Iterator[None]:
-    """Note the kernels that are launched on a GPU meanwhile, libraries' too, each once; nothing without a GPU."""
+    """Record the kernels launched on a GPU meanwhile, libraries' too, each once; none without a GPU."""
     if device == "cpu":
         yield
         return

@@ -78,15 +78,15 @@ WEIGHTS = {"sum": 4}
 MOST_COMPUTED = 1
 """Numbers that plain operators may compute in a call, as a multiple of the numbers in its inputs and outputs."""
 LEAST_GIVEN = 64
-"""Numbers that any call is credited with. Operators may always work on this many: a factor, offsets of a batch."""
+"""Numbers that torch may always compute in a call, such as a factor or the offsets of a batch."""
 LEAST_SHARE = 0.25
-"""Of an output's numbers: if torch computes fewer, the output cannot be torch's."""
+"""Share of an output's numbers. If torch computes fewer, the output cannot be torch's."""
 MOST_WITHOUT = 0.5
 """Largest share of an output's numbers, over all calls, that may be right in a replay without the computing kernels."""
 PATIENCE = 2
 """Factor on a replay's time limit without kernels: it makes each launch twice."""
 PLAYS = 2
-"""Plays of a trace. An operator is free in the last one if all that it is given is as in the one before."""
+"""Most replays of a trace. In the last one an operator is free if its arguments equal those of the one before."""
 OTHER_SEED = 0x9E3779B9
 """Mixed into a case's seed to get the seed of the replay's inputs."""
 
@@ -345,8 +345,11 @@ def _written(part: Part, inputs: Mapping[str, Any], call: Call) -> dict[str, Any
 def _without_kernels(
     checks: Checks, host: DeviceHost, played: Sequence[Replay]
 ) -> tuple[list[str], list[Flag]]:
-    """Name an output that torch computed and kernels only moved: it comes out right where each number that a kernel
-    computes is lost. Calls in which torch works on few numbers are not played again."""
+    """Name an output that torch computed and kernels only moved.
+
+    Such an output stays right when every number that a kernel computes is replaced by NaN. Calls with little torch work
+    are not replayed for this.
+    """
     part = checks.part
     work = [sum(each.numbers(properties(part).library_operators).values()) for each in played]
     least = [min((out.size for out in each.outputs.values()), default=0) * LEAST_SHARE for each in played]
@@ -424,7 +427,7 @@ def _in_source(built: Build, function: str, allowed: Collection[str], *, with_ca
 
 
 def _chosen(row: ProfileRow, built: Build) -> str:
-    """Return in words which class was judged; the row counts the files before its own."""
+    """Describe the judged class; the row counts the files before its own."""
     files = built.files if isinstance(built, PythonBuild) else ()
     file = f" in {files[row.calls - 1]}" if 0 < row.calls <= len(files) else ""
     name, _, several = row.name.removeprefix("class ").partition(" of ")
@@ -443,5 +446,5 @@ def _is_plain(name: str) -> bool:
 
 
 def _last(name: str) -> str:
-    """The function's own name: "matmul" of "torch.matmul (line 7)"."""
+    """Return a function's own name: "matmul" for "torch.matmul (line 7)"."""
     return name.partition(" ")[0].rpartition(".")[2]

@@ -752,8 +752,10 @@ class Files:
         return places
 
     def start(self, entry: str, chosen: str, reached: str) -> list[Definition]:
-        """An entry's definition; else its autograd.Function as a runner chooses it (`gpu.kernelfiles`), without
-        its backward pass where only `forward` is reached."""
+        """Return an entry's definition, else its autograd.Function as a runner chooses it (`gpu.kernelfiles`).
+
+        If only `forward` is reached, the backward pass is left out.
+        """
         if entry in self.main.bound:
             return list(self.defined(self.main, ast.Name(entry)))
         own = [(r, c) for r in self.readers.values() for c in r.classes if is_function(r, c)]
@@ -768,7 +770,7 @@ class Files:
         return [(r, each) for r, c in found for each in c.body if getattr(each, "name", "") != "backward"]
 
     def adapted(self, language: str) -> list[tuple[Reader, ast.ClassDef]]:
-        """Classes that the course's adapter for this language names."""
+        """Return the classes that the course's adapter for this language names."""
         name = f"get_flashattention_autograd_function_{language}"
         adapters = self.readers.get(self.bundle.adapters()) if self.bundle is not None else None
         for reader in dict.fromkeys(r for r in (adapters, self.main) if r is not None and name in r.bound):
@@ -911,7 +913,7 @@ def names_text(node: ast.AST) -> bool:
 
 
 def printable(text: str) -> str:
-    """A text as one line of ASCII."""
+    """Return a text as one line of ASCII."""
     escaped = text.encode("ascii", "backslashreplace").decode()
     return "".join(c if " " <= c <= "~" else f"\\x{ord(c):02x}" for c in escaped)
 

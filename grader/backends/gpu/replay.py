@@ -28,11 +28,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 filebundle: Any = None
-"""`grader.core.filebundle`: who loads this file gives it."""
+"""`grader.core.filebundle`, set by the loader of this file."""
 MOST_TEXT, MOST_STEPS = 256 << 20, 50_000
 LANGUAGE = "triton.language"
 POISON = 0xFF
-"""Each byte of an empty tensor: a NaN, so that missing writes show."""
+"""Value of each byte of an empty tensor. It makes a NaN, so that missing writes show."""
 #: Names of `triton` that kernels may use; the others are for the host.
 OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2"))
 #: Options of a launch for the compiler.
@@ -62,7 +62,7 @@ rounding_mode side UPLO
 TEXTS = frozenset(_TEXTS.split())
 """Arguments of torch's operators that may be texts. Any other text might name a file."""
 SEMANTIC = "interpreter_semantic"
-"""Called by the interpreter's rewriting. No kernel has this name."""
+"""Name that the interpreter's rewritten code calls. No kernel has it."""
 ATTRIBUTE = "attribute of"
 """Name of `attribute` for a kernel in the interpreter, which no source text can spell."""
 #: Operators by which the interpreter arranges its arguments.
@@ -138,7 +138,7 @@ class Player:
         return function._schema, arguments, results
 
     def prepare(self, arguments: dict[str, Any]) -> None:
-        """Look at the arguments of an operator before it is called."""
+        """Hook that gets the arguments of an operator before it is called."""
 
     def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
         kernel = self.kernel(number)
@@ -259,7 +259,7 @@ class Player:
         return self.value(recorded)
 
     def found(self, file: str, name: str, line: int) -> ast.FunctionDef:
-        """The function of this name around this line."""
+        """Return the function of this name whose head holds this line. Raises Unplayable without one."""
         for node in ast.walk(self.trees.get(file, self.other)):
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
@@ -282,7 +282,7 @@ def operator_named(name: str, overload: str) -> Any:
 
 @contextlib.contextmanager
 def watched() -> Iterator[set[str]]:
-    """Give the names of torch's operators that are called meanwhile."""
+    """Yield a set that collects the names of torch's operators called meanwhile."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     used: set[str] = set()
@@ -297,7 +297,7 @@ def watched() -> Iterator[set[str]]:
 
 
 def unpacked(packed: str) -> dict[str, Any]:
-    """The trace as `Trace.packed` made it. Raises Unplayable."""
+    """Return the trace that `Trace.packed` made. Raises Unplayable."""
     if packed.startswith("lost: "):
         raise Unplayable(f"was lost ({packed.removeprefix('lost: ')})")
     try:
@@ -322,8 +322,10 @@ def fields_in(recorded: Any) -> Iterator[str]:
 
 
 def refuse_tensors(recorded: Any, *, is_constant: bool) -> None:
-    """Raises Unplayable for a tensor among constants, or in a list: no compiled kernel has one there, and the
-    interpreter would give it as it is, with all of torch's operators."""
+    """Raise Unplayable for a tensor among constants or in a list.
+
+    No compiled kernel has one there. The interpreter would pass it on unchanged, with all of torch's operators.
+    """
     if isinstance(recorded, list):
         for each in recorded:
             refuse_tensors(each, is_constant=True)

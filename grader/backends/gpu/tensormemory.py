@@ -44,7 +44,7 @@ class Region:
         self.end = self.first + size
         self.away = self.first - start
         self.launch, self.named, self.name = 0, 0, ""
-        """The last launch that got it, the last launch that names it so, and the kernel's name for it."""
+        """Last launch that received the storage, last launch that named it, and its name in that kernel."""
 
 
 class Memory:
@@ -207,7 +207,7 @@ class Memory:
         return addresses, mask
 
     def junk(self, kind: Any) -> Any:
-        """Wrong wherever it is used: NaN too in bfloat16 and in 8 bits, which the interpreter has in whole numbers."""
+        """Return a value that makes every result wrong: NaN, or the largest integer for types held as integers."""
         if kind.kind == "f":
             return float("nan")
         return True if kind.kind == "b" else (1 << (8 * kind.itemsize - 1)) - 1
@@ -219,9 +219,8 @@ class Memory:
         return real
 
     def outside_message(self, what: str, addresses: Any, size: int) -> str:
-        """Return the message for lanes that are outside of every tensor, for those near the same tensor as the first
-        one.
-        """
+        """Return the message for lanes outside of every tensor. It covers the lanes near the same tensor as the first
+        one."""
         program = ", ".join(map(str, self.builder.grid_idx))
         begun, first = f"{what} outside of every tensor, by program ({program})", int(addresses[0])
         region = self.at(first) if first >= FIRST else None

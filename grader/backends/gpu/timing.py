@@ -44,7 +44,7 @@ from grader.sandbox import GIB
 
 SAMPLED_ROWS = 16
 SAME_FACTOR = 4.0
-"""Two right outputs may differ by this many times the tolerance of the sampled rows."""
+"""Largest difference of two right outputs, in tolerances of the sampled rows."""
 TRIAL_SETS, TRIAL_CALLS = 8, 3
 ROUND_S = 2.5
 """Seconds that a round takes, about; most of it starts the runners."""
@@ -83,7 +83,7 @@ class Outlasting(Exception):
     """A student's call on all sets takes too long."""
 
     def __init__(self, sets: int) -> None:
-        """`sets`: how many of them it may have."""
+        """Record the number of sets that the student's calls may have."""
         super().__init__(sets)
         self.sets = sets
 
@@ -251,7 +251,7 @@ class DeviceRounds:
         return CardClock(min(known), max(known), self.unsteady, tuple(slowed_by))
 
     def one_round(self) -> Round:
-        """A B B A: the student's runner lives from the first call of the reference to the second."""
+        """Make one round, A B B A. The student's runner lives from the reference's first call to its second."""
         self.round += 1
         part, driver = self.part, self.card.driver
         form = self.other_form()

@@ -40,7 +40,7 @@ TABLE = 4
 """Factor on numbers that are looked up in a table of constants: such a table may hold any function."""
 UNITS = 1 << 16
 ATTENTION = "attention"
-"""In the names of torch's own operators for attention."""
+"""Part of the names of torch's attention operators."""
 
 
 def player_class(replay: Any) -> Any:
@@ -68,7 +68,7 @@ def player_class(replay: Any) -> Any:
             self.earlier = self.digests if packed == self.packed else ()
             self.packed, self.digests, self.now = packed, (), list[list[bytes]]()
             self.made_as: dict[int, tuple[int, int]] = {}
-            """Of each storage, area and numbers of the tensor that it was made as."""
+            """Area and numbers of the tensor that each storage was made as."""
             self.largest = self.most = 0
             super().play(packed, tensors)
             self.digests = tuple(self.now)

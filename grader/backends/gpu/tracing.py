@@ -31,7 +31,7 @@ from typing import Any
 
 MOST_NAMES = 900
 MOST_BYTES, MOST_PACKED, MOST_STEPS = 64 << 20, 700_000, 50_000
-"""Of all constants of a trace, of the whole trace as it is sent, and of its length."""
+"""Limits on a trace: bytes of its constants, bytes as sent, and steps."""
 DEEPEST = 8
 PLAIN = (bool, int, float, str, type(None))
 LANGUAGE = "triton.language"
@@ -51,7 +51,7 @@ class Trace:
         self.seen: dict[str, int] = {}
         """Calls of each operator ("op mm") and kernel ("launch k")."""
         self.steps: list[list[Any] | str] = []
-        """Each as a list, or as its text in JSON."""
+        """Steps, each as a list or as its JSON text."""
         self.kernels: dict[str, int] = {}
         self.storages: dict[int, tuple[int, Any]] = {}
         self.lost = ""
@@ -90,7 +90,7 @@ class Trace:
         return [number, kind, list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """An argument, as JSON holds it."""
+        """Describe an argument for JSON."""
         import torch
 
         kind = type(value)
@@ -328,7 +328,7 @@ class Trace:
 
     @contextlib.contextmanager
     def follow(self, tensors: Iterable[Any] = ()) -> Iterator[None]:
-        """Record meanwhile. `tensors` are the call's own, in their order."""
+        """Record the call that is made meanwhile. `tensors` are the call's own, in order."""
         from torch.utils._python_dispatch import TorchDispatchMode
 
         run = self.run
@@ -336,7 +336,7 @@ class Trace:
         class Following(TorchDispatchMode):
             @classmethod
             def _should_skip_dynamo(cls) -> bool:
-                """Torch would import its compiler for this, which takes seconds in each runner."""
+                """Return True: otherwise torch would import its compiler, which takes seconds in each runner."""
                 return False
 
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -20,7 +20,7 @@ TEMPORARY = "/tmp"
 
 
 def settle(scratch: str, roots: Iterable[str], *, is_locked: bool) -> None:
-    """Make this process a user's: before it is locked, with the folders `roots` of modules still in reach."""
+    """Give this process a user's environment, before it is locked and while the `roots` of modules are in reach."""
     os.environ.update(HOME=scratch, USER=USER, LOGNAME=USER)
     os.environ.setdefault("TRITON_CACHE_DIR", os.path.join(scratch, "triton"))
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(scratch, "inductor")
@@ -32,7 +32,7 @@ def settle(scratch: str, roots: Iterable[str], *, is_locked: bool) -> None:
 
 
 def name_user(home: str) -> None:
-    """Give a user id without an entry one, as `getpass` and torch's compiler ask for it."""
+    """Add an entry for a user id without one: `getpass` and torch's compiler ask for it."""
     import pwd
 
     known: Callable[[int], Any] = pwd.getpwuid

@@ -153,8 +153,10 @@ def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float
 
 
 def _made_ahead(flags: tuple[str, ...], macros: tuple[str, ...], cache: Path | None) -> tuple[Kit, Prepared]:
-    """All that no student's file decides, from the cache or made side by side: one after the other takes a fifth
-    longer."""
+    """Return everything that does not depend on a student's file, from the cache or made in parallel.
+
+    Making it one after the other takes a fifth longer.
+    """
     with ThreadPoolExecutor(1) as beside:
         known = beside.submit(kit, cache)
         prepared = standin.prepare(flags, macros, cache)
@@ -327,7 +329,7 @@ def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None 
 
 
 def joined(kernels: Path, made: Path) -> None:
-    """An object without the names that only it knows. Raises KitError when the compiler cannot do it."""
+    """Return an object without its local names. Raises KitError if the compiler cannot make it."""
     tools = toolchain()
     with objectcache.workplace(cache_root()) as place:
         _make([str(tools.compiler), *JOIN_FLAGS, str(kernels), "-o", "joined.o"], place)

@@ -209,8 +209,11 @@ class NativeHost:
     # ---- starting one
 
     def _try(self) -> None:
-        """Shared libraries may need more than a runner may have, as some OpenMP libraries need shared memory files: the
-        kit's own program finds that out, so that no student's is blamed. Raises KitError."""
+        """Check that the kit's own program starts with shared libraries.
+
+        They may need more than a runner may have, such as shared memory files of an OpenMP library. No student's
+        program may be blamed for that. Raises KitError.
+        """
         with self.spawn(self._kit.folder / nativebuild.TRIAL, threads=2) as session:
             if session.death is None and not session.functions:
                 return

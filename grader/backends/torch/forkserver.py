@@ -164,7 +164,7 @@ def become_runner(
     output_fd: int,
     shared_fd: int | None = None,
 ) -> None:
-    """Everything between the fork and the first request. Never returns."""
+    """Set up the runner between the fork and its first request. Never returns."""
     os.setsid()
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -257,7 +257,7 @@ def children(pid: int) -> list[int]:
 
 
 def load_file(path: str) -> Any:
-    """One of the kit's files, of which the inside of a sandbox has no package."""
+    """Load one of the kit's files. A sandbox contains no package of them."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -37,7 +37,8 @@ Answer = tuple[Header, memoryview, Callable[[], Any]]
 
 
 def tensor_bytes(tensor: Any) -> memoryview:
-    """The memory of a contiguous tensor, writable, without a copy (and without NumPy, which torch may lack)."""
+    """Return the memory of a contiguous tensor, writable and without a copy (and without NumPy, which torch may lack).
+    """
     size = tensor.numel() * tensor.element_size()
     return memory_at(tensor.data_ptr(), size)
 
@@ -213,5 +214,5 @@ def _plain(output: Any) -> Answer:
 
 
 def load(kind: str, path: str) -> Any:
-    """The object that a runner of this kind serves. Raises OSError or AttributeError when it cannot be loaded."""
+    """Return the object that a runner of this kind serves. Raises OSError or AttributeError if it cannot be loaded."""
     return {"student": StudentObject, "raw": RawLibrary, "torch": lambda _: TorchFunction()}[kind](path)

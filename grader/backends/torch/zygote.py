@@ -288,7 +288,7 @@ class Zygote:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _surroundings(self, object_path: str, cache: str, builds: bool) -> dict[str, Any]:
-        """The next runner's folder, user and lock."""
+        """Return the next runner's folder, user and lock."""
         number = next(self._numbers)
         root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
         scratch = f"{root}/{number}"

@@ -138,7 +138,7 @@ def looks(policy: TimePolicy) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _View:
-    """The rounds as one clock shows them; `allowance` is the allowed ratio by this clock."""
+    """Rounds as seen by one clock; `allowance` is the allowed ratio by this clock."""
 
     clock: Clock
     allowance: float

@@ -48,7 +48,7 @@ def measured(
 def timed_part(
     marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
 ) -> TimedPart:
-    """All that a backend needs for `measured`."""
+    """Return the data that a backend needs for `measured`."""
     from grader.judge.timing import measure
 
     rule, options = marker.part.time, marker.bench.options
@@ -101,7 +101,7 @@ class TimedInputs:
         self.marker, self.seed = marker, seed
         self.calls = 0
         self.tensor_bytes = 0
-        """Of a call."""
+        """Bytes of the tensors of one call."""
 
     def sample(self, session: Session, *, is_reference: bool) -> Sample:
         """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""

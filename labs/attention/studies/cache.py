@@ -279,7 +279,7 @@ def caches(text: str | None, ways: str) -> tuple[Model, ...]:
 
 
 def sides(given: argparse.Namespace, settings: options.Settings) -> list[tuple[int, int]]:
-    """N and d as given. Without either: a shape far larger than a cache, and the assignment's own."""
+    """Return shapes with the given N and d, else two: one far larger than a cache, and the assignment's own."""
     chosen = {
         name: whole_number(text, f"-{name}", 1, LARGEST_SIDE)
         for name in ("N", "d")
@@ -391,7 +391,7 @@ def count(
 
 
 def _tool_files(program: str) -> list[Path]:
-    """Files of valgrind's, which Debian starts by a script."""
+    """Return valgrind's files, which Debian starts by a script."""
     folders = [Path(place, "valgrind") for place in ("/usr/libexec", "/usr/lib", "/usr/local/libexec")]
     return [Path(program), Path(f"{program}.bin"), *folders]
 

@@ -86,7 +86,7 @@ class Roofline:
     rounds: int
 
     def roof(self, intensity: float, threads: int, level: str | None = None) -> float:
-        """The most FLOP a second at this intensity."""
+        """Return the largest possible FLOP/s at this intensity."""
         return min(self.speed.peak(level or self.level, threads), intensity * self.speed.bandwidth(threads))
 
     def cores(self, point: Point) -> int:

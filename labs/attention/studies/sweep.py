@@ -78,7 +78,7 @@ class Scaling:
         )
 
     def law(self) -> str:
-        """The fit, in words."""
+        """Describe the fitted law."""
         if self.exponent is None:
             return "Two sizes or more would show how time grows."
         fit = self.exponent
@@ -299,7 +299,7 @@ def measure(
     sizes: Sequence[int] = (),
     macro: str = MACRO,
 ) -> TileSweep | BlockSweep | Scaling:
-    """The sweep of one part over the one of `tiles`, `blocks` (Br, Bc) and `sizes` (N) that is given."""
+    """Measure one part over `tiles`, `blocks` (Br, Bc) or `sizes` (N); only one is given."""
     if tiles:
         return measure_tiles(laboratory, part, tiles, macro)
     return measure_blocks(laboratory, part, *blocks) if blocks else measure_sizes(laboratory, part, sizes)

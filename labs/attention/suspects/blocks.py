@@ -146,7 +146,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
 
 
 def _stale_remainder(s: Scene, cut: int, in_product: bool) -> Array | None:
-    """Keys from `cut` on have the weights that the head before left in the place of scores, the first head zeros."""
+    """Predict weights whose keys from `cut` on keep the previous head's weights as scores; the first head has zeros."""
     if s.first:
         return None
     out, left = [], np.zeros_like(s.scores[0, :, cut:])

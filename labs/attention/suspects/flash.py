@@ -335,7 +335,7 @@ def _keys_of_tile() -> Iterator[Suspect]:
 
 
 def _from_second_block(s: Scene, used: str, meant: str) -> Array:
-    """The attention where one of K and V is taken for the other in all blocks of keys but the first."""
+    """Predict attention that takes K for V, or V for K, in all blocks of keys but the first."""
     later = (np.arange(s.keys) >= s.shape["Bc"])[:, None]
     other = np.where(later, getattr(s, used), getattr(s, meant))
     return s.attend(s.scores, other) if meant == "v" else s.attend(s.q[:, s.rows] @ other.mT)
@@ -390,7 +390,7 @@ def _stale_keys(s: Scene) -> slice:
 
 
 def _untouched(s: Scene) -> int:
-    """Places of the tile that no block has written to: they are zeros as on entry."""
+    """Count places of the tile that no block has written to: they are zeros as on entry."""
     return max(0, s.shape["Bc"] - s.keys)
 
 
@@ -415,7 +415,7 @@ def _stale_scores(s: Scene) -> Array:
 
 
 def _rows_outside(s: Scene) -> Iterator[Suspect]:
-    """Oi and Li add up over the blocks of keys, and have to be zero again for each block of rows."""
+    """Predict sums Oi and Li that are not reset for each block of rows: they add up over the blocks of keys."""
     for names, o, li in (("Oi and Li are", True, True), ("Oi is", True, False), ("Li is", False, True)):
         for since, reset in (
             ("head", "for each head only, not for each block of rows"),

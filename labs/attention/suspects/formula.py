@@ -1,4 +1,4 @@
-"""Suspected bugs of the formula: another function than softmax(Q K^T) V."""
+"""Suspected bugs of the formula: it computes a function other than softmax(Q K^T) V."""
 
 from __future__ import annotations
 

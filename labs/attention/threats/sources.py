@@ -216,7 +216,7 @@ SHAPE = {"B": 1, "H": 2, "N": 128, "d": 32, "Br": 32, "Bc": 32}
 CALL_S, MEMORY_GIB = 3.0, 1.0
 TIME_BUDGET_S = 10.0
 CASES = 3
-"""The ramp, random values, and a ragged shape with several batches: no cheat needs more to be found out."""
+"""Cases for all threats: the ramp, random values, and a ragged shape with several batches. They expose every cheat."""
 
 
 def places(folder: Path) -> dict[str, str]:

@@ -31,7 +31,7 @@ class Peak:
 
 
 def growth(points: tuple[tuple[int, int | None], ...]) -> float | None:
-    """The power of N that the last two known numbers grow with."""
+    """Return the power of N with which the last two known numbers grow."""
     known = [(n, size) for n, size in points if size]
     if len(known) < 2:
         return None

@@ -34,12 +34,12 @@ def tiles(side: int, tile: tuple[int, int]) -> int:
 
 
 def waves(side: int, tile: tuple[int, int], at_once: int) -> int:
-    """Waves in which they are worked on, `at_once` tiles at a time."""
+    """Return the number of waves of `at_once` tiles."""
     return -(-tiles(side, tile) // at_once)
 
 
 def filled(side: int, tile: tuple[int, int], at_once: int) -> float:
-    """The share of all waves that is useful work: places that hold a tile, and numbers of tiles within the product."""
+    """Return the useful share of all waves: places that hold a tile, and numbers of tiles within the product."""
     return side * side / (waves(side, tile, at_once) * at_once * tile[0] * tile[1])
 
 

@@ -132,7 +132,7 @@ class Heads:
 
 
 def softmax_of(s: Array, v: Array) -> dict[str, Array]:
-    """O and L of other scores; rows that see nothing are NaN: nothing is said of them."""
+    """Return O and L of other scores. Rows that see no key are NaN, which predicts nothing."""
     lse = arithmetic.log_sum_exp(s)
     return {"O": np.exp(s - np.where(np.isneginf(lse), np.nan, lse)[..., None]) @ v, "L": lse}
 

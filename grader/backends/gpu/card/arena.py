@@ -28,7 +28,7 @@ THREADS, BLOCKS_EACH = 256, 32
 SEED_STEP = 0x85EBCA77
 """Difference between the seeds of two consecutive sets."""
 FEW_SETS = 32
-"""Up to this number, sets are copied and set one by one; that is fast enough for large ones."""
+"""Up to so many sets are copied and set one by one, which is fast enough for large ones."""
 MOST_PITCH = (1 << 31) - 1
 """Limit in bytes on the distance between rows, for the driver's copies in two dimensions."""
 FEW_ROWS = 4
@@ -58,7 +58,7 @@ class Tensor:
 
     @property
     def room(self) -> int:
-        """Bytes up to where the next tensor may begin."""
+        """Bytes from one tensor to the next."""
         return -(-self.size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
@@ -75,7 +75,7 @@ class Card:
         self._counter = self.driver.allocate(8)
 
     def _grid(self, count: int, sets: int) -> tuple[int, int]:
-        """Blocks along the elements of a tensor, and along sets."""
+        """Return the numbers of blocks along a tensor's elements and along the sets."""
         across = max(1, min(self._blocks, -(-count // THREADS)))
         return across, max(1, min(sets, 65_535, -(-self._blocks // across)))
 
@@ -110,7 +110,7 @@ class Card:
         self.driver.set_rows(address, stride, pattern, width, tensor.count, sets)
 
     def copy(self, to: int, to_stride: int, source: int, stride: int, size: int, sets: int) -> None:
-        """`size` bytes of each set; returns before it is done."""
+        """Copy `size` bytes of each set. Returns before the copy is done."""
         if sets <= FEW_SETS or max(to_stride, stride) > MOST_PITCH:
             for number in range(sets):
                 self.driver.copy(to + number * to_stride, source + number * stride, size)
@@ -136,11 +136,11 @@ class Card:
         return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
 
     def read(self, address: int, tensor: Tensor) -> Array:
-        """A tensor's numbers in the judge's own memory, 16-bit types as float32."""
+        """Copy a tensor's numbers into the judge's own memory, 16-bit types as float32."""
         return np.asarray(self.seen(address, tensor))
 
     def seen(self, address: int, tensor: Tensor) -> OnCard:
-        """A tensor's numbers where they are."""
+        """Return a tensor's numbers without copying them."""
 
         def read(offset: int, size: int) -> bytearray:
             return self.driver.copy_out(address + offset, size)
@@ -194,7 +194,7 @@ class Arena:
         raise KeyError(tensor.name)
 
     def seed_of(self, seed: int, number: int, tensor: Tensor) -> int:
-        """Of one input's numbers in one set."""
+        """Return the seed of one input's numbers in one set."""
         k = self.inputs.index(tensor)
         return (seed * 0x9E3779B1 + number * SEED_STEP + k * 0xC2B2AE3D) & 0xFFFFFFFF
 
@@ -284,12 +284,11 @@ class Arena:
         return found
 
     def output_values(self, number: int) -> dict[str, OnCard]:
-        """The judge's copy of one set's outputs, until the next call."""
+        """Return the judge's copy of one set's outputs, valid until the next call."""
         return {tensor.name: self.card.seen(self.kept(number, tensor), tensor) for tensor in self.outputs}
 
     def differing(self, other: Arena, tolerances: Mapping[str, tuple[float, float]]) -> dict[str, int]:
-        """By output, elements of all sets that are further from another arena's of the same inputs than (absolute,
-        relative)."""
+        """Count by output, over all sets, the elements further from another arena's than (absolute, relative) allow."""
         return {
             tensor.name: self.card.differing(
                 (self.kept(0, tensor), self._kept_bytes),

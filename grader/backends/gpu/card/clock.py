@@ -21,9 +21,9 @@ from grader.runner.calls import Call
 from grader.runner.session import Session
 
 GO_S = 0.05
-"""Measured on one card: calls of 1 ms spread by 30 %, those of 25 ms by 2 to 5 %."""
+"""Least seconds of a timed "go". Measured: calls of 1 ms spread by 30 %, those of 25 ms by 2 to 5 %."""
 WARM_UP_S = 0.02
-"""Before each call, outside of the clock: a card that was idle takes some milliseconds to come to its full clock."""
+"""Seconds of warm-up before each call, untimed: an idle card takes some milliseconds to reach its full clock."""
 BASE_CALLS, WARM_UP_CALLS = 5, 1
 MOST_SETS = 2048
 MEMORY_SHARE = 0.4
@@ -38,10 +38,10 @@ class TimedRunner:
         self.session, self.arena = session, arena
         self.failure = _failed(session.command(dict(request)))
         self.base_sets = 1 if arena.sets > 1 else 0
-        """Of the call that is taken off."""
+        """Number of sets in the call that is subtracted."""
         self.base_s = 0.0
         self.warm_up_s = 0.0
-        """Time of the last warm-up call, with all that its clock shows."""
+        """Seconds of the last warm-up call, with all overhead."""
 
     def warm_up(self, seed: int) -> Call | None:
         """Make the runner load all that its first call needs. Returns the call if it ended the runner or raised."""

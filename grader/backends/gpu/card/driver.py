@@ -181,7 +181,7 @@ class Driver:
         return data
 
     def copy(self, to: int, source: int, size: int) -> None:
-        """Within the device; returns before it is done."""
+        """Copy within the device. Returns before the copy is done."""
         self("cuMemcpyDtoDAsync_v2", c_uint64(to), c_uint64(source), c_size_t(size), None)
 
     def set_words(self, address: int, pattern: int, width: int, count: int) -> None:
@@ -190,7 +190,7 @@ class Driver:
         self(name, c_uint64(address), kind(pattern), c_size_t(count), None)
 
     def set_rows(self, address: int, pitch: int, pattern: int, width: int, count: int, rows: int) -> None:
-        """The same in rows that begin `pitch` bytes after each other."""
+        """Do the same in rows that begin `pitch` bytes apart."""
         name, kind = {2: ("cuMemsetD2D16Async", ctypes.c_ushort), 4: ("cuMemsetD2D32Async", c_uint)}[width]
         sizes = c_size_t(count), c_size_t(rows)
         self(name, c_uint64(address), c_size_t(pitch), kind(pattern), *sizes, None)
