@@ -34,7 +34,7 @@ SLOWEST_TOKEN_S = 0.3
 
 @dataclass(frozen=True)
 class Speaker:
-    """One part and the result of its text: a tally, or in `trouble` the reason why it has none."""
+    """One part and the result of its text: a tally, or in `trouble` the reason for its absence."""
 
     part: Part
     tally: Tally | None

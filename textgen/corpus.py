@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """A seeded random source that adds up the information of its throws, in nats."""
+    """A seeded random source that sums the information of its draws, in nats."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -144,7 +144,7 @@ class Playwright:
         self.act, self.scene = 1, 0
 
     def expand(self, symbol: str, **facts: str) -> str:
-        """One of the symbol's alternatives with all its slots filled."""
+        """Choose one of the symbol's alternatives and fill all its slots."""
         known = {**self.facts, **facts}
 
         def fill(slot: re.Match[str]) -> str:
@@ -155,7 +155,7 @@ class Playwright:
         return SLOT.sub(fill, self.dice.pick(RULES[symbol]))
 
     def next_scene(self) -> str:
-        """A whole scene, from its heading to its exit; the first of a play comes after the play's title."""
+        """Make a whole scene, from its heading to its exit. The first scene of a play follows the play's title."""
         dice, front = self.dice, ""
         self.scene += 1
         if self.scene > SCENES:

@@ -97,7 +97,7 @@ class Tally:
 
 
 class Run:
-    """One run of `generate`, between its steps."""
+    """State of one run of `generate` between its steps."""
 
     def __init__(
         self,

@@ -304,7 +304,7 @@ class StudentKernel:
         return torch.from_numpy(output)
 
     def _request(self, shape: dict[str, int], inputs: dict[str, Array]) -> Request:
-        """`binding.request`, whose expressions are the same for all layers and most tokens."""
+        """Return the call's request. It is kept for each shape, since all layers and most tokens share it."""
         sizes = (shape["B"], shape["H"], shape["N"], shape["d"])
         known = self._requests.get(sizes)
         if known is None:

@@ -120,7 +120,7 @@ class TextSetup:
         self.prompt = torch.tensor(rows)
 
     def kernel(self, bench: Bench, part: Part) -> StudentKernel:
-        """A runner with the part's function in it. Raises Faulty when it cannot be called, UsageError for sizes."""
+        """Start a runner with the part's function. Raises Faulty if it cannot be called, UsageError for sizes."""
         from grader.backends import binding, faults
         from grader.backends.kinds import kind_of
         from textgen.kernel import StudentKernel

@@ -130,7 +130,7 @@ def merged(pieces: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
 
 
 def rank_lines(tokens: Sequence[bytes]) -> bytes:
-    """A .tiktoken file's contents."""
+    """Return the contents of a .tiktoken file."""
     return b"".join(base64.b64encode(token) + b" %d\n" % k for k, token in enumerate(tokens))
 
 

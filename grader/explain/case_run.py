@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEPT = 32
 LARGEST_KEPT_ELEMENTS = 1 << 20
-"""Of all inputs of a case: with its expected values one of this size takes some 10 MB."""
+"""Most elements of a case's inputs that are kept: with expected values, this size takes some 10 MB."""
 #: Name of the output that a function returns.
 RESULT = ""
 

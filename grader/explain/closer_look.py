@@ -142,7 +142,7 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _with_lines(self, diagnosis: Diagnosis, pattern: str, words: str) -> Diagnosis:
-        """With the lines of the whole file in which a pattern occurs, if these are few."""
+        """Add the lines of the whole file in which a pattern occurs, if these are few."""
         rows, code = (self.body.rows, self.body.code) if self.body is not None else ((), ())
         found = [n for n, row in enumerate(code) if re.search(pattern, row)]
         if not 0 < len(found) <= clues.MOST_PLACES:
@@ -252,7 +252,7 @@ class Closer:
         return f"{lead} {message}".strip()
 
     def _stored(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Of an output of zeros: whether its function does store something."""
+        """For an output of zeros, state whether its function stores anything."""
         if diagnosis.code != "not_written" or self.body is None:
             return diagnosis
         shown = clues.lines(self.body, self.part, ["store"], self._right_outputs())
@@ -277,7 +277,7 @@ class Closer:
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
     def _factors(self, diagnosis: Diagnosis) -> Diagnosis:
-        """With a factor exp(a - b) that the text shows to be wrong: it overflows, or it is always 1."""
+        """Add a factor exp(a - b) that the text shows to be wrong: it overflows, or is always 1."""
         if self.body is None:
             return diagnosis
         name, words = self.source.name, ""
@@ -298,7 +298,7 @@ class Closer:
         return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
 
     def _right_outputs(self) -> list[str]:
-        """Names of the outputs that were right on every input, of a part that has several."""
+        """Return the outputs that were right on every input, if the part has several."""
         return sorted(self.kernel.seen_outputs - self.kernel.wrong_outputs)
 
     def _public(self) -> list[Case]:
@@ -475,7 +475,7 @@ class Closer:
         )
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
-        """All numbers of a very small output."""
+        """Format all numbers of a very small output."""
         shape = {**self.kernel.shape, **sizes}
         inputs = self.kernel.lab.make_inputs(prober.case.distribution, shape, prober.case.seed)
         expected = self.kernel.expected(inputs, shape)

@@ -63,7 +63,7 @@ def place(seen: Sequence[Seen], axes: Sequence[Axis], tiles: Sequence[str]) -> s
 def _along(
     seen: Sequence[Seen], axis: Axis, at: int, tiles: Sequence[str], axes: Sequence[Axis]
 ) -> Iterator[str]:
-    """Words for one axis, at most once."""
+    """Yield at most one fact about an axis."""
     hits: list[tuple[Seen, Array | None, int]] = []
     for each in seen:
         if each.wrong is None:
@@ -130,7 +130,7 @@ def _always(number: int, sizes: Sizes) -> int:
 
 
 def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
-    """The same where the axis is longer than a tile; on shorter ones nothing is wrong."""
+    """Yield sets for axes longer than a tile; on shorter ones nothing is wrong."""
     for each in sets:
         yield replace(each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0))
 

@@ -34,7 +34,7 @@ _LAST = (Axis("row", "rows", "i"), Axis("column", "columns", "j"))
 
 
 def usual_axes(dimensions: int) -> tuple[Axis, ...]:
-    """Names for an output of which its oracle says nothing."""
+    """Return names for the axes of an output that its oracle does not name."""
     if dimensions == 1:
         return (Axis("element", "elements", "i"),)
     first = [

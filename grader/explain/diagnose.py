@@ -137,7 +137,10 @@ def _explained(
 def _unsteady(
     oracle: Oracle, seen: Deviation, place: Place, part_id: str, earlier: Sequence[Diagnosis]
 ) -> Diagnosis:
-    """Two calls with the same inputs differ by more than rounding. `part_id`: "" where one thread alone works."""
+    """Return the diagnosis of two calls that differ by more than rounding on the same inputs.
+
+    `part_id` is "" if only one thread works.
+    """
     if oracle.outside_codes:
         # Memory beside a tensor changes from call to call: reading it is not a race.
         outside = [
@@ -163,7 +166,7 @@ class Explained(Diagnosis):
 
     suspects: tuple[Suspect, ...] = ()
     place_code: str = "wrong_values"
-    """Of the same output without a cause."""
+    """Code of the same output without a cause."""
 
     def left(self, counts: Mapping[str, int]) -> list[Suspect]:
         """Return the suspects that explain most outputs; `counts` has the number of outputs by suspect's name."""
@@ -180,7 +183,7 @@ class Explained(Diagnosis):
         return replace(self, code=ordered[0].code, message=message, suspects=tuple(ordered))
 
     def narrowed_to(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
-        """The same naming these suspects only, and no longer which there were."""
+        """Return the diagnosis with only these suspects' names, as a plain Diagnosis."""
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
         named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
         return self._plain(suspects[0].code, named + self.message.removeprefix(self.suspects[0].words))

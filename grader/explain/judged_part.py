@@ -98,4 +98,4 @@ class OtherBuilds(Protocol):
         """Call the part on these cases, each in a runner of its own, until a place is found or the time is up."""
 
     def look_in_turn(self, part: Part) -> Checked | None:
-        """As `look`, all public cases in one runner."""
+        """Check all public cases as `look` does, in one runner."""

@@ -27,7 +27,7 @@ Ask = Callable[[Shape, Inputs], "Array | None"]
 
 @dataclass(frozen=True)
 class Dissected:
-    """Words that say which steps of a kernel are right and which wrong, and the clues for its lines."""
+    """Description of a kernel's right and wrong steps, and the clues for its lines."""
 
     words: str
     clues: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Oracle(ABC):
     tiles: tuple[str, ...] = ()
     """Sizes of the assignment that are lengths of tiles."""
     cuts: Mapping[str, tuple[str, ...]] = {}
-    """For pictures: by an axis's letter, sizes and macros by which kernels usually cut it into blocks."""
+    """Sizes and macros by which kernels usually cut an axis into blocks, by the axis's letter. Used for pictures."""
     output = "the output"
     """Name of the output in messages."""
     relations: tuple[simple.Relation, ...] = (
@@ -63,7 +63,7 @@ class Oracle(ABC):
     )
     """Relations that are tried first, in this order: see `grader.explain.relations`."""
     weak_relations: tuple[simple.Relation, ...] = (simple.imprecise,)
-    """So general that they are worth saying only when no suspect explains the output."""
+    """Relations that are reported only if no suspect explains the output: they are very general."""
     outside_codes: frozenset[str] = frozenset()
     """Codes of suspects that read beside a tensor. The values that they read change from call to call without a race.
     """
@@ -136,7 +136,7 @@ class Oracle(ABC):
         return matching_suspects(self.mistakes, seen, likely)
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
-        """A code and words for an output in which `amount` is NaN or infinite."""
+        """Return code and words for an output with NaN or infinity; `amount` says where, in words."""
         return "not_finite", (
             f"NaN or infinity in {amount}. Is something divided by a sum that is still 0, or is memory read that was "
             "never written?"

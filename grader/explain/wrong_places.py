@@ -57,7 +57,7 @@ def find_place(
 
 
 class _Describing:
-    """Words for the indices that are wrong along an axis."""
+    """Description of the wrong indices along an axis."""
 
     def __init__(self, axes: Sequence[Axis], shape: Mapping[str, int], tiles: Sequence[int]) -> None:
         self.axes, self.shape, self.tiles = axes, shape, tiles

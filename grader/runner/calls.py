@@ -55,9 +55,9 @@ class Call:
     output: Any = None
     message: str = ""
     is_missing: bool = False
-    """With "exception": True if the function says that it is not written yet."""
+    """True if the status is "exception" because the function is not written yet."""
     has_waited: bool = False
-    """With "timeout": True if it had CPU time left."""
+    """True if the status is "timeout" and CPU time was left."""
     signal_name: str = ""
     exit_code: int | None = None
     changed_inputs: tuple[int, ...] = ()
@@ -92,7 +92,7 @@ class Request:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     op: Literal["call", "table", "reserve"] = "call"
     reserved_bytes: int = 0
-    """For "reserve": bytes that the runner allocates, writes and frees, so that its next call finds no fresh memory."""
+    """Bytes that the operation "reserve" allocates, writes and frees, so that the next call finds no fresh memory."""
     echo: bool = False
     """True if the reply includes the inputs as they are after the call, since some of them are its outputs."""
 
@@ -213,7 +213,7 @@ def _listed(value: Any, most: int) -> list[Any]:
 
 
 def _profile_row(fields: Any) -> ProfileRow:
-    """A row of the profiler's table. Raises an error of `_figure`'s, IndexError or KeyError for anything else."""
+    """Parse a row of the profiler's table. Raises an error of `_figure`'s, IndexError or KeyError for anything else."""
     self_us, total_us, count, net_bytes, own_bytes = (_figure(fields[k]) for k in range(1, 6))
     return ProfileRow(words(fields[0])[:60], self_us, total_us, int(count), int(net_bytes), int(own_bytes))
 

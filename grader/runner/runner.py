@@ -50,7 +50,7 @@ def read_exactly(fd: int, *views: memoryview) -> bool:
 
 
 def write_all(fd: int, *parts: bytes | memoryview) -> None:
-    """At once where the pipe has room: the reader wakes up for each write."""
+    """Write all parts, with one system call if the pipe has room: each write wakes the reader."""
     missing = [memoryview(part) for part in parts if part]
     while missing:
         drop(missing, os.writev(fd, missing))
@@ -196,7 +196,7 @@ class Served:
         return values
 
     def run_profiled(self, request: dict[str, Any], inputs: list[Any], label: str) -> Any:
-        """The same call inside torch's profiler. Workspace counts when it is allocated inside the scope."""
+        """Make the call inside torch's profiler. The workspace counts if it is allocated inside the scope."""
         prepared = None if request["workspace_in_scope"] else self.arguments(request, inputs)
 
         def call() -> Any:

@@ -184,7 +184,7 @@ def _stands_still(pid: int, excess: Excess) -> tuple[bool, int]:
 
 
 def _thread_states(pid: int, excess: Excess) -> list[str]:
-    """A letter of proc(5) for each thread: R running, S sleeping, T and t stopped, Z and X ended."""
+    """Return the state letter of each thread (proc(5)): R running, S sleeping, T and t stopped, Z and X ended."""
     states: list[str] = []
     for task in procfs.threads(pid, excess):
         with contextlib.suppress(OSError, IndexError):

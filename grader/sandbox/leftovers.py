@@ -93,7 +93,7 @@ class TooDeep(Exception):
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """All that is in a folder, at any depth. Raises TooDeep."""
+    """Yield all entries of a folder, at any depth. Raises TooDeep."""
     pending = [str(folder)]
     while pending:
         for entry in _listed(pending.pop()):

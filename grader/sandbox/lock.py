@@ -45,7 +45,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def system_call(number: int, *arguments: Any) -> int:
-    """A call that the C library has no name for; numbers go in as wide as a register."""
+    """Make a system call without a name in the C library. Numbers are passed as wide as a register."""
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return int(libc.syscall(ctypes.c_long(number), *wide))
 

@@ -298,7 +298,7 @@ class _Program:
         self.code.append(struct.pack("=HBBI", code, if_true, if_false, value))
 
     def returns(self, values: Iterable[int], verdict: int) -> None:
-        """One test for each run of neighbours: the kernel tries every number on a program that it installs."""
+        """Add one test for each range of consecutive values: the kernel checks every number of an installed program."""
         for first, last in _runs(values):
             if first == last:
                 self.add(_EQUAL, first, 0, 1)
@@ -334,7 +334,7 @@ class _Program:
         self.add(_RETURN, otherwise)
 
     def by_wide_value(self, call: int, argument: int, *, found: int, otherwise: int) -> list[int]:
-        """By all 64 bits of an argument: zero, or the halves that are written to the two places, the low one first."""
+        """Decide by all 64 bits of an argument: zero, or the two halves that are filled in later, the low one first."""
         self.add(_EQUAL, call, 0, 6)
         places = []
         for half, distance in ((0, 3), (4, 1)):

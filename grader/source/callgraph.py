@@ -130,7 +130,7 @@ def _macros(code: str) -> Iterator[Definition]:
 def _definitions(code: str) -> Iterator[Definition]:
     """Yield the functions, classes and lambda expressions of namespaces."""
     opened = list[tuple[str, str, int]]()
-    """Of each bracket that is open: which, the name before it, and the place after it."""
+    """Open brackets: the bracket, the name before it, and the place after it."""
     inside = 0
     """Open bodies of functions and classes around the present place."""
     before, earlier, callable_, declared = "", "", "", ""

@@ -26,7 +26,7 @@ STD_NAMES = frozenset(
     {"vector", "string", "cout", "cerr", "endl", "min", "max", "pair", "accumulate", "fill", "swap"}
 )
 LEAST_LIKENESS, LONGEST_WORD, MOST_COMPARED = 0.75, 60, 100
-"""For a misspelt name: how like it another must be (0 to 1), how long both may be, and how many are compared."""
+"""Limits for misspelt names: least likeness (0 to 1), longest name, and most names that are compared."""
 LONGEST_MESSAGE = 1000
 LARGEST_LOOKED_AT = 1 << 16
 """Characters of a source that decide whether it is a text at all."""

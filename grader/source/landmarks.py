@@ -99,7 +99,7 @@ class Body:
         return Body(self.name, 1, 1, len(code), self.parameters, code, code)
 
     def find(self, pattern: str) -> list[Place]:
-        """Its lines in which the pattern occurs."""
+        """Return the function's lines in which the pattern occurs."""
         wanted = re.compile(pattern)
         return [self._place(n) for n in self._lines() if wanted.search(self.code[n - 1])]
 
@@ -255,7 +255,7 @@ class Body:
         return [place for place in self.values(names) if place.line not in updates]
 
     def _exponents(self) -> list[tuple[int, str, str, str]]:
-        """Each exp(a - b): its line, its text, a and b."""
+        """Return line, text, a and b of each exp(a - b)."""
         found = list[tuple[int, str, str, str]]()
         for n in self._lines():
             row = self.code[n - 1]
@@ -388,7 +388,7 @@ class Body:
         return [self._place(n) for n, _, end in self._ends() if len(counters[end]) > 1]
 
     def _ends(self) -> list[tuple[int, str, str]]:
-        """For each loop its line, its counter and where that ends."""
+        """Return each loop's line, its counter, and the counter's end."""
         ends = list[tuple[int, str, str]]()
         for n in self._lines():
             for control in self._controls(n):
@@ -465,7 +465,7 @@ class Body:
 
     @cached_property
     def _copies(self) -> list[tuple[int, str, str]]:
-        """Each declaration that takes over memory: its line, the name it declares, and the name it copies."""
+        """Return line, new name and copied name of each declaration that takes over memory."""
         found = list[tuple[int, str, str]]()
         for n in self._lines():
             row = self.code[n - 1]
@@ -517,7 +517,7 @@ class Body:
 
 
 def _changed(text: str) -> set[str]:
-    """Names that get a value in a text, or whose elements do."""
+    """Return names that get a value in a text, or whose elements do."""
     return {name for found in _CHANGED.findall(text) for name in found if name}
 
 

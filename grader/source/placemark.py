@@ -22,7 +22,7 @@ _LATER = re.compile(rb"[^\s:][^:]*:\d+: (?:Error|Fatal error|Warning|Info): ")
 
 
 def drawn() -> str:
-    """A mark for one run: digits, the only thing that a colour may be."""
+    """Draw a mark for one run. It consists of digits, as only digits may be a colour."""
     return str(secrets.randbelow(1 << 62) + (1 << 62))
 
 

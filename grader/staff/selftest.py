@@ -221,7 +221,7 @@ def right_variants(bench: TrialSetup, master: str) -> Iterator[Trial]:
 
 
 def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """Each of the named bugs is found."""
+    """Try that each of the named bugs is found."""
     for bug, result, took in judged_each(bench, master, getattr(bench.kernels, "WRONG", ()), timing=False):
         yield Trial("wrong kernels", named(bug), tuple(wrong_faults(bug, *result.parts)), took)
 

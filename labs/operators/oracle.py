@@ -310,7 +310,7 @@ def _exact(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
 
 
 def _added(x: Inputs, s: Shape, added: Values) -> Mapping[str, Expected]:
-    """One addition, of a number of a few roundings."""
+    """Return the expected sum with one addition; the added number has a few roundings."""
     return {
         name: Expected(x[name] + change, _TINY + UNIT_ROUNDOFF * _MORE * (abs(change) + abs(x[name])))
         for name, change in added.items()

@@ -43,19 +43,19 @@ def _random(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _equal(draws: Draws, rows: int, columns: int) -> Array:
-    """Each row one number, within +-20."""
+    """Draw one number for each row, within +-20."""
     return np.repeat(draws.uniform((rows, 1), -20.0, 20.0), columns, 1)
 
 
 def _dominant(draws: Draws, rows: int, columns: int) -> Array:
-    """One element of each row is 25 above the others."""
+    """Draw rows with one element 25 above the others."""
     x = draws.uniform((rows, columns), -4.0, 4.0)
     x[np.arange(rows), draws.below(columns, (rows,))] += np.float32(25.0)
     return x
 
 
 def _masked(draws: Draws, rows: int, columns: int) -> Array:
-    """Some elements are -inf: those at the beginning of a row, at its end, here and there, or all but one, in turn."""
+    """Draw rows with some elements -inf: in turn at the beginning, at the end, here and there, and all but one."""
     x = _random(draws, rows, columns)
     kept = draws.below(columns, (rows,))
     here_and_there = draws.uniform((rows, columns)) < 0.4
@@ -70,7 +70,7 @@ def _masked(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _masked_far(draws: Draws, rows: int, columns: int) -> Array:
-    """The same, and the first element of every fourth row is finite and far below the others."""
+    """Draw masked rows; in every fourth row the first element is finite and far below the others."""
     x = _masked(draws, rows, columns)
     if columns > 1:
         x[1::4, 0] = -JUMP

@@ -144,7 +144,7 @@ class Rows(Oracle):
         return chosen, self._of(inputs["X"][chosen])
 
     def flops(self, shape: Shape) -> int:
-        """An exponential and an addition for each element, a division."""
+        """Count an exponential and an addition for each element, and a division."""
         return 3 * shape["R"] * shape["C"]
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:

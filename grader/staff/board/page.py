@@ -82,7 +82,7 @@ def _row(place: Place, most: float, name: str) -> str:
 
 
 def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
-    """A line for each of the fastest, over the states of the board; ratios on a logarithmic axis."""
+    """Draw a line for each of the fastest over the states of the board, with ratios on a logarithmic axis."""
     shown = part.places[:MOST_LINES]
     ratios = [point.ratio for place in shown for point in part.history[place.student]]
     low, high = math.log(min(ratios) * 0.95), math.log(max(ratios) * 1.05)

@@ -1,1 +1,1 @@
-"""A class: who handed in what, workers, the ledger that no kill loses, and the reports from it."""
+"""A class: submissions, workers, the ledger that survives every kill, and the reports from it."""

@@ -276,7 +276,7 @@ def _in_utc(text: str, zone: tzinfo | None, at: str) -> datetime:
 
 MANUAL = "manual.csv"
 NONE = Path("no table at all")
-"""In place of a table: points by hand are left out, and a table from elsewhere is forgotten."""
+"""Value in place of a table: points by hand are left out, and an earlier table is forgotten."""
 Points = Mapping[str, Mapping[str, float]]
 
 

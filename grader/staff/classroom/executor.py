@@ -85,8 +85,8 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """No verdict, and apparently not by the submission's fault. `died`: its worker died. `final`: it has already been
-    tried again."""
+    """A job without a verdict, apparently not through the submission's fault. `died`: its worker died. `final`: it was
+    tried again before."""
 
     submission_id: str
     why: str

@@ -111,7 +111,7 @@ class Record:
     """The machine of a cluster that judged it."""
     timings: tuple[HeldTiming, ...] = ()
     ratios: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-    """Of each part that was timed and right: the ratio to the reference's time, and the ends of its interval."""
+    """Ratio to the reference's time and the ends of its interval, of each part that was timed and right."""
     flagged: tuple[str, ...] = ()
     """Parts with a flag that a person should look at; all of them where the file as a whole has one."""
 

@@ -250,9 +250,9 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
 
 
 FILE_TIMES = "file times"
-"""In place of a table of times: the modification times of the files on disk."""
+"""Value in place of a table of times: use the modification times of the files on disk."""
 COMMIT_TIMES = "commit times"
-"""In place of a table of times: the time of the last commit in each clone."""
+"""Value in place of a table of times: use the time of the last commit in each clone."""
 
 
 def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:

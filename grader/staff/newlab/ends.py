@@ -21,7 +21,7 @@ NOT_STEADY = {"machine_unfit", "undecided"}
 
 @dataclass(frozen=True)
 class Ending:
-    """One kernel of a lab, and the verdict that it must get: on one part, or on all that earn points."""
+    """A kernel of a lab and its required verdict, on one part or on all that earn points."""
 
     folder: Path
     name: str

@@ -73,7 +73,7 @@ def _due(values: Mapping[str, object]) -> datetime | None:
 
 
 def _moment(text: object) -> datetime | None:
-    """An ISO time with its zone; None for anything else, since times without a zone cannot be compared."""
+    """Parse an ISO time with a zone; None for anything else, since times without a zone cannot be compared."""
     if not isinstance(text, str):
         return None
     with contextlib.suppress(ValueError):

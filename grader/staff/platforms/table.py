@@ -129,7 +129,7 @@ def gradebooks() -> dict[str, Gradebook]:
 
 
 def line(row: Platform) -> str:
-    """A row in one line."""
+    """Format a row as one line."""
     return f"{row.name:13} {row.wants_back}: {row.command}"
 
 

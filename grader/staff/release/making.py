@@ -1,4 +1,4 @@
-"""A release from beginning to end: collect, search, prove, write."""
+"""Making of a release: collect, search, prove, write."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ _KITS_OWN = ("grader/",)
 
 
 def secrets(kit: Kit) -> list[Secret]:
-    """Every line and number that the staff keeps: solution, reference, hidden cases and seeds, keys."""
+    """Return every line and number that the staff keeps: solution, reference, hidden cases and seeds, keys."""
     found = [secret for name, text in kit.solutions.items() for secret in of_master(text, name)]
     # A reference in the form of a student's file begins with the starter's text, which everybody has.
     whole = "\n".join(kit.starters.values()).encode()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 MOST_RESULT_BYTES = 8 << 20
 MOST_CASES = 100
-"""Of one part that are looked at; the course's have some 20."""
+"""Most cases of one part that are examined; the course's parts have some 20."""
 LEAST_CASES = 2
 """Inputs of one part on which a group must agree. A single input may be an edge case with only one plausible wrong
 answer.

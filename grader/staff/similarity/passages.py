@@ -44,7 +44,7 @@ def _number(code: str) -> int:
 
 
 def grams(codes: Iterable[str], size: int = GRAM) -> list[int]:
-    """A 64-bit hash of each run of `size` codes, by position. Empty for shorter sequences."""
+    """Return a 64-bit hash of each run of `size` codes, by position; empty for shorter sequences."""
     numbers = [_number(code) for code in codes]
     oldest = pow(_BASE, size, 1 << 64)
     value, hashes = 0, []

@@ -154,7 +154,7 @@ def _span(region: SharedRegion, side: str) -> tuple[int, int]:
 
 
 def _marked(text: str, spans: Iterable[tuple[int, int, int]], own: str, other: str) -> Iterator[str]:
-    """A text with its regions marked; each has an anchor and a link to the other side's."""
+    """Format a text with its regions marked; each has an anchor and a link to the other side's."""
     place = 0
     for start, end, at in spans:
         yield _text(text[place:start])

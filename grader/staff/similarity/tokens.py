@@ -77,7 +77,7 @@ _TIGHT = _words("* / % - << >> . ->")
 VERSION = 1
 """Raise it when tokens of the same text change: stored fingerprints are made anew."""
 MOST_TOKENS = 50_000
-"""Of one text; a solution of the course has some 4,000."""
+"""Most tokens of one text; a solution of the course has some 4,000."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool)
 
 
 def _fixed_names(raw: list[_Raw]) -> frozenset[str]:
-    """Names that are only ever called, and never defined, in this text."""
+    """Return names that are called but never defined in this text."""
     called: set[str] = set()
     own: set[str] = set()
     before = ("", "", 0, 0)

@@ -28,7 +28,7 @@ _SUMS = """    const float *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
 
 
 def exchanged(left: str, right: str, sizes: tuple[str, str], letters: str) -> tuple[Edit, ...]:
-    """Two gradients, made as they should be, each of which is then added to the tensor of the other."""
+    """Return code that computes two gradients correctly, and then adds each to the other's tensor."""
     of_left, of_right = f"g{letters[0]}", f"g{letters[1]}"
     stored = (
         f"    for (int e = 0; e < std::min({sizes[0]}, {sizes[1]}); e++)\n"

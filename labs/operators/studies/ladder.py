@@ -232,7 +232,7 @@ class Candidate:
 
 
 def candidates(laboratory: Laboratory, part: Part, speed: Speed) -> list[Candidate]:
-    """All kernels of a part, each on a bench of the evaluator's."""
+    """Return all kernels of a part, each on a bench of the evaluator's."""
     mine = laboratory.bench(Variant(YOURS, part, laboratory.settings.sizes))
     folder = laboratory.assignment.lab_folder
     reference = replace(part, function=part.reference or part.function)

@@ -128,7 +128,7 @@ def common(mistakes: Mistakes, *names: str) -> None:
 
 
 def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
-    """A mean over a `size` of the call where a sum is right."""
+    """Add the mistake of a mean over a `size` of the call in place of a sum."""
 
     mistakes.adds_each(name,
         ("mean", "gradient_mean",

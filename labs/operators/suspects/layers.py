@@ -11,13 +11,13 @@ from .gradients import Mistakes, beyond, common, divided, exchanged, named, only
 
 
 def other_layout(x: Array) -> Array:
-    """A matrix, or the transpose of one, whose memory is read at the index of the other of both."""
+    """Return the matrix that a kernel reads if it indexes one as its transpose."""
     memory = x.ravel(order="K")
     return memory.reshape(x.shape[::-1]).T if x.flags.c_contiguous else memory.reshape(x.shape)
 
 
 def stored_transposed(x: Array) -> Array:
-    """A matrix whose elements were stored at index j * rows + i."""
+    """Return the matrix that is read if elements were stored at index j * rows + i."""
     return x.T.reshape(x.shape)
 
 

@@ -106,7 +106,7 @@ class _Loss(torch.autograd.Function):
 
 
 class StudentNetwork:
-    """A network with every operator the student's. Its methods raise `operations.Broken`."""
+    """A network of the student's operators. Its methods raise `operations.Broken`."""
 
     def __init__(self, network: Network, weights: Array, call: StudentOperators) -> None:
         self.network, self.call = network, call
@@ -164,7 +164,7 @@ class TorchNetwork:
         return x
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
-        """As `StudentNetwork.step`."""
+        """Make one training step, as `StudentNetwork.step` does."""
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.zero_grad()
         logits = self.forward(images)

@@ -135,7 +135,7 @@ def mlp(hidden: int = 32) -> Network:
 
 
 def cnn(first: int = 8, second: int = 16) -> Network:
-    """Two convolutions, one of them with a stride, both with padding; the second maxpool2d leaves a row out."""
+    """Return a network with two padded convolutions, one with a stride; the second maxpool2d leaves out a row."""
     one = conv2d((1, SIDE, SIDE), first, kernel=5, stride=2)
     half = maxpool2d(one.output)
     two = conv2d(half.output, second, kernel=3, stride=1)

@@ -116,7 +116,7 @@ def _ended(call: Call) -> str:
 # ---- a runner for the student's file that lives as long as training takes
 
 CPU_LIMIT_S = 1 << 20
-"""Each call has its own limit, and there are many of them."""
+"""CPU limit of the runner, practically none: each call has its own limit, and there are many calls."""
 
 Start = Callable[[int], StudentOperators]
 
@@ -126,7 +126,7 @@ class Unfit(Exception):
 
 
 class _LongBench(Bench):
-    """A bench for more calls than a judgement makes."""
+    """A bench whose runners have CPU time for more calls than judging makes."""
 
     @property
     def limits(self) -> Limits:

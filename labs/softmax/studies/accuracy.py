@@ -124,7 +124,7 @@ def logits_around(size: int, seed: int) -> Array:
 
 
 def with_tail(columns: int, seed: int) -> Array:
-    """One row whose many small elements count together, float32 (1, columns)."""
+    """Draw one row whose many small elements count together, float32 (1, columns)."""
     return make_inputs("tail", {"R": 1, "C": columns}, seed)["X"]
 
 
