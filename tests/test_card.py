@@ -123,7 +123,7 @@ def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, s
     assert np.isnan(arena.output_values(sets - 1)["y"]).all(), "nobody has written it"
     assert arena.differing(arena, {"y": (1e9, 0.0)}) == {"y": sets * y.count}, "what is no number differs"
     assert arena.inputs_changed(7) == [] and arena.inputs_changed(8) == ["x"]
-    # One element of the last set, and one of its outputs.
+    # Change one element of an input in the last set; below, one of an output.
     card.driver.copy(arena.place(sets - 1, x), arena.place(0, x), 4)
     assert arena.inputs_changed(7) == ["x"]
     other = Arena(card, [x, y], sets)
@@ -341,7 +341,7 @@ def test_under_the_power_limit_clocks_are_not_compared() -> None:
 def test_rounds_at_unsteady_clocks_are_repeated(timed: Clock, rounds: tuple[Mhz, ...], repeated: int) -> None:
     """A kernel that draws more power than the reference runs at a slower clock; its rounds are not repeated."""
     timed.clock_is(chain(rounds, repeat(rounds[-1])))
-    # A round that does not count would make it slow.
+    # Calls of a repeated round take five times as long: if they counted, the verdict would be slow.
     timed.student_s = lambda at: REFERENCE_S * (5 if rounds[min(at.round, len(rounds)) - 1] is DRIFTS else 1)
     found = timed.judge(RIGHT)
     assert found.verdict == "pass" and found.time is not None and found.time.card is not None, found.diagnosis

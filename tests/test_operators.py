@@ -238,7 +238,7 @@ FEW |= {"planes": 3, "rows": 5, "columns": 4, "side": 2, "step": 2}
         ("matmul", 2 * 105, 4 * (35 + 21), 4 * 15, False),
         ("matmul_backward", 4 * 105, 4 * (15 + 35 + 21 + 35 + 21), 4 * (35 + 21), True),
         ("linear_backward", 4 * 120 + 24, 4 * (24 + 30 + 20 + 30 + 20 + 4), 4 * (30 + 20 + 4), True),
-        # 3 x 3 filters over 3 x 3 with a border of 1: along a side 2 + 3 + 2 numbers of the image are seen.
+        # 3 x 3 filters on 3 x 3 images with a border of 1: the taps of one side read 2 + 3 + 2 numbers of the image.
         ("conv2d", 2 * (2 * 2 * 49), 4 * (18 + 18 + 2), 4 * 36, False),
         ("conv2d_backward", 4 * (2 * 2 * 49) + 36, 4 * (36 + 18 + 18 + 18 + 18 + 2), 4 * (18 + 18 + 2), True),
         # 2 x 2 windows on each of 6 planes of 5 x 4; indices have eight bytes.

@@ -149,7 +149,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     acting.config.write_text(acting.config.read_text() + late)
     for k, name in enumerate(("ada", "Bob", "x-ada", "stranger")):
         acting.add(f"hw1-{name}")
-        # Ada's is late by a minute; what a clone's own configuration wants is not done.
+        # Ada is late by a minute. Commands in a clone's own git configuration are not run.
         commit(acting.folder / f"hw1-{name}", f"2026-11-15T0{8 - k}:00:00+0000", packed_objects=k == 1)
     with (acting.folder / "hw1-ada" / ".git" / "config").open("a") as owned:
         owned.write(f"[core]\n\tfsmonitor = touch {tmp_path}/owned\n\tpager = touch {tmp_path}/owned\n")

@@ -140,9 +140,9 @@ def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
 
 
 def choose(kernel: Kernel) -> Case | None:
-    """Return the public case whose kind of inputs probes use; None if the part has none.
+    """Return the public case whose distribution probes use; None if the part has none.
 
-    It takes the run's sizes, so that a command line can repeat a finding, and no kernel is right on it by chance.
+    The case has the run's sizes, so that a command line can repeat a finding. No wrong kernel is right on it by chance.
     """
     sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)

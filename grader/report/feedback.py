@@ -124,7 +124,7 @@ def not_judged(result: SubmissionResult, waiting: Sequence[str]) -> str:
     lacked = f"has no {' and no '.join(tools)}" if tools else "lacks what it takes"
     return (
         f"Not judged yet: {', '.join(waiting)}. The machine that grades {lacked}, which is not your fault: these "
-        "points are open, and the total is no grade until they are given."
+        "points are open, and the total is not a grade until they are given."
     )
 
 

@@ -25,7 +25,7 @@ UNDEFINED, UNDEFINED_APPLE = (
     re.compile(r"undefined reference to [`']"),
     re.compile(r"\s+\"([^\"]+)\", referenced from"),
 )
-#: GNU ld and gold; lld; Apple's.
+#: Errors for a name that is defined twice: of GNU ld and gold, of lld, and of Apple's linker.
 REPEATED = re.compile(
     r"multiple definition of [`'](?P<gnu>[^']+)'|duplicate symbol(?:: | ')(?P<other>[^'\s]+)"
 )

@@ -271,8 +271,8 @@ class Attention(Oracle):
             )
         if _holds_exponentials(seen):
             return "stale_scores", (
-                f"NaN or infinity in {amount}: scores are added to what QK_t still holds from the head before, its "
-                "exp() values, until exp() overflows. Set each score (or clear all of QK_t) at the start of each "
+                f"NaN or infinity in {amount}: QK_t still holds the previous head's exp() values, and scores are "
+                "added to them until exp() overflows. Set each score (or clear all of QK_t) at the start of each "
                 "(b, h)."
             )
         return "not_finite", (

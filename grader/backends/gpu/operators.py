@@ -138,7 +138,7 @@ def flags(
     allows_all = device.library_operators == ANY
     allowed = PLAIN | set(device.library_operators)
     found = []
-    # Without a GPU every call is observed. With one the timed calls are not, and the source is the only sign there.
+    # Without a GPU every call is observed. On a GPU timed calls are not, so only the source shows what they do.
     named = _in_source(built, part.function, allowed, with_calls=not allows_all)
     if named and host.card is not None:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))

@@ -282,7 +282,7 @@ class Reader:
             self.rebound.update(node.names)
 
     def learn_changes(self, node: ast.AST) -> None:
-        """Record this file's changes in another one, and the operators that it registers for its functions."""
+        """Record assignments to names of other files, and the torch operators that this file registers."""
         if isinstance(node, ast.Module):
             made = [each for each in node.body if isinstance(each, ast.FunctionDef)]
             for function, call in ((each, call) for each in made for call in each.decorator_list):

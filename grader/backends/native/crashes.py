@@ -26,13 +26,13 @@ SIGNAL_HINTS = {
 
 
 REFUSED_FILE = re.compile(r'^gpt149: (?P<call>open|fopen) "(?P<path>[^\n]{0,200})" failed\n?', re.MULTILINE)
-"""Words of the runner (inside/machine_files.h)."""
+"""Line that the runner prints for a file that could not be opened (inside/machine_files.h)."""
 DAMAGED_HEAP = re.compile(
     r"^(?:munmap_chunk\(\)|free\(\)|malloc\(\)|realloc\(\)|malloc_consolidate\(\)|corrupted (?:size|double-linked)|"
     r"double free or corruption|unaligned |sysmalloc|malloc: |Fatal glibc error: malloc)[^\n]{0,200}$",
     re.MULTILINE,
 )
-"""Words of the C library when it finds its lists of free memory overwritten."""
+"""Lines that the C library prints when its lists of free memory are overwritten."""
 STACK_SMASHED = re.compile(r"^\*\*\* stack smashing detected \*\*\*[^\n]*$", re.MULTILINE)
 UNCAUGHT = re.compile(
     r"^terminate called after throwing an instance of '(?P<type>[^'\n]{1,80})'", re.MULTILINE

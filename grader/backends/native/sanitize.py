@@ -160,7 +160,7 @@ CHECKED = re.compile(
 CHECKS = {
     "__n < this->size()": "an index is out of range of its std::vector: operator[] was called with an index below 0 or "
     "not below its size",
-    "!this->empty()": "an element of an empty container was taken",
+    "!this->empty()": "an element of an empty container was read",
 }
 FAULTS = {
     "heap-buffer-overflow": "memory beyond the end (or before the start) of an array was {access}",

@@ -224,7 +224,7 @@ def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
         if layers.are_assignments(config):
             raise
         raise UsageError(
-            f"{folder} was graded with {config}, which is no assignment: put that back, or name another with "
+            f"{folder} was graded with {config}, which is not an assignment file: restore it, or name another one with "
             "`run ... --resume --config FILE`"
         ) from error
 

@@ -242,7 +242,7 @@ def grade(container: Container, assignment: Assignment, root: Path, scratch: Pat
         raise KitError(f"there is no folder {handed_in}: this is not {container.title}'s layout")
     taken = submission.find_one(handed_in, assignment.source, scratch)
     if taken.source is None:
-        why = taken.error or f"there is no {assignment.source} in it"
+        why = taken.error or f"the submission has no {assignment.source}"
         return container.renderer.refused(assignment, why, seconds=time.monotonic() - started)
     result = _evaluate(container, root, assignment, taken.source)
     scored = score.score(assignment, result, late_s=container.late_s(root, assignment))

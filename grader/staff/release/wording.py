@@ -83,7 +83,7 @@ def named(assignment: Assignment, before: str = "", after: str = "") -> str:
 
 
 def handout(assignment: Assignment, compiled: Iterable[str]) -> dict[str, str]:
-    """Return the words of a handout with these objects and programs, by their paths."""
+    """Return the texts of a handout, by the name of their place. `compiled` are paths of objects and programs."""
     titles: dict[str, list[str]] = {}
     for part in assignment.parts:
         titles.setdefault(part.command, []).append(part.title)

@@ -70,7 +70,7 @@ def _head_by_head(s: Scene, step: Callable[[Array, Array], tuple[Array, Array]])
 
 @suspect(
     "stale_scores",
-    "Scores are added to what QK_t still holds from the head before: its weights. Set each score (or clear all of "
+    "QK_t still holds the previous head's weights, and scores are added to them. Set each score (or clear all of "
     "QK_t) at the start of each (b, h).",
 )
 def scores_added_to_last_weights(s: Scene) -> Array | None:
@@ -83,8 +83,8 @@ def scores_added_to_last_weights(s: Scene) -> Array | None:
 
 @suspect(
     "stale_scores",
-    "Scores are added to what QK_t still holds from the head before. Its first row alone starts from zeros: the reset "
-    "for each (b, h) covers N of the N * N scores.",
+    "QK_t still holds the previous head's weights, and scores are added to them. Only its first row starts from "
+    "zeros: the reset for each (b, h) covers N of the N * N scores.",
 )
 def all_rows_but_the_first_kept(s: Scene) -> Array | None:
     kept = s.rows[:, None] > 0
@@ -98,7 +98,7 @@ def all_rows_but_the_first_kept(s: Scene) -> Array | None:
 
 @suspect(
     "stale_scores",
-    "Scores are added to what QK_t still holds from the head before: its exp() values. Set each score (or clear all of "
+    "QK_t still holds the previous head's exp() values, and scores are added to them. Set each score (or clear all of "
     "QK_t) at the start of each (b, h).",
 )
 def scores_added_to_last_exponentials(s: Scene) -> Array | None:
@@ -111,8 +111,8 @@ def scores_added_to_last_exponentials(s: Scene) -> Array | None:
 
 @suspect(
     "stale_scores",
-    "Scores are added to what QK_t still holds from the head before of its batch: its weights. Only each batch starts "
-    "from zeros. Set each score (or clear QK_t) at the start of each (b, h).",
+    "QK_t still holds the weights of the previous head of its batch, and scores are added to them. Only each batch "
+    "starts from zeros. Set each score (or clear QK_t) at the start of each (b, h).",
 )
 def scores_added_to_last_weights_of_batch(s: Scene) -> Array | None:
     if s.first % s.shape["H"]:

@@ -179,7 +179,7 @@ _RELU.gives_each(
     ("absolute", "relu_sign", "The output is |x|: negative numbers should become 0.", lambda s: abs(s.inputs["X"])),
     ("copied", "relu_missing", "The output is a copy of X: negative numbers should become 0.",
      lambda s: s.inputs["X"]),
-    ("step", "relu_step", "The output is 1 where x is positive: that is the slope, and x is the value.",
+    ("step", "relu_step", "The output is 1 where x is positive. That is the slope of relu; its value is x.",
      lambda s: (s.inputs["X"] > 0).astype(np.float64)),
     ("leaky", "relu_leaky", "Negative numbers give 0.01 * x, and should give 0.",
      lambda s: np.where(s.inputs["X"] > 0, s.inputs["X"], 0.01 * s.inputs["X"])),
