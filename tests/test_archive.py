@@ -160,7 +160,7 @@ ZEROS = bytes(2 * MIB)
 LIES = {
     "is an empty file": [b""],
     "one repeated byte": [bytes(2000)],
-    "is no archive": [b"just some text, no archive"],
+    "is not an archive": [b"just some text, no archive"],
     "7z": [b"7z\xbc\xaf\x27\x1c" + bytes(30)],
     "RAR": [b"Rar!\x1a\x07\x01" + bytes(30)],
     "a web page": [b"<!DOCTYPE html>"],

@@ -26,7 +26,7 @@ from grader.staff.classroom.worker import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
-#: Maps one file of a path of some 5000 characters so many times, with and without code, and waits.
+#: Maps a file with a path of 5000 characters, a given number of times with and without code, and waits.
 MAPS = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

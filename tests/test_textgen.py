@@ -538,4 +538,4 @@ def test_an_unfit_option_is_refused_in_one_line(tmp_path: Path, monkeypatch: pyt
 
 def test_a_text_takes_inference_and_a_part_that_is_attention() -> None:
     refused("-m belongs to --inference", gpt149.run, ["part4", "-m", "shakes128"])
-    refused("is no attention", inference, "4Daccess")
+    refused("is not an attention part", inference, "4Daccess")

@@ -167,7 +167,7 @@ USAGE = """
 part3 -N 0: -N takes a whole number | part3 -N x: -N takes a whole number | part9: no test 'part9' | : TEST
 part3 -N 99999999999: -N takes a whole number | part1 -N 8192 -B 64 -d 1024: choose smaller sizes
 part1 --module nowhere/at/all.cpp: no such file | part1 --config nowhere.yaml: cannot read the assignment
-part1 --module /dev/null: is no file: a folder, a pipe, a device or a link | part1 -D 1X: -D takes
+part1 --module /dev/null: is not a file: it is a folder, a pipe, a device or a link | part1 -D 1X: -D takes
 part1 --frobnicate: unrecognized arguments | part1 --json /nowhere/at/all.json: no such folder
 """
 

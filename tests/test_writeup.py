@@ -158,7 +158,7 @@ def test_a_file_that_is_no_write_up_is_refused(tmp_path: Path) -> None:
         refused(why, writeups.main, [str(mine)])
     mine.unlink()
     os.mkfifo(mine)
-    refused("is no file", writeups.main, [str(mine)])
+    refused("is not a file", writeups.main, [str(mine)])
 
 
 def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

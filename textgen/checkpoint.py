@@ -70,7 +70,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (ValueError, RecursionError):
         raise _unsound(path, "its header is not JSON") from None
     if not isinstance(found, dict):
-        raise _unsound(path, "its header is no table of tensors")
+        raise _unsound(path, "its header is not a table of tensors")
     metadata = found.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _unsound(path, "its metadata are not texts")
@@ -205,7 +205,7 @@ def _filled(path: Path, config: Config, tensors: Mapping[str, Tensor]) -> GPT:
     weights = {name: tensors[name].float() for name in wanted}
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise UsageError(f"{path}: {name} holds values that are no numbers")
+            raise UsageError(f"{path}: {name} holds values that are not numbers")
     model.load_state_dict(weights, assign=True)
     return model.eval().requires_grad_(False)
 
@@ -263,7 +263,7 @@ def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
             f"{path} was not opened: it is damaged, or holds more than tensors and numbers, which could run code"
         ) from error
     if not isinstance(found, dict) or not isinstance(found.get("model_args"), dict):
-        raise UsageError(f"{path} is no checkpoint of nanoGPT: it has no 'model' and 'model_args'")
+        raise UsageError(f"{path} is not a checkpoint of nanoGPT: it has no 'model' and 'model_args'")
     tensors = _named_tensors(path, found.get("model"))
     arguments = {"bias": "transformer.h.0.ln_1.bias" in tensors, "positions": "learned"}
     arguments |= {name: found["model_args"].get(name) for name in LIMITS}
@@ -280,7 +280,7 @@ def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
         and not tensor.is_sparse
         for name, tensor in found.items()
     ):
-        raise UsageError(f"{path} is no checkpoint of nanoGPT: its 'model' is not a table of tensors")
+        raise UsageError(f"{path} is not a checkpoint of nanoGPT: its 'model' is not a table of tensors")
     tensors = {}
     for name, tensor in found.items():
         plain = name.removeprefix("module.").removeprefix(

@@ -204,7 +204,7 @@ def _parts(course: Assignment, test: str) -> tuple[Part, ...]:
     chosen = tuple(part for part in able if part.command == test)
     if not chosen:
         raise UsageError(
-            f"'{test}' is no attention that could talk: choose {', '.join(p.command for p in able)}"
+            f"'{test}' is not an attention part, so it cannot talk: choose {', '.join(p.command for p in able)}"
         )
     return chosen
 

@@ -164,7 +164,9 @@ def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
                 raise ValueError
             token = base64.b64decode(fields[0], validate=True)
         except (ValueError, binascii.Error):
-            raise UsageError(f"{path}:{number}: not 'base64 number', so this is no .tiktoken file") from None
+            raise UsageError(
+                f"{path}:{number}: not 'base64 number', so this is not a .tiktoken file"
+            ) from None
         if token in ranks or not token:
             raise UsageError(f"{path}:{number}: this token is empty or stands there twice")
         ranks[token] = int(fields[1])

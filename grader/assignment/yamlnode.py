@@ -208,7 +208,7 @@ class Node:
 def compose(data: bytes, path: Path) -> Node:
     """Parse a file's bytes as one YAML document. Raises UsageError, with the line if the YAML is malformed."""
     if len(data) > MOST_BYTES:
-        raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: this is no assignment")
+        raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: this is not an assignment file")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -148,7 +148,9 @@ def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exis
         path /= name
     if not path.is_file() and must_exist:
         if os.path.lexists(path):
-            raise UsageError(f"{path} is no file: a folder, a pipe, a device or a link that leads nowhere")
+            raise UsageError(
+                f"{path} is not a file: it is a folder, a pipe, a device or a link that leads nowhere"
+            )
         raise UsageError(f"no such file: {path} (name it with --module PATH)")
     return path
 

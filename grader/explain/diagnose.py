@@ -45,8 +45,8 @@ _FAR_SMALLER = 100
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
 OTHER_RESULT = "A second call with the same inputs gives another result."
 ONE_THREAD = (
-    "One thread alone works here, so it is no race: memory is read that was never written or lies outside of an array, "
-    "or something stays behind from the call before (a static or global variable)."
+    "Only one thread works here, so it is not a race. Memory is read that was never written or lies outside of an "
+    "array, or something stays behind from the call before (a static or global variable)."
 )
 SAME_OUTPUT = "The same output comes of another mistake:"
 

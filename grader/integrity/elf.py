@@ -106,7 +106,7 @@ def read(path: Path) -> SharedObject:
     try:
         return parse(path.read_bytes())
     except NotReadable as error:
-        raise NotReadable(f"{path.name} is no complete ELF object: {error}") from error
+        raise NotReadable(f"{path.name} is not a complete ELF object: {error}") from error
 
 
 def parse(image: bytes) -> SharedObject:

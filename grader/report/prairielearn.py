@@ -54,7 +54,7 @@ def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, An
 
 def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
     """Return the result for failed grading: no attempt is lost. `details` are for the log only."""
-    return ungradable(KIT_FAULT.replace(", and the 0 is no grade", ", and no attempt is lost"))
+    return ungradable(KIT_FAULT.replace(", and the 0 is not a grade", ", and no attempt is lost"))
 
 
 def ungradable(why: str) -> dict[str, Any]:

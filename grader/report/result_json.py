@@ -145,7 +145,9 @@ def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
     try:
         return from_dict(values)
     except ValueError as error:
-        raise UsageError(f"{path} is no result of this kit: {error}; grade this submission again") from error
+        raise UsageError(
+            f"{path} is not a result of this kit: {error}; grade this submission again"
+        ) from error
 
 
 def from_dict(values: Any) -> SubmissionResult:

@@ -26,7 +26,7 @@ BEFORE_INPUTS_CODES = ("load_error", "load_crash", "load_timeout", "not_bound")
 HIDDEN_FAILED = (
     "At least one hidden test failed: a wrong result, or none, on an input that is not in the handout. Try shapes of "
     "your own: sizes of 1, "
-    "odd ones, sizes that are no multiple of 16 or of your blocks' lengths, and several of everything."
+    "odd ones, sizes that are not multiples of 16 or of your block lengths, and several of everything."
 )
 PRINTED_WITHHELD = (
     f"(What it printed is not shown, because it also ran on hidden tests. Run {STUDENT_PROGRAM} to see it.)"

@@ -224,7 +224,7 @@ def _figure(value: Any) -> float:
         raise TypeError("no number")
     number = float(value)
     if not abs(number) < LARGEST_FIGURE:
-        raise ValueError(f"{number} is no figure of a profile")
+        raise ValueError(f"{number} is not a figure of a profile")
     return number
 
 

@@ -155,7 +155,7 @@ def _stray(match: re.Match[str], line: int, source: str) -> str:
     if letters.count("\0") * 3 > len(letters):
         return "the file is UTF-16, as PowerShell's '>' and some editors write it: save it as UTF-8."
     if sum(letter < " " and letter not in "\t\n\v\f\r" for letter in letters) * 50 > len(letters):
-        return "the file is no text: a program, an archive or a document, under the name of a source file?"
+        return "the file is not text: a program, an archive or a document, under the name of a source file?"
     return "a character that is not C++: often a typographic quote or dash from a document."
 
 
@@ -256,7 +256,7 @@ HINTS: tuple[tuple[str, Hint], ...] = (
     (
         r"does not name a type|unknown type name",
         _text(
-            "this is no known type: look for a misspelling, a statement outside any function, or a '}' too many above."
+            "this is not a known type: look for a misspelling, a statement outside any function, or an extra '}' above."
         ),
     ),
     (

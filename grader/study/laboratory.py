@@ -151,7 +151,7 @@ class Laboratory:
         return self._troubles[key]
 
     def _judged(self, variant: Variant) -> str:
-        # At most the assignment's own sizes: every timed answer is checked at its own size.
+        # Judge at sizes up to the assignment's own. Larger sizes are checked when they are timed.
         defaults = self.assignment.defaults
         shape = {name: min(size, defaults.get(name, size)) for name, size in variant.shape.items()}
         bench = self.bench(replace(variant, shape=shape))

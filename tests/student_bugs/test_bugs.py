@@ -93,7 +93,7 @@ def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch:
         # A proved access outside of an array takes the place of what the numbers show.
         assert bug.said in message or message.startswith(closer_look.OUTSIDE), shown
         assert bug.kind not in ("outside", "crash") or any(words in message for words in OUTSIDE), shown
-        # Words that would send their reader elsewhere.
+        # Advice that would lead the student to the wrong place.
         assert bug.kind == "race" or "Do threads share" not in message, shown
         assert "Run again with --sanitize" not in message, shown
 

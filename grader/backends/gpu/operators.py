@@ -283,8 +283,8 @@ def left_open(call: Call) -> Flag | None:
     why = f"it waited for most of {call.wall_s:.0f} s" if call.has_waited else "the system ended it"
     return Flag(
         "replay_open",
-        f"a call could not be made apart from the file, since the machine was too busy ({why}): its work is not "
-        "checked. Grade it again, fewer at a time (--jobs)",
+        f"a call could not be replayed, since the machine was too busy ({why}): its work is not checked. Grade it "
+        "again, fewer at a time (--jobs)",
     )
 
 

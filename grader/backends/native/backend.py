@@ -91,5 +91,5 @@ class NativeBackend(CppCalls):
             raise crashes.program_fault(str(reason)) from reason
         if session.load_error is not None:
             # This program loads nothing, so the reply is not the kit's greeting.
-            raise crashes.program_fault("it sent back something that is no greeting")
+            raise crashes.program_fault("it sent back something other than a greeting")
         return session

@@ -78,7 +78,10 @@ class CallWords:
         if call.status == "exception":
             code, message = "exception", self.exception(broken)
         elif call.status == "protocol":
-            code, message = "protocol", f"{broken.at_end}: the process sent back something that is no result."
+            code, message = (
+                "protocol",
+                f"{broken.at_end}: the process sent back something other than a result.",
+            )
         elif call.signal_name:
             code, message = call.signal_name.lower(), f"{at} crashed with {self.signal(broken)}"
         elif call.exit_code is not None:

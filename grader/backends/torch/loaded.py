@@ -37,7 +37,7 @@ Answer = tuple[Header, memoryview, Callable[[], Any]]
 
 
 def tensor_bytes(tensor: Any) -> memoryview:
-    """Return the memory of a contiguous tensor, writable and without a copy (and without NumPy, which torch may lack)."""
+    """Return a contiguous tensor's memory, writable, without a copy and without NumPy, which torch may lack."""
     size = tensor.numel() * tensor.element_size()
     return memory_at(tensor.data_ptr(), size)
 

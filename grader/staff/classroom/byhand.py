@@ -196,13 +196,13 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     text = textfile.read(path, MOST_BYTES, no="table of points", advice=advice).removeprefix("\ufeff")
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        raise UsageError(f"{path}:{line}: a NUL character: this is no text; {advice}")
+        raise UsageError(f"{path}:{line}: a NUL character: this is not text; {advice}")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     start = 1
     try:
         for count, cells in enumerate(reader):
             if count > MOST_ROWS:
-                raise UsageError(f"{path}:{start}: more than {MOST_ROWS} rows: this is no table of points")
+                raise UsageError(f"{path}:{start}: more than {MOST_ROWS} rows: this is not a table of points")
             if any(len(cell) > LONGEST_CELL for cell in cells):
                 raise UsageError(f"{path}:{start}: a cell of more than {LONGEST_CELL} characters")
             yield start, [cell.strip() for cell in cells]
@@ -326,7 +326,7 @@ def _is_there(own: Path) -> bool:
     except OSError:
         return False
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{own} is no plain file: name the table of points by hand with --manual FILE")
+        raise UsageError(f"{own} is not a regular file: name the table of points by hand with --manual FILE")
     return True
 
 

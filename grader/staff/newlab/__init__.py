@@ -55,7 +55,7 @@ def write(name: str, labs: Path, backend: str = "cpp") -> Path:
     Raises UsageError, KitError where nothing can be written.
     """
     if not (name.isidentifier() and name.isascii() and name.islower()):
-        raise UsageError(f"'{name}' is no name for a lab: small letters, digits and _, a letter first")
+        raise UsageError(f"'{name}' is not a name for a lab: small letters, digits and _, a letter first")
     if name in known():
         raise UsageError(f"the kit has a lab '{name}' of its own: take another name")
     folder = labs.absolute() / name

@@ -54,7 +54,7 @@ def text_of(path: Path) -> str:
         if path.is_dir():
             raise UsageError(f"{path} is a folder: name the write-up in it")
         if not path.is_file():
-            raise UsageError(f"{path} is no file: name a Markdown text")
+            raise UsageError(f"{path} is not a file: name a Markdown text")
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:

@@ -94,7 +94,7 @@ def regions(text: str) -> list[Region]:
             if (marker[1], marker[2]) in names:
                 raise UsageError(f"line {number}: {_shown(marker)} stands here for the second time")
             if len(names) == MOST_REGIONS:
-                raise UsageError(f"line {number}: more than {MOST_REGIONS} regions: this is no write-up")
+                raise UsageError(f"line {number}: more than {MOST_REGIONS} regions: this is not a write-up")
             names.add((marker[1], marker[2]))
             opened, opened_line, start = marker, number, place + len(line)
         elif opened is None:

@@ -78,7 +78,7 @@ def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archiv
             raise Unreadable(f"is {what}, which is not opened here: {USUAL}")
     if len(set(head)) == 1:
         raise Unreadable("holds nothing but one repeated byte: hand it in again")
-    raise Unreadable(f"is no archive, or its beginning is damaged: {USUAL}")
+    raise Unreadable(f"is not an archive, or its beginning is damaged: {USUAL}")
 
 
 # ---- compressed tar

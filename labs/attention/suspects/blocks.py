@@ -103,7 +103,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
             lambda s, c=cut: s.weights @ s.v / s.weights[:, :, :c].sum(2, keepdims=True),
             _beyond("remainder of keys not in the sum", s, cut, n),
         )
-        held = "what QK_t holds for them (0, or weights of the head before) counts as one"
+        held = "what QK_t holds for them (0, or weights of the previous head) counts as one"
         no_scores = f"{where} get no score, as Q K^T is not computed for them: {held}. {hint}"
         yield _suspect(
             "remainder_keys",

@@ -126,7 +126,7 @@ def scores_added_to_last_weights_of_batch(s: Scene) -> Array | None:
 
 SUSPECTS += [
     row("scores_added_to_last_scores", "stale_scores",
-        "Scores are added to those of the heads before. Set each score (or clear the workspace) for each (b, h).",
+        "Scores are added to those of earlier heads. Set each score (or clear the workspace) for each (b, h).",
         lambda s: s.attend(s.scores.cumsum(0)) if s.first == 0 else None),
     row("score_not_reset", "stale_scores",
         "The score is not set back to zero for the next key: it goes on growing along the row.",
@@ -149,7 +149,7 @@ def row_sum_never_reset(s: Scene) -> Array | None:
 
 @suspect(
     "stale_sum",
-    "The row sum is set back to zero for each batch only: it holds all rows and heads before of its batch.",
+    "The row sum is reset to zero only for each batch: it also holds all earlier rows and heads of its batch.",
 )
 def row_sum_reset_for_each_batch(s: Scene) -> Array | None:
     if s.all_sums is None:
@@ -177,7 +177,7 @@ SUSPECTS += [
 
 @suspect(
     "stale_l",
-    "The row sums L are not set back to zero for the next (b, h): they still hold those of the heads before.",
+    "The row sums L are not reset to zero for the next (b, h): they still hold the sums of earlier heads.",
 )
 def l_not_reset(s: Scene) -> Array | None:
     sums = s.up_to_here(s.row_sum)
@@ -186,8 +186,8 @@ def l_not_reset(s: Scene) -> Array | None:
 
 @suspect(
     "stale_l",
-    "The row sums L are set back to zero for each batch only, not for each head: they still hold those of the heads "
-    "before of its batch.",
+    "The row sums L are reset to zero only for each batch, not for each head: they still hold the sums of earlier "
+    "heads of the batch.",
 )
 def l_reset_for_each_batch(s: Scene) -> Array | None:
     sums = s.up_to_here(s.row_sum, of_batch=True)

@@ -79,7 +79,7 @@ SOURCES: dict[str, tuple[str, Callable[[Scene], Array]]] = {
         lambda s: s.scores_of(_first_batch),
     ),
     "head before, first its own": (
-        "the weights of the head before (the first one of a batch its own)",
+        "the weights of the previous head (the first one of a batch its own)",
         lambda s: s.scores_of(lambda b, h: (b, max(h - 1, 0))),
     ),
 }
@@ -106,8 +106,8 @@ def _of_head_before(s: Scene) -> Array:
 
 @suspect(
     "other_heads_weights",
-    "Every head's V is multiplied by the weights of the head before, and the first one's by zeros: the product with V "
-    "comes before the scores and the softmax of its own head.",
+    "Every head's V is multiplied by the weights of the previous head, and the first one's by zeros: the product "
+    "with V comes before the scores and the softmax of its own head.",
 )
 def product_before_scores(s: Scene) -> Array:
     out = _of_head_before(s)
@@ -118,8 +118,8 @@ def product_before_scores(s: Scene) -> Array:
 
 @suspect(
     "other_heads_weights",
-    "Every head's V is multiplied by the weights of the head before, and the first one's by equal weights: softmax and "
-    "product with V come before the scores of their own head.",
+    "Every head's V is multiplied by the weights of the previous head, and the first one's by equal weights: softmax "
+    "and product with V come before the scores of their own head.",
 )
 def softmax_and_product_before_scores(s: Scene) -> Array:
     out = _of_head_before(s)

@@ -91,7 +91,7 @@ SOFTMAX += [
 
 
 @of_softmax(
-    "no_maximum", "The row's maximum is not taken off: exp(x) is infinite above 88.7, and 0 below -104."
+    "no_maximum", "The row's maximum is not subtracted: exp(x) is infinite above 88.7, and 0 below -104."
 )
 def no_maximum(s: Situation) -> Array:
     weights = np.exp(s.inputs["x"].astype(np.float32))
@@ -213,7 +213,7 @@ for say, code, words in (
     (
         "dropped",
         "dropped_block",
-        "The last part of the sum is left out: its length is no multiple of the tile.",
+        "The last part of the sum is left out: its length is not a multiple of the tile.",
     ),
     (
         "overwritten",

@@ -179,7 +179,7 @@ MISTAKES += [
 ]  # fmt: skip
 
 
-@mistake("no_maximum", "The maximum is not taken off: exp(s) overflows above 88.7, and is 0 below -104.")
+@mistake("no_maximum", "The maximum is not subtracted: exp(s) overflows above 88.7, and is 0 below -104.")
 def no_maximum(h: Heads) -> Outputs:
     weights = np.exp(h.s.astype(np.float32))
     total = weights.sum(2, keepdims=True)

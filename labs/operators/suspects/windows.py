@@ -43,7 +43,7 @@ def smaller_window(s: Situation) -> Array | None:
 
 
 def _stepped(s: Situation, step: int) -> Array | None:
-    """The right number of windows in other steps; NaN where one would go beyond the plane."""
+    """Return as many windows as are right, but in other steps. Windows beyond the plane give NaN."""
     if step == s.sizes["step"]:
         return None
     rows, columns = s.expected.shape[2:]

@@ -116,14 +116,14 @@ MISTAKES += [
 ]
 
 
-# ---- mistakes in the maximum that is taken off, which show where exp() overflows, or where a whole row is 0
+# ---- mistakes in the subtracted maximum, which show where exp() overflows, or where a whole row is 0
 
 MAXIMUM: list[Suspect] = []
 of_maximum = registering(MAXIMUM)
 
 
 MAXIMUM += [
-    row("no_maximum", "no_maximum", "The maximum is not taken off: exp(x) is infinite above 88.7, and 0 below -104.",
+    row("no_maximum", "no_maximum", "The maximum is not subtracted: exp(x) is infinite above 88.7, and 0 below -104.",
         lambda s: shifted(s, 0.0)),
     row("of_the_matrix", "maximum_of_matrix",
         "The maximum is that of the whole matrix: a row far below it is 0 throughout, and its sum too. Begin anew "
@@ -132,9 +132,9 @@ MAXIMUM += [
     row("of_the_column", "maximum_wrong_axis",
         "The maximum goes over rows: each element needs that of its row, not of its column.",
         lambda s: shifted(s, s.whole.max(0, keepdims=True))),
-    row("of_the_first", "maximum_of_first", "The first element of the row is taken off, and not the largest one.",
+    row("of_the_first", "maximum_of_first", "The first element of the row is subtracted, not the largest one.",
         lambda s: shifted(s, s.x[:, :1])),
-    row("of_the_last", "maximum_of_last", "The last element of the row is taken off, and not the largest one.",
+    row("of_the_last", "maximum_of_last", "The last element of the row is subtracted, not the largest one.",
         lambda s: shifted(s, s.x[:, -1:])),
 ]  # fmt: skip
 
@@ -147,9 +147,7 @@ def _of_row_before(start: float) -> Callable[[Scene], Array]:
     return predict
 
 
-_BEFORE = (
-    "The maximum that is taken off is that of the row before: it is used before that of this row is known."
-)
+_BEFORE = "The maximum of the previous row is subtracted: it is used before the maximum of this row is known."
 MAXIMUM += [
     Suspect("maximum_of_row_before", _BEFORE, _of_row_before(start), (f"row before, begun at {start}",))
     for start in (0.0, -np.inf, -np.finfo(np.float32).max)
@@ -160,9 +158,9 @@ MAXIMUM += [
     row("largest_so_far", "maximum_not_reset",
         "The maximum is the largest of all rows so far: set it to -inf at the beginning of each row.",
         lambda s: shifted(s, s.of_all(np.maximum.accumulate(s.all_most, 0)))),
-    row("of_absolutes", "maximum_of_absolutes", "The largest |x| is taken off, and not the largest x.",
+    row("of_absolutes", "maximum_of_absolutes", "The largest |x| is subtracted, not the largest x.",
         lambda s: shifted(s, abs(s.x).max(1, keepdims=True))),
-    row("of_the_smallest", "minimum_taken", "The smallest element of the row is taken off, and not the largest one.",
+    row("of_the_smallest", "minimum_taken", "The smallest element of the row is subtracted, not the largest one.",
         lambda s: shifted(s, s.x.min(1, keepdims=True))),
 ]  # fmt: skip
 
@@ -191,12 +189,12 @@ MAXIMUM += [
         "The maximum leaves out the first element of the row: look at the loop's start.",
         lambda s: shifted(s, s.x[:, 1:].max(1, keepdims=True, initial=np.float32(-np.inf)))),
     row("only_in_sum", "maximum_only_in_sum",
-        "The maximum is taken off in the sum, and not in what is divided by it: exp(x) / sum exp(x - m).",
+        "The maximum is subtracted in the sum, but not in the numerator: exp(x) / sum exp(x - m).",
         lambda s: s.plain / total(s.weights)),
     row("only_above", "maximum_only_above",
-        "The maximum is taken off in what is divided, and not in the sum: exp(x - m) / sum exp(x).",
+        "The maximum is subtracted in the numerator, but not in the sum: exp(x - m) / sum exp(x).",
         lambda s: s.weights / total(s.plain)),
-    row("added", "maximum_added", "The maximum is added to x, and not taken off.",
+    row("added", "maximum_added", "The maximum is added to x, not subtracted.",
         lambda s: normalised(np.exp(s.x + s.most))),
 ]  # fmt: skip
 
@@ -220,10 +218,10 @@ SUMS += [
         "Each row is divided by the sum of exp(x) of the whole matrix, and not by its own.",
         lambda s: s.plain / total(np.exp(s.whole)).sum(dtype=np.float32)),
     row("kept_sum", "sum_not_reset",
-        "The sum of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
+        "The sum of a row still holds the sums of earlier rows: set it to 0 at the beginning of each row.",
         lambda s: s.weights / s.of_all(np.cumsum(total(np.exp(s.whole - s.all_most)), 0, dtype=np.float32))),
     row("plain_kept_sum", "sum_not_reset",
-        "The sum of exp(x) of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
+        "The sum of exp(x) of a row still holds the sums of earlier rows: set it to 0 at the beginning of each row.",
         lambda s: s.plain / s.of_all(np.cumsum(total(np.exp(s.whole)), 0, dtype=np.float32))),
     row("running_sum", "divided_too_early",
         "Each element is divided by the sum up to itself, which is not complete yet: divide in a pass of its own.",
@@ -343,7 +341,7 @@ def written_in_first_pass(s: Scene) -> Array:
 
 RUNNING += [
     row("masked_beginning", "empty_so_far",
-        "A row that begins with -inf is NaN: as long as the maximum is -inf, exp(-inf - -inf) is no number. Skip "
+        "A row that begins with -inf is NaN: as long as the maximum is -inf, exp(-inf - -inf) is not a number. Skip "
         "what is -inf, or begin with a maximum that is finite.",
         lambda s: np.where(np.isneginf(s.x[:, :1]), np.float32(np.nan), normalised(s.weights))),
 ]  # fmt: skip

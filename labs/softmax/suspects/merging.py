@@ -115,7 +115,7 @@ MISTAKES: list[Suspect] = [
         "The factors are powers of 2 and not of e: exp2(x) is exp(x) only where x was multiplied by log2(e) before.",
         lambda s: s.rescaled(lambda side: np.exp2(s.inputs[f"m{side}"] - s.m))),
     _mistake("no_maximum", "no_maximum",
-        "The maximum is not taken off: exp(m1) and exp(m2) are infinite above 88.7, and l is no longer relative to m.",
+        "The maximum is not subtracted: exp(m1) and exp(m2) are infinite above 88.7, and l is no longer relative to m.",
         lambda s: s.rescaled(lambda side: np.exp(s.inputs[f"m{side}"]))),
     _mistake("minus_infinity_less_itself", "empty_sides",
         "Where both sides are empty, m1 - m is -inf - -inf, and exp() of it NaN: nothing merged with nothing is "
