@@ -415,8 +415,8 @@ def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:
     for subscript, line in ((12, 1), (-3, 2), (13, 1)):
         output += f"gpt149: subscript {subscript} of a container of 10 elements\n{stack.format(line)}"
     first, second = sanitize.reports(output, source)
-    assert "index 12, size 10" in first.message and first.place == (1, 3)
-    assert "below 0: index -3" in second.message and second.frames[-1].text == "three"
+    assert "index 12, but the last is 9" in first.message and first.place == (1, 3)
+    assert "index -3, below 0" in second.message and second.frames[-1].text == "three"
 
 
 def test_race_takes_macros(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_nothing_is_gained(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
     assert not is_timed or found.time.ratio > LEAST_RATIO, "no time that is better than one's own"
 
 
-#: What may be set aside of the L2 cache is, and the inputs are to stay in it from one call to the next.
+#: Sets aside as much of the L2 cache as it may, to keep the inputs in it from one call to the next.
 KEEPS_L2 = """
     static cudaStream_t own = nullptr;
     if (!own) {

@@ -166,7 +166,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     assert known["hw1-x-ada"] == ("sis:1003", "login:1003", "github:x-ada", "github_id:3")
     assert known["hw1-stranger"] == ()
     # Remembered, and good for a gradebook: by its number, by the address.
-    assert "carry no time" not in acting.grade()
+    assert "have no time" not in acting.grade()
     export, filled = tmp_path / "export.csv", acting.out / "canvas.csv"
     export.write_text(EXPORT)
     reported = grader("report", acting.out, "--canvas", export)

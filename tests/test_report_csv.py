@@ -235,7 +235,7 @@ def test_numberless_keeps_the_sentences_that_are_ours() -> None:
 def test_a_peak_of_nothing_and_a_cut_are_put_into_words() -> None:
     """A growth of 0 bytes means that memory of earlier calls was enough, not that no memory was used."""
     text = terminal.memory_text(Memory(1024, 1024, 0, 4096))
-    assert "true peak of the call: none above that of earlier calls (reference 4096)" in text
+    assert "true peak of the call: no more than earlier calls (reference 4096)" in text
     assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]
     assert words.peak(0) == terminal.NO_GROWTH and words.peak(2048) == "2.00 KB" and words.peak(None) == "–"
     assert "0 B" not in terminal.score_row(replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096)), "0")

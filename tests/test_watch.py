@@ -110,7 +110,7 @@ def test_a_verdict_is_known_by_the_object_and_by_the_text() -> None:
     before = history.good["part1"]
     history.add(history.judged[0], saved_at=NOON + timedelta(minutes=9))
     assert history.lines[-1].startswith("12:09:00  #1  PASS")
-    assert "back to #1 of 12:00:00, first look: equal object" in history.lines[-1]
+    assert "back to #1 of 12:00:00, first look: same program" in history.lines[-1]
     assert history.good["part1"] is before, "nothing was measured"
     for minute in range(100):
         history.add(judged(minute, "wrong", str(minute)))
@@ -363,7 +363,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         assert json.loads(report.read_text())["parts"][0]["verdict"] == "pass"
         # A comment: answered from what is known, and the object is compared.
         commented = right.replace("return fillTensor(", "/* O */ return fillTensor(", 1) + "// end\n"
-        text = one.save(commented, "equal object")
+        text = one.save(commented, "same program")
         assert "Only comments or layout changed" in text and "byte for byte" in text
         assert "Correctness" not in text
         broken = right.replace("float rowSum = 0.0f;", "float rowSum = 0.0f", 1)
@@ -395,10 +395,10 @@ def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_pat
     with session(source, "-N", "16", "--no-time", "--no-table") as one:
         one.judged("PASS open / 10  first look")
         one.save(wrong, "WRONG RESULT 0 / 10")
-        text = one.save(right, "equal object")
+        text = one.save(right, "same program")
         assert "byte for byte" in text and "Correctness" not in text
         assert "PASS open / 10  back to #1 of " in text
         assert "Back to #1 of " in text
-        text = one.save(wrong, "equal object")
+        text = one.save(wrong, "same program")
         assert "0.5 times" in " ".join(text.split()), "the diagnosis stands again"
         assert one.ended_by(signal.SIGTERM) == 1, "as the last verdict"

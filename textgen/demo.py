@@ -258,7 +258,7 @@ def account(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
             f"{count} tokens in {tally.decode_s:.2f} s: {count / tally.decode_s:.0f} tokens/s with {part.id}, "
             f"{count / tally.torch_s:.0f} with PyTorch on the same tokens",
             f"{share:.0f} % of the time in the kernel ({tally.kernel_calls} calls, "
-            f"{1e3 * tally.kernel_s / tally.kernel_calls:.2f} ms each with its pipe), "
+            f"{1e3 * tally.kernel_s / tally.kernel_calls:.2f} ms each, with passing the data), "
             f"{100 - share:.0f} % in the rest of the model",
         ]
     if tally.fault is None:

@@ -42,8 +42,7 @@ LEAST_SHARE = 1e-30
 
 
 class _Views:
-    """Views of the chunks in use, each (C, B, H, most + 1, d + 1): the tensors to send, and the parts that each token
-    writes."""
+    """Views of the chunks in use, (C, B, H, most + 1, d + 1): tensors to send, and the parts that a token writes."""
 
     def __init__(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
         self.sent = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)

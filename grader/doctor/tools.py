@@ -316,6 +316,6 @@ def _others(host: Host, path: str) -> Iterator[Finding]:
     if ran.returncode == 0 and pids:
         yield warn(
             f"other processes use a card: {', '.join(pids[:5])}",
-            "contexts share a card by turns: times are those of both",
+            "processes take turns on a GPU: each one's times include the other's work",
             "judge when they have ended",
         )

@@ -177,8 +177,10 @@ class Closer:
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
         first = found.sites.found[:1] if found is not None else []
         if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
-            return "By itself this call is well: the call on the input above did the damage, which shows only here."
-        words = "By itself this call is well: something stays behind from the calls before it."
+            return (
+                "Alone this call is right. The call on the input above did the damage, which shows only here."
+            )
+        words = "Alone this call is right. It fails only after earlier calls: is a static or global variable left over?"
         return (
             "\n".join([words, clues.in_words(shown, self.body, self.source.name)])
             if self.body and shown
@@ -411,14 +413,14 @@ class Closer:
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
         lines = [f"  {self.source.name}:{place.line}: {place.text}" for place in made]
-        return [places, "The indices there come from:", *lines] if lines else [places]
+        return [places, "These lines compute the index:", *lines] if lines else [places]
 
     def _zeros(self, checked: Checked | None) -> str:
         if checked is None or not checked.is_right:
             return ""
         return (
-            f"on '{checked.is_right[0]}' the result is right where all new memory is zeros and a wrong one otherwise: "
-            "something is read that was never written, or is left from the call before"
+            f"on '{checked.is_right[0]}' the result is right only if all new memory is zeros: a variable has no first "
+            "value, or something is left from the previous call"
         )
 
     # ---- what to do next, and where

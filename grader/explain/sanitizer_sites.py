@@ -50,7 +50,7 @@ def words(sites: Sequence[Site], file_name: str) -> str:
     """Return all sites as text for a student, in the order in which they were reached, each with its source line."""
     count = len(sites)
     lines = (
-        [] if count == 1 else [f"{count} places, in the order of the run; later ones may come of the first."]
+        [] if count == 1 else [f"{count} places, in order: fix the first, since the rest may vanish with it."]
     )
     for number, site in enumerate(sites[:MOST_SHOWN], 1):
         lead = f"{number}. " if count > 1 else ""

@@ -83,7 +83,7 @@ def duration(us: float) -> str:
 
 
 #: Words for a peak of 0 bytes: the process did not grow, since memory kept from earlier calls was enough.
-NO_GROWTH = "none above that of earlier calls"
+NO_GROWTH = "no more than earlier calls"
 
 
 def size(count: float) -> str:
@@ -412,14 +412,15 @@ def case_line(case: CaseResult) -> str:
 
 def time_text(time: Timing) -> str:
     low, high = time.ratio_interval
-    sure = f"{100 * time.ratio_confidence:.0f} % sure of {low:.2f} to {high:.2f}"
+    sure = f"{'surely' if time.ratio_confidence > 0.9 else 'probably'} {low:.2f} to {high:.2f}"
+    clock = "CPU time" if time.clock == "cpu" else "elapsed time"
     graded = "not graded" if "not_graded" in time.flags else f"up to {time.allowance:.2f} is allowed"
     lines = [
         f"{time.ratio:.2f} x the reference ({sure}); {graded}",
-        f"{time.student_ms:.1f} ms against {time.reference_ms:.1f} ms, {time.clock} clock, {time.rounds} paired rounds",
+        f"{time.student_ms:.1f} ms against {time.reference_ms:.1f} ms, {clock}, measured in turn {time.rounds} times",
     ]
     if "undecided" in time.flags:
-        lines.append("the interval includes the allowance: in doubt for you, it counts as within it")
+        lines.append("too close to the limit to call: counted as a pass")
     if not time.fit:
         lines.append(
             f"this machine was too unsteady to judge (the reference against itself: {time.self_ratio:.2f}); "
@@ -427,7 +428,7 @@ def time_text(time: Timing) -> str:
         )
     if "wall_ceiling" in time.flags:
         lines.append(
-            "its CPU time is within the allowance but the clock on the wall is not: does it sleep or wait?"
+            "its CPU time is within the allowance, but its elapsed time is not: does it sleep or wait?"
         )
     return "\n".join(lines)
 

@@ -146,14 +146,13 @@ class Body:
         return self.values(values)
 
     def summed_from(self, names: Iterable[str]) -> list[Place]:
-        """Lines that give a value to a sum that one of these is added to."""
+        """Return the lines that give a value to a sum of addends from `names`."""
         known, _ = self.made_of(names)
         added = (re.search(r"([A-Za-z_]\w*)\s*\+=(.*)", self.code[n - 1]) for n in self._lines())
         return self.values(sum_[1] for sum_ in added if sum_ and known & set(re.findall(r"\w+", sum_[2])))
 
     def begun(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that start a sum, one of whose addends is in `names`, from an array's element, or that add
-        to an element.
+        """Return lines that start a sum of addends from `names`: from an array's element, or by adding to an element.
 
         Without such lines, return all lines that start a sum.
         """

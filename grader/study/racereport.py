@@ -205,7 +205,7 @@ def _where(access: Access, file_name: str) -> str:
 def _advice(race: Race) -> str:
     if race.made is not None:
         return (
-            "Each thread needs a part of its own: index it by omp_get_thread_num() or by what the loop shares out, "
+            "Each thread needs a part of its own: index it by omp_get_thread_num() or by the parallel loop's variable, "
             "or declare it inside the region."
         )
     if race.is_static:

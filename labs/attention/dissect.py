@@ -20,7 +20,7 @@ CLOSE = 2e-4
 SAME = 2e-3
 #: Factor of Q at which scores are nearly 0, and most groups of channels.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
-PROPORTIONS = "Each row of weights sums to 1, in the wrong proportions"
+PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
 #: A row's factor below this is not a divisor.
 TINY = 1e-12
 #: Names of a factor: powers of a size.

@@ -141,7 +141,7 @@ def test_sanitizers_see_where_a_view_of_temp_ends(tmp_path: Path) -> None:
     assert report.frames[0].line == line_of(text, wrong)
 
 
-# Two ways of holding temp's row, and the file with a race.
+# Two files with different ways to hold a row of temp, and the one with a race.
 @needs_valgrind
 @pytest.mark.parametrize("name", one_of_each(["starter", "parallel_for", "race"], key=lambda name: None))
 def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ FAULTS = {
     "stack-use-after-scope": "a local variable was {access} after the end of its block",
     "global-buffer-overflow": "memory beyond a global array was {access}",
     "stack-overflow": "the stack overflowed: an endless recursion, or a local array that is too large",
-    "attempting": "memory was freed that is not the kernel's to free, or freed twice",
+    "attempting": "memory was freed twice, or was not allocated by the kernel",
     "double-free": "memory was freed twice",
     "SEGV": "an address that belongs to nothing was {access}: a null or wild pointer, or an index far out of range",
     "FPE": "an integer was divided by zero",
@@ -264,8 +264,8 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
     frames = _frames(stack, rows)
     if subscript is not None:
         index, size = int(subscript["index"]), int(subscript["size"])
-        where = "below 0" if index < 0 else "not below the size"
-        message = f"an index of a std::vector is out of range, {where}: index {index}, size {size}."
+        where = "below 0" if index < 0 else f"but the last is {size - 1}" if size else "but it is empty"
+        message = f"an index of a std::vector is out of range: index {index}, {where}."
         return SanitizerReport("vector index", message, frames)
     if undefined is not None:
         if not frames and _is_student_file(undefined["file"]):

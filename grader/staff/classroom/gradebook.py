@@ -117,7 +117,7 @@ def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
     if due is None or not names:
         return ""
     return (
-        f"{len(names)} of {len(roster)} submissions carry no time, so nobody of them is late (due {due.isoformat()}): "
+        f"{len(names)} of {len(roster)} submissions have no time and count as in time (due {due.isoformat()}): "
         f"{shortened(names)}; `run ... --resume --submitted FILE.csv` (id,time) or --file-times gives them one"
     )
 

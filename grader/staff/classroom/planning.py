@@ -105,7 +105,7 @@ WORKER_BYTES = 2 << 30
 """A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap."""
 CARD = Path("/dev/nvidia0")
 ASSIGNMENT_CHANGED = "assignment changed"
-WORTH_CHANGED = "what verdicts are worth changed"
+WORTH_CHANGED = "points rules changed"
 
 
 @dataclass(frozen=True)

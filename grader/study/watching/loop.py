@@ -125,7 +125,7 @@ class History:
             one = replace(one, number=self.verdicts, change=change)
             words = [*self._ratios(one), change]
         else:
-            words = [f"{self.relation(one)} {one.name}: equal object", change]
+            words = [f"{self.relation(one)} {one.name}: same program", change]
         self.lines.append("  ".join([f"{saved_at or one.at:%H:%M:%S}  #{one.number}", summary(one), *words]))
         self.judged.append(one)
         if saved_at is None:

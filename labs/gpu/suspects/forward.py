@@ -162,7 +162,7 @@ for say, code, words in (
     (
         "diagonal",
         "diagonal_dropped",
-        "The tile of keys on the diagonal is left out: its lower half is to be seen.",
+        "The tile of keys on the diagonal is left out, but queries must see its lower half.",
     ),
 ):
     MISTAKES += in_blocks(f"{say} tile of {{}}", code, words, partial(_tiles_of_keys, say=say), TILES)
