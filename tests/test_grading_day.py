@@ -119,6 +119,7 @@ def test_file_times_count_where_they_are_asked_for(acting: Class, due_date: None
         ("id,time,id\n", "stands there twice"),
         ("", "should name the columns"),
         ("adda,2026-11-14 10:00\n", "no submission is called 'adda'; did you mean 'ada'?"),
+        ("a*d(a),2026-11-14 10:00\n", "'a*d(a)'; did you mean 'a_d_a'?"),
         ("nobody,2026-11-14 10:00\n", "no submission is called 'nobody'"),
         *((f"ada,{time}\n", "a time should be like") for time in UNREADABLE),
         ("ada,2026-11-14 10:00Z\nada,2026-11-14 10:00Z\n", "twice"),
@@ -131,7 +132,7 @@ def test_file_times_count_where_they_are_asked_for(acting: Class, due_date: None
 def test_a_bad_table_of_times_is_refused_in_one_line(rows: str, reason: str, tmp_path: Path) -> None:
     has_header = not rows or rows.startswith("id,")
     (tmp_path / "t.csv").write_text(rows if has_header else f"id,time\n{rows}")
-    message = refused("", byhand.read_times, tmp_path / "t.csv", ["ada", "bob", "a\nb"], None)
+    message = refused("", byhand.read_times, tmp_path / "t.csv", ["ada", "bob", "a_d_a", "a\nb"], None)
     assert message.startswith(f"{tmp_path / 't.csv'}:") and reason in message
     assert not re.search("[\x00-\x1f]", message)
 

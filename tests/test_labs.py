@@ -207,6 +207,14 @@ def guides_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def test_the_guides_lab_can_be_released(guides_lab: Path) -> None:
+    kit = contents.kit(ROOT, guides_lab / "hidden" / "assignment.yaml")
+    making.refuse_unnamed(kit)
+    assert "writeup" not in "".join(
+        contents.handout(kit, {})[name].content.decode() for name in ("Makefile", "README.md")
+    )
+
+
 #: The master, the starter, four wrong kernels, a slow one: its time takes ten seconds.
 ENDINGS = [*range(6), pytest.param(6, marks=pytest.mark.full)]
 

@@ -63,6 +63,9 @@ def no_such_submission(wanted: str, known: Collection[str]) -> str:
     """Return the message that no submission is called `wanted`, with very similar names as suggestions."""
     short = wanted[:MAX_CHARS]
     close = get_close_matches(short, known, 3, NEAR) if len(wanted) <= 2 * MAX_CHARS else []
+    # An id drops some characters of a folder's name.
+    if (plain := safe_name(wanted)) in known:
+        close = [plain]
     hint = f"; did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
     return f"no submission is called '{one_line(short)}'{hint}"
 

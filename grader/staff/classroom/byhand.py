@@ -20,12 +20,11 @@ zone and the price of a late day are those of the assignment.
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import json
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone, tzinfo
 from pathlib import Path
@@ -121,8 +120,6 @@ def write_days(folder: Path, days: Mapping[str, Days]) -> None:
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS = 16 << 20, 100_000, 1000
 LONGEST_CELL = 20_000
 """Length limit of a cell in characters: that of a very long comment."""
-NEAR = 0.75
-"""An id this much like another (`difflib`'s ratio) is taken for a misspelt one."""
 _POINTS = re.compile(r"\d{1,6}(\.\d{0,6})?|\.\d{1,6}")
 
 
@@ -159,9 +156,7 @@ def read_manual(
         if ids is not None and submission_id not in ids:
             if not points:
                 continue
-            raise UsageError(
-                f"{at}: no submission is called '{one_line(submission_id)}'{_near(submission_id, ids)}"
-            )
+            raise UsageError(f"{at}: {no_such_submission(submission_id, ids)}")
         given[submission_id] = points
     return given
 
@@ -238,11 +233,6 @@ def _points(text: str, item: str, most: dict[str, float] | None, at: str) -> flo
     if most is not None and points > most[item]:
         raise UsageError(f"{at}: {item}: {points:g} points, and at most {most[item]:g} can be given")
     return points
-
-
-def _near(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), 1, NEAR)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[str, datetime]:

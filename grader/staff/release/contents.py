@@ -245,7 +245,7 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     chosen = _asked_of_kit(kit, lab) if kit.elsewhere else _entrances(kit)
     rooms = student_rooms(kit.root, chosen)
     files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
-    files |= texts(TEMPLATES / "handout", wording.handout(kit.assignment, compiled))
+    files |= texts(TEMPLATES / "handout", wording.handout(kit.assignment, compiled, kit.writeup is not None))
     files[EDITOR_TASKS] = files.pop("tasks.json")
     documents = (LICENSE, DEMO) if kit.assignment.lab.has_demo else (LICENSE,)
     files |= {name: _file(kit.root / name) for name in documents if (kit.root / name).is_file()}

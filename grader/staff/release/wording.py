@@ -39,6 +39,19 @@ _IMAGE_TORCH = """\
 # Empty for none (--build-arg TORCH=): grading needs torch only for results with its profiler table, and for files that
 # use more of it than tensors; without it let the assignment say `torch_runner: never`."""
 
+# ---- of a write-up
+
+_MAKE_WRITEUP = "    make writeup    # makes writeup.md the first time; says which questions are still open\n"
+_ASKED = """\
+ that measure what the write-up asks for. With `--writeup writeup.md` a study fills its table in"""
+_WRITEUP_RULE = """\
+.PHONY: writeup
+writeup: setup
+	@test -f writeup.md || cp writeup_template.md writeup.md
+	@$(BIN)/python -m grader writeup writeup.md || test $$? -eq 1
+
+"""
+
 _EDITOR_TASK = """,
     {
       "label": "configure clangd for {source}",
@@ -82,7 +95,7 @@ def named(assignment: Assignment, before: str = "", after: str = "") -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def handout(assignment: Assignment, compiled: Iterable[str]) -> dict[str, str]:
+def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) -> dict[str, str]:
     """Return the texts of a handout, by the name of their place. `compiled` are paths of objects and programs."""
     titles: dict[str, list[str]] = {}
     for part in assignment.parts:
@@ -103,6 +116,9 @@ def handout(assignment: Assignment, compiled: Iterable[str]) -> dict[str, str]:
         "editor": "" if on_device else _EDITOR_TASK.replace("{source}", assignment.source),
         "checked": "" if on_device else _CHECKED,
         "compared": _NOT_COMPARED if on_device else _COMPARED.format(platforms=", ".join(platforms)),
+        "make_writeup": _MAKE_WRITEUP * has_writeup,
+        "asked": _ASKED * has_writeup,
+        "writeup_rule": _WRITEUP_RULE * has_writeup,
         "packages": DEVICE_PACKAGE if on_device else "",
         "torch": _DEVICE_MAKE_TORCH if on_device else _MAKE_TORCH,
         # Parts that the machine cannot judge are not an error either.
