@@ -81,7 +81,6 @@ def html(assignment: Assignment, row: Row) -> str:
         zone=words.zone_of(assignment),
         summary=summary(assignment, row),
         parts=parts,
-        points=points_lines(row.score),
     )
 
 
