@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +15,11 @@ from conftest import ROOT, python, refused
 
 import grader
 from grader.assignment import labs, starter
+from grader.assignment.loading import load
 from grader.core import imports, version
+from grader.judge.bench import Bench, Options
 from grader.report import words
+from grader.staff.classroom import worker
 from grader.staff.release import contents
 
 
@@ -29,6 +33,11 @@ def test_init_writes_a_folder(lab: str, tmp_path: Path, capsys: pytest.CaptureFi
     config = labs.assignment_file(labs.named(lab))
     assert config.read_text() in written.values() and len(written) >= 2
     assert not any("SOLUTION" in text or "STARTER" in text for text in written.values())
+    writeup, command = (
+        written.get("writeup.md", ""),
+        labs.command(labs.named(lab), f"python {ROOT / 'gpt149.py'}"),
+    )
+    assert "make writeup" not in writeup and writeup.count("gpt149.py ") == writeup.count(f"{command} ")
     refused("holds .* already", starter.main, given)
 
 
@@ -44,6 +53,16 @@ def test_both_commands_print_version_and_commit() -> None:
         ended = python(*command, "--version")
         assert ended.returncode == 0 and ended.stdout == f"{version.line()}\n"
     assert version.line().startswith(f"gpt149 {grader.__version__}")
+
+
+def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None:
+    """A class has its handout, of one lab; everybody else has this copy of the kit."""
+    softmax = load(labs.assignment_file(labs.named("softmax")))
+    bench = Bench(softmax, tmp_path, Options(), *[None] * 4)  # type: ignore[arg-type]
+    assert bench.command == "python gpt149.py lab softmax"
+    assert replace(bench, options=worker.options(softmax, False)).command == "python gpt149.py"
+    assert labs.command(labs.named(labs.main())) == "python gpt149.py"
+    assert labs.command(tmp_path / "a b" / "rows", "gpt149") == f"gpt149 lab --labs '{tmp_path / 'a b'}' rows"
 
 
 def test_a_note_of_the_commit_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +151,9 @@ def test_a_wheel_judges_grades_and_names_itself_in_an_empty_environment(installe
     assert "not written yet" in said and "the kit's own solution" not in said
     assert "Smallest that fails: gpt149 part3" in said and "gpt149.py" not in said
     assert "gpt149 init DIR --lab softmax" in call("gpt149", "lab", "softmax", "naive", *quick)
-    hand_in = installed / "class" / "ada"
-    hand_in.mkdir(parents=True)
-    shutil.copy2(kit / "module.cpp", hand_in)
+    for name, source in (("ada", kit), ("bob", work)):
+        (installed / "class" / name).mkdir(parents=True)
+        shutil.copy2(source / "module.cpp", installed / "class" / name)
     options = ("--out", installed / "out", "--no-time", "--tier", "D", "--trust")
     call("gpt149-grader", "run", installed / "class", *options)
     result = json.loads((installed / "out" / "ada" / "result.json").read_text())
@@ -143,6 +162,7 @@ def test_a_wheel_judges_grades_and_names_itself_in_an_empty_environment(installe
     feedback = (installed / "out" / "ada" / "feedback.txt").read_text()
     assert result["machine"]["load_average"] and "Judged by gpt149" in feedback
     assert "0123456789ab" in (installed / "out" / "report.html").read_text()
+    assert "fails: python gpt149.py part3 -N 1" in (installed / "out" / "bob" / "feedback.txt").read_text()
     after = {path for path in kit.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__"}
     assert after == before, "caches lie in the user's folder"
     assert (installed / "cache" / "gpt149" / "objects").is_dir()

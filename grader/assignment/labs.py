@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import shlex
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from grader.core import imports
 from grader.core.commandline import SizeOption
 from grader.core.errors import UsageError
-from grader.core.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
+from grader.core.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT, STUDENT_COMMAND
 
 if TYPE_CHECKING:
     from grader.core.arrays import Array
@@ -240,6 +241,14 @@ def find(name: str, beside: Iterable[Path] = ()) -> Path:
             if folder.name == name and (folder / "__init__.py").is_file():
                 return folder
     return named(name)
+
+
+def command(folder: Path, program: str = STUDENT_COMMAND) -> str:
+    """Return the command that takes the parts of a lab, such as `gpt149` or `gpt149 lab softmax`."""
+    if folder == LABS / main():
+        return program
+    elsewhere = "" if folder.parent == LABS else f"--labs {shlex.quote(str(folder.parent))} "
+    return f"{program} lab {elsewhere}{folder.name}"
 
 
 def known() -> list[str]:

@@ -12,7 +12,14 @@ from grader.assignment.regions import strip_solution
 from grader.core import textfile
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_PASS, KitError, UsageError, explained
-from grader.core.places import INSTALLED, ROOT, STUDENT_COMMAND, WRITEUP_TEMPLATE
+from grader.core.places import (
+    GRADER_COMMAND,
+    HANDOUT_COMMAND,
+    INSTALLED,
+    ROOT,
+    STUDENT_COMMAND,
+    WRITEUP_TEMPLATE,
+)
 
 LARGEST_MASTER = 1 << 20
 WRITEUP = "writeup.md"
@@ -30,24 +37,20 @@ def main(arguments: Sequence[str]) -> int:
     given = parse.parse_args(arguments)
     config = labs.assignment_file(labs.named(given.lab, given.labs))
     assignment = load(config)
-    files = contents(assignment, config)
-    write(given.folder, files)
     # A command that works in the new folder.
-    command = STUDENT_COMMAND if INSTALLED else f"python {ROOT / 'gpt149.py'}"
-    if given.lab != labs.main():
-        command += f" lab {given.lab}"
+    program = STUDENT_COMMAND if INSTALLED else f"python {ROOT / 'gpt149.py'}"
+    command = labs.command(assignment.lab_folder, program)
+    files = contents(assignment, config, command)
+    write(given.folder, files)
     part = next(part.command for part in assignment.parts if part.points > 0)
-    elsewhere = f" --labs {given.labs.absolute()}" if given.labs else ""
     print(f"wrote {', '.join(files)} into {given.folder}\n")
     print(f"  cd {given.folder}")
-    print(
-        f"  {command} {part}{elsewhere}        judges one part; `all` judges every part, `--help` lists options"
-    )
+    print(f"  {command} {part}        judges one part; `all` judges every part, `--help` lists options")
     return EXIT_PASS
 
 
-def contents(assignment: Assignment, config: Path) -> dict[str, str]:
-    """Return the files of the folder by name, the starter first."""
+def contents(assignment: Assignment, config: Path, command: str) -> dict[str, str]:
+    """Return the files of the folder by name, the starter first. The write-up names `command`."""
     files = {}
     for name in assignment.sources:
         path = labs.master(assignment.lab_folder, name)
@@ -57,7 +60,12 @@ def contents(assignment: Assignment, config: Path) -> dict[str, str]:
     files[f"{assignment.id}.yaml"] = config.read_text(encoding="utf-8")
     template = labs.beside(assignment.lab_folder, "writeup_template.md", WRITEUP_TEMPLATE)
     if template.is_file():
-        files[WRITEUP] = template.read_text(encoding="utf-8")
+        text = template.read_text(encoding="utf-8").replace(
+            "make writeup", f"{GRADER_COMMAND} writeup {WRITEUP}"
+        )
+        # A template is written for a handout, of which `lab NAME` is optional.
+        text = text.replace(f"{HANDOUT_COMMAND} lab {assignment.lab_folder.name}", HANDOUT_COMMAND)
+        files[WRITEUP] = text.replace(HANDOUT_COMMAND, command)
     return files
 
 

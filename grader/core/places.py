@@ -14,6 +14,9 @@ MASTER = ROOT / "module.cpp"
 """The master source; in a handout, the starter."""
 INSTALLED = ROOT.name == "gpt149_kit"
 """True for a kit that `setup.py` put among installed packages: nothing is written into its folder."""
-STUDENT_COMMAND = "gpt149" if INSTALLED else "python gpt149.py"
+HANDOUT_COMMAND = "python gpt149.py"
+"""Command of a handout, which the students of a class have, also if their course grades with an installed kit."""
+STUDENT_COMMAND = "gpt149" if INSTALLED else HANDOUT_COMMAND
+"""Command of this copy of the kit, for the person who runs it."""
 STUDENT_PROGRAM = STUDENT_COMMAND.removeprefix("python ")
 GRADER_COMMAND = "gpt149-grader" if INSTALLED else "python -m grader"

@@ -18,7 +18,6 @@ from grader.backends import binding, faults
 from grader.backends.native import crashes, warnings
 from grader.core.commandline import size_options
 from grader.core.harmless import harmless
-from grader.core.places import PUBLIC_CONFIG, STUDENT_COMMAND
 from grader.core.results import Diagnosis
 from grader.explain import clues, common_facts, hang_samples, sanitizer_sites, size_probe
 from grader.explain.common_facts import Seen
@@ -450,9 +449,7 @@ class Closer:
 
     def _named(self, study: str = "") -> str:
         """The command line of the part, or of a study of it."""
-        assignment = self.assignment
-        lab = "" if assignment.path == PUBLIC_CONFIG else f"lab {assignment.lab_folder.name} "
-        return f"{STUDENT_COMMAND} {lab}{study}{self.part.id if study else self.part.command}"
+        return f"{self.judged.command} {study}{self.part.id if study else self.part.command}"
 
     def _races(self) -> str:
         watch = self.judged.watch_races

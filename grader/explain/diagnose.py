@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from grader.core.arrays import Array, first_of, np
-from grader.core.places import STUDENT_COMMAND
 from grader.core.precision import FLOATING, unwritten, widened
 from grader.core.results import CaseResult, Diagnosis
 from grader.explain import explanation_errors
@@ -60,17 +59,17 @@ def diagnose(
     actual: Array,
     comparison: Comparison,
     again: Sequence[Array] = (),
-    part_id: str = "part3",
+    race: str = "python gpt149.py race part3",
     earlier: Sequence[Diagnosis] = (),
     name: str = "",
     shared: bool = True,
 ) -> Diagnosis:
     """Explain an output of the right shape that `comparison` found wrong.
 
-    `part_id` is the name of its part on the command line. `earlier` are the diagnoses of other wrong outputs of the
-    same kernel: a mistake that explains these, too, is looked for first. `again` are the outputs of further calls with
-    the same inputs; `shared` says whether several threads worked on them, without which there is
-    no race. `name` is that of one output among several.
+    `race` is the command that looks for data races in its part. `earlier` are the diagnoses of other wrong outputs of
+    the same kernel: a mistake that explains these, too, is looked for first. `again` are the outputs of further calls
+    with the same inputs; `shared` says whether several threads worked on them, and one alone has no race.
+    `name` is that of one output among several.
     """
     own = attempt(lambda: oracle.diagnose(inputs, shape, expected, actual, comparison), None)
     if own is not None:
@@ -90,7 +89,7 @@ def diagnose(
     )
     place = _place_of(seen.wrong, seen)
     if any(_differs(seen, output.astype(np.float64).reshape(value.shape)) for output in again):
-        return _unsteady(oracle, seen, place, part_id if shared else "", earlier)
+        return _unsteady(oracle, seen, place, race if shared else "", earlier)
     never = seen.wrong & _never_written(actual).reshape(value.shape)
     if never.any() and np.array_equal(never, seen.wrong):
         words = "they were never written" if never.ndim else "it was never written"
@@ -135,11 +134,11 @@ def _explained(
 
 
 def _unsteady(
-    oracle: Oracle, seen: Deviation, place: Place, part_id: str, earlier: Sequence[Diagnosis]
+    oracle: Oracle, seen: Deviation, place: Place, race: str, earlier: Sequence[Diagnosis]
 ) -> Diagnosis:
     """Return the diagnosis of two calls that differ by more than rounding on the same inputs.
 
-    `part_id` is "" if only one thread works.
+    `race` is "" if only one thread works.
     """
     if oracle.outside_codes:
         # Memory beside a tensor changes from call to call: reading it is not a race.
@@ -151,12 +150,11 @@ def _unsteady(
         if outside:
             report = _report(outside[0].code, outside[0].words, place, seen)
             return Explained(**vars(report), suspects=tuple(outside))
-    if not part_id:
+    if not race:
         return _report("unsteady", f"{OTHER_RESULT} {ONE_THREAD}", place, seen)
     words = f"{OTHER_RESULT} {oracle.race_advice}"
     report = _report("race", words, place, seen)
-    command = f"`{STUDENT_COMMAND} race {part_id}` names the variable and the line."
-    return replace(report, message=f"{report.message} {command}")
+    return replace(report, message=f"{report.message} `{race}` names the variable and the line.")
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ class JudgedPart:
     """The case whose call gave no answer, with that call."""
     fresh: Callable[..., Session]
     """Starts a fresh runner with this number of `threads`."""
+    command: str
+    """Command that messages name, to be followed by a part."""
     watch_races: Callable[[Part], str] | None = None
     """Returns the races of a watched call with their lines, "" without any."""
 

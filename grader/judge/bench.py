@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grader import sandbox
+from grader.assignment import labs
 from grader.assignment.records import Assignment, Part
 from grader.backends import binding, selection
 from grader.backends.native.nativehost import NativeHost
@@ -63,6 +64,8 @@ class Options:
     which nothing is confined."""
     watch_races: Callable[..., Watched] | None = None
     """Watches one call of a part for data races (`grader.study.race.words_of`)."""
+    command: str = ""
+    """Command that takes a part's name, for the reader of the messages; "" for that of this copy of the kit."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,11 @@ class Bench:
     def shape(self) -> dict[str, int]:
         """The run's sizes by name: the assignment's defaults under the command line's."""
         return {**self.assignment.defaults, **self.options.shape}
+
+    @property
+    def command(self) -> str:
+        """The command that messages name, to be followed by a part."""
+        return self.options.command or labs.command(self.assignment.lab_folder)
 
     def watched(self, part: Part) -> Watched | None:
         """Watch a call of a part for data races, None where this run does not."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from grader.assignment.records import Part
 from grader.backends import faults
 from grader.backends.native import crashes
-from grader.core.places import STUDENT_COMMAND
 from grader.core.results import Diagnosis, Verdict
 from grader.explain.closer_look import Closer
 from grader.explain.explanation_errors import attempt
@@ -49,7 +48,7 @@ def _closer_look(
     if part.table:
         bench.helpers[part.id] = verdict in ("wrong", *BROKEN_OFF)
     elif not diagnosis.hidden and (helper := attempt(lambda: failing_helper(results), None)) is not None:
-        return [lambda known: _helper_first(known, helper, verdict)]
+        return [lambda known: _helper_first(known, helper, verdict, bench.command)]
     options = bench.options
     judged = JudgedPart(
         results.marker,
@@ -58,6 +57,7 @@ def _closer_look(
         results.cases,
         results.broken,
         results.runners.fresh,
+        bench.command,
         _races_in(bench) if options.second_look else None,
     )
     closer = Closer(judged, SecondBuild(bench, stack) if options.second_look else None)
@@ -71,8 +71,8 @@ def _races_in(bench: Bench) -> Callable[[Part], str]:
     return lambda part: (bench.watched(part) or Watched()).races
 
 
-def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict) -> Diagnosis:
-    first = f"Your {helper.function} fails its own test ({STUDENT_COMMAND} {helper.command}): fix it first."
+def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, command: str) -> Diagnosis:
+    first = f"Your {helper.function} fails its own test ({command} {helper.command}): fix it first."
     # For a crash the failed helper is reason enough.
     rest = known.message if verdict == "wrong" else f"{known.message.partition(': ')[0]}."
     return replace(known, message=f"{first} {rest}")

@@ -205,7 +205,7 @@ class Marker:
                 outputs[name],
                 run.comparisons[name],
                 again=[each[name] for each in again],
-                part_id=self.part.id,
+                race=f"{self.bench.command} race {self.part.id}",
                 earlier=earlier or (),
                 name=name,
                 shared=shared,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from grader.assignment.records import Assignment, Case
-from grader.core.places import STUDENT_PROGRAM
+from grader.core.places import HANDOUT_COMMAND
 from grader.core.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Verdict
 from grader.report import words
 
@@ -29,7 +29,7 @@ HIDDEN_FAILED = (
     "odd ones, sizes that are not multiples of 16 or of your block lengths, and several of everything."
 )
 PRINTED_WITHHELD = (
-    f"(What it printed is not shown, because it also ran on hidden tests. Run {STUDENT_PROGRAM} to see it.)"
+    f"(What it printed is not shown, because it also ran on hidden tests. Run {HANDOUT_COMMAND} to see it.)"
 )
 
 #: Numbers that a fixed sentence may hold ("row 0", "1 + x", "2^x"); the kernel may have chosen any other number.

@@ -26,6 +26,7 @@ from grader.assignment.records import Assignment, Part
 from grader.backends.torch.zygote import Zygote
 from grader.core import orphans
 from grader.core.errors import KitError, UsageError
+from grader.core.places import HANDOUT_COMMAND
 from grader.core.results import PartResult, SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
@@ -72,6 +73,7 @@ def options(assignment: Assignment, timing: bool) -> Options:
         time_ungraded=False,
         profile=assignment.profiler_table,
         watch_races=watch_races,
+        command=HANDOUT_COMMAND,
     )
 
 
