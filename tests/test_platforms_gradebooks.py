@@ -136,7 +136,7 @@ def test_a_class_of_25_goes_in_and_comes_back(platform: str, graded: Path, expor
     made, grades = graded / f"{platform}.csv", {row["id"]: row for row in read(graded / "grades.csv")}
     assert sum(bool(row["total"]) for row in grades.values()) == 24
     assert sum(row["late_penalty"] != "0" for row in grades.values()) > 8
-    # By position: the roster's order is that of the export, however each of them is known.
+    # Compare by position: the export lists students in the roster's order, also if their ids differ.
     wanted = [grades[entry.submission_id]["total"] for entry in ledger.read(graded).roster]
     found = read(made)
     assert [row[column] and float(row[column]) for row in found] == [each and float(each) for each in wanted]

@@ -68,7 +68,7 @@ def add_options(parse: argparse.ArgumentParser) -> None:
         (
             "--prefill",
             "prefix|mask",
-            "the prompt prefix by prefix, or in one call with the mask as channels (prefix)",
+            "send the prompt one prefix at a time, or in one call with a causal mask (prefix)",
         ),
         ("--checkpoint", "FILE", "another model: nanoGPT's ckpt.pt, GPT-2's or our own .safetensors"),
         ("--vocabulary", "FILE", "its vocabulary (.tiktoken or .json), if it is not beside it"),

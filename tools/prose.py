@@ -86,9 +86,11 @@ def of_python(file: str, text: str) -> Iterator[Place]:
 
 
 def of_markdown(file: str, text: str) -> Iterator[Place]:
-    """Yield the lines of a page that are too long. Tables and code, fenced or indented by four, may be wide."""
+    """Yield the vague verbs of a page, and its long lines. Tables and code, fenced or indented by four, may be wide."""
     is_fenced = False
     for number, line in enumerate(text.splitlines(), 1):
+        for _ in VAGUE.finditer(line):
+            yield Place("vague verb", file, number, line.strip())
         if line.lstrip().startswith("```"):
             is_fenced = not is_fenced
         elif (

@@ -25,7 +25,7 @@ class Row:
     late_days: int = 0
     extension_days: int = 0
     slip_days: int = 0
-    """Slip days that were spent, of those the student has."""
+    """Slip days that the student has spent."""
     machine: str = ""
     """Machine of a cluster that judged the submission."""
 

@@ -169,7 +169,7 @@ def _tree(content: bytes) -> object:
 
 
 def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object]) -> None:
-    """Add the value that an event begins or is to the innermost open list or mapping."""
+    """Add the value of an event, or the list or mapping that it opens, to the innermost open one."""
     outer = stack[-1]
     if isinstance(event, yaml.AliasEvent):
         outer.add(anchors.get(event.anchor), None)

@@ -74,7 +74,7 @@ class GpuBackend(Backend):
         form = properties(part).autograd
         if form is None or not devicecall.as_autograd(part, functions):
             return None
-        # An autograd.Function makes the others itself.
+        # An autograd.Function allocates all other tensors itself.
         return {*form.arguments, *([form.gradient] if form.gradient else [])}
 
     def function_in(self, part: Part, source: str) -> Body | None:

@@ -154,7 +154,7 @@ class DeviceHost:
         sandbox: Sandbox,
         start: Callable[..., Parent],
     ) -> None:
-        """`start` is as for `place`."""
+        """Prepare the runners. `start` makes the process to fork from, as for `place`."""
         self.assignment, self.builds, self.shape = assignment, dict(builds), dict(shape)
         self.sandbox, self.start = sandbox, start
         self.parts = [part for part in parts if part.device is not None]
