@@ -368,7 +368,7 @@ def chosen_faults(parser: argparse.ArgumentParser, names: Sequence[str]) -> list
 
 
 def summary(outcomes: Sequence[Outcome], tiers: Sequence[str]) -> tuple[str, bool]:
-    """The last line, and True if the aims of the tiers that ran are met."""
+    """Return the last line, and True if the aims of the tiers that ran are met."""
     total = len(outcomes)
     fast = sum(outcome.caught_by == "fast" for outcome in outcomes)
     caught = sum(outcome.caught_by != "nothing" for outcome in outcomes)

@@ -257,7 +257,7 @@ NO_KERNEL = {
             ("tensors of one number", "torch.ones(2) * torch.tensor(v)"),
         )
     },
-    # Values that a list of what is forbidden left out.
+    # Values that a list of forbidden ones would miss.
     "an atomic addition of 0": KERNEL.format("touch", "d, n")
     + "    tl.atomic_add(d + at, at * 0.0, mask=at < n)\n§t = torch.from_numpy(work(a, b))\n"
     f"touch{GRID}(t, t.numel(), B=64)\nc.copy_(t)",

@@ -61,7 +61,7 @@ CHOSEN = {
     **{name: text for name, text in PACKAGE.items() if name != "tests/adapters.py"},
     f"cs336_systems/{SOURCE}": f"{HEAD}class FlashAttentionTriton(torch.autograd.Function):\n    pass\n",
     "tests/adapters.py": adapters("cs336_systems.flash").replace(CHOICE, "    raise NotImplementedError"),
-    # Of another assignment's, and of another package's.
+    # Adapters of another assignment, and of another package.
     "adapters.py": "import nothing_of_this\n",
 }
 

@@ -48,7 +48,7 @@ class Sampler:
         )
 
     def choose(self, logits: Tensor, draw: Tensor) -> Choice:
-        """The tokens that these draws (B,) pick from logits (B, V)."""
+        """Return the tokens that these draws (B,) pick from logits (B, V)."""
         if self.temperature == 0.0:
             best = logits.topk(2, dim=1)
             return Choice(best.indices[:, 0], best.values[:, 0] - best.values[:, 1])

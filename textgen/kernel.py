@@ -271,7 +271,7 @@ class StudentKernel:
         )  # fmt: skip
 
     def _masked(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """A whole prompt in one call: the causal mask rides along as n further channels of Q and K.
+        """Send a whole prompt in one call: the causal mask is passed as n more channels of Q and K.
 
         Row i of Q carries -10000 at the channels of keys that it must not see, key j a 1 at channel j.
         """

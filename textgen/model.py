@@ -117,7 +117,7 @@ class Block(nn.Module):
         return q * self.scale, k, v.transpose(1, 2)
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """The stream after this layer, from the stream before it and attention's answer (B, H, T, d)."""
+        """Return the stream after this layer, from the stream before it and attention's answer (B, H, T, d)."""
         x = x + _linear(y.transpose(1, 2).reshape(x.shape), self.attn["c_proj"])
         wide = F.gelu(_linear(_norm(x, self.ln_2), self.mlp["c_fc"]), approximate=self.approximate)
         return x + _linear(wide, self.mlp["c_proj"])
@@ -155,7 +155,7 @@ class GPT(nn.Module):
         return x
 
     def logits(self, x: Tensor) -> Tensor:
-        """The stream (B, T, C) to logits (B, T, vocab_size); the output map is the embedding's transpose."""
+        """Map the stream (B, T, C) to logits (B, T, vocab_size); the output map is the embedding's transpose."""
         return F.linear(_norm(x, self.transformer["ln_f"]), self.transformer["wte"].weight)
 
     def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:

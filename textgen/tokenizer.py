@@ -20,7 +20,8 @@ from typing import Any
 
 from grader.core.errors import UsageError
 
-#: Where words end, before bytes are paired within them; as GPT-2 has it (Radford et al. 2019), so that its ranks work.
+#: Splits a text into words, within which bytes are paired. It is GPT-2's pattern (Radford et al. 2019), so that its
+#: ranks work.
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 SPECIAL = "<|endoftext|>"
 LARGEST_FILE_BYTES = 64 << 20
@@ -113,7 +114,7 @@ def train(text: str, size: int) -> Tokenizer:
 
 
 def merged(pieces: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
-    """The pieces of a word with every occurrence of the pair made one, from left to right."""
+    """Return the pieces of a word with every occurrence of the pair made one, from left to right."""
     out: list[bytes] = []
     k = 0
     while k < len(pieces):
@@ -135,7 +136,7 @@ def rank_lines(tokens: Sequence[bytes]) -> bytes:
 
 
 def load(path: Path) -> Tokenizer:
-    """A vocabulary from a .tiktoken file, GPT-2's vocab.json, or JSON of a character model.
+    """Return a vocabulary from a .tiktoken file, GPT-2's vocab.json, or JSON of a character model.
 
     The latter is {"a": 0, ...} or nanoGPT's meta as JSON, {"stoi": {"a": 0, ...}}. Raises UsageError, naming the file
     and what is wrong with it.

@@ -192,7 +192,7 @@ def report(step: int, seconds: float, model: GPT, material: Material) -> None:
 
 @torch.no_grad()
 def sample(model: GPT, material: Material, length: int = 24) -> str:
-    """The likeliest continuation of the held-out text's beginning: one line to see it learn."""
+    """Return the likeliest continuation of the held-out text's beginning: one line to see it learn."""
     tokens = material.held_out_tokens[None, :32]
     for _ in range(length):
         tokens = torch.cat((tokens, model(tokens)[:, -1:].argmax(-1)), dim=1)

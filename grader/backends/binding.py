@@ -81,7 +81,7 @@ def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]
 
 
 def prototype(part: Part, inputs: Mapping[str, Any]) -> str:
-    """The C++ declaration that the part's function should have."""
+    """Return the C++ declaration that the part's function should have."""
     if part.prototype:
         return part.prototype
     types = [CODE_NAMES[accepted[0]] for accepted in accepted_codes(part, inputs)]
@@ -114,7 +114,7 @@ def elements(part: Part, dims: Mapping[str, Sequence[str]], shape: Mapping[str, 
 
 
 def _tensors(part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]]) -> list[list[int]]:
-    """The shapes of the named inputs, the workspace and the output."""
+    """Return the shapes of the named inputs, the workspace and the output."""
     zeros = [dims_of for argument in part.arguments if (dims_of := call_of(argument, "zeros")) is not None]
     written = [output.dims for name, output in part.outputs.items() if name not in dims]
     every = (*dims.values(), *zeros, *written, part.output_dims)
@@ -158,7 +158,7 @@ def request(
 
 
 def tensor_names(part: Part, inputs: Mapping[str, Any]) -> list[str]:
-    """The tensors that a call of the part is sent, in order: inputs, and outputs to be written."""
+    """Return the tensors that a call of the part is sent, in order: inputs, and outputs to be written."""
     return [
         name
         for name in dict.fromkeys((*part.arguments, *part.outputs))
@@ -167,7 +167,7 @@ def tensor_names(part: Part, inputs: Mapping[str, Any]) -> list[str]:
 
 
 def output_dtype(part: Part, name: str, shape: Mapping[str, int]) -> str:
-    """The protocol's name of the type that an output has in memory."""
+    """Return the protocol's name of the type that an output has in memory."""
     return dtype_in(part.outputs[name].dtype, shape)
 
 
@@ -177,13 +177,13 @@ def dtype_in(named: str, shape: Mapping[str, int]) -> str:
 
 
 def unwritten(part: Part, name: str, shape: Mapping[str, int]) -> Any:
-    """An output as it is sent."""
+    """Return an output as it is sent: not written yet."""
     sizes = tuple(evaluate_int(dim, shape) for dim in part.outputs[name].dims)
     return precision.unwritten(sizes, output_dtype(part, name, shape))
 
 
 def dims_of(part: Part, name: str) -> tuple[str, ...]:
-    """The dimensions of one of a call's tensors."""
+    """Return the dimensions of one of a call's tensors."""
     return part.outputs[name].dims if name in part.outputs else part.inputs[name]
 
 

@@ -89,7 +89,7 @@ def in_words(sizes: Mapping[str, int]) -> str:
 
 
 def sabotage() -> Faulty:
-    """The kit's own processes died while only the student's code was in a position to end them."""
+    """Return the verdict if the kit's own processes died while only the student's code could have ended them."""
     return fault(
         "crash",
         "sabotage",

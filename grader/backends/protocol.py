@@ -67,7 +67,7 @@ class Checks(Protocol):
     def assignment(self) -> Assignment: ...
 
     def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
-        """A case's sizes and inputs, by name."""
+        """Return a case's sizes and inputs, by name."""
 
     def holds(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> bool:
         """Return True if all outputs are right and no input was changed."""

@@ -209,7 +209,7 @@ def _entries(parts: Sequence[Part]) -> list[str]:
 def _how(
     assignment: Assignment, options: BuildSettings, sandbox: Sandbox, on_step: Callable[[BuildStep], None]
 ) -> dict[str, Any]:
-    """The fields of BuildOptions."""
+    """Return the fields of BuildOptions."""
     limits = assignment.limits
     return {
         "defines": options.defines,

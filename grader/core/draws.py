@@ -26,7 +26,7 @@ class Draws:
         self._twister = np.random.RandomState(seed % _WORDS)
 
     def words(self, count: int) -> Array:
-        """The next `count` words, uint32."""
+        """Return the next `count` words, uint32."""
         return self._twister.randint(0, _WORDS, count, dtype=np.uint32)
 
     def uniform(self, size: tuple[int, ...], low: float = 0.0, high: float = 1.0) -> Array:
@@ -45,7 +45,8 @@ class Draws:
         return (self.words(math.prod(size)) % np.uint32(limit)).astype(np.int64).reshape(size)
 
     def permutation(self, count: int, first: int | None = None) -> Array:
-        """The numbers 0 ... count - 1 in random order, int64, or only the `first` of them. `count` is below 2^27."""
+        """Return the numbers 0 ... count - 1 in random order, int64, or only the `first` of them. `count` is below
+        2^27."""
         wanted = count if first is None else min(first, count)
         jumps = self.words(max(0, count - 1)) % np.arange(count, 1, -1, dtype=np.uint32)
         order = list(range(count))

@@ -173,7 +173,7 @@ _kept: OrderedDict[tuple[object, ...], CaseInputs] = OrderedDict()
 
 
 def question(lab: Lab, case: Case, shape: Mapping[str, int]) -> CaseInputs:
-    """The inputs of a case in this shape (which holds the case's own sizes already)."""
+    """Return the inputs of a case in this shape (which holds the case's own sizes already)."""
     key = (id(lab), case.distribution, case.seed, *sorted(shape.items()))
     if key in _kept:
         _kept.move_to_end(key)

@@ -212,7 +212,7 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
-        """The lines of a data race that a watched run saw."""
+        """Return the lines of a data race that a watched run saw."""
         numbers = NUMBERS.search(diagnosis.message)
         first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
         command = RACE.format(self._named("race "))
@@ -220,13 +220,13 @@ class Closer:
         return replace(diagnosis, message="\n".join(lines))
 
     def _shared(self, found: _Findings) -> str:
-        """The facts of all inputs, where the cause is not known or depends on sizes."""
+        """Return the facts of all inputs, where the cause is not known or depends on sizes."""
         if found.has_cause and found.diagnosis.code not in self.kernel.oracle.sized_codes:
             return ""
         return _sentence(lambda: self._facts(found.prober), "")
 
     def _dissection(self, found: _Findings) -> Dissected | None:
-        """The step that is wrong, where the cause is not known or has several steps."""
+        """Return the step that is wrong, where the cause is not known or has several steps."""
         code, message = found.diagnosis.code, found.diagnosis.message
         is_named = found.has_cause or (code == "low_precision" and not message.startswith(CLOSE))
         if is_named and code not in self.kernel.oracle.dissected_codes:
@@ -303,7 +303,7 @@ class Closer:
         return sorted(self.kernel.seen_outputs - self.kernel.wrong_outputs)
 
     def _public(self) -> list[Case]:
-        """The public cases, the smallest first."""
+        """Return the public cases, the smallest first."""
         cases = [case for case in self.part.cases if not case.hidden]
         return sorted(cases, key=lambda case: math.prod({**self.kernel.shape, **case.shape}.values()))
 
@@ -322,7 +322,7 @@ class Closer:
             return prober, None
 
     def _facts(self, prober: Prober | None) -> str:
-        """The strongest statement about all inputs: a place in the output, and which sizes are right."""
+        """Return the strongest statement about all inputs: a place in the output, and which sizes are right."""
         oracle, kernel = self.kernel.oracle, self.kernel
         seen = [
             Seen(
@@ -389,7 +389,7 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
 
     def _returned(self, places: str) -> list[str]:
-        """The line that returns a tensor of memory which is freed on return."""
+        """Return the line that returns a tensor of memory which is freed on return."""
         found = self.body.find(r"\bfrom_blob\b") if self.body is not None and "freed" in places else []
         name = self.source.name
         return [
@@ -448,7 +448,7 @@ class Closer:
         return f"{self._named()} {words}".rstrip()
 
     def _named(self, study: str = "") -> str:
-        """The command line of the part, or of a study of it."""
+        """Return the command line of the part, or of a study of it."""
         return f"{self.judged.command} {study}{self.part.id if study else self.part.command}"
 
     def _races(self) -> str:
@@ -525,7 +525,8 @@ class Closer:
         return [*suspected, clues.in_words(shown, self.body, name)]
 
     def _suspected(self, known: bool) -> list[str]:
-        """The compiler's own warnings of the function; if its mistake is `known`, of variables without a value."""
+        """Return the compiler's own warnings of the function; if its mistake is `known`, of variables without a
+        value."""
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []
         found = warnings.warned(self.source, self.judged.defines, self.body.first, self.body.last)

@@ -158,7 +158,7 @@ def _of_tile(many: str, size: str, tile: str, length: Callable[[Sizes], int], ke
 
 
 def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
-    """The first two axes as one, in the order of memory."""
+    """Yield the first two axes as one, in the order of memory."""
     pair = f"({axes[0].letter}, {axes[1].letter})"
     candidates = (
         _Set(f"only the last {pair} is right", lambda s, n: range(n - 1)),

@@ -55,7 +55,7 @@ class Samples:
         return found
 
     def _mapped(self, pid: int) -> tuple[int, int]:
-        """The addresses of the program in the process: its first and the end of its last."""
+        """Return the addresses of the program in the process: its first and the end of its last."""
         rows = [
             row.split()[0].split("-")
             for row in procfs.lines(f"/proc/{pid}/maps", procfs.Excess())

@@ -71,7 +71,7 @@ def moved(seen: Deviation) -> Found | None:
 
 
 def transposed(seen: Deviation) -> Found | None:
-    """The last two axes are exchanged in memory, for shapes in which that shows."""
+    """Find outputs whose last two axes are exchanged in memory, for shapes in which that shows."""
     if seen.expected.ndim < 2 or min(seen.expected.shape[-2:]) < 2:
         return None
     rows, columns = seen.expected.shape[-2:]

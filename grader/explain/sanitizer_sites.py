@@ -64,7 +64,7 @@ def words(sites: Sequence[Site], file_name: str) -> str:
 
 
 def _lines(report: SanitizerReport, file_name: str) -> list[str]:
-    """The student's lines, the caller of an accessor last; then the line that made the array."""
+    """Return the student's lines, the caller of an accessor last; then the line that made the array."""
     frames = [frame for frame in report.frames if not frame.text.startswith("#")] or report.frames
     shown = [f"  {_line(frame, file_name)}" for frame in frames[:3]]
     if report.made is not None and report.made not in report.frames:

@@ -34,8 +34,8 @@ EVERYWHERE = Place("", "")
 def find_place(
     wrong: Array, axes: Sequence[Axis], shape: Mapping[str, int], tiles: Sequence[int] = ()
 ) -> Place:
-    """The simplest description of a bool mask: for each of its axes, which indices are affected. `shape` is the call's
-    sizes by name, `tiles` lengths of tiles that the assignment itself has."""
+    """Return the simplest description of a bool mask: for each of its axes, which indices are affected. `shape` is the
+    call's sizes by name, `tiles` lengths of tiles that the assignment itself has."""
     if wrong.mean() > 0.995:
         return EVERYWHERE
     every = range(wrong.ndim)
@@ -133,7 +133,7 @@ def _list(axis: Axis, indices: Sequence[int]) -> str:
 
 
 def _period(indices: Sequence[int]) -> tuple[int, list[int]] | None:
-    """The shortest period up to 64 with which `indices` repeat within their range, and the places within it."""
+    """Return the shortest period up to 64 with which `indices` repeat within their range, and the places within it."""
     present = set(indices)
     low, high = indices[0], indices[-1]
     for period in range(2, 65):

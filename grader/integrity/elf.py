@@ -173,7 +173,7 @@ def _segments(image: bytes) -> list[_Segment]:
 
 
 def _sections(image: bytes) -> list[_Section]:
-    """All sections. Raises NotReadable where two of them share bytes, which no linker makes."""
+    """Return all sections. Raises NotReadable where two of them share bytes, which no linker makes."""
     (table,) = struct.unpack_from("<Q", image, 40)
     size, count = struct.unpack_from("<HH", image, 58)
     if table == 0 or size != _SECTION.size:

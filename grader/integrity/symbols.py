@@ -107,8 +107,8 @@ _BLAS = re.compile(
 
 
 def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
-    """One of "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network" and "python"; None for a
-    function that any kernel may use.
+    """Return one of "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network" and "python";
+    None for a function that any kernel may use.
 
     `versions` is True if the object has symbol versions at all. Then a plain C name without a version that is unknown
     to the C library can only come from torch's libraries (BLAS among them).
@@ -167,7 +167,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def qualified_name(mangled: str) -> str:
-    """The namespaces, classes and name of a C++ symbol, without template arguments and parameters.
+    """Return the namespaces, classes and name of a C++ symbol, without template arguments and parameters.
 
     Follows <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2) as far as needed to find a function's
     owner. "" for a symbol without a name (operators, guards). Linear in the symbol's length.

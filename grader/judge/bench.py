@@ -182,7 +182,7 @@ class Bench:
         return self.with_torch() if self.with_torch is not None else self.build
 
     def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
-        """A fresh runner holding the reference, of the same kind as the student's. Raises KitError."""
+        """Return a fresh runner holding the reference, of the same kind as the student's. Raises KitError."""
         opening = Opening(threads, self.call_timeout_s(self.shape), cpus)
         session = self.of_file(with_torch=with_torch).open(None, opening, reference=True)
         self.stack.enter_context(session)

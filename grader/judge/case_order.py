@@ -62,7 +62,7 @@ def scope(part: Part, side: Side) -> str:
 
 
 def steps(part: Part, *, look: bool) -> list[Step]:
-    """All calls of a part's public cases, in order."""
+    """Return all calls of a part's public cases, in order."""
     public = [case for case in part.cases if not case.hidden]
     sized = [case for case in public if not case.shape]
     fixed = [case for case in public if case.shape]
@@ -103,6 +103,6 @@ def reference_steps(part: Part) -> list[Step]:
 
 
 def smallest(part: Part) -> Case:
-    """The public case with the smallest sizes, one of its own shape if there is any."""
+    """Return the public case with the smallest sizes, one of its own shape if there is any."""
     public = [case for case in part.cases if not case.hidden]
     return min(public, key=lambda case: (not case.shape, math.prod(case.shape.values())))

@@ -50,7 +50,7 @@ def _words(source: str, function: str) -> frozenset[str]:
 
 
 def _macro(name: str, source: str, defines: Mapping[str, str]) -> int | None:
-    """The value of a macro that is a plain number."""
+    """Return the value of a macro that is a plain number."""
     text = defines.get(name)
     if text is None:
         found = re.search(

@@ -55,7 +55,7 @@ class Marker:
         return self.lab.oracle(self.part.oracle)
 
     def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
-        """A case's sizes, by name, and its inputs."""
+        """Return a case's sizes, by name, and its inputs."""
         shape = {**self.shape, **case.shape}
         return shape, question(self.lab, case, shape)
 

@@ -65,7 +65,7 @@ class Held:
 
 
 def peaks(marker: Marker, mine: Shown) -> Memory:
-    """The true peaks of both sides alone. Raises KitError when the reference fails."""
+    """Return the true peaks of both sides alone. Raises KitError when the reference fails."""
     call = _reference_call(marker, {}) if marker.part.reference else None
     return Memory(None, None, mine.peak_bytes, call.peak_bytes if call else None)
 
@@ -87,7 +87,7 @@ def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, i
 
 
 def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
-    """The reference's, made once by this process for each shape: it is the same program for everybody."""
+    """Return the reference's, made once by this process for each shape: it is the same program for everybody."""
     key = (
         marker.backend.kind,
         marker.bench.assignment.lab_folder,
@@ -183,7 +183,7 @@ def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def _example(run: CaseRun) -> tuple[tuple[int, ...], float, float] | None:
-    """One index of an accessor with its expected and actual value, as the published check prints it."""
+    """Return one index of an accessor with its expected and actual value, as the published check prints it."""
     if not run.part.table or run.outputs is None:
         return None
     actual = run.outputs[RESULT]

@@ -53,5 +53,5 @@ __all__ = [
 
 
 def describe() -> dict[str, object]:
-    """The tier of a student's own run, for the result file."""
+    """Return the tier of a student's own run, for the result file."""
     return OPEN.describe()

@@ -37,7 +37,7 @@ class Room:
 
 @contextlib.contextmanager
 def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
-    """A room for the compilers of one build; `place` is the build's own empty folder.
+    """Yield a room for the compilers of one build; `place` is the build's own empty folder.
 
     Where only another uid hides the judge's files (tier C), that user has to be able to come in: the room is then
     outside of the cache, with a second name of the header in it.

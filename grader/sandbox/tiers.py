@@ -145,9 +145,11 @@ class Sandbox:
         card: bool = False,
         system: Iterable[Path] | None = None,
     ) -> list[str]:
-        """The command, in tier A inside namespaces that hold the system, Python, and these paths besides; with `card`
-        the devices of a GPU. `system` takes the place of the system and Python, less the bare interpreter that the
-        script of the lock needs."""
+        """Return the command, in tier A inside namespaces.
+
+        The namespaces hold the system, Python and these paths, with `card` also the devices of a GPU. `system` replaces
+        the system and Python, except for the bare interpreter that the script of the lock needs.
+        """
         if self.bwrap is None:
             return list(command)
         known = map(Path, _readable()) if system is None else (*system, *view.interpreter_paths())
@@ -210,7 +212,8 @@ def _readable() -> list[str]:
 
 
 def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
-    """The strongest tier that works here, or the one named `wanted` ("A" to "D"); each is tried before it is believed.
+    """Return the strongest tier that works here, or the one named `wanted` ("A" to "D"); each is tried before it is
+    believed.
 
     Raises UsageError for a tier that does not work here, and for tier D unless `trust` says that the code is trusted.
     """

@@ -54,7 +54,7 @@ CARD_FACTS = (
 
 
 def card_devices() -> list[str]:
-    """The device files of the machine's GPUs and of their driver."""
+    """Return the device files of the machine's GPUs and of their driver."""
     found = [*Path("/dev").glob("nvidia*"), *Path("/dev").glob("nvidia-caps/*"), Path("/dev/dxg")]
     return sorted(str(path) for path in found if path.is_char_device())
 
@@ -69,14 +69,14 @@ def system_paths() -> tuple[Path, ...]:
 
 @functools.cache
 def python_paths() -> tuple[Path, ...]:
-    """The interpreter, its environment, torch, and other folders of installed packages that it imports from, without
-    anything of the kit's."""
+    """Return the interpreter, its environment, torch, and other folders of installed packages that it imports from,
+    without anything of the kit's."""
     return tuple(without(outermost(_python_roots()), kit_paths()))
 
 
 @functools.cache
 def interpreter_paths() -> tuple[Path, ...]:
-    """The interpreter and its standard library, without installed packages."""
+    """Return the interpreter and its standard library, without installed packages."""
     installed = [
         folder
         for root in _python_roots()

@@ -67,8 +67,8 @@ def blanked(source: str, language: re.Pattern[str] = CPP) -> str:
 
 
 def without_layout(source: str) -> str:
-    """The source without its comments, blank lines and superfluous blanks, literals as they are: where two sources are
-    equal in this, they mean the same but for line numbers (`__LINE__`)."""
+    """Return the source without its comments, blank lines and superfluous blanks, literals as they are: where two
+    sources are equal in this, they mean the same but for line numbers (`__LINE__`)."""
     pieces, code, start = [], ["\n"], 0
     for is_comment, begin, end in hidden(source):
         code.append(source[start:begin])
@@ -106,7 +106,7 @@ class _Spliced:
     is_doubtful: bool = False
 
     def in_source(self, at: int) -> int:
-        """The place in the source of the character at this place of the text."""
+        """Return the place in the source of the character at this place of the text."""
         k = bisect_right(self.cuts, at)
         return self.ends[k - 1] + at - self.cuts[k - 1] if k else at
 

@@ -77,7 +77,7 @@ def _lines(output: str) -> list[str]:
 
 
 def undefined_name(line: str) -> str:
-    """The function that a linker misses, by its line on it; "" for any other line."""
+    """Return the function that a linker misses, by its line on it; "" for any other line."""
     if opened := UNDEFINED.search(line):
         end = line.find("'", opened.end() + 1)
         return line[opened.end() : end] if end > 0 else ""
@@ -86,7 +86,8 @@ def undefined_name(line: str) -> str:
 
 
 def missing_symbols(output: str) -> list[str]:
-    """The linker's lines on functions that exist nowhere, once each; Python's own are the interpreter's to bring."""
+    """Return the linker's lines on functions that exist nowhere, once each; Python's own are the interpreter's to
+    bring."""
     found: dict[str, str] = {}
     for line in _lines(output):
         name = undefined_name(line)
@@ -96,13 +97,14 @@ def missing_symbols(output: str) -> list[str]:
 
 
 def repeated_symbols(output: str) -> list[str]:
-    """The names that a linker met in two places, once each."""
+    """Return the names that a linker met in two places, once each."""
     found = filter(None, map(REPEATED.search, _lines(output)))
     return list(dict.fromkeys(match["gnu"] or match["other"] for match in found))
 
 
 def errors(output: str, names: tuple[str, ...]) -> list[Message]:
-    """The errors in the compiler's order, each placed in one of the student's files (`names`) if any line leads there.
+    """Return the errors in the compiler's order, each placed in one of the student's files (`names`) if any line leads
+    there.
 
     gcc lists the way to a place in a header before the error ("required from here", "included from"). clang lists it
     after the error ("in instantiation of ... requested here").
@@ -162,7 +164,7 @@ def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float)
 
 
 def _placed(found: list[Message], sources: Mapping[str, str]) -> list[Message]:
-    """The errors where the compiler saw them; in no line at all where the file itself names its lines."""
+    """Return the errors where the compiler saw them; in no line at all where the file itself names its lines."""
     if not any(map(renames_lines, sources.values())):
         return found
     return [replace(item, file=next(iter(sources)), line=0, column=0, via="") for item in found]
@@ -195,7 +197,7 @@ def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
 
 
 def _excerpt(message: Message, source: str) -> list[str]:
-    """The line and a caret under the place, with the line clipped around it."""
+    """Return the line and a caret under the place, with the line clipped around it."""
     rows = source.split("\n")
     if not 1 <= message.line <= len(rows):
         return []

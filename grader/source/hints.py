@@ -36,7 +36,7 @@ Hint = Callable[[re.Match[str], int, str], str]
 
 
 def hint_for(message: str, line: int, source: str, header: str = "") -> str:
-    """One or two sentences on the error `message` at `line` of `source`, or "" without a useful one.
+    """Return one or two sentences on the error `message` at `line` of `source`, or "" without a useful one.
 
     `header` is the file name of the header in which the compiler noticed it.
     """

@@ -322,7 +322,7 @@ class Body:
         return [(self._place(line), tested[1], ", ".join(sorted(_changed(step))))]
 
     def _ended(self, line: int) -> int:
-        """The last line of the loop that begins on a line."""
+        """Return the last line of the loop that begins on a line."""
         depth, opened = 0, False
         for n in range(line, self.last + 1):
             for letter in re.findall(r"[(){};]", self.code[n - 1]):
@@ -521,7 +521,7 @@ def _changed(text: str) -> set[str]:
 
 
 def _closed(text: str, at: int, brackets: str) -> int:
-    """The place after the bracket that closes the one which ends at `at`; the text's end where none does."""
+    """Return the place after the bracket that closes the one which ends at `at`; the text's end where none does."""
     depth = 1
     for found in re.compile(rf"[{re.escape(brackets)}]").finditer(text, at):
         depth += 1 if found[0] == brackets[0] else -1

@@ -27,7 +27,7 @@ def drawn() -> str:
 
 
 def colors(mark: str) -> str:
-    """The value of GCC_COLORS."""
+    """Return the value of GCC_COLORS."""
     return f"locus={mark}"
 
 

@@ -166,7 +166,7 @@ def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = 
 
 
 def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """The master passes, the starter earns nothing, and a slow kernel is found slow."""
+    """Try that the master passes, the starter earns nothing, and a slow kernel is found slow."""
     started = time.monotonic()
     result = bench.judge(master, bench.graded, timing=True)
     took = time.monotonic() - started
@@ -214,7 +214,7 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def right_variants(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """Right work in other styles than the master's passes, in time too."""
+    """Try that right work in other styles than the master's passes, in time too."""
     for right, result, took in judged_each(bench, master, getattr(bench.kernels, "RIGHT", ()), timing=True):
         yield Trial("right kernels", named(right), tuple(master_faults(result)), took)
         yield Trial("times", named(right), tuple(time_faults(result)), 0.0)

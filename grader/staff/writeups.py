@@ -179,8 +179,8 @@ class Writeup:
 
 
 def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
-    """The write-ups in files, or in a folder or an archive of a class, under the ids that grades.csv has. `source` is
-    the file that the class is graded by."""
+    """Return the write-ups in files, or in a folder or an archive of a class, under the ids that grades.csv has.
+    `source` is the file that the class is graded by."""
     if len(paths) == 1 and (paths[0].is_dir() or paths[0].suffix != ".md"):
         with tempfile.TemporaryDirectory(prefix="gpt149-writeups-") as scratch:
             handed_in = submission.find(paths[0], NAME, Path(scratch), (), of_class=source)

@@ -55,7 +55,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
-    """A finding if the weights of nearly equal scores show how often each channel of Q K^T counts."""
+    """Return a finding if the weights of nearly equal scores show how often each channel of Q K^T counts."""
     keys, d = k.shape[2:]
     if output is None or not (output[..., :keys] > 0).all() or not np.isfinite(output).all():
         return None
@@ -167,7 +167,7 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
 
 
 def _last_of_each(weights: Array) -> Dissected | None:
-    """A finding if the keys without any weight are the last one of each block of so many."""
+    """Return a finding if the keys without any weight are the last one of each block of so many."""
     keys = np.flatnonzero(~weights.any((0, 1, 2)))
     if not len(keys) or not (block := int(keys[0]) + 1) > 1:
         return None
@@ -181,7 +181,7 @@ def _last_of_each(weights: Array) -> Dissected | None:
 
 
 def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
-    """A finding if the keys with the lowest scores alone are wrong: a condition on the value skips them."""
+    """Return a finding if the keys with the lowest scores alone are wrong: a condition on the value skips them."""
     finite = np.isfinite(weights).all(3)
     scores, weights, right = (each[finite] for each in (scores, weights, right))
     if not len(weights):
@@ -207,7 +207,7 @@ def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
 
 
 def _between_blocks(off: Array, sizes: Mapping[str, int]) -> Dissected | None:
-    """A finding if logarithms of weights are `off` (rows, keys) by one number in each block of Bc keys."""
+    """Return a finding if logarithms of weights are `off` (rows, keys) by one number in each block of Bc keys."""
     block, keys = sizes.get("Bc", 0), off.shape[1]
     if not 1 < block < keys:
         return None

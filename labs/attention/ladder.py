@@ -98,7 +98,7 @@ def keep(part: Part, shape: Mapping[str, int], known: Yardsticks) -> None:
 
 
 def _place(part: Part, shape: Mapping[str, int]) -> Path:
-    """The file for a part's reference, a shape, this machine and these libraries."""
+    """Return the file for a part's reference, a shape, this machine and these libraries."""
     from grader.backends.native.toolchain import cache_root, torch_version
     from grader.core import machine
     from module_ref_stub import library
@@ -255,7 +255,7 @@ WORDS = {
 
 
 def stand(ratio: float, known: Yardsticks) -> Standing:
-    """The place of a kernel that takes `ratio` times as long as the part's reference."""
+    """Return the place of a kernel that takes `ratio` times as long as the part's reference."""
     times = {rung: known.against_reference[rung] / ratio for rung in RUNGS}
     return Standing(**times, peak_percent=100 * known.peak_against_reference / ratio, cores=known.cores)
 
@@ -284,7 +284,7 @@ def shares(place: Standing) -> dict[str, float]:
 
 
 def table(place: Standing, name: str) -> str:
-    """All rungs, the fastest above, with the kernel called `name` among them."""
+    """Return all rungs, the fastest above, with the kernel called `name` among them."""
     rows = [(getattr(place, rung), WORDS[rung]) for rung in RUNGS]
     rows += [
         (1.0, f"{name}  <---"),

@@ -21,16 +21,18 @@ KERNELS = ("part1", "part2", "part3", "part4")
 
 
 def apply(source: str, mutations: Iterable[Mutation]) -> str:
-    """The source with mutations of different functions made. Raises ValueError where an edit's text does not occur."""
+    """Return the source with mutations of different functions made. Raises ValueError where an edit's text does not
+    occur."""
     return general.applied(source, FUNCTIONS, mutations)
 
 
 def edited(source: str, mutation: Mutation) -> str:
-    """The source with one mutation made in its part's function. Raises ValueError where a text does not occur."""
+    """Return the source with one mutation made in its part's function. Raises ValueError where a text does not
+    occur."""
     return apply(source, [mutation])
 
 
 def side_by_side(source: str, mutations: Sequence[Mutation]) -> str:
-    """One source with a function `variant(k)` for the k-th mutation. They call the accessors as `source` has them;
-    kernels that were not mutated are left out. Raises ValueError where an edit's text does not occur."""
+    """Return one source with a function `variant(k)` for the k-th mutation. They call the accessors as `source` has
+    them; kernels that were not mutated are left out. Raises ValueError where an edit's text does not occur."""
     return general.side_by_side(source, FUNCTIONS, mutations, KERNELS)

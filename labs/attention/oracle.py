@@ -244,11 +244,11 @@ class Attention(Oracle):
     )
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        """The whole output, float64 (B, H, N, d)."""
+        """Return the whole output, float64 (B, H, N, d)."""
         return self._for_queries(inputs, inputs["Q"])
 
     def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Any, Expected]:
-        """The same rows of every batch and head."""
+        """Return the same rows of every batch and head."""
         chosen = draws.permutation(shape["N"], rows)
         return (slice(None), slice(None), chosen), self.expected_rows(inputs, chosen)
 

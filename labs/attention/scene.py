@@ -72,7 +72,7 @@ class Scene:
         return softmax(scores, 2) @ (self.v if v is None else v)
 
     def some_keys(self, keys: slice) -> Array:
-        """The attention over these keys alone."""
+        """Return the attention over these keys alone."""
         return self.attend(self.scores[:, :, keys], self.v[:, keys])
 
     @cached_property

@@ -16,7 +16,7 @@ def gelu(x: Array) -> Array:
 
 
 def softmax(x: Array, axis: int = -1) -> Array:
-    """The softmax along an axis."""
+    """Return the softmax along an axis."""
     weights = np.exp(x - x.max(axis, keepdims=True))
     return weights / weights.sum(axis, keepdims=True)
 

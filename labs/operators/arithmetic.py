@@ -98,7 +98,7 @@ def pooling_windows(x: Array, s: Shape) -> Array:
 
 
 def pooled(x: Array, s: Shape) -> tuple[Array, Array]:
-    """The maxima (N, C, OH, OW), and int64 where in its plane the first of each is."""
+    """Return the maxima (N, C, OH, OW), and int64 where in its plane the first of each is."""
     windows = pooling_windows(x, s)
     first = windows.argmax(4)
     return np.take_along_axis(windows, first[..., None], 4)[..., 0], place_in_plane(first, s)

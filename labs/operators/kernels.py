@@ -59,7 +59,7 @@ _FUNCTIONS = {
 
 
 def edited(source: str, mutation: Mutation) -> str:
-    """The source with a mutation made in its part's function alone."""
+    """Return the source with a mutation made in its part's function alone."""
     return mutations.applied(source, _FUNCTIONS, [mutation])
 
 

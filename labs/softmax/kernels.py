@@ -43,7 +43,8 @@ SLOW = Mutation(
 
 
 def edited(source: str, mutation: Mutation) -> str:
-    """The source with one mutation made in its part's function. Raises ValueError where a text does not occur."""
+    """Return the source with one mutation made in its part's function. Raises ValueError where a text does not
+    occur."""
     return mutations.applied(source, FUNCTIONS, [mutation])
 
 

@@ -61,7 +61,7 @@ class Scene:
 
 
 def total(weights: Array) -> Array:
-    """The sum of each row as a float32, (K, 1), summed up exactly."""
+    """Return the sum of each row as a float32, (K, 1), summed up exactly."""
     return weights.sum(1, keepdims=True, dtype=np.float64).astype(np.float32)
 
 

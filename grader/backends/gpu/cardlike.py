@@ -462,7 +462,7 @@ def prepare() -> None:
 
 
 def on_the_host(name: str) -> Callable[..., Any]:
-    """A function of the interpreter's tensors that computes as torch's of this name does, in float64."""
+    """Return a function of the interpreter's tensors that computes as torch's of this name does, in float64."""
 
     def function(*arguments: Any, **_: Any) -> Any:
         import torch

@@ -75,7 +75,7 @@ def has_triton() -> bool:
 
 @functools.cache
 def nvcc() -> str:
-    """The compiler's path if it runs, else ""."""
+    """Return the compiler's path if it runs, else ""."""
     found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin:/opt/cuda/bin")
     if not found:
         return ""

@@ -45,7 +45,7 @@ def as_autograd(part: Part, functions: Mapping[str, str]) -> bool:
 
 
 def dtype_of(part: Part, name: str, shape: Mapping[str, int]) -> str:
-    """The protocol's name of the type that one of a call's tensors has in memory."""
+    """Return the protocol's name of the type that one of a call's tensors has in memory."""
     if name in part.outputs:
         return binding.output_dtype(part, name, shape)
     return binding.dtype_in(properties(part).dtypes.get(name, "like"), shape)

@@ -381,7 +381,7 @@ class _Access(ctypes.Structure):
 
 
 def mapped_memory(fd: int, size: int) -> Any:
-    """A tensor of bytes over device memory that another process shares by this descriptor."""
+    """Return a tensor of bytes over device memory that another process shares by this descriptor."""
     import torch
 
     torch.zeros(1, device="cuda")

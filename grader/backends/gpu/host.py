@@ -197,7 +197,7 @@ class DeviceHost:
     # ---- runners
 
     def student(self, part: Part, *, memory_bytes: int | None, **how: Any) -> Session:
-        """A runner of the file that holds the part; `how` as for `Zygote.spawn`."""
+        """Return a runner of the file that holds the part; `how` as for `Zygote.spawn`."""
         path = self.build_of(part).object_path
         assert path is not None
         found = self.place
@@ -250,7 +250,7 @@ class DeviceHost:
         return made.object_path
 
     def reference(self, part: Part, path: Path, **how: Any) -> Session:
-        """A runner of the kit's own kernels. Raises KitError where they cannot be loaded."""
+        """Return a runner of the kit's own kernels. Raises KitError where they cannot be loaded."""
         found, language = self.place, properties(part).language
         key = (path, part.id, *sorted(self.shape.items()))
         if language == "triton" and not found.interprets and key not in found.compiled:
@@ -314,7 +314,7 @@ class DeviceHost:
         return caches[0]
 
     def shapes_of(self, part: Part) -> list[dict[str, int]]:
-        """All sizes that a part is judged or timed at, the small ones first."""
+        """Return all sizes that a part is judged or timed at, the small ones first."""
         cases = [{**self.shape, **case.shape} for case in part.cases]
         timed = [{**self.shape, "layout": 0}] if part.time is not None else []
         return [*cases, *timed]

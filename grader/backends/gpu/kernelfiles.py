@@ -320,7 +320,7 @@ def remember_text(path: str, content: bytes) -> None:
 
 
 def autograd_classes(modules: list[Any], base: type) -> list[Any]:
-    """The hand-in's subclasses of torch.autograd.Function that these modules name, in order."""
+    """Return the hand-in's subclasses of torch.autograd.Function that these modules name, in order."""
     named = [value for module in modules if module is not None for value in vars(module).values()]
     return [
         value

@@ -802,8 +802,8 @@ def is_function(reader: Reader, cls: ast.ClassDef) -> bool:
 
 
 def nodes(statement: ast.AST, reader: Reader) -> Iterator[tuple[ast.AST, list[Names], bool]]:
-    """All nodes of a statement, each with the scopes of the functions around it, and whether it is in a kernel's body.
-    Decorators, defaults and annotations of a kernel are Python's."""
+    """Yield all nodes of a statement, each with the scopes of the functions around it, and whether it is in a kernel's
+    body. Decorators, defaults and annotations of a kernel are Python's."""
     pending: list[tuple[ast.AST, list[Names], bool]] = [(statement, [], False)]
     while pending:
         node, around, is_kernel = pending.pop()
@@ -818,7 +818,7 @@ def nodes(statement: ast.AST, reader: Reader) -> Iterator[tuple[ast.AST, list[Na
 
 
 def body_nodes(kernel: ast.FunctionDef) -> Iterator[ast.AST]:
-    """All nodes of a kernel's body but annotations, which Python does not evaluate there."""
+    """Yield all nodes of a kernel's body but annotations, which Python does not evaluate there."""
     pending: list[ast.AST] = list(kernel.body)
     while pending:
         node = pending.pop()

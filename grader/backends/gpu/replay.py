@@ -415,7 +415,7 @@ def names_in(target: ast.AST) -> list[ast.Name]:
 
 
 def globals_of(node: ast.FunctionDef) -> set[str]:
-    """The names that a function looks up outside of itself."""
+    """Return the names that a function looks up outside of itself."""
     pending = [symtable.symtable(ast.unparse(node), "<kernel>", "exec").get_children()[0]]
     found = set()
     while pending:
@@ -500,7 +500,7 @@ def enumerated(found: Any) -> Mapping[str, Any]:
 
 
 def from_module(name: str) -> Any:
-    """A module that kernels may name. Raises Unplayable for any other."""
+    """Return a module that kernels may name. Raises Unplayable for any other."""
     if name not in ("triton", "math") and name != LANGUAGE and not name.startswith(f"{LANGUAGE}."):
         raise Unplayable(f"launches a kernel that uses the module {name}")
     return importlib.import_module(name)

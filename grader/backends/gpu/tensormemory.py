@@ -91,7 +91,7 @@ class Memory:
         return region
 
     def placed(self, tensor: Any) -> int:
-        """The address by which the kernels of this launch know a tensor."""
+        """Return the address by which the kernels of this launch know a tensor."""
         region = self.region_of(tensor)
         region.launch = self.launches
         return int(tensor.data_ptr()) + region.away
@@ -106,7 +106,7 @@ class Memory:
             region.named = self.launches
 
     def at(self, address: int) -> Region | None:
-        """The storage whose addresses are around this one, if this launch may reach it."""
+        """Return the storage whose addresses are around this one, if this launch may reach it."""
         number = (address - FIRST) >> SPAN_BITS
         if not 0 <= number < len(self.regions):
             return None

@@ -306,8 +306,10 @@ class DeviceRounds:
     # ---- one call
 
     def sample(self, side: Side, other: Side | None = None) -> Sample:
-        """One timed call of either side, compared with the other's last one where that had the same inputs. Raises
-        Faulty when the student's outputs are wrong or its inputs changed."""
+        """Make one timed call of either side, and compare it with the other's last one if that had the same inputs.
+
+        Raises Faulty when the student's outputs are wrong or its inputs changed.
+        """
         side.calls += 1
         side.seed = derive(self.seed, "inputs", self.round, side.calls) & 0xFFFFFFFF
         runner = side.runner

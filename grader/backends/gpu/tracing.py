@@ -71,7 +71,7 @@ class Trace:
         return number
 
     def part(self, tensor: Any) -> list[Any]:
-        """A tensor as [storage, type, sizes, strides, offset]; an unknown storage becomes a constant first."""
+        """Return a tensor as [storage, type, sizes, strides, offset]; an unknown storage becomes a constant first."""
         import torch
 
         if tensor.layout != torch.strided or tensor.is_quantized:

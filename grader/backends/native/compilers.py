@@ -269,8 +269,8 @@ def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
 
 
 def named(message: str, source: Path) -> str:
-    """A compiler's message with the student's name of the file: compilers know it by one name, so that equal sources
-    share an object."""
+    """Return a compiler's message with the student's name of the file: compilers know it by one name, so that equal
+    sources share an object."""
     return re.sub(r"\Amodule\.cpp(?=:)", lambda _: one_line(source.name), message)
 
 

@@ -44,12 +44,12 @@ SANITIZED = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 
 def load_error(error: str) -> Faulty:
-    """The object raised `error` while it was loaded."""
+    """Return the verdict for an object that raised `error` while it was loaded."""
     return fault("compile_error", "load_error", f"the object cannot be loaded: {error}")
 
 
 def loading_fault(death: Call) -> Faulty:
-    """The object never got as far as offering its functions: something outside them runs while it is loaded."""
+    """Return the verdict for an object that did not finish loading: something outside its functions runs then."""
     return faults.loading_fault(
         death, "global variables whose initialisers", "global variables and static initialisers"
     )

@@ -62,7 +62,7 @@ class Compiler:
     target: str
 
     def command(self, source: str, macros: Sequence[str] = ()) -> list[str]:
-        """The command line, to be run in the folder of `source`; it leaves HEADER and OBJECT there."""
+        """Return the command line, to be run in the folder of `source`; it leaves HEADER and OBJECT there."""
         flags = ("-O3", "--pic", f"--arch={self.arch}", f"--target={self.target}", *macros)
         return [self.path, *flags, source, "-h", HEADER, "-o", OBJECT]
 
@@ -165,7 +165,7 @@ def describe(source: Path) -> dict[str, object]:
 
 
 def compiler() -> Compiler | None:
-    """The `ispc` on the PATH, if it runs."""
+    """Return the `ispc` on the PATH, if it runs."""
     found = shutil.which(TOOL)
     if found is None:
         return None
@@ -210,7 +210,7 @@ def target_of(machine: str, flags: frozenset[str]) -> tuple[str, str]:
 
 
 def _processor_flags() -> frozenset[str]:
-    """The instruction sets of this processor as Linux names them; empty where it does not say."""
+    """Return the instruction sets of this processor as Linux names them; empty where it does not say."""
     try:
         with open("/proc/cpuinfo") as facts:
             for line in facts:

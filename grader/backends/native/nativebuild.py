@@ -228,7 +228,7 @@ class Kit:
 
 
 def kit(cache: Path | None = None) -> Kit:
-    """The kit's objects, made once for each compiler. Raises KitError when that fails."""
+    """Return the kit's objects, made once for each compiler. Raises KitError when that fails."""
     cache, tools = cache or cache_root(), toolchain()
     entry = cache / "objects" / f"{digest(repr(tools).encode(), *contents_of(INSIDE, SHIM))}.kit"
     if not objectcache.touch(entry):
@@ -337,7 +337,7 @@ def joined(kernels: Path, made: Path) -> None:
 
 
 def linked(kernels: Path, cache: Path | None = None) -> Path:
-    """A program of an object that was compiled as a student's file is, from the cache where it is known.
+    """Return a program of an object that was compiled as a student's file is, from the cache where it is known.
 
     Raises KitError when it cannot be linked.
     """

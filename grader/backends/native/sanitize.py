@@ -80,7 +80,7 @@ class SanitizerReport:
 
 
 def options() -> dict[str, str]:
-    """The environment of a program that is linked with sanitizers."""
+    """Return the environment of a program that is linked with sanitizers."""
     return {
         "ASAN_OPTIONS": ":".join(f"{name}={value}" for name, value in ASAN_OPTIONS.items()),
         "UBSAN_OPTIONS": ":".join(f"{name}={value}" for name, value in UBSAN_OPTIONS.items()),
@@ -126,7 +126,7 @@ def _file_of(tools: Toolchain, name: str) -> Path | None:
 
 @functools.lru_cache(maxsize=4)
 def _runtime(tools: Toolchain) -> Path:
-    """The shared library of AddressSanitizer that belongs to the compiler."""
+    """Return the shared library of AddressSanitizer that belongs to the compiler."""
     names = ["libasan.so"]
     if tools.family == "clang":
         suffix = "osx_dynamic.dylib" if tools.system == "Darwin" else f"{tools.machine}.so"
@@ -236,7 +236,7 @@ def with_lines(output: str, program: Path) -> str:
 
 
 def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
-    """The faults that the sanitizers describe in a process's `output`, each place once, in the order of the run.
+    """Return the faults that the sanitizers describe in a process's `output`, each place once, in the order of the run.
 
     `source` is the student's file, whose lines the frames quote; it was compiled under the name module.cpp. An access
     that two of the checks have seen counts once.
@@ -293,7 +293,7 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
 
 
 def _made(text: str, rows: list[str]) -> Frame | None:
-    """The student's line that allocated the memory of AddressSanitizer's report."""
+    """Return the student's line that allocated the memory of AddressSanitizer's report."""
     found = ALLOCATED.search(text)
     if found is None:
         return None
@@ -325,7 +325,7 @@ def _frame(line: int, function: str, rows: list[str]) -> Frame:
 
 
 def _frames(stack: str, rows: list[str]) -> tuple[Frame, ...]:
-    """The student's own lines of a stack, without the registration that called the kernel."""
+    """Return the student's own lines of a stack, without the registration that called the kernel."""
     own = [match for match in FRAME.finditer(stack) if _is_student_file(match["file"])]
     frames = [_frame(int(match["line"]), match["function"] or "", rows) for match in own]
     return tuple(dict.fromkeys(frames))[:MAX_FRAMES]

@@ -196,7 +196,8 @@ def _own_folders(driver: str) -> list[str]:
 
 
 def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
-    """The driver, its programs of these names, every link on the way to them, and the libraries that they load."""
+    """Return the driver, its programs of these names, every link on the way to them, and the libraries that they
+    load."""
     programs = [driver, *_behind_script(driver)]
     for name in names:
         said = _asked([driver, f"-print-prog-name={name}"]).strip()
@@ -239,7 +240,7 @@ def _behind_script(driver: str) -> list[str]:
 
 
 def _steps(path: Path) -> Iterator[Path]:
-    """A path and each path that links on the way to its file name."""
+    """Yield a path and each path that links on the way to its file name."""
     for _ in range(40):
         yield path
         if not path.is_symlink():

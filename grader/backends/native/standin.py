@@ -347,7 +347,7 @@ def _absent(error: str) -> str | None:
 
 
 def _undeclared(error: str, line: int, source: str) -> str | None:
-    """A name without a qualifier that is Python's, or torch's: called in a file that takes in torch's names."""
+    """Return a name without a qualifier that is Python's, or torch's: called in a file that takes in torch's names."""
     found = UNDECLARED.search(error)
     if found is None:
         return None

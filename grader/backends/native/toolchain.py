@@ -63,7 +63,7 @@ class TorchFiles:
 
 
 def default_flags(machine: str | None = None) -> tuple[str, ...]:
-    """The published flags: `-O3 -mavx -fopenmp`, without `-mavx` on other processors than x86-64.
+    """Return the published flags: `-O3 -mavx -fopenmp`, without `-mavx` on other processors than x86-64.
 
     OpenMP's flag depends on the platform and is added by `openmp_flags`.
     """

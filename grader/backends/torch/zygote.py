@@ -314,7 +314,7 @@ class Zygote:
     def _fork(
         self, spec: Mapping[str, Any], shared_fd: int | None, is_kits: bool
     ) -> tuple[Runner, tuple[int, int, int]]:
-        """The runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
+        """Return the runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
         self._wait_ready()
         pipes = Pipes.made()
         try:

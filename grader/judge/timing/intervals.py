@@ -21,7 +21,7 @@ class Estimate:
 
 
 def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
-    """The largest k such that the k-th smallest and k-th largest of n values hold the median between them.
+    """Return the largest k such that the k-th smallest and k-th largest of n values hold the median between them.
 
     With probability `confidence` or more, exactly: they miss it with 2 P(Bin(n, 1/2) < k). At least 1: if n is too
     small for the confidence (n < 7 at 98 %), the interval is smallest..largest and covers less than requested; see
@@ -37,7 +37,7 @@ def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
 
 
 def coverage(n: int, rank: int) -> float:
-    """The probability that the `rank`-th smallest and `rank`-th largest of n values enclose the median."""
+    """Return the probability that the `rank`-th smallest and `rank`-th largest of n values enclose the median."""
     return 1 - 2 * sum(comb(n, below) for below in range(rank)) / 2**n
 
 
@@ -49,7 +49,7 @@ def median_estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 
 def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
-    """The exact probability that a student just at the allowance is called slow at one of these looks.
+    """Return the exact probability that a student just at the allowance is called slow at one of these looks.
 
     Only the number of rounds below the allowance matters, so the measurement is a fair walk that ends at
     the first decisive look. By symmetry also the probability that such a student is called clearly fast.
@@ -66,7 +66,7 @@ def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
 
 @cache
 def confidence_of(schedule: tuple[int, ...]) -> float:
-    """The confidence to ask of each look's interval so that all looks together err within CONFIDENCE.
+    """Return the confidence to ask of each look's interval so that all looks together err within CONFIDENCE.
 
     Just CONFIDENCE for 8..24 rounds; more for schedules with more looks.
     """

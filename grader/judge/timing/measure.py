@@ -126,7 +126,7 @@ class TimePolicy:
 
 
 def looks(policy: TimePolicy) -> tuple[int, ...]:
-    """The numbers of rounds after which the interval is looked at; ends with `max_rounds`."""
+    """Return the numbers of rounds after which the interval is looked at; ends with `max_rounds`."""
     rounds = [policy.min_rounds]
     while rounds[-1] < policy.max_rounds:
         rounds.append(min(ceil(rounds[-1] * LOOK_GROWTH), policy.max_rounds))
@@ -147,21 +147,21 @@ class _View:
     student_s: tuple[float, ...]
 
     def ratios(self) -> list[float]:
-        """One ratio student / reference per round."""
+        """Return one ratio student / reference per round."""
         a, b = self.reference_s, self.student_s
         return [sqrt(b[i] * b[i + 1]) / sqrt(a[i] * a[i + 1]) for i in range(0, len(a), 2)]
 
     def self_ratios(self) -> list[float]:
-        """One ratio per round of the reference's first call to its second."""
+        """Return one ratio per round of the reference's first call to its second."""
         a = self.reference_s
         return [a[i] / a[i + 1] for i in range(0, len(a), 2)]
 
     def fast_ratio(self) -> float:
-        """The student's faster calls over the reference's (see "The faster calls")."""
+        """Return the student's faster calls over the reference's (see "The faster calls")."""
         return _fast_s(self.student_s) / _fast_s(self.reference_s)
 
     def estimate(self) -> Estimate:
-        """The median of the ratios and its interval."""
+        """Return the median of the ratios and its interval."""
         return median_estimate(self.ratios(), self.confidence)
 
     def verdict(self, *, early: bool) -> Literal["pass", "slow"] | None:
@@ -209,7 +209,7 @@ def _had_its_core(rounds: Sequence[Round]) -> bool:
 
 
 def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | None]:
-    """The deciding clock, and the wall-time ceiling where there is one to hold."""
+    """Return the deciding clock, and the wall-time ceiling where there is one to hold."""
     if policy.clock == "wall" or not _has_cpu(rounds):
         return _view(rounds, policy, "wall"), None
     own = all(s.own_s is not None for one in rounds for s in (*one.reference, *one.student))
@@ -222,7 +222,7 @@ def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | 
 def _decide(
     rounds: Sequence[Round], policy: TimePolicy, *, early: bool
 ) -> tuple[Literal["pass", "slow"] | None, _View]:
-    """The verdict as far as it is proved, and the clock that decided it."""
+    """Return the verdict as far as it is proved, and the clock that decided it."""
     main, ceiling = _views(rounds, policy)
     verdict = main.verdict(early=early)
     limit = ceiling.verdict(early=early) if ceiling is not None else "pass"
@@ -234,7 +234,7 @@ def _decide(
 
 
 def ratio_of(one: Round, policy: TimePolicy) -> float:
-    """The ratio student / reference of a single round, by the clock that decides."""
+    """Return the ratio student / reference of a single round, by the clock that decides."""
     return _views([one], policy)[0].ratios()[0]
 
 

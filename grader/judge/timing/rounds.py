@@ -104,7 +104,7 @@ class TimedInputs:
         """Bytes of the tensors of one call."""
 
     def sample(self, session: Session, *, is_reference: bool) -> Sample:
-        """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""
+        """Make one timed call of either side. Raises Faulty when the student's output is wrong or missing."""
         run = self.called(session, is_reference=is_reference)
         if self.is_right(run, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
             return Sample(run.call.wall_s, run.call.cpu_s, run.call.own_s)

@@ -25,7 +25,7 @@ STYLE = Path(__file__).with_name("board.css").read_text(encoding="utf-8")
 
 
 def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Iterator[str]:
-    """The page in pieces; `called` has the name under which each student is shown."""
+    """Yield the page in pieces; `called` has the name under which each student is shown."""
     title = f"{_text(assignment.title)}: leaderboard"
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -134,7 +134,7 @@ class Board:
 
 
 def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
-    """The board of these results folders. Raises UsageError for one without a ledger."""
+    """Return the board of these results folders. Raises UsageError for one without a ledger."""
     records: list[tuple[str, Record]] = []
     judged_by = ""
     entries: list[Entry] = []

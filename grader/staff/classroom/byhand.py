@@ -93,7 +93,9 @@ def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list
     found, notes = {}, []
     for name, (key, value) in compose(data, path).entries("the extensions").items():
         if name not in ids:
-            notes.append(str(key.fail(f"{no_such_submission(name, ids)} (days are kept until one is)")))
+            notes.append(
+                str(key.fail(f"{no_such_submission(name, ids)} (its days are kept until one comes)"))
+            )
         given = value.mapping(KEYS)
         found[name] = Days(
             given["extension"].whole("extension", 0, MOST_DAYS) if "extension" in given else 0,
@@ -164,8 +166,8 @@ def read_manual(
 def table(
     path: Path, items: Collection[str] | None = None
 ) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """The columns, and every row that is not empty: the line it starts on and its cells by column, without surrounding
-    blanks. With `items` a column has to be one of them or DESCRIPTIVE_COLUMNS.
+    """Return the columns, and every row that is not empty: the line it starts on and its cells by column, without
+    surrounding blanks. With `items` a column has to be one of them or DESCRIPTIVE_COLUMNS.
 
     Raises UsageError with file and line; for a row's fault, when the iterator reaches it.
     """
@@ -186,7 +188,7 @@ def _by_column(
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The line each row starts on, and its cells without surrounding blanks."""
+    """Yield the line each row starts on, and its cells without surrounding blanks."""
     advice = "save the table as 'CSV UTF-8'"
     text = textfile.read(path, MOST_BYTES, no="table of points", advice=advice).removeprefix("\ufeff")
     if "\0" in text:

@@ -169,7 +169,7 @@ def light(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts with a suspicion or a proof, by id."""
+    """Return the parts with a suspicion or a proof, by id."""
     grave = {
         part["id"]: [flag for flag in part["flags"] if flag["level"] != "note"] for part in result["parts"]
     }

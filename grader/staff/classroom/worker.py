@@ -78,7 +78,7 @@ def options(assignment: Assignment, timing: bool) -> Options:
 
 
 def bounded(result: SubmissionResult, submission_id: str) -> SubmissionResult:
-    """The result under the submission's own name, with what its kernels printed cut short."""
+    """Return the result under the submission's own name, with what its kernels printed cut short."""
     return replace(
         result, submission_id=submission_id, parts=tuple(_with_short_output(part) for part in result.parts)
     )

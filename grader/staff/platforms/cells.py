@@ -42,7 +42,7 @@ class Row:
     cells: tuple[Cell, ...]
 
     def text(self, column: int) -> str:
-        """A cell's text without surrounding blanks; "" where the row ends before it."""
+        """Return a cell's text without surrounding blanks; "" where the row ends before it."""
         return self.cells[column].text.strip() if column < len(self.cells) else ""
 
 
@@ -58,8 +58,8 @@ class Table:
         return f"{self.path}:{row.line}"
 
     def replaced(self, values: Mapping[Cell, str]) -> bytes:
-        """The table with the texts of these cells replaced; a cell that was quoted stays so. Values hold no quotation
-        mark, comma or line end."""
+        """Return the table with the texts of these cells replaced; a cell that was quoted stays so. Values hold no
+        quotation mark, comma or line end."""
         pieces, at = [], 0
         for cell in sorted(values, key=lambda cell: cell.start):
             value = f'"{values[cell]}"' if cell.quoted else values[cell]
@@ -75,7 +75,7 @@ def read(path: Path) -> Table:
 
 
 def parse(path: Path, text: str) -> Table:
-    """The table of a text; a byte order mark belongs to no cell. Raises UsageError."""
+    """Return the table of a text; a byte order mark belongs to no cell. Raises UsageError."""
     rows: list[Row] = []
     count = 0
     at, line = (1, 1) if text.startswith("\ufeff") else (0, 1)
@@ -104,7 +104,7 @@ def parse(path: Path, text: str) -> Table:
 
 
 def _cell(path: Path, text: str, at: int, line: int) -> Cell:
-    """The cell that begins at a place of the text."""
+    """Return the cell that begins at a place of the text."""
     quoted = text[at : at + 1] == '"'
     found = (_QUOTED if quoted else _PLAIN).match(text, at)
     if found is None:

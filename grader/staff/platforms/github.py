@@ -62,7 +62,7 @@ class Enrolled:
 
 
 def find_roster(submissions: Path) -> Path | None:
-    """The roster among the clones, if one is there. Raises UsageError where two are."""
+    """Return the roster among the clones, if one is there. Raises UsageError where two are."""
     found = [path for name in ROSTERS if (path := submissions / name).is_file() and _is_roster(path)]
     if len(found) > 1:
         raise UsageError(f"which roster counts, {found[0]} or {found[1].name}? Take one of them away")
@@ -217,7 +217,7 @@ def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
 
 
 def _last_commit(folder: Path) -> str:
-    """The name of the commit that HEAD is at, "" where that is not to be found; no link is followed."""
+    """Return the name of the commit that HEAD is at, "" where that is not to be found; no link is followed."""
     at = _text(folder / "HEAD")
     if _OBJECT.fullmatch(at.strip()):
         return at.strip()

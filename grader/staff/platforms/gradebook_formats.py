@@ -27,7 +27,7 @@ _ASSIGNMENT = re.compile(r"(?P<name>.*\S)\s+\((?P<id>\d{1,20})\)")
 
 
 def read_canvas(table: Table, asked: Asked) -> list[Target]:
-    """The students of an export with their cells of the assignment. Raises UsageError."""
+    """Return the students of an export with their cells of the assignment. Raises UsageError."""
     places = gradebook.columns(table, CANVAS_COLUMNS, "a gradebook export of Canvas in English")
     above = next(
         (k for k, row in enumerate(table.rows[:4]) if row.text(places["Student"]) == POINTS_ROW), None
@@ -104,7 +104,7 @@ _PARTICIPANT = re.compile(r"Participant (?P<number>\d{1,20})")
 
 
 def read_moodle(table: Table, asked: Asked) -> list[Target]:
-    """The participants of a worksheet with their cells. Raises UsageError."""
+    """Return the participants of a worksheet with their cells. Raises UsageError."""
     places = gradebook.columns(
         table, MOODLE_COLUMNS, "an offline grading worksheet of Moodle in English", OPTIONAL
     )

@@ -124,7 +124,7 @@ PLATFORMS = (
 
 
 def gradebooks() -> dict[str, Gradebook]:
-    """The gradebooks by the names of their platforms."""
+    """Return the gradebooks by the names of their platforms."""
     return {row.name: row.gradebook for row in PLATFORMS if row.gradebook is not None}
 
 

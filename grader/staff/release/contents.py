@@ -45,7 +45,7 @@ Files = Mapping[str, File]
 
 
 def packed(files: Files) -> bytes:
-    """The files as a zip, sorted by path. Raises KitError for a path that leads out of the archive."""
+    """Return the files as a zip, sorted by path. Raises KitError for a path that leads out of the archive."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(files):
@@ -177,7 +177,7 @@ def kit(
     text: Path | None = None,
     writeup: Path | None = None,
 ) -> Kit:
-    """The kit in a checkout. Raises UsageError when the config hides nothing, or the master has no solution."""
+    """Return the kit in a checkout. Raises UsageError when the config hides nothing, or the master has no solution."""
     assignment = load(config)
     files = layers.read(config).files
     if len(files) < 2:
@@ -224,7 +224,7 @@ def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
 
 
 def _first(*paths: Path) -> Path:
-    """The first of these that is there, else the last."""
+    """Return the first of these that is there, else the last."""
     return next((path for path in paths if path.is_file()), paths[-1])
 
 
@@ -240,7 +240,7 @@ def _writeup(root: Path, assignment: Assignment) -> Path | None:
 
 
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
-    """The files of handout.zip. `compiled` are objects and programs by their path in it."""
+    """Return the files of handout.zip. `compiled` are objects and programs by their path in it."""
     lab = _lab_modules(kit, staff=False)
     chosen = _asked_of_kit(kit, lab) if kit.elsewhere else _entrances(kit)
     rooms = student_rooms(kit.root, chosen)
@@ -329,7 +329,7 @@ def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
 
 
 def autograder(kit: Kit) -> dict[str, File]:
-    """The files of autograder.zip: everything that grades, the self-test's threats with it."""
+    """Return the files of autograder.zip: everything that grades, the self-test's threats with it."""
     own = () if kit.elsewhere else (f"{labs.PACKAGE}.{kit.lab.name}",)
     wanted = [name for name in imports.modules(kit.root) if within(name, ("grader", *own))]
     lab = _lab_modules(kit, staff=True)
@@ -355,7 +355,7 @@ def autograder(kit: Kit) -> dict[str, File]:
 
 
 def configs(kit: Kit) -> dict[str, File]:
-    """The assignment as a class is graded with it: the public file, and above it the staff's."""
+    """Return the assignment as a class is graded with it: the public file, and above it the staff's."""
     above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())
     return {
         f"configs/{CONFIG}": _file(kit.public),
@@ -364,7 +364,7 @@ def configs(kit: Kit) -> dict[str, File]:
 
 
 def _not_started(assignment: Assignment) -> bytes:
-    """The results.json that run_autograder leaves where nothing of the kit can be run."""
+    """Return the results.json that run_autograder leaves where nothing of the kit can be run."""
     points = sum(part.points for part in assignment.parts)
     found = gradescope.kit_fault(NOT_STARTED, seconds=0.0, max_points=points)
     return json.dumps(found, indent=1, allow_nan=False).encode() + b"\n"
@@ -385,7 +385,7 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
 
 
 def _note() -> File:
-    """The commit that an archive was made from: results there name it."""
+    """Return the commit that an archive was made from: results there name it."""
     return File(f"{version.commit()}\n".encode(), origin=version.NOTE)
 
 
@@ -394,7 +394,7 @@ def _is_data(path: Path) -> bool:
 
 
 def texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:
-    """The templates in a folder with their words put in."""
+    """Return the templates in a folder with their words put in."""
     files = {}
     for path in folder.iterdir():
         text = path.read_text(encoding="utf-8")

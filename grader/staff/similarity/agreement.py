@@ -73,7 +73,7 @@ def read(folder: Path) -> dict[str, list[WrongOutput]]:
 
 
 def not_written(folder: Path) -> frozenset[str]:
-    """Who has not written any part, by the results of a class."""
+    """Return the ids of students who have not written any part, by the results of a class."""
     return frozenset(path.parent.name for path in _results(folder) if _of_result(path, _is_unwritten, False))
 
 

@@ -185,7 +185,7 @@ def _stretches(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple[int, int]:
-    """The longest run of equal codes through positions a and b: (length, its start on the left)."""
+    """Return the longest run of equal codes through positions a and b: (length, its start on the left)."""
     back = 0
     while back < min(a, b) and left[a - back - 1] == right[b - back - 1]:
         back += 1

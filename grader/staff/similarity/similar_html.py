@@ -53,7 +53,7 @@ def write(
 def page(
     similarity: Similarity, shown: Sequence[Pair], groups: Sequence[Group], notes: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The page in pieces."""
+    """Yield the page in pieces."""
     yield (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Submissions that are alike</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

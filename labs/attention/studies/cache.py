@@ -272,7 +272,7 @@ def main(arguments: list[str]) -> int:
 
 
 def caches(text: str | None, ways: str) -> tuple[Model, ...]:
-    """The caches of `--cache`, else a ladder with this machine's own among it. Raises UsageError."""
+    """Return the caches of `--cache`, else a ladder with this machine's own among it. Raises UsageError."""
     found = facts.describe()
     own = {cache.size_bytes for cache in found.caches if cache.size_bytes <= max(LADDER)}
     return helpers.cache_models(text, ways, found.line_bytes, sorted({*LADDER, *own}))

@@ -121,7 +121,7 @@ class Roofline:
         return 1 if self.cores(point) == 1 else self.speed.cores
 
     def caption(self) -> str:
-        """The limits in numbers, and which bytes were counted."""
+        """Return the limits in numbers, and which bytes were counted."""
         speed, last = self.speed, self.machine.last
         limits = " and ".join(
             f"{speed.peak(self.level, count) / 1e9:.3g} GFLOP/s and {speed.bandwidth(count) / 1e9:.3g} GB/s on "

@@ -105,7 +105,7 @@ class Scaling:
         )
 
     def model(self) -> tuple[float, ...]:
-        """The fitted power law at each size, through the middle of the measured times."""
+        """Return the fitted power law at each size, through the middle of the measured times."""
         known = [
             (math.log(n), math.log(line.time_ms.middle))
             for n, line in zip(self.sizes, self.comparison.lines, strict=True)

@@ -25,7 +25,7 @@ from . import blocks, bounds, flash, formula, heads
 
 
 def all_suspects(scene: Scene) -> Iterator[Suspect]:
-    """Every suspect that applies to the scene, simpler ones first."""
+    """Yield every suspect that applies to the scene, simpler ones first."""
     for module in (formula, heads, bounds):
         yield from module.SUSPECTS
     # Flash before the general block suspects: with blocks of Bc some of them give the same output.

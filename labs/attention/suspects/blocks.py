@@ -20,7 +20,7 @@ from ..scene import Scene, softmax
 
 
 def suspects(s: Scene) -> Iterator[Suspect]:
-    """Every suspect of this file that applies to the scene, simpler ones first."""
+    """Yield every suspect of this file that applies to the scene, simpler ones first."""
     yield from _remainders(s)
     yield from _single_blocks(s)
 
@@ -50,7 +50,7 @@ class _Named:
 
 @functools.lru_cache(maxsize=4096)
 def _named(what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool) -> _Named:
-    """A name for each tile length whose remainder begins at `start`; or whose last block does (`last`). The
+    """Return a name for each tile length whose remainder begins at `start`; or whose last block does (`last`). The
     assignment's own, others on each input, go by their names."""
 
     def fits(tile: int) -> bool:
@@ -226,14 +226,14 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
 
 
 def _cut_to_float16(values: Array) -> Array:
-    """The next float16 towards zero."""
+    """Return the next float16 towards zero."""
     near = values.astype(np.float16)
     beyond = abs(near.astype(np.float64)) > abs(values)
     return np.where(beyond, np.nextafter(near, np.float16(0)), near).astype(np.float64)
 
 
 def _cut_to_bfloat16(values: Array) -> Array:
-    """The upper halves of float32 numbers, the lower ones dropped."""
+    """Return the upper halves of float32 numbers, the lower ones dropped."""
     bits = values.astype(np.float32).view(np.uint32) & 0xFFFF0000
     return bits.view(np.float32).astype(np.float64)
 

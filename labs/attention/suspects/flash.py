@@ -18,7 +18,7 @@ _L = r"\bL\b"
 
 
 def _replay(s: Scene, update: Update) -> Array:
-    """The output after all blocks of Bc keys, each worked in by `update`."""
+    """Return the output after all blocks of Bc keys, each worked in by `update`."""
     out, li, block = np.zeros_like(s.truth), np.zeros_like(s.row_sum), s.shape["Bc"]
     for start in range(0, s.keys, block):
         weights = s.weights[:, :, start : start + block]
@@ -160,7 +160,7 @@ def _pv_kept(s: Scene, since: str) -> Array | None:
 
 
 def suspects(s: Scene) -> Iterator[Suspect]:
-    """Every suspect of this file that applies to the scene."""
+    """Yield every suspect of this file that applies to the scene."""
     block = s.shape.get("Bc", 0)
     if block < 1 or s.keys / block > 256:
         return
@@ -342,7 +342,7 @@ def _from_second_block(s: Scene, used: str, meant: str) -> Array:
 
 
 def _other_keys(s: Scene, of_k: bool, of_v: bool, step: int) -> Array:
-    """The attention where each block of keys takes K or V from `step` rows after the block before."""
+    """Return the attention where each block of keys takes K or V from `step` rows after the block before."""
     number, place = np.divmod(np.arange(s.keys), s.shape["Bc"])
     place = step * number + place
     return s.attend(s.scores[:, :, place] if of_k else s.scores, s.v[:, place] if of_v else s.v)

@@ -72,7 +72,7 @@ def flash(body: str, name: str, arguments: str = NAMED) -> str:
 
 
 def with_part_4(text: str, name: str) -> str:
-    """The whole file with the text of part 4, bound as `name`."""
+    """Return the whole file with the text of part 4, bound as `name`."""
     table = f'    m.def("myNaiveAttention", &myNaiveAttention);\n    m.def("{name}", &{name});\n'
     return f"{NAIVE}\n{text}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
 
@@ -174,7 +174,7 @@ def _bound(other: str) -> str:
 
 
 def _body(body: str) -> str:
-    """The whole file with this body of part 4."""
+    """Return the whole file with this body of part 4."""
     return with_part_4(flash(body, BOUND), BOUND)
 
 

@@ -179,7 +179,7 @@ def submissions(rows: Iterable[Threat]) -> list[Submission]:
 
 
 def function(part_id: str) -> str:
-    """The name of a row's kernel."""
+    """Return the name of a row's kernel."""
     return f"kernel_{part_id}"
 
 
@@ -238,7 +238,8 @@ def places(folder: Path) -> dict[str, str]:
 
 
 def filled(text: str, named: Mapping[str, str]) -> str:
-    """The text with `{name}` replaced, also `{name:hidden}`: the same as numbers, so that no text gives it away."""
+    """Return the text with `{name}` replaced, also `{name:hidden}`: the same as numbers, so that no text gives it
+    away."""
     for name, value in named.items():
         text = text.replace(f"{{{name}}}", value)
         hidden = ", ".join(str(byte ^ 0x55) for byte in [*value.encode(), 0])
@@ -252,7 +253,7 @@ def course() -> Assignment:
 
 
 def asked(threat: Threat, part_id: str) -> Part:
-    """The part that a threat attacks, under the id that it has in its file."""
+    """Return the part that a threat attacks, under the id that it has in its file."""
     part = course().part(threat.part)
     return replace(part, id=part_id, function=function(part_id), cases=part.cases[:CASES])
 

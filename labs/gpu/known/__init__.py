@@ -59,7 +59,8 @@ SLOW = Mutation(
 
 
 def edited(source: str, mutation: Mutation) -> str:
-    """The source with one mutation made in its part's functions. Raises ValueError where a text does not occur."""
+    """Return the source with one mutation made in its part's functions. Raises ValueError where a text does not
+    occur."""
     source = mutations.without_starter(source)
     made = _mutated(source, mutation)
     for function, text in made.items():

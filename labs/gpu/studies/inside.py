@@ -85,7 +85,8 @@ def waves(file: str, sides: list[int], inner: int) -> dict[str, Any]:
 
 
 def roofline(file: str) -> dict[str, Any]:
-    """The roofs, bytes/s of a copy and FLOP/s of the library's product, and ms of the student's functions by name."""
+    """Return the roofs, bytes/s of a copy and FLOP/s of the library's product, and ms of the student's functions by
+    name."""
     import torch
 
     kernels = loaded(file)
@@ -114,7 +115,8 @@ def by_hand(x: Any) -> Any:
 
 
 def profile(file: str, trace: str) -> dict[str, Any]:
-    """The kernels that five ways to write GELU launch, [name, how often, us], and their calls' ms; a trace file."""
+    """Return the kernels that five ways to write GELU launch, [name, how often, us], and their calls' ms; a trace
+    file."""
     import torch
     import torch.nn.functional as F
     from torch.profiler import ProfilerActivity
@@ -152,7 +154,7 @@ def profile(file: str, trace: str) -> dict[str, Any]:
 
 
 def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
-    """The function `gelu` of a CUDA source. Raises OSError or SubprocessError where it cannot be compiled."""
+    """Return the function `gelu` of a CUDA source. Raises OSError or SubprocessError where it cannot be compiled."""
     import torch
 
     with tempfile.TemporaryDirectory() as folder:

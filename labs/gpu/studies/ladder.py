@@ -78,7 +78,7 @@ class LadderStudy:
 
 
 def limits_of(part: str, shape: Mapping[str, int], bytes_s: float, flops_s: float) -> dict[str, float]:
-    """The times in ms that memory and arithmetic take at least."""
+    """Return the times in ms that memory and arithmetic take at least."""
     from ..oracle import ORACLES
 
     oracle = ORACLES[part]

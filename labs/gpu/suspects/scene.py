@@ -138,7 +138,7 @@ def softmax_of(s: Array, v: Array) -> dict[str, Array]:
 
 
 def running_maxima(s: Array, tile: int) -> Array:
-    """The maximum of each row up to the end of each key's tile, (B, N, M)."""
+    """Return the maximum of each row up to the end of each key's tile, (B, N, M)."""
     found = np.empty_like(s)
     most = np.full(s.shape[:2], -np.inf)
     for start in range(0, s.shape[2], tile):

@@ -16,7 +16,7 @@ LEVELS = {"avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mprefer-vector-width=
 
 
 def kernels(folder: Path, level: str = "") -> SourceReference:
-    """The kernels in the lab's folder for one of LEVELS; "" is the assignment's own flags."""
+    """Return the kernels in the lab's folder for one of LEVELS; "" is the assignment's own flags."""
     return SourceReference(folder, SOURCE, level=level, flags=flags(level))
 
 

@@ -201,7 +201,7 @@ class Ladder:
 
 
 def quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
-    """The median, and the first and third quartile, of at least one value."""
+    """Return the median, and the first and third quartile, of at least one value."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = quantiles(values, n=4, method="inclusive")
@@ -261,7 +261,7 @@ def _made(name: str, part: Part, make: Callable[[], tuple[Bench, str]]) -> Candi
 
 
 def _of_program(laboratory: Laboratory, mine: Bench, program: Path) -> Bench:
-    """The student's bench with another program on it."""
+    """Return the student's bench with another program on it."""
     build = NativeBuild(
         ok=True, object_path=None, cached=True, diagnostics="", notes=(), wall_s=0.0, cpu_s=0.0, key="",
         program=program, linkage="", refused=None,
@@ -441,7 +441,8 @@ class _Rounds:
 
 
 def judged_by(part: Part, settings: Settings) -> tuple[Clock, int]:
-    """The clock and the threads that a part is measured with: those of its timed calls, but no more threads than cores.
+    """Return the clock and the threads that a part is measured with: those of its timed calls, but no more threads than
+    cores.
 
     A part that is not timed is measured on one thread by the CPU's clock, unless the command line names threads.
     """

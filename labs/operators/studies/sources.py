@@ -169,7 +169,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def written(name: str, text: str) -> Path:
-    """The file NAME.cpp with this text, in the cache. Raises KitError where that cannot be written."""
+    """Return the file NAME.cpp with this text, in the cache. Raises KitError where that cannot be written."""
     folder = cache_root() / "ladder" / hashlib.sha256(text.encode()).hexdigest()[:16]
     path = folder / f"{name}.cpp"
     if not path.is_file():

@@ -83,7 +83,7 @@ def only(x: Array, *at: slice | int) -> Array:
 
 
 def without(x: Array, *at: slice | int) -> Array:
-    """The elements but for zeros at this index."""
+    """Return the elements but for zeros at this index."""
     left = x.copy()
     left[at] = 0
     return left
@@ -179,7 +179,7 @@ _SGD.gives_each(
 
 
 def _rate(s: Situation) -> float:
-    """The rate of the call, from the right result."""
+    """Return the rate of the call, from the right result."""
     change, gradient = s.inputs["P"] - s.expected, s.inputs["G"]
     largest = abs(gradient).argmax()
     return float(change[largest] / gradient[largest])

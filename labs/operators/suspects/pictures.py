@@ -105,7 +105,7 @@ def _places(s: Situation) -> int:
 
 
 def _turned(x: Array) -> Array:
-    """The images read with rows and columns exchanged."""
+    """Return the images read with rows and columns exchanged."""
     return x.reshape(*x.shape[:2], x.shape[3], x.shape[2]).swapaxes(2, 3)
 
 

@@ -74,7 +74,7 @@ def _starts(s: Situation, planes: int) -> Array:
 
 
 def _indexed(s: Situation, row_length: int) -> Array:
-    """The places as if rows of their planes had this many numbers."""
+    """Return the places as if rows of their planes had this many numbers."""
     h, w = np.divmod(s.expected, s.sizes["columns"])
     return h * row_length + w
 

@@ -299,7 +299,7 @@ def _found(folder: Path, stem: str, kind: str) -> Path:
 
 
 def read(path: Path, magic: int) -> Array:
-    """The content of one file: uint8, (count, rows, columns) or (count). Raises UsageError for anything else."""
+    """Return the content of one file: uint8, (count, rows, columns) or (count). Raises UsageError for anything else."""
     try:
         with path.open("rb") as file:
             if file.read(2) != GZIP_MAGIC:

@@ -129,7 +129,7 @@ def with_tail(columns: int, seed: int) -> Array:
 
 
 def halves(x: Array, seed: int) -> dict[str, Array]:
-    """The partial results of both halves of the columns, float32, with values (C, 1) of their own."""
+    """Return the partial results of both halves of the columns, float32, with values (C, 1) of their own."""
     values = Draws(seed).uniform((x.shape[1], 1), -1.0, 1.0).astype(np.float64)
     found: dict[str, Array] = {}
     cut = max(1, x.shape[1] // 2)

@@ -236,7 +236,7 @@ SUMS += [
 
 
 def in_lanes(weights: Array, lanes: int) -> Array:
-    """The sum of each row in `lanes` float32 sums that take turns, and these added up: as a loop does."""
+    """Return the sum of each row in `lanes` float32 sums that take turns, and these added up: as a loop does."""
     count = -(-weights.shape[1] // lanes) * lanes
     padded = np.zeros((len(weights), count), np.float32)
     padded[:, : weights.shape[1]] = weights
@@ -278,7 +278,7 @@ of_running = registering(RUNNING)
 
 
 def _before(s: Scene, start: Array) -> Array:
-    """The running maximum before each element; `start` (K, 1) before the first."""
+    """Return the running maximum before each element; `start` (K, 1) before the first."""
     return np.concatenate([np.broadcast_to(start, s.most.shape), s.running[:, :-1]], 1)
 
 

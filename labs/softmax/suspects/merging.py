@@ -50,7 +50,7 @@ class Sides:
         return self.weights[0] + self.weights[1]
 
     def combined(self, a: Array, b: Array) -> Array:
-        """a o1 + b o2."""
+        """Predict o as a o1 + b o2, with other factors a and b."""
         return a[:, None] * self.mean(1) + b[:, None] * self.mean(2)
 
     def merged(self, a: Array, b: Array, m: Array | None = None) -> Outputs:
@@ -59,14 +59,14 @@ class Sides:
         return {"m": self.m if m is None else m, "l": a + b, "o": o}
 
     def rescaled(self, factor: Callable[[int], Array | float]) -> Outputs:
-        """The merge where each side counts its sum times this factor."""
+        """Return the merge where each side counts its sum times this factor."""
         return self.merged(self.sum(1) * factor(1), self.sum(2) * factor(2))
 
     def with_maximum(self, m: Array) -> Outputs:
         return self.merged(self.sum(1) * self.factor(1, m), self.sum(2) * self.factor(2, m), m)
 
     def where(self, rows: Array, **values: np.float32) -> Outputs:
-        """The right outputs, with these values in some rows."""
+        """Return the right outputs, with these values in some rows."""
         right = self.merged(*self.weights)
         return right | {
             name: np.where(rows[:, None] if right[name].ndim == 2 else rows, value, right[name])
@@ -74,7 +74,7 @@ class Sides:
         }
 
     def means(self, o: Array) -> Outputs:
-        """o alone: m and l are right."""
+        """Predict a wrong o; m and l are right."""
         return {"o": np.where(self.both_empty[:, None], ZERO, o)}
 
 

@@ -181,11 +181,11 @@ class Arena:
         return sum(tensor.room * (2 if tensor.is_output else 1) for tensor in tensors)
 
     def place(self, number: int, tensor: Tensor) -> int:
-        """The address of a tensor in the shared memory."""
+        """Return the address of a tensor in the shared memory."""
         return self.address + number * self._set_bytes + self._offsets[tensor.name]
 
     def kept(self, number: int, tensor: Tensor) -> int:
-        """The address of the private copy of an output."""
+        """Return the address of the private copy of an output."""
         at = self._kept + number * self._kept_bytes
         for other in self.outputs:
             if other is tensor:

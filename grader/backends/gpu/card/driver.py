@@ -113,7 +113,7 @@ class Driver:
         return text.value.decode(errors="replace")
 
     def version(self) -> int:
-        """The newest CUDA that the driver runs: 13000 for 13.0."""
+        """Return the newest CUDA that the driver runs: 13000 for 13.0."""
         value = c_int()
         self("cuDriverGetVersion", byref(value))
         return value.value
@@ -135,7 +135,7 @@ class Driver:
             self("cuCtxResetPersistingL2Cache")
 
     def allocate(self, size: int) -> int:
-        """The address of private device memory."""
+        """Return the address of private device memory."""
         address = c_uint64()
         self("cuMemAlloc_v2", byref(address), c_size_t(size))
         return address.value
