@@ -270,6 +270,7 @@ def test_a_compiler_in_the_sandbox_sees_what_it_needs_and_no_more(tmp_path: Path
     assert not made.ok and "seen" not in made.diagnostics
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="static programs are tried on Linux alone")
 def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nativebuild, "LINKAGES", {"dynamic": nativebuild.LINKAGES["dynamic"]})

@@ -77,6 +77,7 @@ print(nativebuild.build(Path(sys.argv[1])).ok and standin.prepare(nativebuild.OW
 """
 
 
+@pytest.mark.full
 def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: Path) -> None:
     """A handout and its clone share entries: the contents of the kit's folders decide, not their paths."""
     source = write(tmp_path, one_function("return t;"))

@@ -40,8 +40,8 @@ def test_they_show_the_line_and_a_hint(
     tmp_path: Path, body: str, before: str, line: int, error: str, hint: str
 ) -> None:
     text = one_function(body, before)
-    made = build(write(tmp_path, text).rename(tmp_path / "ada.cpp"))
-    assert not made.ok and made.object_path is None
+    made = nativebuild.build(write(tmp_path, text).rename(tmp_path / "ada.cpp"))
+    assert not made.ok and made.program is None
     lines = made.diagnostics.splitlines()
     assert 1 <= len(lines) <= 15 and str(tmp_path) not in made.diagnostics and "shim" not in made.diagnostics
     assert re.search(error, lines[0]), made.diagnostics

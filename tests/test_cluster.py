@@ -153,6 +153,7 @@ def worker(address: str, *more: str, **variables: str) -> subprocess.Popen[bytes
     return subprocess.Popen([*program, *more], **quiet, cwd=ROOT, env=environment(**variables))
 
 
+@pytest.mark.full
 def test_a_scheduler_without_workers_and_one_whose_workers_all_fail_are_one_line_each(tmp_path: Path) -> None:
     shutil.copy(SMALL, tmp_path / "small.yaml")
     write_files(tmp_path, {"other-g++": "#!/bin/sh\necho 'g++ (Other) 1.2.3'\n"}, 0o755)

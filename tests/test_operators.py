@@ -327,10 +327,8 @@ def test_a_wrong_kernel_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFi
     assert "was not measured" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("levels", ["one", pytest.param("all", marks=pytest.mark.full)])
-def test_a_handout_has_compiled_kernels(levels: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if levels == "one":
-        request.getfixturevalue("one_level")
+@pytest.mark.full
+def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
     kit = contents.kit(ROOT, STAFF)
     assert FOLDER / fast.SOURCE in kit.reference_sources
     files = contents.handout(kit, {})

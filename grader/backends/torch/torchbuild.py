@@ -156,8 +156,10 @@ class TorchRecipe(Source):
     def header_key(self) -> str:
         """A precompiled header serves all sources with the same flags. clang also insists on the same macros."""
         macros = self.defines if self.tools.family == "clang" else ()
+        # The light path includes nothing of Python's.
+        torch = replace(self.torch, python_include_dir=None)
         return digest(
-            repr((self.tools, self.torch, self.flags, macros, self.sanitize)).encode(), *_shim_contents()
+            repr((self.tools, torch, self.flags, macros, self.sanitize)).encode(), *_shim_contents()
         )
 
     def compile_flags(self, path: str) -> tuple[str, ...]:
