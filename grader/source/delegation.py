@@ -24,6 +24,10 @@ _TO_BODY = re.compile(r"[^][(){};=]*\{")
 _SET = re.compile(r"\b([A-Za-z_]\w*)\s*=(?!=)([^=;]*?)(?=,[*&\s]*[A-Za-z_]\w*\s*=(?!=)|$)")
 _CONSTRUCTED = re.compile(r"[\w>][\s&*]+([A-Za-z_]\w*)\s*[({](.*)")
 _CHANGED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
+_ASSIGNS = re.compile(r"(?<![=!<>])(?:[-+*/%|&^]|<<|>>)?=(?!=)")
+_NUMBER = re.compile(r"\b(?:bool|double|float|int|long|size_t|unsigned)\s+([A-Za-z_]\w*)\s*(?:[=({;]|$)")
+_READS = frozenset({"for", "if", "while", "data_ptr", "data", "size", "float", "double", "int"})
+_NO_VARIABLE = _READS | {"bool", "const", "long", "size_t", "unsigned", "volatile"}
 _DECLARED = re.compile(r"[\w>][\s&*]+([A-Za-z_]\w*)\s*(?:[=({]|$)")
 
 
@@ -33,8 +37,8 @@ def works_itself(
     """Return False if a function leaves its work to a `shared` function that is given all of its `inputs` at once.
 
     The call stands outside of all loops, in the function or in one of its `own` helpers. It does not hand over another
-    `own` function. No own loop uses the inputs, or values made from them. Such loops may write workspaces or copy
-    a result. `inputs` are names of parameters.
+    `own` function. No own loop uses the inputs, or values made from them, for more than numbers that nothing else is
+    made of. Other loops may write workspaces or copy a result. `inputs` are names of parameters.
     """
     inlined = _Inlined(name, own)
     body = inlined.body
@@ -76,11 +80,14 @@ def works_itself(
         loops.append(loop[at:])
     if not inputs or not delegates:
         return True
+    given = {*shared, *handed, *inlined.lambdas}
     revealing = {*origins, *shared}
     revealing |= handed | {
         each for each, one in inlined.lambdas.items() if not one.words.isdisjoint(revealing)
     }
-    if any(not revealing.isdisjoint(_WORD.findall(loop)) for loop in loops):
+    used = [loop for loop in loops if not revealing.isdisjoint(_WORD.findall(loop))]
+    is_shared_out = any(not given.isdisjoint(_WORD.findall(loop)) for loop in used)
+    if is_shared_out or (used and _may_matter(used, body.statements)):
         return True
     # Helpers that were not replaced by their text: those in loops, and classes.
     left, called = [each for each in pending if _origins(each, origins)], set[str]()
@@ -102,6 +109,31 @@ def _is_replaced(one: Definition, replaced: set[str]) -> bool:
     """Return True for a class whose functions with loops were all replaced."""
     looping = {each.name for each in _members(one) if each.has_loop and one.parameters is None}
     return bool(looping) and replaced >= looping
+
+
+def _may_matter(loops: Collection[str], statements: Collection[str]) -> bool:
+    """Return False if the loops only set numbers from which nothing that is returned or handed over is made."""
+    if any(call[1] not in _READS for loop in loops for call in _CALL.finditer(loop)):
+        return True
+    live, pieces = set[str](), list[tuple[set[str], set[str]]]()
+    for statement in statements:
+        pieces.append((_set_names(statement), set(_WORD.findall(statement))))
+        _, is_return, returned = statement.rpartition("return")
+        call = next((each for each in _CALL.finditer(statement) if each[1] not in _READS), None)
+        live |= set(_WORD.findall(returned)) if is_return else set()
+        live |= set(_WORD.findall(statement, call.end())) if call else set()
+    for _ in range(DEEPEST):
+        live |= {word for names, words in pieces if not names.isdisjoint(live) for word in words}
+    written = {name for loop in loops for piece in re.split("[;{}]", loop) for name in _set_names(piece)}
+    numbers = {name for text in (*loops, *statements) for name in _NUMBER.findall(text)}
+    return not written <= numbers or not written.isdisjoint(live)
+
+
+def _set_names(statement: str) -> set[str]:
+    """Return the names on the left of an assignment, or counted up or down."""
+    ends = [found.start() for found in _ASSIGNS.finditer(statement)]
+    counted = {each for found in _CHANGED.findall(statement) for each in found if each}
+    return counted | ({*_WORD.findall(statement[: ends[-1]])} - _NO_VARIABLE if ends else set())
 
 
 def _origins(text: str, origins: Mapping[str, set[str]]) -> set[str]:
