@@ -28,7 +28,7 @@ ENV PATH=/opt/gpt149/bin:$PATH PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY constraints.txt /opt/
 COPY --from=wheel /wheels /opt/wheels
 RUN python3 -m venv /opt/gpt149 \
-    && pip install --quiet --no-cache-dir --constraint /opt/constraints.txt --index-url "$TORCH_INDEX" "$TORCH" \
+    && pip install --quiet --no-cache-dir --constraint /opt/constraints.txt --extra-index-url "$TORCH_INDEX" "$TORCH" \
     && pip install --quiet --no-cache-dir --constraint /opt/constraints.txt "$(echo /opt/wheels/gpt149-*.whl)[report,watch]"
 USER ubuntu
 WORKDIR /home/ubuntu/work

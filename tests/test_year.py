@@ -49,7 +49,7 @@ WRONG = classrows.part("part1", "Naive", 10.0, "wrong")
         (standing(WRONG), standing(RIGHT, kit="new"), ("case: right now: 'random'", "(wrong -> pass)", "kit")),
         (standing(RIGHT), standing(classrows.part("part1", "Naive", 10.0, "slow", ratio=1.5)), ("time: 1.00", "1.50")),
         (standing(RIGHT), standing(RIGHT, assignment="new"), ("rubric",)),
-        (standing(RIGHT), standing(RIGHT), ("by hand",)),
+        (standing(RIGHT), standing(RIGHT), ("rubric or by hand",)),
         (standing(WRONG), standing(RIGHT, processor="Q"), ("case", "machine")),
         (standing(RIGHT), standing(classrows.part("part1", "Naive", 10.0, "crash")), ("verdict: pass -> crash",)),
     ],
@@ -63,6 +63,16 @@ def test_a_change_of_points_names_its_cause(then: Standing, now: Standing, why: 
     assert all(text in part.why for text in why)
     text = "\n".join(changes.lines(old, new, [part, total]))
     assert "1 of 1 changed: 0 rose, 1 fell" in text and "only in a: gone" in text and "-2.5" in text
+
+
+def test_a_report_under_other_most_points_names_the_rubric() -> None:
+    old, new = (
+        Graded(
+            Path("a"), {"ada": {**ROW, "part1": most, "max_points": most}}, {}, known={"ada": standing(RIGHT)}
+        )
+        for most in ("10", "15")
+    )
+    assert changes.between(old, new)[0].why == "rubric"
 
 
 def test_a_regrade_and_a_report_print_what_rose(acting: Class, tmp_path: Path) -> None:

@@ -170,7 +170,10 @@ def _why(
         if prints.source != later.source:
             causes.insert(0, "source: another file")
         if not causes:
-            return "by hand" if prints.assignment == later.assignment else "rubric"
+            # A report scores anew without a new record, so equal fingerprints do not rule out another rubric.
+            most = earlier.get("max_points"), row.get("max_points")
+            is_rubric = prints.assignment != later.assignment or most[0] != most[1]
+            return "rubric" if is_rubric else "rubric or by hand"
         causes += [
             name
             for name in ("assignment", "kit", "settings")
