@@ -298,7 +298,7 @@ def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
         out = graded_with(config, tmp_path / f"out{k}")
         resume = partial(planning.settle, RunOptions(out, out, 1, resume=True), ledger.read(out))
         for command in (partial(gradebook.open_book, out), resume):
-            message = refused("no assignment: put that back", command)
+            message = refused("not an assignment file: restore it", command)
             assert not re.search(r"admin|hash|token|schema", message), message
     mistaken = write(tmp_path, COURSE.read_text() + "lates: 1\n", "mistaken.yaml")
     refused("unknown key 'lates'", gradebook.open_book, graded_with(mistaken, tmp_path / "mistakes"))

@@ -128,7 +128,7 @@ def test_a_class_of_all_forms_as_folder_and_archive(tmp_path: Path, scratch: Pat
         "heidi/notes.txt": b"", "roster.csv": b"a,b", "README.md": b"", ".DS_Store": b"", "ivan.zip": b"broken",
     }  # fmt: skip
     expected: dict[str, bytes | str] = {"alice": b"1", "bob": b"2", "carol": b"3", "dave": b"4", "erin": b"5"}
-    reasons = {"frank": "RAR", "grace": "grace.txt is none", "heidi": "notes.txt", "ivan": "no archive"}
+    reasons = {"frank": "RAR", "grace": "grace.txt is none", "heidi": "notes.txt", "ivan": "not an archive"}
     wrapped = {"hw4/" + name: content for name, content in files.items()}
     put(tmp_path / "class", files)
     put(tmp_path, {"flat.zip": zipped(files), "wrapped.zip": zipped(wrapped)})

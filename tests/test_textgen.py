@@ -138,7 +138,7 @@ BYTES, CUT = [bytes([byte]) for byte in range(256)], PLAYS.read_bytes()[:-1]
         *((TENSORS, data, "ends before its header") for data in (b"", b"\x05\0\0")),
         (TENSORS, raw(b"{}", length=1 << 62), "ends before its header"),
         (TENSORS, raw(b"{"), "not JSON"),
-        (TENSORS, raw(b"[1]"), "no table"),
+        (TENSORS, raw(b"[1]"), "not a table"),
         (TENSORS, raw(b'{"a": {}, "a": {}}'), "not JSON"),
         (TENSORS, raw({"a": 1}), "not described"),
         (TENSORS, raw({"a": entry(0, 4, dtype="F33")}, b"1234"), "type 'F33'"),
@@ -226,7 +226,7 @@ def test_hostile_and_unfit_checkpoints_are_refused(tmp_path: Path, monkeypatch: 
             (each, "could run code")
             for each in (Malicious(), {"model": {}, "model_args": {"n_layer": Malicious()}})
         ),
-        *(({"model": 5, "model_args": {}}, "a table of tensors"), ([1, 2], "no checkpoint of nanoGPT")),
+        *(({"model": 5, "model_args": {}}, "a table of tensors"), ([1, 2], "not a checkpoint of nanoGPT")),
         *((nanogpt(n_layer=10**9), "n_layer should be"), (nanogpt(n_layer=3), "lacks transformer.h.2")),
         *((nanogpt(n_head=3), "do not divide"), (nanogpt(vocab_size=300), "asks? for|vocabulary")),
         (nanogpt(n_embd=8), "sizes ask for"),
