@@ -214,6 +214,8 @@ def guides_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_guides_lab_can_be_released(guides_lab: Path) -> None:
     kit = contents.kit(ROOT, guides_lab / "hidden" / "assignment.yaml")
     making.refuse_unnamed(kit)
+    lesser = replace(kit, assignment=replace(kit.assignment, parts=kit.assignment.parts[:1]))
+    refused("reference.cpp binds 'safeSoftmax', which no part of", making.refuse_unnamed, lesser)
     assert "writeup" not in "".join(
         contents.handout(kit, {})[name].content.decode() for name in ("Makefile", "README.md")
     )
