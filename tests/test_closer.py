@@ -297,10 +297,44 @@ def test_mistakes_that_the_text_alone_shows_are_found() -> None:
     assert found.unit_factors() == [] == right.stuck_loops() == right.grown_exponents()
     early = body(MAXIMUM.replace("if (X[i] > most) most = X[i];", ""))
     assert [(term, equal.line) for _, term, equal in early.unit_factors()] == [("exp(most - old)", 9)]
+    for line in ("} else sum += std::exp(x - most);", "}\nsum += std::exp(x - most);"):
+        branched = body(f"Tensor kernel(float x) {{\nif (x > most) {{\nmost = x;\n{line}\n}}")
+        assert branched.unit_factors() == []
+    assert (
+        body("Tensor kernel(float x) {\nif (x > most) most = x;\nsum += exp(x - most);\n}").unit_factors()
+        == []
+    )
     assert [(place.line, copy) for place, copy in found.lost_copies()] == [(14, "Y")]
     assert body(MAXIMUM.replace("return YTensor", "return fillTensor(YTensor, Y)")).lost_copies() == []
     assert numbers(found.cut("N")) == [13]
     assert numbers(body(MAXIMUM.replace("N / 8", "(N + 7) / 8")).cut("N")) == []
+
+
+ENDS = """\
+Tensor kernel(Tensor X, Tensor YTensor, int N) {
+    std::vector<float> Y = formatTensor(YTensor);
+    auto at = [&](int i) { return i * N; };
+    float *y = YTensor.data_ptr<float>();
+    int last = N - 1; long sum = 0;
+    for (int i = 0; i <= last; i++) {
+        int keys = i + 1;
+        float *row = y + i * N;
+        for (int j = 0; j < last; j++) sum += X[at(j)];
+        for (int j = 0; j < keys; j++) row[j] = sum;
+        for (int j = 0; j <= i; j++) row[j] += 1;
+    }
+    return fillTensor(YTensor, Y);
+}
+"""
+
+
+def test_ends_offsets_and_whole_sums_are_found() -> None:
+    found = body(ENDS)
+    assert numbers(found.one_short()) == [9]
+    assert numbers(found.ends_of_row()) == [7, 11]
+    assert numbers(found.whole_sums()) == [5, 9]
+    assert numbers(found.indices(9))[:1] == [3] and 8 in numbers(found.indices(10))
+    assert [(place.line, *names) for place, *names in found.overwritten()] == [(13, "YTensor", "Y")]
 
 
 def test_the_line_where_a_sum_begins_is_found() -> None:

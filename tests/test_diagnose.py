@@ -68,6 +68,17 @@ def flash_with_maximum(x: Inputs, block: int) -> Tensor:
     return out
 
 
+def of_tiles(x: Inputs, tile: int, *, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Values of a function of exp(score) for each tile of keys, side by side."""
+    return torch.cat([of(part) for part in scores(x).exp().split(tile, 3)], 3)
+
+
+def running_maximum(x: Inputs) -> Tensor:
+    """An online softmax, key by key, whose output is not rescaled when the maximum grows."""
+    kept = (scores(x) - scores(x).cummax(3).values).exp()
+    return kept @ x["V"] / (scores(x) - scores(x).amax(3, True)).exp().sum(3, True)
+
+
 #: Mistakes beside those of tests/wrong, which are found by code in kernels that are compiled.
 BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "scaled by 1/sqrt(d)": ("scaled", lambda x: attend(x, scores(x) / x["Q"].shape[3] ** 0.5)),
@@ -84,6 +95,20 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "last key missing": ("key_missing", lambda x: attend(x, scores(x), slice(0, -1))),
     "QK_t holds exp()": ("stale_scores", stale_exponentials),
     "value goes on over channels": ("stale_value", lambda x: right(x).cumsum(3)),
+    "tiles of 16 normalised": ("tile_normalised",
+        lambda x: of_tiles(x, 16, of=lambda part: part / part.sum(3, True)) @ x["V"]),
+    "score kept in tiles of 16": ("stale_scores",
+        lambda x: attend(x, of_tiles(x, 16, of=lambda part: part.log().cumsum(3)))),
+    "last of tiles of 16 left out": ("tile_end",
+        lambda x: attend(x, of_tiles(x, 16, of=lambda part: zeroed(part, np.s_[..., -1])).log())),
+    "maximum forgotten in O": ("maximum_not_rescaled", running_maximum),
+    "maximum not in the sum": ("maximum_only_above",
+        lambda x: right(x) * (-scores(x).amax(3, True)).exp()),
+    "sum of whole numbers": ("whole_sum",
+        lambda x: scores(x).exp() @ x["V"] / scores(x).exp().floor().sum(3, True)),
+    "divided at each key": ("normalised_twice",
+        lambda x: scores(x).exp().mul(
+            scores(x).exp().sum(3, True) ** torch.arange(-scores(x).shape[3], 0.0)) @ x["V"]),
     "doubled": ("constant_factor", lambda x: 2 * right(x)),
     "1e-3 too large": ("constant_factor", lambda x: 1.001 * right(x)),
     "rows shifted": ("shifted", lambda x: right(x).roll(1, 2)),

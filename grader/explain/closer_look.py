@@ -275,6 +275,11 @@ class Closer:
                 f"line {place.line} returns another tensor than {copy}, which line {shown[0].place.line} stores into "
                 "and which is a copy. Return what holds the copy's values"
             )
+        for place, tensor, array in self.body.overwritten()[:1]:
+            words = (
+                f"line {shown[0].place.line} stores into the memory of {tensor}, and line {place.line} overwrites it "
+                f"with {array}, which is still 0. Return {tensor} as it is, or store into {array}"
+            )
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
     def _factors(self, diagnosis: Diagnosis) -> Diagnosis:

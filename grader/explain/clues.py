@@ -20,6 +20,9 @@ _SUMS = r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+="
 #: Clues with a search of their own: the words for the student, and the function that finds the lines.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with bounds of its own", Body.loops),
+    "one_short": ("this ends before the last index", Body.one_short),
+    "of_row": ("an end that depends on another index", Body.ends_of_row),
+    "whole_sums": ("a whole number", Body.whole_sums),
     "same_ends": ("another counter ends there, too", Body.same_ends),
     "steps": ("a loop in steps", Body.steps),
     "sums": ("a sum", lambda body: body.find(_SUMS)),

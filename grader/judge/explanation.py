@@ -11,6 +11,7 @@ from grader.assignment.records import Part
 from grader.backends import faults
 from grader.backends.native import crashes
 from grader.core.results import Diagnosis, Verdict
+from grader.explain import clues
 from grader.explain.closer_look import Closer
 from grader.explain.explanation_errors import attempt
 from grader.explain.judged_part import JudgedPart
@@ -18,6 +19,7 @@ from grader.judge.bench import Bench, Watched
 from grader.judge.correctness import Correctness, Runners
 from grader.judge.regrade import BROKEN_OFF
 from grader.judge.second_build import SecondBuild
+from grader.source import landmarks
 
 Refinement = Callable[[Diagnosis], Diagnosis]
 #: Calls that open a file, in the student's text.
@@ -48,7 +50,7 @@ def _closer_look(
     if part.table:
         bench.helpers[part.id] = verdict in ("wrong", *BROKEN_OFF)
     elif not diagnosis.hidden and (helper := attempt(lambda: failing_helper(results), None)) is not None:
-        return [lambda known: _helper_first(known, helper, verdict, bench.command)]
+        return [lambda known: _helper_first(known, helper, verdict, results)]
     options = bench.options
     judged = JudgedPart(
         results.marker,
@@ -71,11 +73,20 @@ def _races_in(bench: Bench) -> Callable[[Part], str]:
     return lambda part: (bench.watched(part) or Watched()).races
 
 
-def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, command: str) -> Diagnosis:
-    first = f"Your {helper.function} fails its own test ({command} {helper.command}): fix it first."
+def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Correctness) -> Diagnosis:
+    first = (
+        f"Your {helper.function} fails its own test ({results.bench.command} {helper.command}): fix it first."
+    )
     # For a crash the failed helper is reason enough.
     rest = known.message if verdict == "wrong" else f"{known.message.partition(': ')[0]}."
-    return replace(known, message=f"{first} {rest}")
+    body = landmarks.function(results.marker.source, helper.function)
+    places = [clues.Shown(place, "") for place in body.find(r"\w")] if body is not None else []
+    shown = (
+        [clues.in_words(places[: clues.MOST_LINES], body, results.bench.source.name)]
+        if body and places
+        else []
+    )
+    return replace(known, message="\n".join([f"{first} {rest}", *shown]))
 
 
 def failing_helper(results: Correctness) -> Part | None:

@@ -45,12 +45,17 @@ _TYPE_OPENED = re.compile(r"\b(?:struct|class|union)\b[^;(){}]{0,200}\{")
 #: A variable that becomes the maximum of itself and another number, in three spellings.
 _TAKES_LARGER = re.compile(
     r"\b([A-Za-z_]\w*)\s*(?:\[[^\]\n]{0,80}\]\s*)?=\s*(?:std\s*::\s*)?f?[mM][aA][xX]\w*\s*[<(](?!\s*\))"
-    r"|\bif\s*\([^;{}\n]{0,160}[<>]=?\s*([A-Za-z_]\w*)\s*\)\s*\{?\s*\2\s*=(?!=)"
+    r"|\bif\s*\([^;{}\n]{0,160}[<>]=?\s*(?:\w+\s*\[\s*)?([A-Za-z_]\w*)\s*\]?\s*\)\s*\{?\s*\2\s*=(?!=)"
     r"|\b([A-Za-z_]\w*)\s*=[^;?=\n]{0,120}[<>][^;?\n]{0,120}\?[^;\n]{0,120}\b\3\b"
 )
 _EXP = re.compile(r"\b\w*exp[fl2]?\s*\(")
 _LVALUE = r"[A-Za-z_]\w*(?:\s*\[[^\[\]]{0,80}\])?"
 _SET_TO = re.compile(rf"({_LVALUE})\s*=(?!=)\s*({_LVALUE})?\s*$")
+#: A pointer's initialiser with an offset.
+_WITHIN = re.compile(r"=\s*(?:&\s*\w+\s*\[\s*(?!0?\s*\])|[^=;]*\)?\s*\+)")
+#: Lines of a lambda in which its `return` is looked for.
+_LAMBDA_LINES = 8
+_CONDITION = re.compile(r"\s*(?:if|else)\b")
 _CHANGED = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\[[^\[\]]{0,80}\]\s*)?(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
@@ -209,6 +214,18 @@ class Body:
                     found.append((place, copy))
         return found
 
+    def overwritten(self) -> list[tuple[Place, str, str]]:
+        """Return statements that fill a tensor, into whose memory a pointer stores, with an array that is never stored
+        into: the line, the tensor and the array."""
+        return [
+            (place, tensor, array)
+            for place in self.find(r"\breturn\s+\w*[Ff]ill\w*\s*\(")
+            for tensor, array in re.findall(
+                r"\w*[Ff]ill\w*\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)", self.code[place.line - 1]
+            )
+            if self.stores([tensor]) and not self.stores([array])
+        ]
+
     def cleared(self, names: Iterable[str]) -> list[Place]:
         """Lines that set one of these arrays, or an element of it, to zero."""
         known, _ = self.made_of(names)
@@ -275,24 +292,36 @@ class Body:
         ]
 
     def unit_factors(self) -> list[tuple[Place, str, Place]]:
-        """Lines with exp(a - b) below a line that has set one of them to the other: line, term and that line."""
+        """Lines with exp(a - b) below a line that has set one of them to the other: line, term and that line.
+
+        An equality holds until its block ends, and none is taken from a condition without a block.
+        """
         pending = dict[int, list[tuple[str, str, str]]]()
         for n, text, new, old in self._exponents():
             pending.setdefault(n, []).append((text, _squeezed(new), _squeezed(old)))
-        equal, found = dict[tuple[str, str], int](), list[tuple[Place, str, Place]]()
+        equal, found = dict[tuple[str, str], tuple[int, int]](), list[tuple[Place, str, Place]]()
+        depth, start = 0, ""
         for n in self._lines() if pending else ():
+            row = self.code[n - 1]
+            outer = depth - row[: len(row) - len(row.lstrip(" \t}"))].count("}")
+            equal = {pair: at for pair, at in equal.items() if at[1] <= outer}
             for text, new, old in pending.get(n, ()):
-                line = equal.get((new, old)) or equal.get((old, new))
-                if line is not None:
-                    found.append((self._place(n), text, self._place(line)))
-            for statement in re.split(r"[;{}]", self.code[n - 1]):
-                changed = _changed(statement)
+                at = equal.get((new, old)) or equal.get((old, new))
+                if at is not None:
+                    found.append((self._place(n), text, self._place(at[0])))
+            for statement in re.split(r"(?<=[;{}])", row):
+                depth += statement.endswith("{") - statement.endswith("}")
+                changed, start = _changed(statement), start + statement
                 equal = {
-                    pair: at for pair, at in equal.items() if not changed & set(_WORD.findall(" ".join(pair)))
+                    pair: at
+                    for pair, at in equal.items()
+                    if at[1] <= depth and not changed & set(_WORD.findall(" ".join(pair)))
                 }
-                same = _SET_TO.search(statement)
-                if same is not None and same[2] and len(equal) < _MOST_EQUAL:
-                    equal[_squeezed(same[1]), _squeezed(same[2])] = n
+                same = _SET_TO.search(statement.rstrip(";"))
+                held = same is not None and not _CONDITION.match(start) and len(equal) < _MOST_EQUAL
+                if same is not None and same[2] and held:
+                    equal[_squeezed(same[1]), _squeezed(same[2])] = n, depth
+                start = "" if statement.endswith((";", "{", "}")) else start
         return found
 
     def stuck_loops(self) -> list[tuple[Place, str, str]]:
@@ -379,6 +408,55 @@ class Body:
             if found[1] or found[2] in ints
         ]
 
+    def whole_sums(self) -> list[Place]:
+        """Return the lines that declare a whole number to which other numbers are added, and these sums."""
+        declared = dict[str, int]()
+        for n in self._lines():
+            if _WHOLE.match(self.code[n - 1]):
+                declared |= {name: n for name, _ in _ASSIGNED.findall(self.code[n - 1])}
+        found = set[int]()
+        for n in self._lines():
+            added = _ADDED.search(self.code[n - 1])
+            whole = added is None or set(_WORD.findall(added[3])) <= declared.keys()
+            if added is not None and added[1] in declared and not whole:
+                found |= {declared[added[1]], n}
+        return [self._place(n) for n in sorted(found)]
+
+    def one_short(self) -> list[Place]:
+        """Loops that end before, and not at, a last index: `j < last` where `last` is something - 1."""
+        last = {
+            name
+            for n in self._lines()
+            if _WHOLE.match(self.code[n - 1])
+            for name, _ in re.findall(r"\b(\w+)\s*=(?!=)([^=;]{0,200}-\s*1\b)", self.code[n - 1])
+        }
+        return [
+            self._place(n)
+            for n in self._lines()
+            for control in self._controls(n)
+            if re.search(r";[^;<>]*<(?!=)[^;]*-\s*1\s*;", control)
+            or last & set(re.findall(r";[^;<>]*<(?!=)\s*(\w+)\s*;", control))
+        ]
+
+    def ends_of_row(self) -> list[Place]:
+        """Lines that make the counter of one loop the end of another, which does not begin there."""
+        controls = [(n, control) for n in self._lines() for control in self._controls(n)]
+        counters = {name for _, control in controls for name in re.findall(r"(\w+)\s*=", control)[:1]}
+        made = dict[str, tuple[int, set[str]]]()
+        for n in self._lines():
+            if _WHOLE.match(self.code[n - 1]):
+                made |= {
+                    name: (n, _added_names(value)) for name, value in _ASSIGNED.findall(self.code[n - 1])
+                }
+        found = list[int]()
+        for n, control in controls:
+            begin, test, _ = control.split(";")
+            names = _added_names(re.split(r"[<>]=?", test)[-1]) if re.search(r"[<>]", test) else set()
+            other = counters - set(_WORD.findall(begin))
+            found += [n] if names & other else []
+            found += [made[name][0] for name in names & made.keys() if made[name][1] & other]
+        return [self._place(n) for n in dict.fromkeys(found)]
+
     def same_ends(self) -> list[Place]:
         """Loops of two counters that end at one and the same size."""
         counters = dict[str, set[str]]()
@@ -409,7 +487,8 @@ class Body:
     def indices(self, line: int) -> list[Place]:
         """Return the lines before this one that its indices come from.
 
-        First the loops with their own bounds, then whole numbers that the line uses or that bound its loops.
+        First the loops with their own bounds, then lambdas of indices and pointers with an offset. Last come whole
+        numbers that the line uses or that bound its loops.
         """
         names, loops = set(re.findall(r"[A-Za-z_]\w*", self.code[line - 1])), list[Place]()
         odd = {place.line for place in self.loops()}
@@ -419,6 +498,8 @@ class Body:
                 if counter is not None and counter[1] in names:
                     names |= set(re.findall(r"[A-Za-z_]\w*", control))
                     loops += [self._place(n)] if n in odd else []
+        offsets = [n for n in self._offsets(names) if n < line]
+        names |= {word for n in offsets for word in _WORD.findall(self.code[n - 1])}
         made = dict[str, int]()
         for n in range(self._lines().start, line + 1):
             row = self.code[n - 1]
@@ -431,7 +512,17 @@ class Body:
             for n in range(whole[0] + 1 if whole else line, line)
             if re.search(r"\bif\s*\(", self.code[n - 1]) and self._uses(n, set(made))
         ]
-        return [*loops, *map(self._place, [*tested, *whole])]
+        return [*loops, *map(self._place, dict.fromkeys([*offsets, *tested, *whole]))]
+
+    def _offsets(self, names: set[str]) -> list[int]:
+        """Lines of lambdas of these names that return a value, and of these pointers that begin within an array."""
+        found = [n for n, name, _ in self._copies if name in names and _WITHIN.search(self.code[n - 1])]
+        for n in self._lines():
+            opened = re.search(r"\bauto\s+(\w+)\s*=\s*\[", self.code[n - 1])
+            if opened is not None and opened[1] in names:
+                rows = range(n, min(n + _LAMBDA_LINES, self.last + 1))
+                found += [at for at in rows if re.search(r"\breturn\b", self.code[at - 1])][:1]
+        return sorted(found)
 
     def loops(self) -> list[Place]:
         """Loops whose beginning, end or step is an expression of its own: not `i = 0` or `i = i0`, `i < N`, `i++` or
@@ -540,6 +631,11 @@ def _apart(text: str) -> list[str]:
         else:
             pieces[-1] += letter
     return pieces
+
+
+def _added_names(text: str) -> set[str]:
+    """Names in a text that are not subtracted."""
+    return set(re.findall(r"(?<!-)(?<!-\s)\b[A-Za-z_]\w*", text))
 
 
 def _squeezed(text: str) -> str:

@@ -55,7 +55,10 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "exp_missing": ("call:exp", "sums"),
     "exp_of_magnitude": ("call:exp", "call:abs"),
     "double_softmax": ("call:exp",),
-    "normalised_twice": ("divide",),
+    "maximum_only_above": ("call:exp", "divide"),
+    "maximum_only_in_sum": ("call:exp", "divide"),
+    "whole_sum": ("whole_sums", "divide"),
+    "normalised_twice": ("divide", "stored"),
     "not_normalised": ("bare", "divisor", "divide", "call:exp"),
     "uniform_softmax": ("call:exp", *_SCORES),
     "negated": ("call:exp", "store"),
@@ -72,12 +75,14 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "v_reversed": _VALUES,
     "scores_transposed": _VALUES,
     "wrong_stride": (*_SCORES, *_VALUES),
-    "causal_mask": ("skips", "loops", "call:exp"),
+    "causal_mask": ("of_row", "skips", "loops", "call:exp"),
     "key_missing": ("skips", "loops"),
     "channel_missing": ("loops", *_SCORES),
     "channels_missing": ("loops", *_SCORES),
     "remainder_keys": ("cut:N", "loops", "steps"),
     "remainder_channels": ("cut:d", "loops", "steps", *_SCORES),
+    "tile_normalised": ("divide", "divisor", "fills", "loops"),
+    "tile_end": ("one_short", "?loops", "steps"),
     "first_block_only": ("loops", "steps"),
     "first_block_missing": ("loops", "steps"),
     "last_block_only": ("fills", "steps", "sums"),
@@ -112,6 +117,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "flash_o_twice": ("store",),
     "flash_stale_tail": ("until:Bc", "?loops", "?sums"),
     "padded_keys": ("until:Bc", "?loops", "?sums"),
+    "not_finite": ("bare", "fresh", "divide", "begun:Q", "skips"),
     "wrong_values": ("skips", "loops", "text:\\bL\\s*\\[", "store"),
     "heads": (*_SCORES, *_VALUES, "store"),
     "batches": ("unlooped:B", *_SCORES, *_VALUES, "store"),
@@ -228,7 +234,8 @@ class Attention(Oracle):
     clues = CLUES
     sized_codes = frozenset(
         {"remainder_keys", "remainder_channels", "first_block_only", "first_block_missing", "block_overwritten",
-         "score_overwritten", "last_block_only", "last_block_sum", "channels_missing"}
+         "score_overwritten", "last_block_only", "last_block_sum", "channels_missing",
+         "tile_normalised", "tile_end"}
     )  # fmt: skip
     dissected_codes = frozenset({"not_normalised", "constant_factor"})
     relations = (

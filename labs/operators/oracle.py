@@ -215,6 +215,7 @@ class Operator(Oracle):
     clues: ClassVar = {
         "wrong_values": ("skips", "loops", "store", "?call:exp", "?sums"),
         "maximum_from_zero": ("maxima",),
+        "maximum_from_plane": ("maxima",),
     }
     relations = (simple.not_written,)
     weak_relations = (

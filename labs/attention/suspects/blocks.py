@@ -23,6 +23,7 @@ def suspects(s: Scene) -> Iterator[Suspect]:
     """Yield every suspect of this file that applies to the scene, simpler ones first."""
     yield from _remainders(s)
     yield from _single_blocks(s)
+    yield from _each_tile(s)
 
 
 def _tiles(s: Scene) -> tuple[int, ...]:
@@ -114,13 +115,13 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         yield _suspect(
             "remainder_keys",
             no_scores,
-            lambda s, c=cut: _stale_remainder(s, c, in_product=True),
+            lambda s, c=cut: _stale(s, np.arange(s.keys) < c, in_product=True),
             _beyond("remainder of keys stale", s, cut, n),
         )
         yield _suspect(
             "remainder_keys",
             f"{where} are left out of both products, yet the row sum counts them: {held}. {hint}",
-            lambda s, c=cut: _stale_remainder(s, c, in_product=False),
+            lambda s, c=cut: _stale(s, np.arange(s.keys) < c, in_product=False),
             _beyond("remainder of keys in the sum alone", s, cut, n),
         )
     for cut in _cuts(_tiles(s), d):
@@ -145,16 +146,77 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         )
 
 
-def _stale_remainder(s: Scene, cut: int, in_product: bool) -> Array | None:
-    """Predict weights whose keys from `cut` on keep the previous head's weights as scores; the first head has zeros."""
+def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
+    """Predict an output whose keys outside `scored` (N,) keep the previous head's weights as scores, at first zeros."""
     if s.first:
         return None
-    out, left = [], np.zeros_like(s.scores[0, :, cut:])
+    out, left = [], np.zeros_like(s.scores[0])
     for g, scores in enumerate(s.scores):
-        weights = softmax(np.concatenate([scores[:, :cut], left], 1), 1)
-        left = weights[:, cut:]
-        out.append(weights @ s.v[g] if in_product else weights[:, :cut] @ s.v[g, :cut])
+        left = softmax(np.where(scored, scores, left), 1)
+        out.append((left if in_product else left * scored) @ s.v[g])
     return np.stack(out)
+
+
+def _all_but_the_last(s: Scene, tile: int) -> Array:
+    """True for each key that is not the last one of its tile, (N,)."""
+    key = np.arange(s.keys)
+    return np.asarray((key % tile != tile - 1) & (key != s.keys - 1))
+
+
+def _in_tiles(values: Array, tile: int, reduce: Callable[..., Array]) -> Array:
+    """Return for each key a `reduce` over its tile, as `np.add.reduceat` does it along the last axis."""
+    keys = values.shape[2]
+    each = reduce(values, np.arange(0, keys, tile), axis=2)
+    return np.repeat(each, tile, axis=2)[:, :, :keys]
+
+
+def _carried_on(s: Scene, tile: int) -> Array:
+    """Return the scores (G, R, N) that hold those of the keys before in their tile, too."""
+    sums = s.scores.cumsum(2)
+    before = (sums - s.scores)[:, :, ::tile]
+    return sums - np.repeat(before, tile, axis=2)[:, :, : s.keys]
+
+
+def _each_tile(s: Scene) -> Iterator[Suspect]:
+    """Mistakes that each tile of keys shows for itself."""
+    own = {key: s.shape[key] for key in ("Bc", "Br") if key in s.shape}
+    for which, t in (*own.items(), *((str(t), t) for t in USUAL_TILES)):
+        if not 1 < t < s.keys:
+            continue
+        yield Suspect(
+            "tile_normalised",
+            f"Each tile of {t} keys is divided by its own sum, as if it were the whole row: add up the sum over all "
+            "tiles of the row, and divide after the last one.",
+            lambda s, t=t: s.weights / _in_tiles(s.weights, t, np.add.reduceat) @ s.v,
+            (f"tiles of {which} normalised",),
+        )
+        yield Suspect(
+            "stale_scores",
+            f"The score is not set back to zero for the next key of its tile of {t}: it grows along the tile.",
+            lambda s, t=t: s.attend(_carried_on(s, t)),
+            (f"score kept in tiles of {which}",),
+        )
+        last = f"The last key of each tile of {t}"
+        hint = "Compare each loop's end with its test: with < it is one behind the last."
+        yield Suspect(
+            "tile_end",
+            f"{last} gets no score, as a loop of Q K^T ends one too early: what QK_t holds for it (0, or a weight of "
+            f"the head before) counts as one. {hint}",
+            lambda s, t=t: _stale(s, _all_but_the_last(s, t), in_product=True),
+            (f"last of tiles of {which} stale",),
+        )
+        yield Suspect(
+            "tile_end",
+            f"{last} is left out of the product with V (it is in the row sum). {hint}",
+            lambda s, t=t: s.probabilities * _all_but_the_last(s, t) @ s.v,
+            (f"last of tiles of {which} not in the product",),
+        )
+        yield Suspect(
+            "tile_end",
+            f"{last} is left out. {hint}",
+            lambda s, t=t: s.attend(np.where(_all_but_the_last(s, t), s.scores, -np.inf)),
+            (f"last of tiles of {which} left out",),
+        )
 
 
 def _single_blocks(s: Scene) -> Iterator[Suspect]:

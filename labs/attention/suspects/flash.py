@@ -134,6 +134,17 @@ def _with_maximum(s: Scene, update: Callable[..., tuple[Array, Array]]) -> Array
     return out
 
 
+#: The sums that keep their old weights in these mistakes.
+_KEPT = {"old_l_kept": "l", "old_o_kept": "o", "nothing_rescaled": "lo"}
+
+
+def _key_by_key(s: Scene, kept: str) -> Array:
+    """The same with a maximum that grows from key to key, for any part."""
+    running = np.maximum.accumulate(s.scores, 2)
+    of_o, of_l = (np.exp(s.scores - (running if name in kept else running[:, :, -1:])) for name in "ol")
+    return of_o @ s.v / of_l.sum(2, keepdims=True)
+
+
 def _pv_kept(s: Scene, since: str) -> Array | None:
     """Return the output if PV is added to the values that earlier blocks left in it, for each head or from the start
     on.
@@ -161,6 +172,14 @@ def _pv_kept(s: Scene, since: str) -> Array | None:
 
 def suspects(s: Scene) -> Iterator[Suspect]:
     """Yield every suspect of this file that applies to the scene."""
+    for name, words, _ in _MAXIMUM_BUGS:
+        yield Suspect(
+            "maximum_not_rescaled",
+            f"With a maximum that grows from key to key, {words}.",
+            lambda s, kept=_KEPT[name]: _key_by_key(s, kept),
+            (f"{name} key by key",),
+            seen_in=r"\b\w*max\w*\b",
+        )
     block = s.shape.get("Bc", 0)
     if block < 1 or s.keys / block > 256:
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from grader.core.arrays import Array, np
@@ -125,6 +125,24 @@ def common(mistakes: Mistakes, *names: str) -> None:
         )
         def held_twice(s: Situation) -> Array:
             return s.expected + s.inputs[s.output]
+
+
+def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, str]) -> None:
+    """Add mistakes in which rows of `length` numbers are taken to have another size of the call.
+
+    Elements that overlap are added up. `others` maps the letters of such sizes to their names.
+    """
+    for letter, other in others.items():
+
+        def of_other_rows(s: Situation, other: str = other) -> Array | None:
+            made = added(s)
+            at = np.arange(len(made))[:, None] * s.sizes[other] + np.arange(made.shape[1])
+            if s.sizes[other] == made.shape[1] or at.max() >= made.size:
+                return None
+            return np.bincount(at.ravel(), made.ravel(), made.size).reshape(made.shape)
+
+        words = f"{name} is stored with rows of {letter} numbers, its own have {length}: row r begins at r * {length}."
+        mistakes.adds(name, "wrong_stride", words)(named(f"rows_of_{letter}", of_other_rows))
 
 
 def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:

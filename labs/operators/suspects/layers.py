@@ -7,7 +7,7 @@ from collections.abc import Callable
 from grader.core.arrays import Array, np
 from grader.explain.suspect import Situation
 
-from .gradients import Mistakes, beyond, common, divided, exchanged, named, only
+from .gradients import Mistakes, beyond, common, divided, exchanged, named, only, other_rows
 
 
 def other_layout(x: Array) -> Array:
@@ -100,6 +100,8 @@ MATMUL = _MATMUL.all
 
 _MATMUL_BACKWARD = Mistakes()
 common(_MATMUL_BACKWARD, "dA", "dB")
+other_rows(_MATMUL_BACKWARD, "dA", "K", {"N": "N", "M": "M"})
+other_rows(_MATMUL_BACKWARD, "dB", "N", {"K": "K", "M": "M"})
 
 
 @_MATMUL_BACKWARD.gives(
@@ -166,6 +168,8 @@ LINEAR = _LINEAR.all
 
 _LINEAR_BACKWARD = Mistakes()
 common(_LINEAR_BACKWARD, "dX", "dW", "db")
+other_rows(_LINEAR_BACKWARD, "dX", "I", {"O": "O", "N": "batch"})
+other_rows(_LINEAR_BACKWARD, "dW", "O", {"I": "I", "N": "batch"})
 for _name in ("dX", "dW", "db"):
     divided(_LINEAR_BACKWARD, _name, "batch", "batch")
 

@@ -220,6 +220,19 @@ def chances_down_columns(s: Situation) -> Array | None:
     return (down - _hot(s)) / s.sizes["batch"]
 
 
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX",
+    "sum_not_reset",
+    "The sum of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
+)
+def sum_of_rows_before(s: Situation) -> Array | None:
+    x = s.inputs["X"]
+    if s.sizes["batch"] == 1:
+        return None
+    weights = np.exp(x - x.max(1, keepdims=True))
+    return (weights / weights.sum(1, keepdims=True).cumsum(0) - _hot(s)) / s.sizes["batch"]
+
+
 _CROSS_ENTROPY_BACKWARD.adds_each("dX",
     ("gradient_negated", "gradient_negated", "The gradient has the wrong sign: it is p - 1 at the label.",
      lambda s: -added(s)),

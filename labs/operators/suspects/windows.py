@@ -64,6 +64,28 @@ _MAXPOOL2D.gives_each(
 )  # fmt: skip
 
 
+_FROM_PLANE = (
+    "The search begins at the first number of the plane, which wins wherever it is larger than the whole window: begin "
+    "at the window's own first number."
+)
+
+
+def _begins(s: Situation) -> tuple[Array, Array]:
+    """The first number of each plane, (N, C, 1, 1), and the right maximum of each window."""
+    return s.inputs["X"][:, :, :1, :1], arithmetic.pooling_windows(s.inputs["X"], s.sizes).max(4)
+
+
+@_MAXPOOL2D.gives("maximum_from_plane", _FROM_PLANE, "Y")
+def from_plane(s: Situation) -> Array:
+    return np.maximum(*_begins(s))
+
+
+@_MAXPOOL2D.gives("maximum_from_plane", _FROM_PLANE, "index")
+def index_from_plane(s: Situation) -> Array:
+    first, largest = _begins(s)
+    return np.where(first >= largest, 0, s.expected)
+
+
 def _in_window(s: Situation) -> Array:
     return arithmetic.pooling_windows(s.inputs["X"], s.sizes).argmax(4)
 

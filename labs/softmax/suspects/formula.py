@@ -132,6 +132,10 @@ MAXIMUM += [
     row("of_the_column", "maximum_wrong_axis",
         "The maximum goes over rows: each element needs that of its row, not of its column.",
         lambda s: shifted(s, s.whole.max(0, keepdims=True))),
+    row("position_of_maximum", "maximum_position",
+        "The position of the largest element is subtracted, not its value: std::max_element returns a pointer p, and "
+        "the value is *p.",
+        lambda s: shifted(s, s.x.argmax(1)[:, None])),
     row("of_the_first", "maximum_of_first", "The first element of the row is subtracted, not the largest one.",
         lambda s: shifted(s, s.x[:, :1])),
     row("of_the_last", "maximum_of_last", "The last element of the row is subtracted, not the largest one.",
@@ -206,6 +210,12 @@ of_sums = registering(SUMS)
 
 
 SUMS += [
+    row("whole_sum", "whole_sum",
+        "The sum is a whole number: each exp() loses its fraction as it is added. Make the sum a float or a double.",
+        lambda s: s.weights / total(np.floor(s.weights))),
+    row("plain_whole_sum", "whole_sum",
+        "The sum is a whole number: each exp() loses its fraction as it is added. Make the sum a float or a double.",
+        lambda s: s.plain / total(np.floor(s.plain))),
     row("over_rows", "wrong_axis",
         "Each column is divided by its own sum: the sum goes over rows in the place of columns.",
         lambda s: s.weights / total(np.exp(s.whole - s.all_most).T).T),
@@ -320,7 +330,16 @@ def begun_anew(s: Scene) -> Array:
     return s.weights / total(np.where(kept, s.weights, np.float32(0)))
 
 
+def _is_new_maximum(s: Scene) -> Array:
+    """True for each element that is larger than all before it in its row, from the second on, (K, C)."""
+    return np.asarray(s.x > _before(s, np.full(s.most.shape, np.inf, np.float32)))
+
+
 RUNNING += [
+    row("new_maximum_left_out", "new_maximum_left_out",
+        "An element that becomes the maximum rescales the sum and is not added to it: after sum *= exp(old - new) its "
+        "own term is still missing, exp(0) = 1.",
+        lambda s: s.weights / total(np.where(_is_new_maximum(s), np.float32(0), s.weights))),
     row("first_twice", "first_counted_twice",
         "The first element counts twice: where the sum begins at 1 for it, the loop begins at 1, too.",
         lambda s: s.weights / (total(s.weights) + s.weights[:, :1])),
