@@ -210,9 +210,6 @@ of_sums = registering(SUMS)
 
 
 SUMS += [
-    row("whole_sum", "whole_sum",
-        "The sum is a whole number: each exp() loses its fraction as it is added. Make the sum a float or a double.",
-        lambda s: s.weights / total(np.floor(s.weights))),
     row("plain_whole_sum", "whole_sum",
         "The sum is a whole number: each exp() loses its fraction as it is added. Make the sum a float or a double.",
         lambda s: s.plain / total(np.floor(s.plain))),
@@ -239,6 +236,9 @@ SUMS += [
     row("lacks_first", "first_left_out",
         "The sum lacks the first element of the row: a loop that begins at 1 needs a sum that begins at exp(0) = 1.",
         lambda s: s.weights / total(s.weights[:, 1:])),
+    row("whole_sum", "whole_sum",
+        "The sum is a whole number: each exp() loses its fraction as it is added. Make the sum a float or a double.",
+        lambda s: s.weights / total(np.floor(s.weights))),
 ]  # fmt: skip
 
 
