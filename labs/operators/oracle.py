@@ -216,6 +216,7 @@ class Operator(Oracle):
         "wrong_values": ("skips", "loops", "store", "?call:exp", "?sums"),
         "maximum_from_zero": ("maxima",),
         "maximum_from_plane": ("maxima",),
+        "sum_not_reset": ("divisor", "divide"),
     }
     relations = (simple.not_written,)
     weak_relations = (
