@@ -372,8 +372,8 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: 
     assert set(alive) == {(True, 0), (False, 1)}
 
 
-#: It outlasts the limit of a call, or is longer than a call should be. To fill 10 sets takes longer than a slow kernel
-#: on one: without the filling, nothing is left of it.
+#: The first row exceeds the limit of a call, the second the wanted length of one. In the third, filling 10 sets takes
+#: longer than the slow kernel on one set: if that time were subtracted, nothing would be left.
 @pytest.mark.parametrize("sets, fewer, fill_s", [(20, 1, 0.0), (8, 4, 0.0), (10, 3, 0.05)])
 def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: int, fill_s: float) -> None:
     timed.student_s, timed.fill_s = lambda rounds: 0.2, fill_s

@@ -79,7 +79,7 @@ def running_maximum(x: Inputs) -> Tensor:
     return kept @ x["V"] / (scores(x) - scores(x).amax(3, True)).exp().sum(3, True)
 
 
-#: Mistakes beside those of tests/wrong, which are found by code in kernels that are compiled.
+#: Mistakes that NumPy and torch can make without a compiler; tests/wrong has compiled kernels with others.
 BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "scaled by 1/sqrt(d)": ("scaled", lambda x: attend(x, scores(x) / x["Q"].shape[3] ** 0.5)),
     "no softmax": ("softmax_missing", lambda x: scores(x) @ x["V"]),

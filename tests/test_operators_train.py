@@ -151,7 +151,7 @@ DEVIATIONS = [
     ("linearBackward=linearTransposed", "layer 3 (linear)", "gradient of W"),
     ("linearBackward=linearLastBias", "layer 3 (linear)", "gradient of b"),
     ("reluBackward=reluByGradient", "layer 2 (relu)", "gradient of X"),
-    # Some of its elements are 0 and PyTorch's are not. That is not a factor of 0: other elements are right.
+    # Some elements are 0 where PyTorch's are not. The message must not claim a factor of 0: other elements are right.
     ("reluBackward=reluInverted", "layer 2 (relu)", "gradient of X"),
     ("crossEntropyBackward=lossOfSum", "loss (cross entropy)", "gradient of the logits"),
     ("conv2dBackward=convUnturned", "layer 4 (conv2d)", "gradient of X"),

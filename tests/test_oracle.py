@@ -196,7 +196,7 @@ def test_honest_kernels_use_a_tenth_of_the_budget_at_2048(distribution: str) -> 
     assert compare(expected, course_style(x)).budget_used <= 0.1
 
 
-#: The least multiple of the budget that each coarse kernel has to use.
+#: Coarse kernels by name. The number is a lower limit for the error, as a multiple of the error budget.
 COARSE: dict[str, tuple[float, Callable[[Inputs], Tensor]]] = {
     "float16 inputs": (3, lambda x: right(rounded(x, torch.float16))),
     "bfloat16 inputs": (25, lambda x: right(rounded(x, torch.bfloat16))),

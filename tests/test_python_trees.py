@@ -56,7 +56,7 @@ PACKAGE = {
     "tests/adapters.py": adapters("cs336_systems.flash"),
 }
 CHOICE = "    from cs336_systems.flash import FlashAttentionPyTorch as Chosen\n    return Chosen"
-#: A source of the assignment's name, and adapters for one of its classes that choose another file's.
+#: The file with the assignment's name has one class; for the other class, the adapters choose one in another file.
 CHOSEN = {
     **{name: text for name, text in PACKAGE.items() if name != "tests/adapters.py"},
     f"cs336_systems/{SOURCE}": f"{HEAD}class FlashAttentionTriton(torch.autograd.Function):\n    pass\n",

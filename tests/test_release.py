@@ -363,7 +363,7 @@ def test_a_handout_judges_with_the_object_that_it_holds(tmp_path: Path) -> None:
     bench, said = proof_setup(MAIN.kit, tmp_path)
     proofs.handout(bench, packed(files))
     assert said[-1].endswith("with -N 256: part1, part2, part3")
-    # It was linked there, and not found elsewhere: for the library a process with torch, for the program a native one.
+    # The reference library was linked from the handout's object, not found elsewhere, and nothing was compiled.
     assert list((tmp_path / "cache" / "reference").glob("libgpt149_ref-*.so"))
     assert not list((tmp_path / "cache" / "reference").glob("*.o"))
 

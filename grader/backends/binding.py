@@ -177,7 +177,7 @@ def dtype_in(named: str, shape: Mapping[str, int]) -> str:
 
 
 def unwritten(part: Part, name: str, shape: Mapping[str, int]) -> Any:
-    """Return an output as it is sent: not written yet."""
+    """Return the initial content of an output: every element is marked as not written."""
     sizes = tuple(evaluate_int(dim, shape) for dim in part.outputs[name].dims)
     return precision.unwritten(sizes, output_dtype(part, name, shape))
 

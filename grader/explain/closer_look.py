@@ -405,7 +405,7 @@ class Closer:
         ]
 
     def _with_indices(self, places: str) -> list[str]:
-        """Places that were seen, and lines of the function that the first one's indices come from."""
+        """Return lines of text: the reported places, and the source lines that compute the first place's indices."""
         named = [int(line) for line in re.findall(rf"{re.escape(self.source.name)}:(\d+)", places)]
         body = self.body
         inside = [line for line in named if body is not None and body.opened < line <= body.last]

@@ -142,7 +142,7 @@ class FilterProgram(ctypes.Structure):
 
 
 def filter_calls(calls: dict[str, Any]) -> None:
-    """Install {"program" (hex), "pid_places", "call_number"} in this process for good."""
+    """Install a seccomp filter in this process for good: {"program" (hex), "pid_places", "call_number"}."""
     program = bytearray.fromhex(calls["program"])
     for place in calls["pid_places"]:
         struct.pack_into("=I", program, place, os.getpid())
@@ -158,7 +158,7 @@ def filter_calls(calls: dict[str, Any]) -> None:
 
 
 def limit(limits: dict[str, Any]) -> None:
-    """Resource limits of this process and its children, as in `grader.sandbox.Limits`, and {"processes"}."""
+    """Set resource limits for this process and its children: the fields of `grader.sandbox.Limits`, and "processes"."""
     mapped = mapped_bytes()  # first: under the limit of open files it might no longer be readable
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)

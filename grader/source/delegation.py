@@ -61,7 +61,7 @@ def works_itself(
         for found in (*_SET.finditer(statement), *_CONSTRUCTED.finditer(statement)):
             if came := _origins(found[2], origins):
                 origins.setdefault(found[1], set()).update(came)
-    # A call in a loop that is the same in each of its rounds shares no work out.
+    # A loop that repeats one and the same call does not divide the work: the call still does all of it.
     constant = {*origins, *(own[name].parameters or ())}
     loops = list[str]()
     for loop in body.loops:

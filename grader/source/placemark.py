@@ -32,7 +32,7 @@ def colors(mark: str) -> str:
 
 
 def plain(output: bytes, mark: str) -> bytes:
-    """Return gcc's words, without colours. Lines that name a place but do not come from the compiler are indented, so
+    """Return gcc's messages without colours. Lines that name a place but do not come from the compiler are indented, so
     that they do not look like errors.
     """
     sign = b"\x1b[%sm\x1b[K" % mark.encode()

@@ -35,7 +35,7 @@ def _forward_tiles(
     acc, total, m, q, k_tensor, v_tensor, begin, rows, first, last, M, scale,
     KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """The keys from `first` to before `last`, as in the master."""
+    """Add the keys from `first` to before `last` to acc, total and m, as the master's loop does."""
     for start in range(first, last, KEYS):
         s = tl.dot(q, k_tensor.load([begin + start, 0]).T)
         keys = start + tl.arange(0, KEYS)

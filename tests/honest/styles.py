@@ -16,7 +16,7 @@ class Style:
     exp: Literal["exp", "std::exp", "expf"] = "exp"
     #: Subtracted from each row of scores before exp.
     maximum: bool = False
-    #: Of each weight, or of the output.
+    #: Early: each weight is divided by the row's sum. Late: the output is.
     division: Literal["early", "late"] = "early"
     #: O = P V as one dot product per output column, or adding V row by row.
     product: Literal["columns", "rows"] = "columns"

@@ -441,7 +441,7 @@ def _of(kind: str, rows: Iterable[ProfileRow]) -> list[str]:
 
 
 def _is_plain(name: str) -> bool:
-    """Return True for a plain operator's name. Unlike a library's symbol it has no overload suffix."""
+    """Return True for an operator that every part may call. Its name has no overload suffix; a library symbol's may."""
     return bool({name, name.lstrip("_")} & (symbols.PLAIN_OPERATORS | symbols.INNER_OPERATORS))
 
 

@@ -6,8 +6,8 @@ all that a process has: an access beyond its end is always outside. Just before 
 the real ones.
 
     a store outside         raises IndexError, and nothing is written
-    a load outside          gives NaN, or the largest number of an integer's type, which is odd: results that depend
-                            on it are always wrong, others are as on a card
+    a load outside          gives NaN, or an integer type's largest number: results that depend on it are always
+                            wrong, others are as on a GPU
 
 An address from a tensor of pointers, not from an argument, is a real one and must lie in a living tensor. In a replay
 it is invalid, as is a pointer that an earlier launch stored.
@@ -150,7 +150,7 @@ class Memory:
         return self.reached_apart(addresses, mask, size)
 
     def reached_apart(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """Do the same for lanes in several storages or outside of all."""
+        """Return what `reached` returns, for lanes that lie in several storages or outside of all."""
         np = self.np
         real, outside = addresses.copy(), mask.copy()
         own = addresses >= np.uint64(FIRST)

@@ -233,7 +233,7 @@ class Trace:
         import torch
         from torch.utils._python_dispatch import _disable_current_modes
 
-        # A mode's own call has usually left all of them. Leaving them again takes longer than an operator.
+        # torch has usually disabled all dispatch modes here. To disable them again takes longer than an operator.
         is_left = torch._C._len_torch_dispatch_stack() > 0
         try:
             with _disable_current_modes() if is_left else contextlib.nullcontext():

@@ -111,7 +111,7 @@ LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so.6", "libgcc_s.so.1", "li
 
 @functools.lru_cache(maxsize=4)
 def _libraries(tools: Toolchain) -> tuple[str, ...]:
-    """Return the compiler's files of LIBRARIES."""
+    """Return the paths of those LIBRARIES that come with the compiler."""
     found = (_file_of(tools, name) for name in LIBRARIES)
     return tuple(str(path) for path in found if path is not None)
 

@@ -199,7 +199,7 @@ def kit(
 
 
 def comment_of(name: str) -> str:
-    """Return the beginning of a comment in a file of this name."""
+    """Return the characters that start a comment in the language of this file name."""
     return "#" if name.endswith(".py") else "//"
 
 
@@ -317,7 +317,7 @@ def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
 
 
 def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
-    """Return these modules in place of the kit's own labs, with the assignment's lab as the main one of its archive."""
+    """Return the files of `labs/` for an archive: these modules, and an `__init__.py` that makes theirs the main lab."""
     own = Path(labs.PACKAGE, kit.lab.name)
     files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"

@@ -421,8 +421,9 @@ def _stale_tail(s: Scene) -> Array:
 
 
 def _stale_scores(s: Scene) -> Array:
-    """Return the scores after the last keys in Sij (G, R, places): those of the last full block of keys with the last
-    row that had the same place in a block of rows.
+    """Return the stale scores (G, R, places) that Sij holds behind the last keys.
+
+    They were written for the last full block of keys, by the last row with the same place in its block of rows.
     """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile

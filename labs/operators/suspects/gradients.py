@@ -34,12 +34,12 @@ class Mistakes:
         return register
 
     def gives_each(self, *rows: tuple[str, str, str, Predictor], output: str = "") -> None:
-        """Add rows of name, code, words and prediction, as `gives` does for functions of these names."""
+        """Add a suspect for each row of name, code, message and prediction, as the decorator `gives` adds one."""
         for name, code, words, predict in rows:
             self.gives(code, words, output)(named(name, predict))
 
     def adds_each(self, output: str, *rows: tuple[str, str, str, Predictor]) -> None:
-        """Add rows of name, code, words and prediction, as `adds` does for functions of these names."""
+        """Add a suspect for each row of name, code, message and prediction, as the decorator `adds` adds one."""
         for name, code, words, predict in rows:
             self.adds(output, code, words)(named(name, predict))
 

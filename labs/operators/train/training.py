@@ -276,10 +276,10 @@ COLUMNS = (
     "PyTorch's images/s",
 )
 ACROSS, DOWN = 10, 4
-"""Digits in a picture of those that were read wrongly."""
+"""Columns and rows of the picture of misread digits."""
 SHADES = " .:-=+*#%@"
 LETTERS_ACROSS = 3
-"""Digits side by side in letters."""
+"""Digits side by side when they are drawn with characters."""
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ SUMS += [
 
 
 def in_lanes(weights: Array, lanes: int) -> Array:
-    """Return the sum of each row in `lanes` float32 sums that take turns, and these added up: as a loop does."""
+    """Return the sum of each row as a vectorised float32 loop computes it: one sum for each lane, then all added up."""
     count = -(-weights.shape[1] // lanes) * lanes
     padded = np.zeros((len(weights), count), np.float32)
     padded[:, : weights.shape[1]] = weights

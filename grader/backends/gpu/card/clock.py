@@ -85,7 +85,7 @@ def _failed(call: Call) -> Call | None:
 
 
 def sets_for(tensors: Sequence[Tensor], set_s: float, free_bytes: int) -> int:
-    """Sets that make a call last GO_S, as far as memory goes."""
+    """Return the number of sets with which a call lasts GO_S, or the largest number that fits into memory."""
     most = int(MEMORY_SHARE * free_bytes / Arena.bytes_for(tensors))
     return max(1, min(MOST_SETS, most, -int(-GO_S // max(set_s, 1e-7))))
 

@@ -37,7 +37,7 @@ class Reading:
 
 
 class SmClock:
-    """Reads one card."""
+    """Reader for the multiprocessor clock of one GPU."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._library, self._handle = library, handle
