@@ -15,8 +15,8 @@ from grader.runner.calls import Call
 
 
 class Faulty(Exception):
-    """Raised to settle a part's verdict at once: mostly a call of the student's function, with `case` its mark if it
-    gave an answer. `waits_for` names what the machine lacks if the verdict is `unjudged`."""
+    """Raised to settle a part's verdict at once, mostly after a call of the student's function. `case` is the result of
+    that call if it gave an answer. `waits_for` names what the machine lacks if the verdict is `unjudged`."""
 
     def __init__(
         self, verdict: Verdict, diagnosis: Diagnosis, case: CaseResult | None = None, waits_for: str = ""

@@ -150,8 +150,8 @@ class Closer:
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
 
     def _stopped(self, diagnosis: Diagnosis, stopped: Samples | None) -> Diagnosis:
-        """With the loops whose text shows that they cannot end; else the lines that a call was in which did not end,
-        and the loops around the most frequent one."""
+        """Add to a time-out the loops whose text shows that they cannot end. If there are none, add the lines at which
+        the call was when it was stopped, and the loops around the most frequent one."""
         if self.body is None or diagnosis.code != "timeout":
             return diagnosis
         name = self.source.name

@@ -186,8 +186,7 @@ def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Condition:
-    """Return a condition that the sizes of all right inputs fulfil and those of no wrong one, in words that follow
-    "where"."""
+    """A condition that the sizes of all right inputs fulfil and those of no wrong one. Its words follow "where"."""
 
     words: str
     negated: str

@@ -258,7 +258,7 @@ def _most_common(diagnoses: Iterable[Diagnosis | None]) -> frozenset[str]:
 
 
 def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
-    """Codes of diagnoses that say where an output with these axes is wrong at most; any other says why."""
+    """Return the codes of diagnoses that only say where an output with these axes is wrong; all others say why."""
     named = [*axes, *usual_axes(1), *usual_axes(8)]
     return UNEXPLAINED | {code for axis in named for code in axis.codes}
 

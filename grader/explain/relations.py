@@ -51,7 +51,7 @@ def partly_not_written(seen: Deviation) -> Found | None:
 
 
 def moved(seen: Deviation) -> Found | None:
-    """Along one of the axes whose indices have an order."""
+    """Find outputs that are shifted by one, or reversed, along an axis whose indices have an order."""
     expected, actual, slack, wrong = seen.expected, seen.actual, seen.slack, seen.wrong
     for axis, of_axis in enumerate(seen.axes):
         name, size = of_axis.name, expected.shape[axis]

@@ -103,6 +103,6 @@ def reference_steps(part: Part) -> list[Step]:
 
 
 def smallest(part: Part) -> Case:
-    """Return the public case with the smallest sizes, one of its own shape if there is any."""
+    """Return the public case with the smallest sizes, among those with a shape of their own if there are any."""
     public = [case for case in part.cases if not case.hidden]
     return min(public, key=lambda case: (not case.shape, math.prod(case.shape.values())))

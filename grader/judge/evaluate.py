@@ -90,7 +90,7 @@ def evaluate(
         reader = stack.enter_context(ThreadPoolExecutor(1))
         inspected = reader.submit(lambda: () if options.sanitize else integrity.inspect_object(made.judged))
         if checked is not None:
-            # In a process with torch AddressSanitizer has to be there before anything else: a zygote of its own.
+            # A process with torch has to load AddressSanitizer first, so these runners get a zygote of their own.
             zygote = stack.enter_context(Zygote(checked, sandbox, at_once=False))
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))

@@ -38,7 +38,8 @@ def refinements(
 
 
 def _is_plain(results: Correctness) -> bool:
-    """Return True if nothing of the student's runs here, not as it would be judged, or another part decided."""
+    """Return True if there is nothing to refine: the run calls torch's own function or has sanitizers, or another
+    part has decided."""
     is_students = results.backend.kind.is_students
     return not is_students or results.bench.options.sanitize or bool(results.judged_through)
 

@@ -269,7 +269,7 @@ class PartJudge:
     # ---- integrity
 
     def is_trusted(self) -> bool:
-        """Return True if nothing of the student's runs here, or not as it would be judged."""
+        """Return True if no cheat can earn anything: the run calls torch's own function or has sanitizers."""
         return not self.backend.kind.is_students or self.bench.options.sanitize
 
     def look_for_cheats(self) -> None:

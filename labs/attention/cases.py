@@ -192,7 +192,7 @@ def _squares(rows: Array) -> Array:
 
 
 def _normalized(rows: Array) -> Array:
-    """Rows of Euclidean norm 1; of zeros, zeros."""
+    """Return the rows scaled to Euclidean norm 1. Rows of zeros stay zeros."""
     norm = np.sqrt(np.square(rows, dtype=np.float64).sum(-1, keepdims=True)).astype(np.float32)
     return rows / np.maximum(norm, np.float32(1e-12))
 

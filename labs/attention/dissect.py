@@ -13,7 +13,7 @@ from grader.core.arrays import Array, np
 from grader.core.draws import Draws
 from grader.explain.oracle import Ask, Dissected
 
-#: Numbers of keys of the calls, in two columns fewer than exist, so that no two sizes are alike.
+#: Numbers of keys in the calls. Each call has two columns more than keys (d = N + 2), so that no two sizes are equal.
 KEYS, MOST_KEYS = 7, 45
 CLOSE = 2e-4
 #: Largest difference at which two scores, computed from weights, count as equal.

@@ -60,7 +60,7 @@ WRONG = (
     Mutation("last block of keys left out", "part4", (("j0 = 0; j0 < N", "j0 = 0; j0 + Bc <= N"),)),
 )  # fmt: skip
 
-#: Right, and clearly too slow: as much again for each weight.
+#: Right, and clearly too slow: it begins with an idle loop of 100 N^2 additions.
 SLOW = Mutation(
     "twice the work",
     "part1",
@@ -77,5 +77,5 @@ SLOW = Mutation(
 def side_by_side(
     assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
-    """Some of them in one file, which compiles once, and a part for each."""
+    """Return one file with all of these edits, which compiles once, and a part for each."""
     return mutations.side_by_side(master, made), mutations.parts_of(assignment, made)

@@ -149,7 +149,7 @@ def another_layout(seen: Deviation) -> Found | None:
 
 
 def copied_heads(seen: Deviation) -> Found | None:
-    """Each head of the output is the expected output of some head, but not all of its own."""
+    """Find outputs in which each head is the expected output of some head, and at least one is that of another head."""
     b, h = seen.expected.shape[:2]
     heads, got, allowed, bad = (
         t.reshape(b * h, *t.shape[2:]) for t in (seen.expected, seen.actual, seen.slack, seen.wrong)

@@ -200,7 +200,7 @@ _PICTURES = (
 
 
 def imprecise(seen: Deviation) -> simple.Found | None:
-    """Small errors in a few places only are a step that was left out there."""
+    """Find imprecise outputs, if most elements are wrong. Small errors in a few places come from a step left out."""
     return simple.imprecise(seen) if seen.wrong.mean() > 0.5 else None
 
 

@@ -30,7 +30,7 @@ matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh s
 """
 COMPUTING = frozenset(_COMPUTING.split())
 """Methods that only tensors have. Others (add, sum, mean) belong to sets, lists and tables as well."""
-#: Modules that have functions of these names.
+#: Modules other than torch with functions of these names.
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
 NO_WORK = (
     *(
@@ -44,7 +44,7 @@ NO_WORK = (
     *("torch.library.custom_op", "torch.library.triton_op", "torch.library.wrap_triton"),
     "torch.set_float32_matmul_precision",
 )
-#: Make an operator "NAMESPACE::NAME" of a function.
+#: Functions that make an operator "NAMESPACE::NAME" of a Python function.
 REGISTERING = ("torch.library.custom_op", "torch.library.triton_op")
 #: Namespaces of torch's own operators.
 TORCHS = frozenset(("aten", "prim", "prims", "mkl", "mkldnn", "onednn", "quantized", "inductor"))
@@ -127,7 +127,7 @@ CHANGING = frozenset(("setattr", "delattr"))
 #: Objects whose attributes a file may ask for by any name.
 OWN_OBJECTS = ("self", "cls", "ctx")
 LOOKING = frozenset(("getattr", "hasattr", "isinstance", "vars", "dir"))
-#: Modules that others hold, as torch.os.
+#: Modules that can be reached as attributes of other modules, such as torch.os.
 HELD = frozenset(
     (
         "os",
@@ -151,7 +151,7 @@ OS = frozenset(
     )
 )
 DESCRIPTORS = ("/proc/", "/dev/fd")
-#: Names among these that honest files use.
+#: Names in these modules that honest files use.
 HARMLESS = frozenset(
     (
         *("gc.collect", "gc.disable", "gc.enable", "inspect.signature", "inspect.getsource"),
@@ -159,7 +159,7 @@ HARMLESS = frozenset(
     )
 )
 JIT = frozenset(("jit", "autotune", "heuristics", "constexpr_function"))
-#: Makes a kernel of a function.
+#: Functions that make a kernel of a Python function.
 MAKING = frozenset(("jit", "JITFunction", "constexpr_function"))
 #: Modules whose functions and numbers a kernel may name; files have no reason to change them or to pass them on.
 KEPT = frozenset(("triton", "math", "numpy", "torch"))

@@ -188,7 +188,7 @@ OWN_FILES = (
 
 
 def _own_folders(driver: str) -> list[str]:
-    """Return the folders in which the compiler finds these: a script in its place may name others than it lists."""
+    """Return the folders of OWN_FILES. A script in place of the compiler may use others than the compiler lists."""
     found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
     # A found file may be a link to another compiler's file.
     named = [name for path in found if os.path.isabs(path) for name in (path, os.path.realpath(path))]

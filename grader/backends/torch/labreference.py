@@ -73,7 +73,7 @@ class SourceReference:
         return list(dict.fromkeys([*own, *(path for other in self.others for path in other.sources())]))
 
     def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
-        """For this platform alone: an object of another one is made there."""
+        """Make the object for this platform alone, since one for another platform has to be made there."""
         tools, found = toolchain(), self._native.object_path
         assert found is not None
         made = folder / prebuilt.name(self.stem, tools.system, tools.machine)

@@ -245,7 +245,7 @@ class _Work(Compilers):
         return path, self.may_lack_ispc(message)
 
     def compile_all(self) -> tuple[str, str]:
-        """Do the same as `compile` with the tools of this machine."""
+        """Compile as `compile` does, without asking if the file has to wait for `ispc`."""
         header = self.light_header()
         limit = TimeLimit(self.options.timeout_s)
         with (

@@ -94,7 +94,7 @@ def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
 
 
 def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the ids of waiting submissions by the programs they wait for, in alphabetical order: jobs end in any."""
+    """Return the ids of waiting submissions by the programs they wait for, sorted, since jobs end in any order."""
     found: dict[str, list[str]] = {}
     for name, tool in sorted(waits.items()):
         found.setdefault(tool, []).append(name)

@@ -15,7 +15,7 @@ from grader.judge.evaluate import evaluate
 
 TIME_BUDGET_S = 10.0
 ATTEMPTS = 4
-"""Attempts at a time, since a machine may be too busy to decide."""
+"""Most attempts to judge a kernel whose time stays undecided, since the machine may be too busy."""
 NOT_STEADY = {"machine_unfit", "undecided"}
 
 

@@ -127,7 +127,7 @@ def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) 
 
 
 def autograder(assignment: Assignment, private: Sequence[str]) -> dict[str, str]:
-    """`private` are folders that other users of the machine may not enter."""
+    """Return the texts of an autograder, by the name of their place. `private` are folders closed to other users."""
     on_device = runs_on_a_device(assignment)
     return {
         "source": " ".join(map(shlex.quote, assignment.sources)),

@@ -60,7 +60,7 @@ class Sight:
 
     @cached_property
     def _nearer(self) -> Array:
-        """Return how near a prediction must be at the wrong elements, to be far nearer than the expected output."""
+        """Return how far a prediction may be from the wrong elements: a quarter of the right output's distance."""
         return 0.25 * abs(self._got_bad - self.scene.truth.reshape(-1)[self._bad_at])
 
     @cached_property

@@ -51,8 +51,8 @@ class _Named:
 
 @functools.lru_cache(maxsize=4096)
 def _named(what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool) -> _Named:
-    """Return a name for each tile length whose remainder begins at `start`; or whose last block does (`last`). The
-    assignment's own, others on each input, go by their names."""
+    """Return a name for each tile length whose remainder begins at `start` or, with `last`, whose last block does. The
+    assignment's own lengths differ between inputs, so they are called by the name of their size."""
 
     def fits(tile: int) -> bool:
         if last:

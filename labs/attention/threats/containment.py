@@ -332,7 +332,7 @@ READING = [
     Threat("E5", "an error in the words of the compiler that has no memory",
            End(("compile_error",), silent=("4 GB",), says="out of memory"), source="#error out of memory\n"),
     *(
-        # A machine at fault would be a class without grades.
+        # If the judge took this for a fault of the machine, one such file would leave a class without grades.
         Threat(
             "E5",
             f"an error in the words of a compiler that does not start, by {how}",

@@ -1,4 +1,4 @@
-"""Edits of the master: wrong kernels row by row and of attention, and right ones written otherwise."""
+"""Edits of the master: wrong kernels for rows and for attention, and right ones in other styles."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ _SEEN = "        for (int n = 0; n < N; n++) {\n            for (int oh"
 
 
 def _placed(place: str) -> tuple[tuple[str, str], ...]:
-    """Other places in the image, in conv2dForward."""
+    """Return an edit of conv2dForward that reads other places in the image."""
     return ((_PLACE, place),)
 
 

@@ -76,14 +76,14 @@ def beyond(values: Array, count: int, behind: float = np.nan) -> Array:
 
 
 def only(x: Array, *at: slice | int) -> Array:
-    """Zeros but for the elements at this index."""
+    """Return x with zeros everywhere except at this index."""
     kept = np.zeros_like(x)
     kept[at] = x[at]
     return kept
 
 
 def without(x: Array, *at: slice | int) -> Array:
-    """Return the elements but for zeros at this index."""
+    """Return x with zeros at this index."""
     left = x.copy()
     left[at] = 0
     return left

@@ -80,7 +80,7 @@ def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
 
 
 def _of_labels_around(s: Situation, shift: int) -> Array | None:
-    """Do the same, but labels that leave their row wrap around to its other side."""
+    """Return what `_of_labels` returns, but let labels that leave their row wrap around to its other side."""
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
         return None

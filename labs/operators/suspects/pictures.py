@@ -318,7 +318,7 @@ _CONV2D_BACKWARD.adds_each("dX",
     "dX",
 )
 def last_tap_alone(s: Situation) -> Array:
-    """Taps in order, each of which writes to all places that it saw."""
+    """Return dX if each tap in turn replaces the numbers at all places that it read."""
     held, w, dy = s.inputs["dX"].copy(), s.inputs["W"], s.inputs["dY"]
     t = arithmetic.usual_taps(s.sizes)
     for kh, kw in np.ndindex(*w.shape[2:]):

@@ -126,7 +126,7 @@ def relu(before: Layer) -> Layer:
 
 
 def mlp(hidden: int = 32) -> Network:
-    """Return the published course's: 784-32-10."""
+    """Return the published course's network, by default 784-32-10."""
     first = linear(SIDE * SIDE, hidden)
     layers = (first, relu(first), linear(hidden, CLASSES))
     return Network(
