@@ -235,7 +235,7 @@ def test_no_link_on_disk_is_followed(tmp_path: Path, scratch: Path, monkeypatch:
         (home / name).symlink_to(target)
     os.mkfifo(home / "fifo/module.cpp")
     with socket.socket(socket.AF_UNIX) as listener:
-        with monkeypatch.context() as inside:  # a socket's path has a limit near 100 bytes, so use a relative one
+        with monkeypatch.context() as inside:  # a socket's path may only have some 100 bytes
             inside.chdir(home / "socket")
             listener.bind("module.cpp")
         results = sources(home, scratch)

@@ -150,7 +150,7 @@ class Closer:
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
 
     def _stopped(self, diagnosis: Diagnosis, stopped: Samples | None) -> Diagnosis:
-        """Add to a time-out the loops whose text shows that they cannot end. If there are none, add the lines at which
+        """Add to a time-out the loops whose text shows that they cannot end. Without such loops, add the lines at which
         the call was when it was stopped, and the loops around the most frequent one."""
         if self.body is None or diagnosis.code != "timeout":
             return diagnosis

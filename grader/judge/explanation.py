@@ -38,7 +38,7 @@ def refinements(
 
 
 def _is_plain(results: Correctness) -> bool:
-    """Return True if there is nothing to refine: the run calls torch's own function or has sanitizers, or another
+    """Return True if a diagnosis stays as it is: the run calls torch's own function or has sanitizers, or another
     part has decided."""
     is_students = results.backend.kind.is_students
     return not is_students or results.bench.options.sanitize or bool(results.judged_through)

@@ -227,7 +227,7 @@ class NativeHost:
         return seccomp.native_filter(platform.machine(), opens_libraries=not self._is_static)
 
     def _roots(self) -> list[str]:
-        """Return the launcher's argument for an empty root folder; [] if this machine or this program cannot have one."""
+        """Return the launcher's argument for an empty root folder; [] where this judge or program cannot have one."""
         may = self.sandbox.bwrap is not None or (self.sandbox.locks and os.geteuid() == 0)
         return [f"root={self._root}"] if may and self._is_static else []
 

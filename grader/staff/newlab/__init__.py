@@ -1,4 +1,4 @@
-"""`python -m grader new NAME`: makes a lab whose tests pass from the start, to be changed step by step (docs/labs.md)."""
+"""`python -m grader new NAME`: makes a lab whose tests pass from the start, to be changed in steps (docs/labs.md)."""
 
 from __future__ import annotations
 

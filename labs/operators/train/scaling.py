@@ -214,7 +214,7 @@ class _Turns:
         return wall_s
 
     def settle(self) -> float:
-        """Make the first steps, the same number for all, and pin each thread to a core. Return the last one's seconds."""
+        """Make the first steps, the same number for all, with each thread on a core. Return the last one's seconds."""
         cores = machine.core_order()[: self.threads]
         session = self.operators.session
         placement.warm_up(session, lambda: Sample(self.steps_s(1), None), pin_to=cores)
