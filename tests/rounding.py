@@ -9,7 +9,7 @@ changes a mean of values more if the values lie further apart. So the budget of 
 import torch
 from torch import Tensor
 
-#: What the usual largest error of a tiny shape may be below by luck, in units of the budget: one rounding.
+#: Least allowed error in units of the budget: on a tiny shape the usual error may be below one rounding by luck.
 LEAST_UNITS = 1.0
 
 

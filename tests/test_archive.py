@@ -113,7 +113,7 @@ def test_what_python_writes_is_what_is_read(tmp_path: Path, files: dict[str, byt
     else:
         kind = tarfile.GNU_FORMAT if form == "gnu" else tarfile.PAX_FORMAT
         content = tar_bytes(files, "w:gz" if form == "gz" else "w", format=kind)
-    # A tar of nothing is only zeros, which is a lie below.
+    # An empty tar holds only zeros. A test below requires that such a file is refused.
     if files or form in ("zip", "stored"):
         assert read(content, tmp_path) == files
 

@@ -76,7 +76,7 @@ module.cpp:7:21: note: in instantiation of member function 'std::vector<int>::ve
             and "v(strings);" in explained
         )
         assert "noticed inside the header" in explained
-    # The way to the header is the compiler's own.
+    # A real compiler's messages lead from the header to the student's line.
     text = "#include <algorithm>\n#include <vector>\nstruct S {};\nvoid f(std::vector<S> v) {\n"
     made = nativebuild.build(write(tmp_path, text + "  std::sort(v.begin(), v.end());\n}\n"))
     assert made.diagnostics.startswith("module.cpp:5: error: ") and "noticed inside" in made.diagnostics

@@ -317,7 +317,7 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
     found = timed.judge(RIGHT)
     assert found.verdict == verdict and found.time is not None, found.diagnosis
     assert found.time.rounds >= 3 and found.memory is not None
-    # One set of the reference's is taken off of either call.
+    # The time of a reference's call on one set is subtracted on both sides.
     assert found.time.ratio == pytest.approx(times, rel=0.1) and found.time.reference_ms == pytest.approx(1)
 
 

@@ -73,7 +73,8 @@ def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed
     assert "1 have no verdict by the kit's fault: eve" in said
     assert gone(there.state)
 
-    # The sandbox has no network (tests/test_native_sandbox.py). Nothing at or below a node could be borrowed either.
+    # The sandbox has no network (tests/test_native_sandbox.py). No node, and no process below one, has a connection
+    # or a key that code could take.
     assert not any(near.values()), near
 
     history = ledger.read(there.out)

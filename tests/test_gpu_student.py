@@ -72,7 +72,7 @@ def matmul(a, b, c):
 def flash_forward(q, k, v, causal):
     o = torch.empty_like(q)
 """
-#: Of causal inputs O alone is wrong, in every element, of others L in its last row.
+#: On causal inputs only O is wrong, in every element. On all other inputs only L is, in its last row.
 SEVERAL = """
 def flash_forward(q, k, v, causal):
     s = (q.float() @ k.float().transpose(1, 2)) * q.shape[2] ** -0.5
@@ -274,7 +274,7 @@ def test_lines_are_those_of_the_function_and_what_it_reaches() -> None:
     assert lines(kernelmarks.method(MARKED, "forward", "Plain", True)) == [13]
     assert lines(kernelmarks.method(MARKED, "backward", "", None)) == [20]
     assert kernelmarks.method(MARKED, "forward", "", None) is None, "two classes fit"
-    # Linear in what a stranger wrote.
+    # The time is linear in the untrusted text.
     for text in ("def f(" * 99_999, "class A:\n  " * 50_000, "'" * 500_000, "def f(): f(\n" * 50_000):
         started_s = time.process_time()
         kernelmarks.function(text, "f")

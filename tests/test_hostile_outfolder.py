@@ -55,7 +55,7 @@ def test_folders_of_any_depth_are_removed_and_too_much_where_they_cannot_be_coun
 
 def test_removing_follows_no_link_minds_no_mode_and_no_name_and_keeps_what_is_kept(tmp_path: Path) -> None:
     top, kept = tmp_path / "top", tmp_path / "kept"
-    # Names that are like those which folders get on their way up, in each place where they might be in the way.
+    # A removal moves folders up under names that are numbers. Here such names are taken, at every level.
     for path in ("a/b/0/1/2", "0/1/a", "1", "2/3/0"):
         (top / path).mkdir(parents=True)
     put(tmp_path, {"kept/file": b"kept", "top/3": b"a file"})
@@ -106,7 +106,7 @@ def test_a_copied_folder_is_no_key_to_the_scratch_folder_of_the_live_one(tmp_pat
         shutil.copytree(live, copy)
         with ledger.hold(copy) as book:
             assert book.scratch != scratch and (scratch / "file").read_text() == "x"
-        # Neither does a note that is made to fit, while the owner of what it names lives.
+        # A forged note in the copy's lock does not help either, while the process that owns the scratch folder lives.
         forged = json.loads((live / ledger.LOCK).read_text())
         status = (copy / ledger.LOCK).stat()
         (copy / ledger.LOCK).write_text(json.dumps({**forged, "lock": f"{status.st_dev}:{status.st_ino}"}))
@@ -284,7 +284,7 @@ def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
     places |= dict.fromkeys(("nul\0", tmp_path / "absent"), no_more)
     for k, (config, why) in enumerate(places.items()):
         refused(f"which {why}", gradebook.open_book, graded_with(config, tmp_path / f"out{k}"))
-    # Nor is one waited for, or read without end, that an assignment extends.
+    # The same holds for a file that an assignment extends: a pipe is not waited for, /dev/zero not read without end.
     for below in ("pipe.yaml", "/dev/zero"):
         (tmp_path / "own.yaml").write_text(f"extends: {below}\n")
         refused("a pipe or a device", load, tmp_path / "own.yaml")

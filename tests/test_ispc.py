@@ -62,7 +62,7 @@ def test_a_header_without_a_module_ispc_is_the_files_own_fault(tmp_path: Path, h
         made = build(handed_in(tmp_path, second=None))
         assert (made.ok, made.waits_for) == (False, "")
         assert "no module.ispc lies beside this file" in made.diagnostics
-    # The other way round, the file is left out and the rest is built.
+    # If only module.cpp does without ispc, module.ispc is left out and the rest is built.
     here(BROKEN)
     made = build(handed_in(tmp_path, one_function("return t;")))
     assert made.ok and any("left out" in note for note in made.notes)

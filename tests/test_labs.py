@@ -53,7 +53,7 @@ def test_a_lab_of_every_kind_is_judged(ending: Ending, tmp_path: Path) -> None:
     assert ending.faults(tmp_path) == []
 
 
-#: What the lab's own test takes over ten seconds for is shown in the fast tier by the guide's lab.
+#: The test of the lab itself takes over ten seconds. The fast tier has the lab of docs/labs.md for the same.
 @pytest.mark.full
 def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
@@ -92,7 +92,7 @@ def test_labs_are_listed_and_found(made: Path) -> None:
     listed = run("gpt149.py", "lab", "--labs", made.parent)
     assert "attention" in listed and "vadd: Z = X + Y" in listed
     assert "vadd?" in run("gpt149.py", "lab", "--labs", made.parent, "vad", "all", accept=(2,))
-    # One that a file lies in, though the kit has none of that name.
+    # The lab is that of the folder in which the file lies, although the kit has none of that name.
     assert load(made / "hidden" / "assignment.yaml").lab_folder == made
 
 

@@ -260,7 +260,7 @@ def test_three_rounds_within_the_allowance_or_five_of_six_are_an_early_pass() ->
     assert early_end(rounds_of([1.0, 1.0, 1.0, 1.2, 1.2, 1.2, 1.2])) == 3
     passed = [outcome for outcome in product((0.9, 1.2), repeat=7) if early_end(rounds_of(outcome))]
     assert len(passed) / 2**7 == 11 / 64, "the chance of a student at the allowance"
-    # None for a kernel that sleeps or alternates.
+    # A kernel that sleeps, or whose times alternate, gets no early end.
     rounds = serial(1.0, 2.5)
     assert early_end(rounds) is None and judge(rounds, CPU).flags == ("wall_ceiling",)
     assert early_end([rounds[0], *rounds_of([1.0] * 7)], most=5) is None
@@ -282,7 +282,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     torn, policy = [*[1.3, 1.0] * 6, *[1.3] * 12], replace(CPU, budget_s=None)
     timing = sequential(rounds_of(torn), policy)
     assert (timing.rounds, timing.verdict, timing.flags) == (12, "pass", ("undecided",))
-    # With five below the allowance the last look may still find it slow: in these the reference was disturbed.
+    # With five rounds below the allowance the last look may still find it slow, if the reference was disturbed in them.
     torn[11] = 1.3
     rounds = [one for ratio in torn for one in rounds_of([ratio], 130.0 if ratio == 1.0 else 100.0)]
     timing = sequential(rounds, policy)
@@ -310,7 +310,7 @@ def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_
     assert (timing.verdict, timing.flags) == ("pass", ("undecided",))
     assert timing.ratio_interval[0] > timing.allowance
     assert sequential(itertools.cycle(rounds_of([1.4])), CPU).verdict == "slow"
-    # Nor do pairs that are slow for their lives.
+    # Pairs of processes that are slow for all of their calls prove nothing either.
     rng = random.Random(5)
     timing = sequential(rounds_of([10.0 if rng.random() < 0.2 else 1.0 for _ in range(24)]), CPU)
     assert (timing.verdict, timing.ratio) == ("pass", 1.0)

@@ -91,7 +91,7 @@ def puts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def recorded(memory: Payloads, inputs: list[memoryview]) -> bool:
         done = put(memory, inputs)
-        # Without inputs it is the question how those of the last call are now.
+        # A request without inputs only asks for the inputs of the last call as they are now.
         seen.extend([done] if inputs else [])
         return done
 

@@ -144,7 +144,7 @@ def test_a_class_of_25_goes_in_and_comes_back(platform: str, graded: Path, expor
     assert f"{platform}: grades filled in: 24; left" in said
     assert "no grade yet, left as they were (1): " in said
     assert "not final (5): " in said, "five have no points for the write-up"
-    # In again: nothing is to be done, and nothing is another byte.
+    # Filled in once more: no grade changes, and no byte does.
     first = made.read_bytes()
     again = report(graded, **{platform: export})
     assert made.read_bytes() == first and again.splitlines()[-1] == said.splitlines()[-1]

@@ -165,7 +165,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     known = {entry.submission_id: entry.identities for entry in ledger.read(acting.out).roster}
     assert known["hw1-x-ada"] == ("sis:1003", "login:1003", "github:x-ada", "github_id:3")
     assert known["hw1-stranger"] == ()
-    # Remembered, and good for a gradebook: by its number, by the address.
+    # Times and identities are remembered, and a gradebook finds the students: by number, by address.
     assert "have no time" not in acting.grade()
     export, filled = tmp_path / "export.csv", acting.out / "canvas.csv"
     export.write_text(EXPORT)

@@ -95,7 +95,7 @@ JOIN = (
     "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
     "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n§"
 )
-#: A kernel of places alone, and a function that gives numbers of NumPy's for places.
+#: A kernel that stores an expression of indices alone, and a function that returns NumPy's numbers for such indices.
 BODY = (
     "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n    tl.store(d + at, {}, mask=at < n)\n§"
 ).format
@@ -141,7 +141,7 @@ NO_KERNEL = {
     + "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
     "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§r = torch.from_numpy(work(a, b))\n"
     f"pointed{GRID}(torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
-    # Ways around what follows from what.
+    # The result depends on the inputs in ways that a trace does not show.
     "a file that is mapped twice": "def fresh(t, name):\n    n = t.numel()\n"
     "    torch.from_file(name, shared=True, size=n).view(t.shape).copy_(t)\n"
     "    return torch.from_file(name, shared=True, size=n).view(t.shape)\n"
@@ -161,7 +161,7 @@ NO_KERNEL = {
     "a forged tensor that is larger than the memory": "import json\nfrom triton.runtime import interpreter\n"
     "§product(a, b, c)\nstep = ['operator', 'empty', 'memory_format', [[3 << 30]], {}, []]\n"
     "interpreter._interpreter.trace.steps.append(json.dumps(step))",
-    # Operators that do not make what they give.
+    # Operators that return numbers which they have not computed.
     "a tensor of another size, then a copy": "r = torch.from_numpy(work(a, b).ravel())\n"
     "copy(r.resize_(0).resize_(c.numel()), c)",
     "an operator in torch's own namespace, then a copy": "R, L = [], torch.library.Library('mkl', 'FRAGMENT')\n"
@@ -308,7 +308,7 @@ NO_KERNEL = {
     "        o.steps.clear()\n    f = f.f_back\nc.copy_(torch.matmul(a, b))",
     "an attribute by a name that is put together": "c.copy_(torch.from_numpy(work(a, b)))\n"
     "name = ''.join(['__sub', 'classes__'])\nfound = getattr(object, name)()",
-    # Places carry the result.
+    # The result is hidden in indices and masks.
     "indices into ramps of a kernel's": KERNEL.format("ramp", "d, n, first, step")
     + "    tl.store(d + at, (first + at * step).to(tl.float32), mask=at < n)\n§"
     "r = work(a, b).astype(np.float64)\nhigh = np.floor(r)\n"
@@ -328,7 +328,7 @@ NO_KERNEL = {
     "torch in a kernel": "A = {}\n@triton.jit\ndef body(c):\n    A['c'].copy_(torch.matmul(A['a'], A['b']))\n§"
     "A.update(a=a, b=b, c=c)\nbody[(1,)](c)",
     "the function of a kernel": "@triton.jit\ndef body(a, b, c):\n    c.copy_(torch.matmul(a, b))\n§body.fn(a, b, c)",
-    # Other names.
+    # torch's functions by other names.
     "getattr": "c.copy_(getattr(a, 'mat' + 'mul')(b))",
     "vars": "c.copy_(vars(torch)['matmul'](a, b))",
     # The record itself.
@@ -541,7 +541,7 @@ class TestFiles:
         body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
         assert flags_of(tmp_path, matmul(body), of=SMALL)[0] == "crash"
         local = NO_KERNEL["a kernel in a function"].replace("global r\n", "")
-        # By a variable around it.
+        # Here the kernel gets the numbers by a variable of the function around it.
         assert flags_of(tmp_path, matmul(local), of=SMALL) == ("pass", ["no_kernel"])
 
 
@@ -588,7 +588,8 @@ REACHED = {
     ),
     "reaches f torch.Tensor.copy_=": ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n",),
 }
-#: What the reader must name (nothing: what honest files use), and texts: bodies, and what stands before them.
+#: Texts by the template that they are put into. Each group follows the name that the reader must report; "nothing" is
+#: for what honest files use. In a text, what comes before § stands before the function.
 WAYS = {
     "{}\ndef f(y):\n    {}\n": r"""posix.write: import posix§posix.write(3, b'') || nothing: os.environ.get('X');
 os.path.join('a', 'b'); os.cpu_count(); open('a.txt'); print(1) | import importlib.util§importlib.util.find_spec('x') |

@@ -252,7 +252,7 @@ def test_the_starter_holds_no_line_of_the_solution_and_all_else(master: str) -> 
     regions = re.findall(r"// BEGIN SOLUTION\n(.*?)// END SOLUTION", master, re.DOTALL)
     solution = [line.strip() for line in "".join(regions).splitlines() if line.strip()]
     assert len(solution) > 100
-    # Closing braces and the like are in both: of a line, the uses that stand outside the regions may remain.
+    # Lines such as closing braces occur in and outside of the regions. The occurrences outside may remain.
     given_lines = Counter(line.strip() for line in master.splitlines())
     given_lines.subtract(solution)
     left = Counter(line.strip() for line in starter.splitlines())

@@ -543,7 +543,7 @@ def part(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not
     return {"verdict": verdict, "points": points, "max_points": 10.0, **outcome}
 
 
-#: A judge that says what is given of each part, by the files that lie there and the part that is named.
+#: A fake judge. It reports the given result of each part, chosen by the files in its folder and by its arguments.
 FAKE_JUDGE = """
 import json, pathlib, sys
 written = all('SOLUTION' in pathlib.Path(name).read_text() for name in ('kernels.py', 'kernels.cu'))

@@ -196,7 +196,7 @@ def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
 def test_a_crash_names_no_hidden_case_and_repeats_a_student_s_own_words() -> None:
     message = f"myKernel on the input '{SECRET_NAME}' crashed with SIGSEGV: 7919."
     ended = replace(part(*PARTS[2]), verdict="crash", cases=paper.cases()[:-1])
-    # Also where the words do not name it (cut short, say), and in a result that does not record it.
+    # Also if the message does not name the case (being cut short, say), and in a result that does not record it.
     for text in (message, "myKernel crashed with SIGSEGV: 7919."):
         for diagnosis in (Diagnosis("sigsegv", text, hidden=hidden) for hidden in (True, None)):
             view = student.view(replace(ended, diagnosis=diagnosis), KNOWN_CASES)

@@ -168,7 +168,7 @@ def test_a_kernel_that_ignores_every_hint_ends_in_time(kennel: Kennel) -> None:
     ["forks", "runs_a_program", "opens_a_socket", "kills_its_parent", "stops_its_parent", "traces_its_parent", "kills"],
 )  # fmt: skip
 def test_reaching_for_another_process_is_fatal(locked: Kennel, deed: str) -> None:
-    # To the judge itself, should it work.
+    # If the deed worked, it would hit the judge itself.
     assert locked.do(deed, os.getpid()).signal_name == "SIGSYS"
 
 

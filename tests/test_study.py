@@ -402,7 +402,7 @@ def scores(kernel: str, N: int, d: int, cache_bytes: int, **tiles: int) -> Traff
 
 
 def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
-    """Sets as lists, the newest line last."""
+    """Return the traffic of a simple cache: each set is a list of lines, the newest last."""
     per_set = ways or lines
     sets: list[list[int]] = [[] for _ in range(lines // per_set)]
     dirty: set[int] = set()

@@ -375,7 +375,7 @@ def test_yaml_that_names_itself_does_no_harm_and_its_scalars_are_texts() -> None
     assert len(gradescope_entries(group.encode(), "metadata")[0].people) <= 64
 
 
-#: Reads contents that have the shape of no export, each of which has to be refused.
+#: Reads contents that no export has. Each has to be refused.
 STRANGE = """
 from grader.core.errors import UsageError
 from grader.submission.exports import gradescope_entries
@@ -459,7 +459,7 @@ def test_names_become_ids_and_nobody_takes_another_s_place(tmp_path: Path, scrat
     for name, submission in submissions.items():
         assert len(name.encode()) <= 200 and not set(name) & set("./\\ \n<>:\"'|?*=+@")
         submission.name.encode()
-        # A joiner may stay, nothing that moves a cursor.
+        # A zero-width joiner may stay, but no character that moves the cursor.
         assert submission.name == one_line(submission.name, 1000)
     again = {name: each.sha256 for name, each in found(tmp_path, scratch).items()}
     assert again == {name: each.sha256 for name, each in submissions.items()}

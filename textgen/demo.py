@@ -26,8 +26,8 @@ MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 
 """Names as in the published kit, with the length of a text in tokens, its prompt included."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
 DEFAULT_CHUNK = 7
-"""Keys that are not cut up, measured: shorter chunks hold more copies of the newest key, longer ones more equal rows.
-With that copy a chunk is two tiles."""
+"""Keys in a chunk, found by measurement: shorter chunks need more copies of the newest key, longer ones compute more
+equal rows. With its copy, a chunk has eight keys."""
 MOST_SAMPLES, LARGEST_WINDOW = 64, 4096
 #: Options of the judged run that say nothing to a text: its sizes come from the model and its length.
 NOT_HERE = {

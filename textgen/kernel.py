@@ -152,9 +152,10 @@ class Attention(Protocol):
     def __call__(
         self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
     ) -> Tensor:
-        """(layer, position of the first query, Q (B, H, T, d), K, V (B, H, n, d)) to (B, H, T, d); the last T keys
-        are the queries' own tokens. Each query sees itself and at most window - 1 keys before it. `cut` is the
-        layer's keys in chunks, of earlier calls for the same texts."""
+        """Return the attention (B, H, T, d) of q (B, H, T, d), from position `start` on, over k and v (B, H, n, d).
+
+        The last T keys are the queries' own tokens. Each query sees itself and at most window - 1 keys before it. `cut`
+        holds the layer's keys in chunks, as earlier calls for the same texts left them."""
         ...
 
 

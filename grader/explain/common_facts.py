@@ -272,7 +272,7 @@ def _conditions(
     for name in plain:
         low, high = max(s[name] for s in right), min(s[name] for s in wrong)
         if low < high and high >= NEAREST * low:
-            continue  # Too far apart to say where.
+            continue  # too far apart to name a bound
         yield Condition(f"{name} <= {low}", f"{name} >= {high}", lambda s, n=name, most=low: s[n] <= most)
     for at, one in enumerate(plain):
         for other in plain[at + 1 :]:

@@ -52,7 +52,7 @@ def feedback(assignment: Assignment, row: Row) -> str:
 
 
 def html(assignment: Assignment, row: Row) -> str:
-    """Return the same as a page, with a picture of the timed calls."""
+    """Return the text of `feedback` as a page, with a picture of the timed calls."""
     from markupsafe import Markup
 
     from grader.report.charts import rounds

@@ -227,7 +227,7 @@ class Session:
         return Call("ok", wall_s, cpu_s)
 
     def close(self) -> None:
-        """End the runner (with the output it still holds drained) and everything it started."""
+        """End the runner and everything it started, after reading the output that is left in its pipe."""
         if self.death is None:
             self._watch.ending()
             self._resume()
@@ -246,7 +246,7 @@ class Session:
     # ---- one exchange
 
     def _encoded(self, header: dict[str, Any]) -> bytes:
-        """Empty for the kept call once more (grader/runner/runner.py): where no time is judged, all may be laid out."""
+        """Return the header as JSON; b"" if it repeats the header of the call that the runner keeps."""
         if header == self._kept_header:
             return b""
         self._kept_header = header if header["keep"] and header["op"] == "call" else None

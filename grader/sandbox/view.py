@@ -115,8 +115,8 @@ def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
 
 
 def secrets() -> tuple[Path, ...]:
-    """Return the paths of the kit that no submission may read: the solution, references, hidden cases, known kernels
-    and tests, by not being needed. A place for temporary files stays open."""
+    """Return the paths of the kit that no submission may read: all but NEEDED. So the solution, references, hidden
+    cases, known kernels and tests are among them. A folder with temporary files stays open."""
     temporary = Path(tempfile.gettempdir())
     return tuple(
         path for path in kit_paths() if path.name not in NEEDED and not temporary.is_relative_to(path)

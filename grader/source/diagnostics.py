@@ -86,8 +86,8 @@ def undefined_name(line: str) -> str:
 
 
 def missing_symbols(output: str) -> list[str]:
-    """Return the linker's lines on functions that exist nowhere, once each; Python's own are the interpreter's to
-    bring."""
+    """Return the linker's lines on functions that exist nowhere, each once. Python's own functions are left out, since
+    the interpreter provides them."""
     found: dict[str, str] = {}
     for line in _lines(output):
         name = undefined_name(line)
@@ -164,7 +164,7 @@ def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float)
 
 
 def _placed(found: list[Message], sources: Mapping[str, str]) -> list[Message]:
-    """Return the errors where the compiler saw them; in no line at all where the file itself names its lines."""
+    """Return the errors with the places that the compiler named; without places if the file renames its own lines."""
     if not any(map(renames_lines, sources.values())):
         return found
     return [replace(item, file=next(iter(sources)), line=0, column=0, via="") for item in found]

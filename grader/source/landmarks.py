@@ -200,8 +200,8 @@ class Body:
         return found
 
     def lost_copies(self) -> list[tuple[Place, str]]:
-        """Return statements of a tensor alone whose values were copied into an array that is stored into: the array is
-        not handed back. The statement's line, and the array."""
+        """Find `return` statements of a tensor that the function never writes: it writes an array that was copied from
+        the tensor, and does not copy it back. Yields each statement's line and the array's name."""
         found = list[tuple[Place, str]]()
         for place in self.find(r"\breturn\s+\w+\s*;"):
             returned = re.findall(r"\breturn\s+(\w+)\s*;", self.code[place.line - 1])
@@ -239,8 +239,8 @@ class Body:
         ]
 
     def bare(self) -> list[Place]:
-        """Lines that declare a variable without a value, unless it is set where it stands next. A struct's members are
-        none."""
+        """Return lines that declare a variable without a value, unless its next use sets it. Members of a struct are
+        left out."""
         text = self._all()
         starts = accumulate((len(self.code[n - 1]) + 1 for n in self._lines()), initial=0)
         members = [(m.end(), _closed(text, m.end(), "{}")) for m in _TYPE_OPENED.finditer(text)]

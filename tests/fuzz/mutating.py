@@ -15,12 +15,13 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 
 SEED = 149
-#: Of a mutated input. Long ones are the patterns' affair.
+#: Limit on a mutated input. Long inputs are made from patterns.
 LARGEST_BYTES = 1 << 16
 #: CPU time for any single input, far above what a linear reader needs.
 SLOWEST_S = 20.0
 PATTERN_BYTES = 1 << 16
-#: For 4 times the size, where a quadratic reader takes 16 times as long; measured up to `MOST_ROUNDS` times.
+#: Most times as long that an input of 4 times the size may take; a quadratic reader takes 16 times as long. Times below
+#: NOISE_S do not count, and growth is measured up to MOST_ROUNDS times.
 MOST_GROWTH, NOISE_S, MOST_ROUNDS = 10.0, 0.05, 8
 PREFIX = "gpt149-fuzz-"
 

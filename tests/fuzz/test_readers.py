@@ -6,7 +6,7 @@ from conftest import one_of_each
 from fuzz import inside, outside, papers
 from fuzz.mutating import Reader, fuzz, growth
 
-#: For each reader; an expensive one has fewer.
+#: Mutated inputs for each reader; an expensive reader gets fewer.
 INPUTS = 400
 QUICK = 80
 READERS = [*inside.readers(), *outside.READERS, *papers.READERS]

@@ -337,7 +337,7 @@ def joined(kernels: Path, made: Path) -> None:
 
 
 def linked(kernels: Path, cache: Path | None = None) -> Path:
-    """Return a program of an object that was compiled as a student's file is, from the cache where it is known.
+    """Return the program that is linked from an object, which was compiled as a student's file is; cached if possible.
 
     Raises KitError when it cannot be linked.
     """
