@@ -101,11 +101,8 @@ FAULTS = (
           'DELAYS * (delays and self.shares_work)', '0',
           "test_delays test_native_runner", "threads are not delayed, so a race on one core passes"),
     Fault("suspects_exchanged", "labs/attention/suspects/formula.py",
-          '"normalised_twice", "Each row is divided by the sum of its weights twice.",\n'
-          '        lambda s: s.truth / s.row_sum),\n    row("double_softmax", "double_softmax",',
-          '"double_softmax", "Each row is divided by the sum of its weights twice.",\n'
-          '        lambda s: s.truth / s.row_sum),\n    row("double_softmax", "normalised_twice",',
-          "test_diagnose wrong/test_family", "two bugs are reported under each other's code"),
+          'row("maximum_only_above", "maximum_only_above",', 'row("maximum_only_above", "maximum_only_in_sum",',
+          "test_diagnose wrong/test_family", "a bug is reported under another one's code"),
     Fault("sanitizer_line_off_by_one", "grader/backends/native/sanitize.py",
           'frames = [_frame(int(match["line"]), ', 'frames = [_frame(int(match["line"]) + 1, ',
           "test_sanitize test_closer", "a report of a sanitizer names the line below the fault"),

@@ -187,7 +187,7 @@ def test_hints_name_a_near_name_among_very_many_or_an_encoding() -> None:
     for content, hint in (
         ("int x = 1;\n".encode("utf-16"), "UTF-16"),
         ("int x = 1;\n".encode("utf-16-be"), "UTF-16"),
-        (bytes(range(256)) * 4, "no text"),
+        (bytes(range(256)) * 4, "not text"),
         ("int x = “a”;\n".encode(), "typographic quote"),
         ("// 日本語\nint x = “a”;\n".encode(), "typographic quote"),
     ):

@@ -145,7 +145,7 @@ def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -
     part, shape = ASSIGNMENT.part("part3"), {**ASSIGNMENT.defaults, "N": N}
     how = {"threads": 8, "cpus": machine.usable_cpus()[:1], "call_timeout_s": 60}
     for text, has_race in ((racy, True), (keeping(master, "myFusedAttention"), False)):
-        bench = SimpleNamespace(assignment=ASSIGNMENT, shape=shape, options=Options(), emit=str)
+        bench = SimpleNamespace(assignment=ASSIGNMENT, shape=shape, options=Options(), emit=str, command="")
         bench.source, bench.backend = write(tmp_path, text), lambda part: NativeBackend(None, None, None)
         draw = TimedInputs(Marker(bench, part), 149)  # type: ignore[arg-type]
         with NativeHost() as host, host.spawn(program(tmp_path, text), **how) as session:

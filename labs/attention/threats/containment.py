@@ -53,9 +53,9 @@ PRETENCE = [
     Threat("C1", "a forged reply of zeros", End(("wrong", "crash", "timeout")),
            FORGE % (FORGED_REPLY, "4ull * B * H * N * d")),
     Threat("C1", "a forged reply that is gigabytes long",
-           End(("crash",), says="sent back something that is no result"),
+           End(("crash",), says="sent back something other than a result"),
            FORGE.replace("payload(bytes", "payload(4") % (FORGED_REPLY, "4ull << 30")),
-    Threat("C1", "a forged profile beyond all measure", End(("crash",), says="sent back something that is no result"),
+    Threat("C1", "a forged profile beyond all measure", End(("crash",), says="sent back something other than a result"),
            FORGE % (FORGED_REPLY[:-1] + r", \"profile\": [[\"x\", 1, 1, 1, 1e300, 1]]}", "4ull * B * H * N * d")),
     Threat("C1", "every descriptor closed", CRASH, "for (int fd = 3; fd < 64; fd++) close(fd);" + HONEST),
     Threat("C1", "exit(0) in the kernel", CRASH, HONEST + " std::exit(0);"),
@@ -252,7 +252,7 @@ float {name}(std::vector<float> &tensor, int &x, int &y, int &z, int &b, const i
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{name}", &{name}); }}
 """
 _RIGHT = "return tensor[((x * sizeX + y) * sizeY + z) * sizeZ + b];"
-_NO_RESULT = End(("crash",), says="sent back something that is no result")
+_NO_RESULT = End(("crash",), says="sent back something other than a result")
 
 
 def _row(row: str, name: str, end: End, body: str) -> Threat:

@@ -109,7 +109,7 @@ def _ended(call: Call) -> str:
         hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
         return f"crashed with {call.signal_name}: {hint}"
     if call.status == "protocol":
-        return "crashed: the process sent back something that is no result"
+        return "crashed: the process sent back something other than a result"
     return f"ended the process ({call.message})"
 
 
