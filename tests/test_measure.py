@@ -93,7 +93,7 @@ VERDICTS = [
     # An unfit machine fails no student, who would fail on a fit one.
     (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
     (self_timed([1.0] * 8, student=300), CPU, SLOW),
-    # A busy neighbour does not touch a serial part, nor does its luck excuse a slow kernel.
+    # A busy neighbour of the student's does not fail a serial part, and one of the reference's does not excuse it.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
     # A sleeping kernel meets the wall clock's ceiling, unless the reference had no core of its own.

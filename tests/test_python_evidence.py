@@ -105,7 +105,8 @@ GIVE = (
 ).format
 OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
 OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-#: A kernel that puts numbers of NumPy's into its tensor `t`, in three places: its line, one before, an argument.
+#: A kernel that gets NumPy's numbers into its tensor `t`. Texts fill three places: a line of it, one before its launch,
+#: an argument.
 FILL = (
     f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
     "    t = tl.load(d + at, mask=at < n)\n    {}\n    tl.store(d + at, t, mask=at < n)\n§n = c.numel()\n"

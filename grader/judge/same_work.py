@@ -251,9 +251,10 @@ def _avoided_bytes(part: Part, held: Held) -> int:
 def source_flags(marker: Marker) -> Iterator[Flag]:
     """Flag a part whose function leaves its work to functions that an earlier part's function reaches as well.
 
-    Functions that it alone reaches have no loop then. Honest parts share reads and writes, the softmax of a row or the
-    product of two tiles, and loop over them by themselves. One function for several parts that is given other constants
-    or template arguments by each may do other work for each: a note. A copy of an earlier function counts as shared.
+    Its own functions, which the earlier part does not reach, have no loop then. Honest parts share reads and writes,
+    the softmax of a row or the product of two tiles, and loop over them by themselves. If each part gives a shared
+    function other constants or template arguments, it may do other work for each: a note. A copy of an earlier function
+    counts as shared.
     """
     part, source = marker.part, marker.source
     kind = kind_of(part)

@@ -112,7 +112,7 @@ def _is_replaced(one: Definition, replaced: set[str]) -> bool:
 
 
 def _may_matter(loops: Collection[str], statements: Collection[str]) -> bool:
-    """Return False if the loops only set numbers from which nothing that is returned or handed over is made."""
+    """Return False if the loops only set numbers on which no returned value and no argument of a call depends."""
     if any(call[1] not in _READS for loop in loops for call in _CALL.finditer(loop)):
         return True
     live, pieces = set[str](), list[tuple[set[str], set[str]]]()

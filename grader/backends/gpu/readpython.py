@@ -877,7 +877,7 @@ def decorators_of(node: ast.FunctionDef) -> list[ast.expr]:
 
 
 def root_of(node: ast.AST) -> ast.AST:
-    """Return the first name of a dotted one."""
+    """Return the node that a chain of attributes begins with, such as `a` of `a.b.c`."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node

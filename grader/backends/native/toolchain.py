@@ -103,7 +103,7 @@ collect2 looks for such sections itself."""
 
 
 def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
-    """Flags that keep a link from compiling bytecode, whose assembler would read files that no list names."""
+    """Return flags that keep a link from compiling bytecode, which would start an assembler with unchecked inputs."""
     return NO_COMPILER_AT_LINK if tools.family == "gcc" and tools.system != "Darwin" else ()
 
 

@@ -37,7 +37,7 @@ MOST_SHOWN, MOST_OUTPUT = 3, 1 << 18
 WARNING = re.compile(
     r"^module\.cpp:(?P<line>\d{1,9}):\d+: warning: (?P<text>.*?) \[-W(?P<flag>[\w-]+)=?\]?$", re.MULTILINE
 )
-#: A fraction that stays one: a double as a float, as after exp() of <math.h>.
+#: Conversions that are left out, since the fraction stays: a double to a float, as after exp() of <math.h>.
 ROUNDED = re.compile(r"to '(?:float|double|long double)'")
 
 

@@ -272,8 +272,8 @@ def _evaluate(container: Container, root: Path, assignment: Assignment, source: 
 
 
 def _assignment(container: Container, root: Path) -> Assignment:
-    """Return the assignment of the kit in one of the container's folders, else of this very kit, with any hidden
-    cases."""
+    """Return the first assignment found in the container's folders, else this kit's own; with hidden cases if the
+    folder has them."""
     return _first_assignment([*(root / name for name in container.kits), ROOT])
 
 
