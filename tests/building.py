@@ -83,7 +83,7 @@ def call(of: StudentObject, name: str, *values: object) -> object:
 
 
 def cpu_growth(act: Callable[[int], object], small: int, large: int, repeat: int = 5) -> float:
-    """Return how many times the small size's CPU time `act` takes for the large one, each in its best run."""
+    """Return the CPU time of `act` for the large size over that for the small one, each in its best run."""
 
     def least_s(size: int) -> float:
         return min(timeit.repeat(lambda: act(size), timer=time.thread_time, number=1, repeat=repeat))

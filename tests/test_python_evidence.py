@@ -484,7 +484,7 @@ COMPUTED = {
     "u = t.float() + torch.zeros(c.shape)\ncopy(u, c)",
     "twice in place": "product(a, b, c)\nt = c + 0\nproduct(a, b, t)\nc.copy_(t)",
 }
-#: A kernel's work looked up by masks, of which each has a number for each float16.
+#: The result is looked up by masks in tables that a kernel makes. Each mask has a number for every float16.
 LOOKED_UP = f"""{HEAD}
 ALL = torch.arange(65536).to(torch.int16).view(torch.float16).double()
 TABLE = torch.nn.functional.gelu(ALL, approximate="tanh").half()

@@ -108,7 +108,7 @@ def test_sanitizers_name_the_students_own_line(faults: tuple[Path, dict[str, str
 
 @pytest.mark.skipif(not all(map(shutil.which, ("addr2line", "nm"))), reason="binutils is not installed")
 def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
-    """Frames of the kit's own functions are left out; those of a program in a folder of the kit's name are not."""
+    """Frames of the kit's own functions are left out. Those of a program in a folder named like the kit count."""
     files = {"module.cpp": "int f() { return 1; }\nint main() { return f(); }\n"}
     folder = write_files(tmp_path / "my gpt149 (1)", files)
     built = folder / "program"

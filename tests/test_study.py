@@ -469,7 +469,7 @@ def test_counts_by_hand() -> None:
     assert scores("part1", 16, 16, 64 * KB) == Traffic(2 * 16**3 + 16**2, 16 + 16 + 16, 16)
     # Four lines: a row of Q and of S stay, the rows of K come anew for each row of Q.
     assert scores("part1", 16, 16, 4 * 64).fetched == 16 + 16 * 16 + 16
-    # Tiles of 4 rows of Q, K and S, and room for the next 4 of K: it comes anew for each 4 rows of Q.
+    # The cache holds tiles of 4 rows of Q, K and S, and 4 more rows. So K is fetched again for each tile of Q.
     assert scores("part2", 16, 16, 16 * 64, tile=4).fetched == 16 + 4 * 16 + 16
     # Part 3 keeps one row of scores and writes O where parts 1 and 2 keep all of them.
     whole = simulated("part3", Shape(16, 16), Model(64 * KB), scores_only=False)

@@ -211,7 +211,7 @@ class Compilers:
 
 
 def run_limited_compiler(command: Sequence[str], place: Path, timeout_s: float) -> Finished:
-    """Run a compiler in `place` under the limits of all of them, in no sandbox: for the kit's own sources."""
+    """Run a compiler on one of the kit's own sources, in `place`: with the usual limits, without a sandbox."""
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return run_limited(
         command,

@@ -238,8 +238,8 @@ def places(folder: Path) -> dict[str, str]:
 
 
 def filled(text: str, named: Mapping[str, str]) -> str:
-    """Return the text with each `{name}` replaced by its value, and each `{name:hidden}` by the value's bytes as
-    disguised numbers, so that a search of the object for the value finds nothing."""
+    """Return the text with each `{name}` replaced by its value. `{name:hidden}` becomes the value's bytes as disguised
+    numbers, so that a search of the object for the value finds nothing."""
     for name, value in named.items():
         text = text.replace(f"{{{name}}}", value)
         hidden = ", ".join(str(byte ^ 0x55) for byte in [*value.encode(), 0])
