@@ -169,7 +169,7 @@ def _written_name(sides: Iterable[Access]) -> str:
             declared = {name for match, name in found if _is_declared(text[: match.start()])}
             names = [(bool(match["index"]), name) for match, name in found if name not in declared]
             if names:
-                # Mostly single numbers reach this guess: elements of a vector are known by their block.
+                # Used mostly for single numbers: an element of a vector is recognised by its memory block.
                 return min(names, key=lambda found: found[0])[1]
     return ""
 

@@ -21,7 +21,7 @@ from grader.staff.classroom import gradebook, ledger
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
 ACTING = ROOT / "tests" / "classes" / "acting_worker.py"
-#: Guard against a hang: tens of times longer than anything that waits for it takes.
+#: Time limit of each wait, for a test that hangs: tens of times longer than any wait takes.
 HANG_S = 120.0
 JUDGE = """
 import json, resource, sys

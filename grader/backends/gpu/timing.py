@@ -292,9 +292,7 @@ class DeviceRounds:
         return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
-        """Refuse to time a file that computes gradients through its own forward call against a reference that
-        does not.
-        """
+        """Refuse to time a file whose gradients need its own forward call, if the reference makes no such call."""
         form = devicecall.properties(self.part).autograd
         if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
             message = (

@@ -146,8 +146,8 @@ class _Worker:
 class LocalExecutor:
     """Workers on this machine.
 
-    `silence_s` is the longest silence of a worker in seconds, by kind of phase; None is no limit. A kind that it lacks
-    has the longest of its limits. `command` starts a worker, which may have `most_bytes` resident (Linux only).
+    `silence_s` is the longest silence of a worker in seconds, by kind of phase; None means unlimited. A kind that it
+    lacks has the longest of its limits. `command` starts a worker, which may have `most_bytes` resident (Linux only).
     """
 
     def __init__(

@@ -278,7 +278,7 @@ MISTAKES += [
 
 
 def _read_as_rows(t: Array) -> Array:
-    """Return the tensor as a kernel reads it that takes (N, B, d) in memory for (B, N, d)."""
+    """Return the tensor that a kernel reads if it treats memory of shape (B, N, d) as (N, B, d)."""
     return t.swapaxes(0, 1).reshape(t.shape)
 
 
