@@ -40,7 +40,7 @@ FORWARDED = {
         "grader.staff.writeups" if has_room("grader.staff.writeups") else "grader.study.writeup",
         "what of a write-up is still empty; for the staff, what there is to read",
     ),
-    "new": ("grader.staff.newlab", "a lab of your own that passes at once"),
+    "new": ("grader.staff.newlab", "a lab of your own whose tests pass from the start"),
     "release": ("grader.staff.release", "the students' handout and what a platform grades with, proved"),
 }
 #: Exports of gradebooks that `report` fills: option, platform, and the platform's name for the export.
@@ -148,7 +148,7 @@ def _class_commands(commands: Any) -> None:
     appeal.add_argument(
         "--accept",
         action="store_true",
-        help="let the round in the middle by points replace the recorded result",
+        help="let the round with the median points replace the recorded result",
     )
     _tier_options(appeal)
 

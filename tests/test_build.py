@@ -285,7 +285,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch
     trial = nativebuild.kit(cache).folder / nativebuild.TRIAL
     trial.unlink()
     shutil.copy("/bin/false", trial)
-    refused("under a runner's lock .*: try CXX=", NativeHost, choose(), cache, of=KitError)
+    refused("start in the sandbox .*: try CXX=", NativeHost, choose(), cache, of=KitError)
 
 
 def test_flags_and_the_cache_by_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_loaded_does_not_compile(judge: Judge) -> None:
         ("def gelu(x, y):\n    y.copy_(x\n", r"kernels\.py:2:(.|\n)*y\.copy_\(x"),
         ("import nowhere\n", "line 1 raised ModuleNotFoundError"),
         ("def gelu(x, y):\n    pass\n\0\n", "kernels.py: error: "),
-        (f"{MUTE}raise Mute\n", "fails when it is asked for its text"),
+        (f"{MUTE}raise Mute\n", "whose text cannot be read"),
     ):
         part = judge(text, "gelu")["gelu"]
         assert part.verdict == "compile_error" and part.diagnosis is not None, text
@@ -209,7 +209,7 @@ def test_every_exception_is_reported_and_ends_no_runner(judge: Judge) -> None:
     for text, said in (
         (f"{MUTE}{GELU}import sys; sys.exit(0)\n", "line 5 raised SystemExit: 0"),
         (f"{MUTE}{GELU}raise KeyboardInterrupt\n", "line 5 raised KeyboardInterrupt"),
-        (f"{MUTE}{GELU}raise Mute\n", "fails when it is asked for its text"),
+        (f"{MUTE}{GELU}raise Mute\n", "whose text cannot be read"),
         (f"{GELU}error = ValueError('round')\n    raise error from error\n", "ValueError: round"),
         (LOOKED_UP, "line 5 raised KeyError: 'flash_forward'"),
     ):

@@ -252,7 +252,7 @@ def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pyt
     table, bob = tmp_path / "manual.csv", {"bob": ("bob", "")}
     refused("no submission .* is called 'bob'", writeups.update, table, bob, "writeup", tmp_path)
     said = writeups.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
-    assert "note: 1 write-ups are of nobody in" in said and "no row: README" in said
+    assert "note: 1 write-ups belong to no student in" in said and "no row: README" in said
     rows = ["id,name,writeup,comment", "ada,Ada,,", "zoe,Zoe Z,,write-up: none"]
     assert table.read_text().splitlines() == rows
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History())

@@ -60,7 +60,7 @@ def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
         nonlocal looks
         looks += 1
         if len(looked) > MOST_PLACES or looks > MOST_LOOKS:
-            raise TooMany("imports too many names: hand in the files that are needed alone")
+            raise TooMany("imports too many names: hand in only the files that are needed")
         if (name, asked) not in looked and name not in found:
             looked.add((name, asked))
             text = read(top + name)

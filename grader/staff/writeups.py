@@ -65,7 +65,7 @@ def _parser() -> Parser:
     parse = writeup.parser("a write-up, several, or a folder or an archive of a class")
     parse.path("--read", "write all answers, question by question, for reading")
     parse.path("--sheet", "make or update this table of points (manual.csv)")
-    parse.path("--results", "the class's results: whose ids the table has", "DIR")
+    parse.path("--results", "results folder of the class, whose ids the table gets", "DIR")
     parse.path("--key", "right answers (default: configs/hidden/writeup_key.yaml)")
     parse.add_argument("--item", metavar="ID", default="writeup", help="the column of the points (writeup)")
     return parse
@@ -129,7 +129,8 @@ def _with_roster(
         )
     note = ""
     if strangers:
-        note = f"note: {len(strangers)} write-ups are of nobody in {results} and get no row: {shortened(strangers)}"
+        count = f"{len(strangers)} write-ups belong to no student in {results}"
+        note = f"note: {count} and get no row: {shortened(strangers)}"
         note += f"; if one is a student's, {advice}"
     kept = {name: (title, remarks[name][1] if name in remarks else "none") for name, title in roster.items()}
     return kept, note

@@ -237,7 +237,7 @@ def _divisors(used: Array, sums: Array) -> Dissected:
     shown = f"{used[worst]:.4g} where the sum of its exp(score) is {sums[worst]:.4g}"
     if (abs(used - 1) < CLOSE).all():
         return Dissected(
-            f"The weights of a row are its exp(score), divided by nothing, where their sum is {sums[worst]:.4g}",
+            f"The weights of a row are its exp(score), without division by their sum, {sums[worst]:.4g}",
             ("divisor", "divide", "call:exp"),
         )
     whole = abs(used - np.round(used)).max() < 1e-3 and abs(sums - np.round(sums)).max() > 0.05

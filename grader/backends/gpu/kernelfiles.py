@@ -464,7 +464,7 @@ def described(error: BaseException, *, has_card: bool = True) -> str:
         # The judge knows by these words what the machine lacks. A file could raise them itself.
         return f"{text}." if text.endswith(NO_CARD) else text
     except BaseException:
-        return "it raised an exception that fails when it is asked for its text"
+        return "it raised an exception whose text cannot be read"
 
 
 def remember_code() -> None:

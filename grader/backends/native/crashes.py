@@ -60,7 +60,7 @@ def program_fault(reason: str) -> Faulty:
     return fault(
         "compile_error",
         "load_error",
-        f"The program that was made of the file does not start: {one_line(reason, 200)}. Look for asm, sections and "
+        f"The program built from your file does not start: {one_line(reason, 200)}. Look for asm, sections and "
         "attributes: a kernel needs none.",
     )
 

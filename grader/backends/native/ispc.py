@@ -41,7 +41,7 @@ LACKING = (
     f"are lost. Install it ({WHERE_FROM}), put it on the PATH, and judge again."
 )
 DOES_NOT_RUN = (
-    f"The {TOOL} of this machine compiles not even a file of the kit's own in the sandbox: nothing is judged, and no "
+    f"The {TOOL} of this machine cannot compile even the kit's own test file in the sandbox: nothing is judged, and no "
     f"points are lost. Install one that every user can read and run ({WHERE_FROM}), and judge again."
 )
 LEFT_OUT = f"{SOURCE} was left out: there is no {TOOL} on this machine that runs ({WHERE_FROM})"

@@ -219,7 +219,7 @@ class NativeHost:
                 return
             said = one_line(session.printed.strip() or str(session.death and session.death.status), 200)
         self.close()
-        raise KitError(f"what this compiler makes does not run under a runner's lock ({said}): try CXX=g++")
+        raise KitError(f"programs built by this compiler do not start in the sandbox ({said}): try CXX=g++")
 
     def _chosen_filter(self) -> seccomp.Filter | None:
         if sys.platform != "linux" or (self.sandbox.locks and not self.sandbox.seccomp):

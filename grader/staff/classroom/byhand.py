@@ -214,7 +214,7 @@ def _columns(header: list[str], items: Collection[str] | None, at: str) -> list[
     if "id" not in header:
         if len(header) == 1 and re.search(r"[;\t]", header[0]):
             raise UsageError(f"{at}: columns should be separated by commas")
-        raise UsageError(f"{at}: the first row should name the columns: 'id', and an item in each other one")
+        raise UsageError(f"{at}: the first row should name the columns: 'id', then one column for each item")
     for number, column in enumerate(header):
         if column in header[:number]:
             raise UsageError(f"{at}: the column '{one_line(column)}' stands there twice")

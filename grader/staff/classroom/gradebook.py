@@ -237,7 +237,7 @@ def config_of(folder: Path, run: Run) -> Path:
     except (OSError, ValueError):
         there = is_file = False
     if not is_file:
-        what = "is a folder, a pipe or a device and no file" if there else "is not there any more"
+        what = "is a folder, a pipe or a device, not a regular file" if there else "is not there any more"
         raise UsageError(
             f"{folder} was graded with {one_line(str(config), LONGEST_PATH)}, which {what}: put it back, or name "
             "another with `run ... --resume --config FILE`"

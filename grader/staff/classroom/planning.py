@@ -235,7 +235,7 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
     gone = sorted(history.records.keys() - {item.id for item in submissions})
     if gone:
         lines.append(
-            f"{len(gone)} earlier results are of nobody in {wanted.submissions}: {shortened(gone)}; "
+            f"{len(gone)} earlier results belong to no student in {wanted.submissions}: {shortened(gone)}; "
             "they are kept, but not in the reports"
         )
     planned = [item.submission for item in todo]

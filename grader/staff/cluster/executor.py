@@ -145,7 +145,7 @@ class ClusterExecutor:
         for address in [address for address in self._nodes if address not in there]:
             yield from self._lost(self._nodes.pop(address), "it is gone")
         for node in [node for node in self._nodes.values() if node.is_silent()]:
-            yield from self._lost(node, "it says nothing any more")
+            yield from self._lost(node, "it no longer answers")
             node.state, node.future = "new", None  # it may come back, and proves itself then
         for address, worker in there.items():
             if address not in self._nodes:

@@ -27,7 +27,8 @@ own."""
 def main(arguments: list[str]) -> int:
     """Write the lab. Raises UsageError for an invalid or existing name."""
     parse = Parser(
-        prog=f"{GRADER_COMMAND} new", description="Make a lab that passes at once: a vector addition."
+        prog=f"{GRADER_COMMAND} new",
+        description="Make a lab whose tests pass from the start: a vector addition.",
     )
     parse.add_argument("name", metavar="NAME", help="what it is called: a name of Python's, in small letters")
     parse.path(

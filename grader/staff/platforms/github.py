@@ -186,7 +186,7 @@ def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[
     """
     git = shutil.which("git")
     if git is None:
-        raise UsageError("--commit-times asks git, and there is none on this machine")
+        raise UsageError("--commit-times needs git, which is not installed here")
     own = scratch.absolute() / "commits.git"
     _git(git, scratch, "init", "--quiet", "--bare", "--template=", str(own))
     found = [

@@ -102,7 +102,7 @@ def given_objects(
     for path in given:
         stem = path.name.partition("-")[0]
         if stem not in places or path.suffix != ".o" or "-" not in path.name:
-            raise UsageError(f"--reference {path}: name the object as the release names its own")
+            raise UsageError(f"--reference {path}: give the object the name that the release gives its own")
         try:
             data = path.read_bytes()
         except OSError as error:

@@ -63,7 +63,9 @@ def parser(what: str) -> Parser:
     parse.add_argument("paths", metavar="FILE", type=Path, nargs="+", help=what)
     parse.add_argument("--config", metavar="FILE", type=Path, help="the assignment that it is about")
     add_lab(parse)
-    parse.add_argument("--export", choices=FORMATS, help="also write it as this beside the file, with pandoc")
+    parse.add_argument(
+        "--export", choices=FORMATS, help="also export this format, beside the file (needs pandoc)"
+    )
     return parse
 
 

@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
     parse.add_argument("function", nargs="?", default="gelu", help="gelu")
     given = parse.parse_args(arguments)
     if given.function != "gelu":
-        raise UsageError(f"no five ways to write '{given.function}': choose gelu")
+        raise UsageError(f"'{given.function}' is not written in five ways: choose gelu")
     settings = options.settings(given)
     outcome.prepare(settings, "profile")
     found = measured("profile", settings.source, trace=str((settings.out / "profile").resolve()))

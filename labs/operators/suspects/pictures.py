@@ -69,8 +69,8 @@ def _clamped(s: Situation) -> Taps:
 WEIGHTS: tuple[tuple[str, str, Callable[[Array], Array]], ...] = (
     (
         "im2col_order",
-        "W and what the places see are in different orders: W's taps lie as (c, kh, kw), and the columns as (kh, kw, "
-        "c). Tap t is c * K * K + kh * K + kw.",
+        "W and the columns have their taps in different orders: W's lie as (c, kh, kw), and the columns' as "
+        "(kh, kw, c). Tap t is c * K * K + kh * K + kw.",
         lambda w: w.reshape(len(w), *w.shape[2:], w.shape[1]).transpose(0, 3, 1, 2),
     ),
     (
