@@ -13,6 +13,9 @@ from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, s
 from grader.core.arrays import np
 from grader.core.results import CaseResult, Diagnosis
 from grader.explain import diagnose
+from grader.explain.comparison import Expected
+from grader.explain.comparison import compare as compare_arrays
+from grader.explain.oracle import Oracle
 from grader.report import student
 from labs.attention.oracle import ORACLES
 
@@ -20,6 +23,13 @@ Shape = dict[str, int]
 RAGGED = {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 16, "Bc": 24, "threads": 4}
 LARGE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256, "threads": 8}
 ODD = {"B": 1, "H": 2, "N": 61, "d": 20, "Br": 7, "Bc": 11, "threads": 2}
+
+
+class Counts(Oracle):
+    """An oracle whose results are whole numbers."""
+
+    def expected(self, inputs: object, shape: object) -> Expected:
+        raise NotImplementedError
 
 
 def explain(
@@ -288,6 +298,14 @@ def test_diagnosing_a_large_output_costs_little() -> None:
     how = {"timer": time.process_time, "number": 1, "repeat": 3}
     oracle_s = timeit.repeat(lambda: expect("attention", x, LARGE), **how)
     assert min(timeit.repeat(lambda: explain(x, LARGE, actual), **how)) < 60 * max(oracle_s)
+
+
+def test_a_count_that_is_off_by_one_is_shown_whole_and_not_called_rounding() -> None:
+    expected = Expected(np.full((2, 3), 5_093_630_001.0), 0.0)
+    actual = (expected.value - 1).astype(np.int64)
+    found = diagnose.diagnose(Counts(), {}, {}, expected, actual, compare_arrays(expected, actual))
+    assert found.code == "wrong_values"
+    assert "Expected 5093630001, got 5093630000 at" in found.message and "close" not in found.message
 
 
 def test_wrong_type_says_what_came_back() -> None:

@@ -363,7 +363,8 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
     expected, actual = float(seen.expected[first]), float(seen.actual[first])
     at = ", ".join(f"{axis.letter}={i}" for axis, i in zip(seen.axes, first, strict=True))
     count, total = int(seen.wrong.sum()), seen.wrong.size
-    numbers = f"Expected {expected:.6g}, got {actual:.6g} at ({at}); "
+    shown = ".0f" if expected.is_integer() and actual.is_integer() else ".6g"
+    numbers = f"Expected {expected:{shown}}, got {actual:{shown}} at ({at}); "
     amount = f"{count} of {total} elements are wrong" + (f": {place.words}" if place.words else "")
     if place.words.startswith(amount.partition(":")[0]):
         amount = place.words

@@ -69,7 +69,7 @@ READ_KEY = "fourDimRead(K, b, h, column, k, H, N, d)"
 SUM_LOOP = "float rowSum = 0.0f;\n                        for (int j = 0; j < columns; j++) {"
 FLASHED += [
     p4("L reset for each batch", "stale_l", (RESET_L, ""), (BATCHES, f"{BATCHES}\n        {RESET_L}"),
-        says="of its batch"),
+        says="of the batch"),
     *[p4(f"L reset for each {block} block", "flash_l_not_carried", (RESET_L, ""), (loop, f"{loop}\n{RESET_L}"),
         says="set to zero") for block, loop in (("key", J_BLOCKS), ("row", I_BLOCKS))],
     p4("last key block kept", "flash_l_not_carried last_block_only",

@@ -53,6 +53,8 @@ class Ending:
     def _fault(self, part: PartResult) -> str:
         code = part.diagnosis.code if part.diagnosis else ""
         why = f": {part.diagnosis.message}" if part.diagnosis else ""
+        # A suspect that raises names nothing, so its exception may be the cause.
+        why += "".join(f" ({flag.message})" for flag in part.flags if flag.code == "explanation_failed")
         if part.verdict == "unjudged":
             return ""  # this machine lacks a GPU, say: nothing contradicts the expected verdict
         if part.verdict != self.verdict:
