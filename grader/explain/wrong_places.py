@@ -63,7 +63,7 @@ class _Describing:
         self.axes, self.shape, self.tiles = axes, shape, tiles
 
     def axis(self, axis: int, hit: Array) -> Place:
-        """`hit`: bool (size of the axis), not all true."""
+        """Describe the wrong indices of one axis. `hit`: bool (size of the axis), True where wrong, not all true."""
         of, size = self.axes[axis], len(hit)
         name, indices = of.name, np.flatnonzero(hit).tolist()
         first, last, count = indices[0], indices[-1], len(indices)

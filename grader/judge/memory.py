@@ -31,11 +31,15 @@ SAME_FACTOR = 2.0
 def beside_reference(
     marker: Marker, mine: Shown, student: Session, again: Callable[[], Session]
 ) -> tuple[Memory, Call, list[Flag]]:
-    """Return the table's rows of both sides, the reference's first; the listener hears both.
+    """Repeat a judged call on both sides under torch's profiler. Listeners get the reference's rows first.
 
-    `student` is a runner with torch that holds the student's object, `again` starts one like that which gave `mine`.
-    The Call is the student's profiled one. Raises KitError when the reference fails or is wrong, Faulty if a call of
-    the student's gives no answer.
+    Args:
+        mine: the judged call.
+        student: a runner with torch that has loaded the student's object.
+        again: starts a runner of the kind that made the judged call.
+
+    Returns the memory of both sides, the student's profiled call, and a flag if its output differs from the judged one.
+    Raises KitError when the reference fails or is wrong, Faulty if the student's call gives no answer.
     """
     part, bench = marker.part, marker.bench
     theirs: CaseRun | None = None

@@ -242,7 +242,7 @@ class Terminal:
         self.say("\n".join(field("", rows[-1]) if rows else []))
 
     def _results(self, result: PartResult) -> tuple[list[str], list[str]]:
-        """Return the compiler's warnings, and the results without them."""
+        """Return two lists: the compiler's warnings, and the lines "results" and "inputs" without those warnings."""
         text = results_text(result)
         if result.diagnosis is not None and self.function and result.verdict in ("wrong", "crash", "timeout"):
             # A part with several threads calls the same function as the part before it.

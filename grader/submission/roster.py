@@ -161,10 +161,10 @@ def _listed_if_possible(folder: Node) -> list[Node]:
 
 
 def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) -> list[Unit]:
-    """Return the submissions among these nodes. `beside_others`: there are more submissions elsewhere.
+    """Return the submissions among these nodes. `beside_others` means that others were found elsewhere.
 
-    If write-ups are wanted and there are only files of their kind, these are the students'. Otherwise they belong to
-    the sources beside them, or to the staff.
+    In a search for write-ups, a write-up is a submission of its own only if no source, folder or archive is here or
+    elsewhere. Otherwise it belongs to the source of the same name, or else to the staff.
     """
     units: list[Unit] = []
     canvas: dict[str, Unit] = {}

@@ -223,7 +223,7 @@ def _between_blocks(off: Array, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _listed(which: Array) -> str:
-    """Keys in words that a singular verb follows."""
+    """Return the chosen keys in words, as a subject for a verb in the singular. `which`: bool (keys)."""
     keys = np.flatnonzero(which).tolist()
     if len(keys) == 1:
         return f"key {keys[0]} of {len(which)}"

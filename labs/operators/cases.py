@@ -32,7 +32,7 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
 
 
 class _Drawing:
-    """Tensors of one kind."""
+    """Random tensors of one kind (`equal`, `negative`, `tied`, `sparse`, `large`, `fresh`, or any other: uniform)."""
 
     def __init__(self, draws: Draws, kind: str) -> None:
         self.draws, self.kind = draws, kind
@@ -54,11 +54,11 @@ class _Drawing:
         return x
 
     def upstream(self, *size: int) -> Array:
-        """The gradient of the loss with respect to an operator's result: never all alike."""
+        """Return the gradient of the loss with respect to an operator's result, uniform for each kind."""
         return self.draws.uniform(size, -BOUND, BOUND)
 
     def gradient(self, *size: int) -> Array:
-        """Return a gradient's content before the call."""
+        """Return the values that a gradient holds before the call: zeros if `fresh`, else random numbers."""
         held = self.draws.uniform(size, -BOUND, BOUND)
         return np.zeros(size, np.float32) if self.kind == "fresh" else held
 

@@ -38,8 +38,8 @@ from grader.explain.suspect import Suspect
 from . import suspects
 from .scene import Scene, agreement, fitting, scene_of
 
-#: In units of the roundoff: all errors that do not grow, and the error per square root of C of a sum that keeps its
-#: tail.
+#: Parts of the allowed relative error, in units of the roundoff. STEPS does not depend on the input. PER_ROOT, times
+#: sqrt(C), is for a sum of C terms that keeps its tail.
 STEPS, PER_ROOT = 64, 8
 OUTPUTS = ("m", "l", "o")
 """Outputs of `merge`, in the order of the assignment."""

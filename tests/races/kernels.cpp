@@ -21,8 +21,8 @@ static Floats values(Tensor tensor) {
     return Floats(first, first + tensor.numel());
 }
 
-// BEGIN and END enclose the body of a kernel that KERNEL binds by its name. The body is that of the function itself:
-// memory that threads share is named after the line of the outermost function that makes it.
+// KERNEL registers a kernel by its name; BEGIN and END make its tensors and return O. They are macros: with a wrapper
+// that called the kernel, reports would name the wrapper's line, as the outermost function that makes shared memory.
 #define PARAMETERS Tensor QTensor, Tensor KTensor, Tensor VTensor, Tensor tempTensor, int B, int H, int N, int d
 #define KERNEL(name)                                                                \
     Tensor name(PARAMETERS);                                                        \

@@ -82,15 +82,15 @@ def prepare() -> None:
     for architecture in ARCHITECTURES:
         with contextlib.suppress(Exception):
             compiler.get_ptxas_version(architecture)
-    with contextlib.suppress(ImportError, AttributeError):  # Triton before 3.3 keeps nothing
+    with contextlib.suppress(ImportError, AttributeError):  # Triton before 3.3 stores no tuning results
         keep_tuned()
 
 
 def keep_tuned() -> None:
-    """Let autotuners keep their measurements in the builder, beside its kernels.
+    """Let the builder store the measurements of autotuners beside its kernels.
 
-    With many configurations measuring takes longer than a call may, and each runner would start anew. Raises
-    ImportError or AttributeError where this Triton keeps nothing.
+    Measuring many configurations takes longer than the limit of a call, and each runner would measure again. Raises
+    ImportError or AttributeError if this version of Triton stores no measurements.
     """
     tuner = importlib.import_module("triton.runtime.autotuner").Autotuner
     known = tuner.check_disk_cache

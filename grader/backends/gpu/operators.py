@@ -149,7 +149,7 @@ def flags(
         played, of_replay = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         rows += [row for each in played for row in each.rows]
     if allows_all:
-        # The names in replays count: a student can change those in the calls themselves.
+        # `rows` holds the names in replays, too: a student's code can falsify those recorded in the calls themselves.
         ran = [name for name in _of("op ", rows) if ATTENTION.search(name)]
     else:
         replayed = {each.case for each in played}

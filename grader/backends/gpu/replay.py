@@ -269,8 +269,11 @@ class Player:
 
 
 def operator_named(name: str, overload: str) -> Any:
-    """Return one of torch's operators on tensors. Raises Unplayable for one of its scripts or with a free text: its
-    schema says nothing of files that it reads or writes."""
+    """Return one of torch's operators on tensors.
+
+    Raises Unplayable for an operator without a kernel, or with a string argument outside of TEXTS. Such an operator
+    might read or write files, which its schema does not show.
+    """
     import torch
 
     function = getattr(getattr(torch.ops.aten, name), overload or "default")

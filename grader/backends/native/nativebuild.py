@@ -329,7 +329,7 @@ def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None 
 
 
 def joined(kernels: Path, made: Path) -> None:
-    """Return an object without its local names. Raises KitError if the compiler cannot make it."""
+    """Write the object `kernels` to `made` without its local names. Raises KitError if the compiler cannot."""
     tools = toolchain()
     with objectcache.workplace(cache_root()) as place:
         _make([str(tools.compiler), *JOIN_FLAGS, str(kernels), "-o", "joined.o"], place)

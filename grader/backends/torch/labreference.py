@@ -77,7 +77,7 @@ class SourceReference:
         tools, found = toolchain(), self._native.object_path
         assert found is not None
         made = folder / prebuilt.name(self.stem, tools.system, tools.machine)
-        # Its own names would reveal the source's structure.
+        # Students get this object: without its local names, it does not reveal the source's structure.
         nativebuild.joined(found, made)
         place = (
             self.folder.relative_to(ROOT)

@@ -91,8 +91,11 @@ class ClusterExecutor:
         self._queue.append(job)
 
     def results(self) -> Iterator[Event | None]:
-        """Yield events: see `Executor`. Raises UsageError if the scheduler has no worker, KitError if none proves
-        itself or all are gone."""
+        """Yield events: see `Executor`.
+
+        Raises UsageError if the scheduler has no worker. Raises KitError if no machine proves that it has the kit and
+        the assignment, or if all machines are lost.
+        """
         while self._queue or any(
             attempt.job.submission_id != CALIBRATION for attempt in self._attempts.values()
         ):

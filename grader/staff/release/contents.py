@@ -374,7 +374,7 @@ def _not_started(assignment: Assignment) -> bytes:
 
 
 def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
-    """Modules and the data that they read."""
+    """Return the modules of these rooms, and the data files that they read, by relative path."""
     known = imports.modules(root)
     rooms = set(rooms)
     paths = [known[name] for name in rooms]
@@ -385,7 +385,7 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
 
 
 def _note() -> File:
-    """Return the commit that an archive was made from: results there name it."""
+    """Return the file with the kit's commit. Results made with the archive name that commit."""
     return File(f"{version.commit()}\n".encode(), origin=version.NOTE)
 
 
@@ -394,7 +394,7 @@ def _is_data(path: Path) -> bool:
 
 
 def texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:
-    """Return the templates in a folder with their words put in."""
+    """Return the templates in a folder, with `words` substituted."""
     files = {}
     for path in folder.iterdir():
         text = path.read_text(encoding="utf-8")

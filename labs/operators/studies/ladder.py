@@ -227,7 +227,7 @@ class Candidate:
 
     @property
     def nothing(self) -> str:
-        """Return the function that computes nothing, in the same kind of process."""
+        """Return the name of the empty function whose time is subtracted, in the same kind of process."""
         return NOTHING_WITH_TORCH if self.with_torch else sources.NOTHING
 
 

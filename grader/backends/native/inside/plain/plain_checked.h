@@ -1,6 +1,6 @@
-// Subscripts of the C++ library's containers that tell index and size and go on, in a program with sanitizers
-// (grader/backends/native/sanitize.py): one run then names every place, where the library's own check ends the program at the
-// first and names no number.
+// Subscript checks for the C++ library's containers, in a program with sanitizers (grader/backends/native/sanitize.py).
+// They print index and size, and the program goes on: so one run finds every place. The library's own check prints no
+// numbers and ends the program at the first place.
 #ifndef GPT149_PLAIN_CHECKED_H
 #define GPT149_PLAIN_CHECKED_H
 

@@ -15,7 +15,7 @@
 #ifndef GPT149_PLAIN_TORCH_H
 #define GPT149_PLAIN_TORCH_H
 
-// Before all that has subscripts.
+// Included before the containers' headers: it redefines the check in their operator[].
 #include "plain_checked.h"
 
 #include <sys/time.h>
