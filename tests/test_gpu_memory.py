@@ -126,7 +126,7 @@ def gelu(x, y):
     size = triton.next_power_of_2(x.shape[1])
     kernel[(x.shape[0],)](table, torch.empty(size), *x.stride(), x.shape[1], BLOCK=size)
 """
-#: What is loaded from outside decides which element is computed: a whole number is wrong each time, too.
+#: A kernel that loads an index from outside of a tensor: the value given for such integers makes each result wrong.
 INDICES = edited(
     ("def kernel(x, y, ", "def kernel(x, y, indices, "),
     ("    inside =", "    k = tl.load(indices + column)\n    inside ="),

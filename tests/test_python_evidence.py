@@ -325,7 +325,7 @@ NO_KERNEL = {
     "junk, then NumPy": "junk(c)\nnp.copyto(c.numpy(), work(a, b))",
     "zero times junk": "z = torch.empty(c.shape)\njunk(z)\nc.copy_(z * 0 + torch.from_numpy(work(a, b)))",
     "a thread": IN_THREAD.format("c.copy_(torch.matmul(a, b))"),
-    # What looks like a kernel.
+    # Python functions that look like kernels.
     "torch in a kernel": "A = {}\n@triton.jit\ndef body(c):\n    A['c'].copy_(torch.matmul(A['a'], A['b']))\n§"
     "A.update(a=a, b=b, c=c)\nbody[(1,)](c)",
     "the function of a kernel": "@triton.jit\ndef body(a, b, c):\n    c.copy_(torch.matmul(a, b))\n§body.fn(a, b, c)",
@@ -782,7 +782,7 @@ WORK = {
     **dict.fromkeys(
         ["torch._foreach_mul([x[0]], [x[1]])", "torch.zeros(1000)[x.view(torch.int32)[:2, 0] & 1]"], 8
     ),
-    # What an operator changes although its schema does not say so.
+    # An operator that changes an argument although its schema does not say so.
     "(m := torch.zeros(8), torch.native_batch_norm(x, None, None, m, m + 1, True, 1.0, 1e-5), m + 1)": 8,
     **dict.fromkeys(["x.to(torch.complex64) * x.to(torch.complex64)", "x.view(torch.uint8) & 1"], 128),
     "x.double() * 2": 64,

@@ -80,7 +80,7 @@ def test_every_import_of_the_handout_resolves_inside_it(tmp_path: Path) -> None:
     proofs.imports_resolve(tmp_path)
     rooms = set(imports.modules(tmp_path))
     assert not [name for name in rooms if contents.within(name, contents.STAFF_ROOMS)]
-    # What command lines import by name, which no reading of imports finds.
+    # Commands are imported by a name in a table, so a search for import statements does not find them.
     by_name = {module for module, _ in study.commands(MAIN.kit.assignment.lab).values()}
     assert by_name & {*imports.modules(ROOT)} <= rooms
     listed = {*re.findall(r"^\w+", MAIN.handout["requirements.txt"].content.decode(), re.M)}

@@ -34,7 +34,7 @@ SLOWEST_TOKEN_S = 0.3
 
 @dataclass(frozen=True)
 class Speaker:
-    """One part and the result of its text: a tally, or in `trouble` the reason for its absence."""
+    """One part and its generated text as a tally. `trouble` is the reason for a missing or incomplete text, or ""."""
 
     part: Part
     tally: Tally | None

@@ -120,7 +120,10 @@ class TextSetup:
         self.prompt = torch.tensor(rows)
 
     def kernel(self, bench: Bench, part: Part) -> StudentKernel:
-        """Start a runner with the part's function. Raises Faulty if it cannot be called, UsageError for sizes."""
+        """Start a runner with the part's function.
+
+        Raises Faulty if the function cannot be called, UsageError if its tensors would not fit into the memory limit.
+        """
         from grader.backends import binding, faults
         from grader.backends.kinds import kind_of
         from textgen.kernel import StudentKernel

@@ -530,8 +530,10 @@ class Closer:
         return [*suspected, clues.in_words(shown, self.body, name)]
 
     def _suspected(self, known: bool) -> list[str]:
-        """Return the compiler's own warnings of the function; if its mistake is `known`, of variables without a
-        value."""
+        """Return the compiler's warnings on the lines of the function.
+
+        If the mistake is already `known`, return only those on uninitialized variables.
+        """
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []
         found = warnings.warned(self.source, self.judged.defines, self.body.first, self.body.last)

@@ -90,7 +90,7 @@ def transposed(seen: Deviation) -> Found | None:
 def constant_factor(seen: Deviation) -> Found | None:
     expected, actual = seen.expected, seen.actual
     if np.count_nonzero(expected) < 2:
-        return None  # Of a single number any other is some multiple.
+        return None  # any number is a multiple of a single other one
     square = np.square(expected).sum()
     factor = float((actual * expected).sum() / square) if square else 1.0
     if abs(factor - 1) < 1e-3 or abs(factor) < 1e-6:

@@ -63,7 +63,7 @@ def _left(before: PartPrints, now: PartPrints, known: PartResult) -> tuple[str, 
     if known.verdict in BROKEN_OFF:
         return () if gone else None
     if known.judged_through:
-        return None  # its own cases were not called
+        return None  # another part's cases decided its verdict
     if before.timing != now.timing and known.verdict != "wrong":
         return ()
     if known.verdict == "wrong" and gone:

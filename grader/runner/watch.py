@@ -35,12 +35,18 @@ SHARED_WORK = 0.2
 
 @dataclass(frozen=True)
 class Evidence:
-    """Observations of one runner. `new_code` are paths of code mapped since the fork, the student's object included; in
-    a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
-    `frozen_wall_s`; Of its `stops`, `unstopped` counts those that did not stop it, `late` those after which it used
-    more CPU time than a stop takes. `extra_cpus` are cores that one of its threads might use beyond those it was given;
-    `children` is the number of its living child processes. `unseen` is the reason why part of it could not be observed
-    (too much, or its first thread has ended), "" as a rule."""
+    """Observations of one runner.
+
+    - `new_code`: paths of code mapped since the fork, the student's object included. In a native runner: paths of all
+      code but its own program.
+    - `frozen_cpu_s`: CPU seconds that it used during the `frozen_wall_s` for which it was stopped.
+    - `stops`: number of stop signals. `unstopped` of them had no effect. After `late` of them it used more CPU time
+      than stopping takes.
+    - `extra_cpus`: cores that its threads may run on, beyond those that it was given.
+    - `children`: number of its living child processes.
+    - `unseen`: the reason why a part of this could not be observed (too much to read, or its first thread has ended).
+      Normally "".
+    """
 
     new_code: tuple[str, ...] = ()
     frozen_cpu_s: float = 0.0
@@ -150,7 +156,7 @@ class Watch:
         self._stopped_at = None
 
     def ending(self) -> None:
-        """The runner, alive and stopped, will be ended: look at it as a whole."""
+        """Record the final evidence. Call this while the runner is alive and stopped, before it is ended."""
         self.resuming()
         known, excess = self._known_code, self._excess
         if procfs.living(self._pid) != f"/proc/{self._pid}":

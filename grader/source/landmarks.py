@@ -485,10 +485,12 @@ class Body:
         return [self._place(n) for n in dict.fromkeys(n for n, _, _ in (few if few or mixed else hits))]
 
     def indices(self, line: int) -> list[Place]:
-        """Return the lines before this one that its indices come from.
+        """Return the lines, up to this one, that compute the indices used in it, in this order:
 
-        First the loops with their own bounds, then lambdas of indices and pointers with an offset. Last come whole
-        numbers that the line uses or that bound its loops.
+        1. loops around it with unusual bounds (see `loops`);
+        2. lambdas that return an index, and pointers that begin within an array;
+        3. conditions between the last assignment of an index and this line;
+        4. assignments of whole numbers that the line uses or that bound its loops.
         """
         names, loops = set(re.findall(r"[A-Za-z_]\w*", self.code[line - 1])), list[Place]()
         odd = {place.line for place in self.loops()}
@@ -515,7 +517,7 @@ class Body:
         return [*loops, *map(self._place, dict.fromkeys([*offsets, *tested, *whole]))]
 
     def _offsets(self, names: set[str]) -> list[int]:
-        """Lines of lambdas of these names that return a value, and of these pointers that begin within an array."""
+        """Return the lines at which lambdas of these names return a value, or such pointers get an offset."""
         found = [n for n, name, _ in self._copies if name in names and _WITHIN.search(self.code[n - 1])]
         for n in self._lines():
             opened = re.search(r"\bauto\s+(\w+)\s*=\s*\[", self.code[n - 1])
@@ -525,8 +527,10 @@ class Body:
         return sorted(found)
 
     def loops(self) -> list[Place]:
-        """Loops whose beginning, end or step is an expression of its own: not `i = 0` or `i = i0`, `i < N`, `i++` or
-        `i += T`."""
+        """Return the loops with an unusual beginning, end or step.
+
+        Usual ones are `i = 0` and `i = i0`, `i < N`, `i++` and `i += T`.
+        """
         return [
             self._place(n)
             for n in self._lines()

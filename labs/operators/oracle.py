@@ -312,7 +312,7 @@ def _exact(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
 
 
 def _added(x: Inputs, s: Shape, added: Values) -> Mapping[str, Expected]:
-    """Return the expected sum with one addition; the added number has a few roundings."""
+    """Return the inputs plus `added`. The allowance is for one addition, and for few roundings of the added number."""
     return {
         name: Expected(x[name] + change, _TINY + UNIT_ROUNDOFF * _MORE * (abs(change) + abs(x[name])))
         for name, change in added.items()

@@ -209,7 +209,7 @@ BEGIN
     }
 END
 
-// What one thread prepares, a barrier hands to the others; the master's word counts after one, too.
+// One thread prepares a value and the others use it after a barrier; the same with the master thread.
 KERNEL(rightBarriers)
 BEGIN
     float factor = 0.0f;

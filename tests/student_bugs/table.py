@@ -41,7 +41,7 @@ def before(place: str, lines: str) -> Edit:
     return place, f"{lines}\n{place}"
 
 
-# What the edits replace, by the names of the master's variables.
+# Texts of the master that edits replace.
 READ_Q = "fourDimRead(Q, b, h, i, k, H, N, d)"
 READ_K = "fourDimRead(K, b, h, j, k, H, N, d)"
 READ_V = "fourDimRead(V, b, h, j, k, H, N, d)"

@@ -8,7 +8,7 @@ from wrong_nests import NESTS
 from grader.assignment.mutations import Mutation
 
 p1, p2, p3, _ = WRONG_OF
-# What the mutations replace, by the names of the master's variables.
+# Texts of the master that mutations replace.
 READ_Q = "fourDimRead(Q, b, h, i, k, H, N, d)"
 READ_K = "fourDimRead(K, b, h, j, k, H, N, d)"
 READ_V = "fourDimRead(V, b, h, j, k, H, N, d)"

@@ -752,9 +752,10 @@ class Files:
         return places
 
     def start(self, entry: str, chosen: str, reached: str) -> list[Definition]:
-        """Return an entry's definition, else its autograd.Function as a runner chooses it (`gpu.kernelfiles`).
+        """Return the definition of the function `entry`.
 
-        If only `forward` is reached, the backward pass is left out.
+        A file without one has subclasses of autograd.Function. Of these, return the one that a runner would choose
+        (`gpu.kernelfiles`), without its backward pass if only `forward` is reached.
         """
         if entry in self.main.bound:
             return list(self.defined(self.main, ast.Name(entry)))

@@ -53,7 +53,7 @@ from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit
 from grader.sandbox.view import LIBRARIES
 
 START_TIMEOUT_S = 20.0
-#: How the launcher's reason begins where it is the program that the system refuses.
+#: Beginning of the launcher's message if the system refuses to start the program.
 PROGRAM = "program: "
 #: Refusals that a program's own bytes may cause. All others (no memory, a busy file, too many processes) are the
 #: machine's.

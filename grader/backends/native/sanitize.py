@@ -180,7 +180,7 @@ FAULTS = {
 }
 
 
-#: Where a report begins: a subscript of plain_checked.h, AddressSanitizer's, UBSan's.
+#: Beginnings of reports: a bad subscript (plain_checked.h), AddressSanitizer, UBSan.
 SUBSCRIPT = re.compile(
     r"^gpt149: subscript (?P<index>-?\d+) of a container of (?P<size>\d+) elements", re.MULTILINE
 )

@@ -82,7 +82,8 @@ EMPTY = (
     *(f"torch/{name}.h" for name in ("all", "torch", "types")),
     *(f"ATen/{name}.h" for name in ("ATen", "Context", "DeviceGuard", "Functions", "TensorUtils")),
 )
-#: Headers that need Python's, below BINDINGS: empty on the light path, and on the full one if Python.h is missing.
+#: Headers that include Python.h. Empty copies of them in the folder BINDINGS replace them on the light path, and on
+#: the full one if Python.h is missing.
 EMPTY_BINDINGS = (
     *("torch/extension.h", "torch/python.h"),
     *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),

@@ -166,7 +166,7 @@ class LocalExecutor:
         self._workers: list[_Worker] = []
         self._started = self._failed_starts = 0
         self._selector = selectors.DefaultSelector()
-        # What a dead worker leaves (its zygote, a compiler) becomes our child, and is swept up.
+        # Processes that a dead worker leaves (its zygote, a compiler) become our children, and are killed.
         orphans.adopt()
         self._not_ours = orphans.children()
 

@@ -70,7 +70,7 @@ def find_roster(submissions: Path) -> Path | None:
 
 
 def _is_roster(path: Path) -> bool:
-    """Return True if it names accounts of GitHub; a course may call a table of its own so."""
+    """Return True if the table has a column of GitHub accounts. A course's own table may have the same file name."""
     with explained(f"cannot read {path}"), path.open("rb") as file:
         first = file.readline(4096)
         return b"github_username" in first or b"github_id" in first

@@ -47,7 +47,7 @@ class Cache {
     heads_[set] = line;
   }
 
-  // Whether two lines used in turn both stay: then going on with them changes nothing but the count.
+  // True if two lines that are used in turn both stay cached: then further uses of them only change the count.
   bool keeps_two() const { return ways_ >= 2; }
 
   void flush() {

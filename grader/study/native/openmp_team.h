@@ -1,4 +1,4 @@
-// What a thread of openmp_tsan.cpp knows: its team, its place in a loop, the tasks it was dealt. Included there, once.
+// State of a thread in openmp_tsan.cpp: its team, its place in a loop, the tasks it was given. Included there, once.
 //
 // Nothing of the standard library's containers is used here: the linker would merge its copies, which are not
 // instrumented, with the program's own.
@@ -30,7 +30,7 @@ void lock(Word *word) {
 }
 void unlock(Word *word) { __atomic_store_n(word, 0, __ATOMIC_RELEASE); }
 
-// A lock of the program's: who gets it comes after who gave it back.
+// A lock of the program's. The sanitizer learns that a holder runs after the one that released it.
 void program_lock(Word *word) {
   lock(word);
   __tsan_acquire(word);
@@ -40,7 +40,7 @@ void program_unlock(Word *word) {
   unlock(word);
 }
 
-// What a waiting point waits for: the tasks counted here.
+// The number of tasks that a waiting point still waits for.
 struct Waited {
   std::atomic<int> unfinished{0};
 };

@@ -168,8 +168,8 @@ extern "C" void __wrap___tsan_func_exit() {
   if (is_loaded) __real___tsan_func_exit();
 }
 
-// How many regions had more than one thread: a kernel without any has no races to find. The runner's last call, since
-// it leaves without the destructors of static objects.
+// Prints the number of regions with more than one thread: without any there are no races to find. Done in _exit, the
+// runner's last call, since the runner ends without the destructors of static objects.
 extern "C" [[noreturn]] void __real__exit(int status);
 extern "C" [[noreturn]] void __wrap__exit(int status) {
   std::fprintf(stderr, "\nopenmp: regions %d\n", regions);

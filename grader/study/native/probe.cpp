@@ -1,4 +1,4 @@
-// What this machine can do: floating-point operations and bytes a second, measured.
+// Measures this machine's peak speeds: floating-point operations and bytes per second.
 //
 //   program CORES CACHE_BYTES
 //
@@ -77,7 +77,7 @@ void run_sse2(long rounds) {
                "dec %0\njnz 1b\n" : "+r"(rounds) : : SIXTEEN_USED);
 }
 
-// What a loop that the compiler has not vectorised can reach.
+// The peak of scalar instructions, for loops that the compiler did not vectorise.
 void run_scalar(long rounds) {
   asm volatile("xorps %%xmm12, %%xmm12\nxorps %%xmm13, %%xmm13\n"
                "1:\n"

@@ -60,7 +60,8 @@ class ArchiveLimits:
 class Member(NamedTuple):
     """One entry. `parts` are the pieces of its name, unchanged: they are only compared, never used as a path.
 
-    `trouble` is the reason to refuse an archive with such an entry, or "". `where` is for the reader only.
+    `trouble` is the reason to refuse an archive with such an entry, or "". `where` is the entry's position in the
+    archive, in the form that the reader of this format uses.
     """
 
     parts: tuple[str, ...]

@@ -233,7 +233,7 @@ def scores_written_with_stride_d(s: Scene) -> Array | None:
     scores, has = _written(s, s.rows[:, None] * s.keys + np.arange(s.keys))
     left, out = np.zeros_like(scores[0]), []
     for g in range(len(scores)):
-        # Where no score is written the weights of the head before are left.
+        # Elements without a new score keep the weights of the previous head.
         left = softmax(np.where(has, scores[g], left), 1)
         out.append(left @ s.v[g])
     return np.stack(out)

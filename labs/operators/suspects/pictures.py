@@ -224,7 +224,7 @@ def _filters_of_tables() -> None:
 
         def filters_by(s: Situation, taken=taken) -> Array:
             right = arithmetic.filter_gradient(s.inputs["dY"], s.inputs["X"], arithmetic.usual_taps(s.sizes))
-            # Where an element is read from, its gradient is stored.
+            # An element's gradient is stored at the place from which the element is read.
             numbers = taken(np.arange(right.size).reshape(right.shape)).ravel()
             return np.bincount(numbers, right.ravel(), right.size).reshape(right.shape)
 

@@ -175,8 +175,8 @@ class Reader {
   const char *at_;
 };
 
-// How many bytes of a character in UTF-8 stand here, and whether it is complete: what is not stands for one U+FFFD,
-// as in Python's "replace".
+// Returns the number of bytes of the UTF-8 character at `at`; `complete` says if it is a valid one. The bytes of an
+// invalid one are replaced by one U+FFFD, as Python's "replace" does.
 inline int character(const unsigned char *at, bool *complete) {
   const unsigned first = at[0];
   *complete = first < 0x80;

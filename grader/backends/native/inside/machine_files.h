@@ -1,7 +1,7 @@
-// What a kernel may read of this machine: the files about the caches in /sys/devices/system/cpu/cpuN/cache. The lock on a
-// runner opens no file at all, so these few are served from memory: the judge hands their contents over as a variable of
-// the environment, to both sides alike. The linker sends the calls below to us (--wrap). A file that cannot be opened is
-// named on the error output, where the judge looks for the reason of a crash. Nothing here loosens the lock.
+// The only files of this machine that a kernel may read: those about caches, /sys/devices/system/cpu/cpuN/cache. A locked
+// runner cannot open any file, so these are served from memory. The judge passes their contents in an environment
+// variable, to both sides alike. The linker redirects the calls below to this file (--wrap). A file that cannot be opened
+// is named on stderr, where the judge looks for the reason of a crash. Nothing here loosens the lock.
 #ifndef GPT149_INSIDE_MACHINE_FILES_H
 #define GPT149_INSIDE_MACHINE_FILES_H
 

@@ -1,6 +1,6 @@
-// What a program offers to its runner. A student's object has these by way of shim/gpt149_abi.h, the reference by way
-// of reference.cpp. Signatures are those of gpt149_abi.h; the result code 'O' says that the function returns nothing
-// and writes to one more tensor than it has parameters, which the runner lays out.
+// The functions by which a runner calls its program's kernels. shim/gpt149_abi.h defines them for a student's object,
+// reference.cpp for the reference. Signatures are those of gpt149_abi.h. The result code 'O' means that the function
+// returns nothing and writes to one more tensor than it has parameters, which the runner allocates.
 #ifndef GPT149_INSIDE_PROGRAM_H
 #define GPT149_INSIDE_PROGRAM_H
 

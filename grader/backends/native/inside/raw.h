@@ -20,7 +20,7 @@ namespace {
 
 #if defined(__linux__)
 
-// What the call gives, or an error's number below zero.
+// Makes a system call. Returns its result, or the negated error number.
 inline long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0) {
 #if defined(__x86_64__)
   long result;
@@ -50,7 +50,7 @@ inline ssize_t write_at(int fd, void *data, size_t bytes, off_t at) {
 }
 
 #if defined(__x86_64__)
-// Where a handler returns to.
+// The code that a signal handler returns to: it calls rt_sigreturn.
 extern "C" __attribute__((visibility("hidden"))) void gpt149_inside_return();
 asm(".pushsection .text\n"
     ".type gpt149_inside_return, @function\n"

@@ -39,9 +39,9 @@ int32_t number_of(const std::string &dtype) {
   return dtype == "float64" ? 7 : dtype == "int64" ? 4 : dtype == "int32" ? 3 : 6;
 }
 
-// What has been freed stays for the next call. A process with torch in it comes to do the same after some calls, as the
-// C library learns from what is freed and the heap's end is never free; here it would give back and fetch 2,000 pages at
-// each call of part 1 (measured). Memory of 32 MiB and more is mapped and given back there, too.
+// Keeps freed memory for the next call. A process with torch does the same after some calls: the C library raises its
+// thresholds, and the end of the heap is never free. Without this, each call of part 1 would return and fetch 2,000 pages
+// (measured). Blocks of 32 MiB and more are mapped and returned each time, with torch as well.
 void keep_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_THRESHOLD, 32 << 20);

@@ -1,5 +1,5 @@
-// Whether this machine's compiler makes programs of the wanted kind that work: threads of OpenMP's, and exceptions. A
-// runner around this offers a function less for each that works.
+// A program that tests if this machine's compiler makes working programs with OpenMP's threads and with exceptions. A
+// runner with it lists one function less for each of the two that works.
 #include <stdexcept>
 
 #include "program.h"

@@ -1,4 +1,4 @@
-// What a built submission offers to the runner, and how its functions get there.
+// The interface of a built submission for the runner, and the registration of its functions.
 //
 // The student's file ends in PYBIND11_MODULE(name, m) { m.def("f", &f, ...); }. Here that macro needs no Python: it
 // registers each function's address with a signature, and the C functions at the end of this file list the functions
@@ -9,9 +9,9 @@
 //   W std::vector<float>& (copied back to the caller after the call)   v void (result only)   ? anything else
 // A function with a '?' is listed, so that it can be named in a message, and never called.
 //
-// What depends on no template of the student's stands in gpt149_glue.h. A file that is compiled by itself takes it in
-// here. With GPT149_GLUE_APART it is compiled once and linked (inside/plain/plain.cpp): that and no more, since each
-// student's file would wait for it.
+// gpt149_glue.h holds all that does not depend on the types of the student's functions. A file compiled by itself
+// includes it here. With GPT149_GLUE_APART it is compiled once (inside/plain/plain.cpp) and linked, so that it does not
+// delay the build of each student's file.
 #ifndef GPT149_ABI_H
 #define GPT149_ABI_H
 

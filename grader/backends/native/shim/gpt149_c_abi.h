@@ -1,4 +1,4 @@
-// What a runner hands over and gets back: the plain C side of gpt149_abi.h.
+// The plain C types and functions of gpt149_abi.h: arguments and results between a runner and a submission.
 #ifndef GPT149_C_ABI_H
 #define GPT149_C_ABI_H
 

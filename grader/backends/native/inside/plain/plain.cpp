@@ -63,7 +63,7 @@ static bool fits(const Scalar &number) {
   if (!number.isFloatingPoint()) {
     const int64_t whole = number.as<int64_t>();
     if (std::is_floating_point_v<T> || sizeof(T) == 8) return true;
-    // What has no sign takes negative numbers too, as they wrap around.
+    // Unsigned types take negative numbers too, as they wrap around.
     const auto most = static_cast<int64_t>(Limits::max());
     return whole <= most && whole >= (std::is_signed_v<T> ? static_cast<int64_t>(Limits::lowest()) : -most);
   }

@@ -24,8 +24,8 @@ struct Frame {
     const void *back;
 };
 
-// What tells one way of calls from another: the places to return to, by the frame pointers that such a program keeps. The
-// walk ends where a caller has none.
+// A hash of the innermost return addresses, read by frame pointers, which programs with sanitizers keep: one number for
+// each way of calls. The walk ends at a caller without a frame pointer.
 __attribute__((noinline, no_sanitize("address", "undefined"))) inline uint64_t way() {
     constexpr int MOST_FRAMES = 6;
     constexpr ptrdiff_t FARTHEST = 1 << 14;
@@ -40,7 +40,7 @@ __attribute__((noinline, no_sanitize("address", "undefined"))) inline uint64_t w
     return known | 1;
 }
 
-// The first time on each way of calls, up to as many ways as there is room for.
+// Reports a bad subscript the first time that each way of calls leads to it, for as many ways as `seen` has room.
 __attribute__((noinline, used, no_sanitize("address", "undefined"))) inline void refused(long long index,
                                                                                         long long size) {
     static std::atomic<uint64_t> seen[24];
@@ -49,7 +49,7 @@ __attribute__((noinline, used, no_sanitize("address", "undefined"))) inline void
         uint64_t free = 0;
         if (place.load() == here) return;
         if (place.load() == 0 && place.compare_exchange_strong(free, here)) {
-            // What two threads say must not be mixed.
+            // Messages of two threads must not mix.
             static std::mutex one_at_a_time;
             std::lock_guard<std::mutex> alone(one_at_a_time);
             std::fprintf(stderr, "\ngpt149: subscript %lld of a container of %lld elements\n", index, size);

@@ -68,7 +68,7 @@ inline std::vector<size_t> from_inner_to_outer(const Extents &sizes, const Exten
   return order;
 }
 
-// Whether the elements fill a piece of memory, in whatever order of the dimensions.
+// Returns true if the elements fill a piece of memory without gaps, in any order of the dimensions.
 inline bool is_dense(const Extents &sizes, const Extents &strides) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -160,7 +160,7 @@ inline Extents sizes_when_repeated(const Extents &sizes, const Extents &wanted) 
   return made;
 }
 
-// Whether something of sizes `from` can be repeated into `to`, in the words of torch's copy_.
+// Throws, with the message of torch's copy_, unless a tensor of sizes `from` can be broadcast to sizes `to`.
 inline void check_repeats(const Extents &to, const Extents &from) {
   Extents both(std::max(to.size(), from.size()));
   for (size_t k = both.size(); k-- > 0;) {

@@ -1,4 +1,4 @@
-// What describes a tensor: element types, sizes, device, options, a single number, errors.
+// Types that describe a tensor: element types, sizes, device, options, a single number, errors.
 #ifndef GPT149_PLAIN_TYPES_H
 #define GPT149_PLAIN_TYPES_H
 
@@ -162,7 +162,7 @@ class ArrayRef {
 };
 using IntArrayRef = ArrayRef<int64_t>;
 
-// ---- where a tensor lies, and how it is asked for
+// ---- the device of a tensor, and the options for making one
 
 enum class DeviceType : int8_t { CPU = 0, CUDA = 1 };
 inline constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA;
