@@ -185,8 +185,8 @@ class Merge(Oracle):
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         value = merged(inputs)
         finite = np.where(np.isneginf(value["m"]), 0.0, value["m"])
-        # A kernel may compute exp(m1 - m) as a power of 2. The factor log2(e) then rounds m1 and m (4 |m| steps), or their
-        # difference (4 `apart` steps).
+        # A kernel may compute exp(m1 - m) as a power of 2. The factor log2(e) then rounds m1 and m (4 |m| steps), or
+        # their difference (4 `apart` steps).
         apart = [
             np.minimum(finite - np.where(np.isneginf(m), finite, m), DEEPEST)
             for m in (inputs["m1"], inputs["m2"])
