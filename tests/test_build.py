@@ -134,7 +134,7 @@ def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: P
     text = "  return torch::zeros({table[n]});"
     source = write(tmp_path, one_function(text, "char table[3 << 20] = {1, 2};"))
     assert made_by(source).ok
-    # Found in the cache, and still too large for another assignment.
+    # The limit also holds for an object from the cache, which was built under a larger limit, and for a new one.
     for text in ("", "// compiled anew\n"):
         source.write_text(source.read_text() + text)
         made = made_by(source, object_bytes=2 << 20)

@@ -94,7 +94,7 @@ def test_addresses_are_read_and_nonsense_or_no_scheduler_is_one_line() -> None:
     for text in nonsense.split("|"):
         refused("name a scheduler as tcp://HOST:8786", parse, text)
     with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))  # without `listen`: the port is taken, and refuses to be connected to
+        place.bind(("127.0.0.1", 0))  # without `listen`: the port is taken, and refuses connections
         address = f"tcp://127.0.0.1:{place.getsockname()[1]}"
         refused(f"{address}: no scheduler answers there", connect, address, within_s=0.2)
 

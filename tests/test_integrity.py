@@ -323,7 +323,7 @@ def digest_of(output: Array) -> str | None:
 
 def test_equal_outputs_have_equal_digests_and_those_in_which_any_two_bugs_may_end_have_none() -> None:
     a = np.arange(24, dtype=np.float32).reshape(4, 6) / 4
-    # Written down when outputs were torch's tensors.
+    # Recorded when outputs were torch's tensors.
     digest = "766b47b71a2cbb3699dbea49fb1211da6fc3f9fcb633f7ba7b3ed2075bfe69d6"
     assert digest_of(a) == digest_of(a.T.copy().T) == digest
     others = [a.reshape(6, 4), a + 1e-6, a.astype(np.float64), -a]

@@ -341,7 +341,7 @@ def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
     kernels = fast.all_levels(FOLDER)[0]
     name = prebuilt.name(kernels.stem, platform.system(), platform.machine())
     assert f"labs/operators/prebuilt/{name}" in compiled
-    # Where the source is not, the object is linked.
+    # In a folder without the source, the prebuilt object is linked.
     (tmp_path / PREBUILT).mkdir()
     (tmp_path / name).rename(tmp_path / PREBUILT / name)
     _, _, level = kernels.stem.partition("_")

@@ -108,7 +108,7 @@ Train = Callable[..., Training]
 
 @pytest.fixture
 def train(start: operations.Start, data: Data) -> Iterator[Train]:
-    """Train a network, with other functions of the file in the place of some: "function=other"."""
+    """Return a function that trains a network. `names` replaces functions of the file: "function=other ..."."""
     with ExitStack() as stack:
 
         def run(model: str, names: str = "", images: int = 64, **wishes: Any) -> Training:
@@ -289,7 +289,8 @@ def test_wrongly_read_digits_are_shown_in_letters() -> None:
 
 
 def test_a_seed_draws_its_balanced_digits_and_no_other_seed_does() -> None:
-    drawn, again, other = (digits.draw(1203, seed) for seed in (3, 3, 8))  # over a block, no multiple of ten
+    # 1203: more than one block, and not a multiple of ten.
+    drawn, again, other = (digits.draw(1203, seed) for seed in (3, 3, 8))
     assert drawn.images.shape == (1203, 28, 28)
     assert drawn.images.dtype == np.uint8 and drawn.labels.dtype == np.int64
     assert np.array_equal(drawn.images, again.images) and np.array_equal(drawn.labels, again.labels)

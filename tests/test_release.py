@@ -165,7 +165,7 @@ def test_the_autograder_holds_what_grades(tmp_path: Path) -> None:
 
 
 def laid_out(autograder: Files, root: Path, python: str | None) -> Path:
-    """Write Gradescope's folders, with the autograder in source/ and this script in place of its .venv's Python."""
+    """Write Gradescope's folders, with the autograder in source/. The script `python` is its .venv's Python."""
     unpack(packed(autograder), root / "source")
     (root / "submission").mkdir()
     if python is not None:

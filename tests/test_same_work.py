@@ -76,7 +76,7 @@ NEIGHBOURS = {
         {IDLE: NOTE}),
     "wrong": (flash(CALL.replace("V,", "K,")), {}),
 }  # fmt: skip
-#: Neighbours with a behaviour of their own. Of the others, the fast tier has one for each set of flags.
+#: Rows of NEIGHBOURS that the fast tier always runs. Of the others it runs one for each set of expected flags.
 SINGULAR = ("one element changed", "one workspace filled", "the last bit changed")
 
 

@@ -37,7 +37,7 @@ class Fault(NamedTuple):
 SIZES, GIVEN = "int B, int H, int N, int d) {", "// Given: between tensors"
 LEAVE = "leave = (std::exit(0), 1)"
 ENDLESS = Fault("endless loop", "timeout", "did not end", "volatile bool on = true; while (on) {}")
-#: Faults that share a source, each in a part of its own; alone in part 1 those that concern the file as a whole.
+#: Each list is one source, with a fault in each part. A fault of the whole file is alone in its source.
 QUICK = [
     [
         Fault("missing function", "missing", "not bound", ('m.def("myNaiveAttention"', 'm.def("myNaive"')),

@@ -97,14 +97,14 @@ class Chunks:
         return views.sent
 
     def _begin(self, k: Tensor, v: Tensor, end: int) -> None:
-        """Lay out the keys and values before the newest."""
+        """Copy the keys and values before the newest into chunks."""
         if not self._all:
             size = (-(-self.window // self.most), *self._shape)
             self._all = torch.zeros(size), torch.zeros(size), torch.zeros(size)
             self._chunks = list(zip(self._all[1][..., :-1], self._all[2][..., :-1], strict=True))
         values = self._all[2]
         values.zero_()
-        values[..., -1, -1] = 1.0  # what the copy of the newest key has for a value
+        values[..., -1, -1] = 1.0  # the value of the newest key's copy
         for back in range(k.shape[2], 1, -1):
             chunk, row = divmod((end - back) % self.window, self.most)
             for chunks, new in zip(self._chunks[chunk], (k, v), strict=True):

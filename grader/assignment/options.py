@@ -56,7 +56,7 @@ def _read(config: Path) -> Assignment:
     try:
         return _read_once(config, config.stat().st_mtime_ns)
     except OSError:
-        return _read_once.__wrapped__(config, 0)  # which says what is wrong with it
+        return _read_once.__wrapped__(config, 0)  # raises UsageError with the reason
 
 
 @functools.lru_cache(maxsize=1)

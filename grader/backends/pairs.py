@@ -68,7 +68,7 @@ class Pairs:
             if not by_wall or self.rounds >= DELAYED_ROUNDS or not mine.shares_work:
                 yield partial(self.reference_call, theirs), partial(self.student_call, mine)
                 return
-            # The same place for both sides, so that the call before a timed one favours neither.
+            # The delayed call has the same position among the timed calls of both sides, so that it favours neither.
             place = self.calls.place(self.rounds)
             self.rounds += 1
             calls = [

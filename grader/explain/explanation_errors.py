@@ -29,7 +29,7 @@ def attempt(
         return explain()
     except expected:
         return otherwise
-    except Exception as error:  # Any mistake of a lab's author.
+    except Exception as error:  # A lab's code may raise any exception.
         _failed.set((*_failed.get(), f"{_place(error)}: {type(error).__name__}: {error}"[:300]))
         return otherwise
 

@@ -143,14 +143,14 @@ class Served:
             return run()
 
     def reserve(self, request: dict[str, Any], inputs: list[Any]) -> None:
-        """Memory that is freed here may be found again by the next call, where the C library keeps it."""
+        """Touch and free memory, so that the next call gets it without page faults if the C library keeps it."""
         import torch
 
         torch.zeros(request["reserved_bytes"], dtype=torch.uint8)
         self.reply({"status": "ok", "kind": 0, "dtype": 0, "shape": []})
 
     def call_again(self) -> None:
-        """The kept call in its own memory: other bytes in the inputs, zeros in the workspace."""
+        """Repeat the kept call in the same memory, with new bytes in the inputs and zeros in the workspace."""
         assert self.kept is not None
         request, inputs, values, run = self.kept
         if not read_exactly(self.request_fd, *(self.loading.tensor_bytes(tensor) for tensor in inputs)):

@@ -353,7 +353,10 @@ class Session:
     def _laid_out(
         self, text: bytes | None, inputs: list[memoryview], limit_bytes: int, marks: int
     ) -> tuple[list[memoryview], Payloads | None]:
-        """Return the bytes for the pipe, and the memory that holds the inputs if they and any answer fit."""
+        """Return the request's bytes for the pipe, and the shared memory if the inputs are there.
+
+        Inputs go through the pipe unless they and the largest possible reply both fit into the shared memory.
+        """
         if text is None:
             return [], None
         memory, input_bytes = self._memory, sum(map(len, inputs))
@@ -364,7 +367,7 @@ class Session:
     def _send_some(self, buffers: list[memoryview]) -> bool:
         """Return True if there is more to send."""
         try:
-            # All at once: each write of its own would wake the runner for a part of the request.
+            # Write all at once: each separate write would wake the runner for a part of the request.
             written = os.writev(self._request_fd, buffers)
         except BlockingIOError:
             return True

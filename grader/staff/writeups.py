@@ -79,9 +79,10 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
     """Bring the table in `path` up to date; returns lines on the changes.
 
     `remarks` are (name, remark) by id. Existing rows and cells stay as they are. Only a comment that is empty, or was a
-    remark before, is replaced by the remark. With `results`, everybody on that class's roster has a row. A write-up of
-    nobody on it has none, and a line says so. Raises UsageError with file and line, and if no write-up belongs to that
-    class.
+    remark before, is replaced by the remark. With `results`, everybody on that class's roster gets a row. A write-up
+    whose id is not on the roster gets no row but is named in the returned lines.
+
+    Raises UsageError for mistakes in the table, with file and line, and if no write-up's id is on the roster.
     """
     rows = _read(path, item)
     by_id = {row["id"]: row for row in rows}

@@ -336,7 +336,7 @@ def _cross_entropy(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected
 def _cross_entropy_backward(x: Inputs, s: Shape, added: Values) -> Mapping[str, Expected]:
     change = added["dX"]
     chances = change + arithmetic.one_hot(x["labels"], s["classes"]) / s["batch"]
-    # An error of the exponential's argument is a relative one of p, and p - 1 is rounded as 1 is.
+    # An absolute error of exp's argument is a relative error of p. The result p - 1 is rounded relative to 1.
     steps = s["classes"] + _MORE + 4 * abs(x["X"]).max(1, keepdims=True)
     size = chances * steps + _MORE / s["batch"] + 2 * abs(x["dX"])
     return {"dX": Expected(x["dX"] + change, _TINY + UNIT_ROUNDOFF * size)}

@@ -171,8 +171,8 @@ class Prepared:
     def commands(self, text: bytes) -> tuple[tuple[str, ...], ...]:
         """Return the commands to try for a student's file, in this order, until one succeeds.
 
-        A file that steers its headers is first compiled in its own order. With sanitizers it is not: their checks must
-        precede all headers.
+        If pragmas before the headers decide how these are compiled, the first command does not include the precompiled
+        header in front. Builds with sanitizers always include it, since their checks must precede all headers.
         """
         is_checked = any(flag.startswith("-fsanitize") for flag in self.flags)
         own_order = () if is_checked or not steers_headers(text) else (self._command(()),)

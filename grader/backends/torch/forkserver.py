@@ -236,7 +236,7 @@ def sweep(living: list[int]) -> None:
 def descendants(pids: list[int]) -> list[int]:
     """Return these processes and their descendants, at most MOST_AT_ONCE: `sweep` repeats the call for the rest."""
     found = list(pids)
-    for pid in found:  # grows on the way
+    for pid in found:  # `found` grows during the loop
         if len(found) >= MOST_AT_ONCE:
             break
         found += children(pid)

@@ -107,7 +107,7 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
     for row in listed:
         for identity in row.identities:
             if identity.startswith(f"{FOLDER}:"):
-                continue  # two addresses may make one name of a folder
+                continue  # the folder names made from two addresses may be equal
             if identity in seen and seen[identity] is not row:
                 raise UsageError(
                     f"{row.at}: two students with one id: '{_value(identity)}' stands in {seen[identity].at} too"

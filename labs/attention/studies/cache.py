@@ -130,7 +130,7 @@ class CacheStudy:
     counted: Mapping[Walk, int | None] = field(default_factory=dict)
 
     def walks(self) -> list[Walk]:
-        """In the order of the table."""
+        """Return all combinations of kernel, cache and shape, in the order of the table's rows."""
         return [
             (kernel, model, shape)
             for shape in self.shapes

@@ -139,7 +139,10 @@ _KEPT = {"old_l_kept": "l", "old_o_kept": "o", "nothing_rescaled": "lo"}
 
 
 def _key_by_key(s: Scene, kept: str) -> Array:
-    """The same with a maximum that grows from key to key, for any part."""
+    """Return the output of an online softmax without blocks, for any part.
+
+    The maximum grows from key to key. The sums in `kept` ("o", "l") are not rescaled then.
+    """
     running = np.maximum.accumulate(s.scores, 2)
     of_o, of_l = (np.exp(s.scores - (running if name in kept else running[:, :, -1:])) for name in "ol")
     return of_o @ s.v / of_l.sum(2, keepdims=True)

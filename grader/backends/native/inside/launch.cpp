@@ -271,7 +271,7 @@ void pin() {
   if (CPU_COUNT(&chosen) > 0) check(sched_setaffinity(0, sizeof chosen, &chosen), "cores");
 }
 
-// Should the machine run out of memory, the judge is not the one to go.
+// If the machine runs out of memory, the system shall end this process and not the judge.
 void go_first() {
   const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd >= 0 && write(fd, "1000", 4) != 4) errno = 0;

@@ -52,7 +52,7 @@ inline const char *contents(const char *path, size_t *size) {
   return nullptr;
 }
 
-// A place for a file that is served, -1 for one that is not.
+// Opens a served file. Returns its number in `opened`, or -1 if it is not served or all places are taken.
 inline int serve(const char *path) {
   size_t size = 0;
   const char *text = contents(path, &size);

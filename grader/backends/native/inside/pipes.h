@@ -1,6 +1,6 @@
-// Frames over the judge's two pipes: header length (u32) and payload length (u64), little endian, a JSON header, the
-// payload. As in grader/runner/runner.py; but the judge may have put a request's payload into memory that it holds open too,
-// and then that of the answer is expected there (grader/runner/payloads.py).
+// Frames over the judge's two pipes, as in grader/runner/runner.py: header length (u32) and payload length (u64), little
+// endian, a JSON header, the payload. In addition the judge may put a request's payload into memory shared with the runner.
+// Then the answer's payload goes there, too (grader/runner/payloads.py).
 #ifndef GPT149_INSIDE_PIPES_H
 #define GPT149_INSIDE_PIPES_H
 
@@ -16,8 +16,8 @@ namespace gpt149_inside {
 
 constexpr int kRequests = 3, kReplies = 4, kPayloads = 5;
 constexpr size_t kFrame = 12;
-// In a request's frame, beside the payload's length. What the judge does with a call stands here and not in the header,
-// whose text lies in memory that a kernel can search.
+// Flags in the payload length of a request's frame: the judge's options for a call. They are not in the header, whose
+// text is in memory that a kernel can search.
 constexpr uint64_t kInMemory = uint64_t{1} << 63, kEchoes = uint64_t{1} << 62, kDelays = uint64_t{1} << 61,
                    kInputs = uint64_t{1} << 60;
 

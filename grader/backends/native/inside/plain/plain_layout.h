@@ -175,7 +175,7 @@ inline void check_repeats(const Extents &to, const Extents &from) {
               c10::IntArrayRef(both));
 }
 
-// And the strides: no step along what is repeated.
+// The strides of a tensor that is broadcast to `wanted`: 0 along repeated dimensions.
 inline Extents strides_when_repeated(const Extents &sizes, const Extents &strides, const Extents &wanted) {
   const Extents made = sizes_when_repeated(sizes, wanted);
   Extents steps(wanted.size(), 0);
@@ -184,8 +184,8 @@ inline Extents strides_when_repeated(const Extents &sizes, const Extents &stride
   return steps;
 }
 
-// Calls body(a, b, count, step_a, step_b) for every row along the last dimension, in row-major order: where it begins by
-// the one strides and by the other, how many elements it has and how far apart they are.
+// Calls body(a, b, count, step_a, step_b) for every row along the last dimension, in row-major order. a and b are the
+// row's offsets by either strides, `count` its number of elements, and the steps are their distances.
 template <class F>
 void for_each_row(const Extents &sizes, const Extents &strides_a, const Extents &strides_b, const F &body) {
   if (count_of(sizes) == 0) return;

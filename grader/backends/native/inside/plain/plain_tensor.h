@@ -57,7 +57,7 @@ struct Slice {
   int64_t step;
 };
 
-// One of them, and which.
+// One index and its kind.
 struct TensorIndex {
   enum Kind { kNumber, kSlice, kNewDimension, kEllipsis };
 

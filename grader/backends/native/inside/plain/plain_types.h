@@ -226,7 +226,7 @@ class Scalar {
     check_fits(scalar_type_of<T>(), *this);
     return as<T>();
   }
-  // Whatever C++ makes of it.
+  // Converts as static_cast does, without a check.
   template <class T>
   T as() const { return is_floating_ ? static_cast<T>(real_) : static_cast<T>(whole_); }
   float toFloat() const { return to<float>(); }
