@@ -145,8 +145,8 @@ def _backward(
     """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the
     tiles.
 
-    The last tile of a head also holds rows of the next head. Their p and their share of dq are 0, since lse2 is loaded as
-    inf. `share` begins as 0, so adding it before the first tile changes nothing.
+    The last tile of a head also holds rows of the next head. Their p and their share of dq are 0, since lse2 is
+    loaded as inf. `share` begins as 0, so adding it before the first tile changes nothing.
     """
     tile, head = tl.program_id(0), tl.program_id(1)
     keys = tile * KEYS + tl.arange(0, KEYS)

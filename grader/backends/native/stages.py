@@ -85,8 +85,8 @@ def listing_flags(tools: Toolchain) -> tuple[str, ...]:
 
 #: Folders of headers that all packages of a machine share.
 SHARED = re.compile(r"/usr(?:/local)?/include/(?:[^/]+-linux-gnu/)?")
-#: Folders within shared ones that belong to the C library, the kernel or a compiler, and those of libraries that the
-#: header <execution> includes if they are installed.
+#: Folders within shared ones that belong to the C library, the kernel or a compiler. The last two belong to libraries
+#: that the header <execution> includes if they are installed.
 _SYSTEM = (
     "arpa asm asm-generic bits c++ gnu linux misc mtd net netinet netpacket protocols rpc scsi sys oneapi tbb"
 )
