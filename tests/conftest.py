@@ -93,8 +93,11 @@ Made = Sequence[Mutation]
 
 
 def in_files(made: Made, key: Key[Mutation], most: int = 45, elsewhere: Made = ()) -> list[ParameterSet]:
-    """Return lists of kernels for one file, as parameters. The first of each key is in both tiers, but for keys that
-    kernels of another lab have, whose own tests are cheaper."""
+    """Return lists of kernels as parameters; each list, of at most `most`, becomes one file.
+
+    The first kernel of each key is in both tiers, all others in the full tier only. So are keys of `elsewhere`: the
+    kernels of another lab, whose tests are cheaper.
+    """
     tried = {key(mutation) for mutation in elsewhere}
     first = {key(mutation): mutation for mutation in reversed(made) if key(mutation) not in tried}
     chosen = [mutation for mutation in made if first.get(key(mutation)) is mutation]

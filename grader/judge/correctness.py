@@ -296,7 +296,10 @@ class Correctness:
 
 
 def met_s(call: Call) -> float:
-    """Seconds of a call in which its threads could meet. On a busy machine most of the wall clock's are others'."""
+    """Return the most seconds for which a call's threads can have run at the same time, so that a race could show.
+
+    On a busy machine other programs use most of the wall-clock time, so it is also limited by the CPU time.
+    """
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 
 

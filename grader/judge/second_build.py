@@ -1,7 +1,7 @@
 """Further builds of a student's file: one that checks memory accesses, and the compiler's warnings.
 
-Made in a student's own run alone, in the sandbox of the judged build. Besides it has the lock of every program with
-sanitizers (`native.nativehost`); a kernel without Landlock gets no second build.
+They are made only in a student's own run, in the sandbox of the judged build. The checked program also gets the lock of
+every program with sanitizers (`native.nativehost`). A Linux without Landlock gets no checked build.
 """
 
 from __future__ import annotations

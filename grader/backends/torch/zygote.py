@@ -176,11 +176,17 @@ class Zygote:
         call_timeout_s: float = 20.0,
         freeze: bool = True,
     ) -> Session:
-        """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`. `kind` is
-        "student", "raw", "torch" (`torch.loaded`) or one of `gpu.devicerunner`, whose runner has `shared_fd` and reads
-        compiled kernels in `cache` (of `caches`); one that `builds` is locked as a compiler is, and fills it.
-        `is_kits`: it loads a file of the kit's. `freeze` stops it between calls, which is needed to judge time. A
-        zygote that a kernel has ended is started again. Raises KitError when that fails.
+        """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
+
+        Args:
+            kind: "student", "raw" or "torch" (`torch.loaded`), or a kind of `gpu.devicerunner`.
+            shared_fd: for a GPU runner, the descriptor of memory that it shares with the judge.
+            cache: for a GPU runner, the folder of compiled kernels (of `caches`) that it reads.
+            builds: the runner fills `cache`, and is locked as a compiler is.
+            is_kits: the object is a file of the kit's.
+            freeze: stop the runner between calls, which is needed to judge time.
+
+        A zygote that a kernel has ended is started again. Raises KitError when that fails.
         """
         limits = limits or Limits()
         with self._turn, self._lent(object_path) as path:

@@ -131,8 +131,11 @@ KEY_FILES = ("key.pem", "cert.pem")
 
 
 class LocalMachines:
-    """The processes. `address` is the scheduler's, and `security` has the keys for connections to it. Raises KitError
-    if no key can be made."""
+    """The processes of a cluster on this machine: a scheduler, and workers that stand for `count` machines.
+
+    `address` is the scheduler's, and `security` has the keys for connections to it. Raises KitError if no key can be
+    made.
+    """
 
     def __init__(self, count: int, scratch: Path) -> None:
         self.count, self.place = count, scratch / "cluster"

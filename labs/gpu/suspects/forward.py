@@ -138,7 +138,7 @@ def _tiles_of_keys(h: Heads, tile: int, say: str) -> Outputs | None:
     if say == "last":
         kept = keys // tile == own_tile if h.causal else keys >= last_tile(h.keys, tile)
     else:
-        # Of `diagonal`, the tile on the diagonal is never reached.
+        # `first`: only the first tile is seen. `diagonal`: the loop ends before the tile on the diagonal.
         kept = keys < tile if say == "first" else keys < own_tile * tile
     return _hidden(h, h.seen & kept)
 

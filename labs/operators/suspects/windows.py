@@ -43,7 +43,7 @@ def smaller_window(s: Situation) -> Array | None:
 
 
 def _stepped(s: Situation, step: int) -> Array | None:
-    """Return as many windows as are right, but in other steps. Windows beyond the plane give NaN."""
+    """Return the output if windows are `step` apart, or None if that is the right stride. NaN beyond the plane."""
     if step == s.sizes["step"]:
         return None
     rows, columns = s.expected.shape[2:]
@@ -71,7 +71,7 @@ _FROM_PLANE = (
 
 
 def _begins(s: Situation) -> tuple[Array, Array]:
-    """The first number of each plane, (N, C, 1, 1), and the right maximum of each window."""
+    """Return the first number of each plane, (N, C, 1, 1), and the right maximum of each window."""
     return s.inputs["X"][:, :, :1, :1], arithmetic.pooling_windows(s.inputs["X"], s.sizes).max(4)
 
 

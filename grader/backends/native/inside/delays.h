@@ -43,8 +43,8 @@ class Delays {
   Delays(const Delays &) = delete;
   Delays &operator=(const Delays &) = delete;
 
-  // Makes the timer, before the first call. No other can be made afterwards: a timer keeps its place among the signals
-  // that may be queued, and there is none left. Thousands of timers would slow whoever runs while this process is stopped.
+  // Makes the timer, before the first call. Each timer needs a place among the signals that may be queued, and the limit
+  // below leaves no other. So a kernel cannot make thousands of timers, which would slow others while it is stopped.
   static void prepare() {
     // The C library's own timer_create fills in settings.
     const long created = raw(SYS_timer_create, CLOCK_MONOTONIC, 0, address(&timer_));
