@@ -53,9 +53,11 @@ def confinements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Confineme
 
 
 def cases() -> Iterator[ParameterSet]:
-    """Each threat in each tier, with the profiler's table and, in the strongest and in D, as in a class without it.
+    """Yield each threat in each tier with the profiler's table, and in the strongest tier and in D also without it.
 
-    The fast tier of tests has those of a class, and what the table itself has to meet."""
+    In the fast tier of tests are those of the strongest tier and D, without the table. Threats to the table itself are
+    there with it.
+    """
     for box in TIERS:
         is_quick = box.tier in (TIERS[0].tier, "D")
         for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):

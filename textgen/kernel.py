@@ -214,7 +214,7 @@ class StudentKernel:
     def __call__(
         self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
     ) -> Tensor:
-        """`Attention` by the kernel. Raises Broken when it gives no answer."""
+        """Return attention as the protocol `Attention` says, by the kernel. Raises Broken when it gives no answer."""
         T, n = q.shape[2], k.shape[2]
         if T == 1 and n <= self.window:
             return self._row(layer, start, q, k, v, cut)
@@ -330,7 +330,7 @@ class TorchAttention:
     def __call__(
         self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
     ) -> Tensor:
-        """`Attention`."""
+        """Return attention as the protocol `Attention` says."""
         T, n = q.shape[2], k.shape[2]
         scores = q @ k.transpose(2, 3)  # (B, H, T, n)
         if T > 1 or n > self.window:

@@ -313,7 +313,7 @@ class Closer:
         return sorted(cases, key=lambda case: math.prod({**self.kernel.shape, **case.shape}.values()))
 
     def _probed(self) -> tuple[Prober | None, dict[str, int] | None]:
-        """Calls at other sizes, and the smallest that fail."""
+        """Return the calls at other sizes, and the smallest sizes that fail."""
         case, anchors = size_probe.choose(self.kernel), size_probe.anchors(self.kernel)
         if case is None or not anchors or not self.kernel.oracle.probes:
             return None, None
@@ -497,7 +497,7 @@ class Closer:
         return f" (expected {wanted}, got {got})" if wanted != got else ""
 
     def _bounds(self, facts_found: str) -> list[str]:
-        """Clues to the loops whose ends the sizes of a fact suggest."""
+        """Return clues to the loops whose ends the sizes of a fact suggest."""
         if several := MULTIPLE.search(facts_found):
             return [f"cut:{several[1]}", *([] if several[2].isdigit() else [f"until:{several[2]}"])]
         if above := ABOVE.search(facts_found):

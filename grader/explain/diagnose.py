@@ -264,9 +264,11 @@ def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
 
 
 def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
-    """Of the diagnoses of several wrong cases, the one to show first. On small or special inputs several
-    bugs look
-    alike, so: an explained one before a mere place, then the code found most often, then the largest case."""
+    """Return the diagnosis to show first, of those of several wrong cases.
+
+    On small or special inputs several bugs look alike. So explained mistakes come before mere places, then the code
+    found most often, then the largest case.
+    """
     # Zeros on a small case come from a dropped remainder, unless all other elements are far smaller still.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
     others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]

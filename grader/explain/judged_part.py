@@ -76,8 +76,10 @@ class JudgedPart:
 
 @dataclass
 class Checked:
-    """Result of the checked build for a part. `is_right`: on an input that is wrong otherwise it was right, with new
-    memory that is all zeros, and touched nothing that is not its own."""
+    """Result of the checked build for a part.
+
+    `is_right` names wrong cases that are right in this build, in which all new memory is zeros, without a bad access.
+    """
 
     sites: Sites
     tried: list[str] = field(default_factory=list)

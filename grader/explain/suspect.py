@@ -110,7 +110,7 @@ def matching_suspects(
 
 
 def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
-    """Return True if a prediction agrees with nearly all wrong elements, and with nearly all right ones as well."""
+    """Return two booleans: a prediction agrees with nearly all wrong elements, and with nearly all right ones too."""
     known, wrong = ~np.isnan(predicted), seen.wrong
     if int((known & wrong).sum()) < KNOWN * int(wrong.sum()):
         return False, False

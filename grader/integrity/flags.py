@@ -77,7 +77,7 @@ def _flags_of_object(path: Path) -> tuple[Flag, ...]:
 
 
 def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
-    """Operators of torch that computed during the profiled call."""
+    """Return flags for operators of torch that computed during the profiled call."""
     ran = [
         row.name for row in rows if row.name.startswith("aten::") and not symbols.is_plain_operator(row.name)
     ]

@@ -82,7 +82,7 @@ def spread(pid: int, cores: Sequence[int]) -> None:
 
 
 def page_faults(pid: int) -> int:
-    """Pages that a process has touched for the first time so far; 0 if the system does not report it."""
+    """Return the number of pages that a process has touched so far; 0 if the system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         # The second field is the program's name in parentheses, which may hold any characters.
         return int(procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[7])

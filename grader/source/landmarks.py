@@ -283,7 +283,7 @@ class Body:
         return found
 
     def grown_exponents(self) -> list[tuple[Place, str]]:
-        """Lines with exp(new - old), where `new` takes a maximum and `old` does not, and the term."""
+        """Return the lines with exp(new - old), where `new` takes a maximum and `old` does not, each with this term."""
         names, _ = self._maxima
         return [
             (self._place(n), text)

@@ -130,7 +130,7 @@ def summed(terms: int) -> float:
 
 
 class Rows(Oracle):
-    """y from x, both of the sizes `dims`."""
+    """Oracle of a function from x to y, both of the sizes `dims`."""
 
     dims = ("R", "C")
     axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))

@@ -134,7 +134,7 @@ def _maps(draw: _Drawing, s: Shape) -> dict[str, Array]:
 
 
 def _windows(size: int, window: int, step: int, pad: int) -> int:
-    """Places of a window along one side of an image."""
+    """Return the number of places of a window along one side of an image."""
     if window > size + 2 * pad:
         raise UsageError(f"a window of {window} does not fit into {size} with a border of {pad}")
     return (size + 2 * pad - window) // step + 1

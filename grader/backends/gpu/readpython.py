@@ -938,7 +938,7 @@ def calls_anything(node: ast.AST) -> bool:
 
 
 def names_bound(statement: ast.stmt) -> list[str]:
-    """Names that a definition, an import or an assignment of plain names binds; [] for any other statement."""
+    """Return the names that a definition, an import or an assignment of plain names binds; [] for other statements."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return [statement.name]
     if isinstance(statement, (ast.Import, ast.ImportFrom)):

@@ -203,7 +203,10 @@ class DeviceRounds:
         return runner
 
     def taken_off(self, runner: TimedRunner, laid: int | None = None) -> float:
-        """Seconds, from calls of a reference's runner; `laid` as in `TimedRunner.calibrate`."""
+        """Return the seconds to subtract from timed calls, measured with a reference's runner.
+
+        `laid` is as in `TimedRunner.calibrate`.
+        """
         found = runner.calibrate(derive(self.seed, "warm-up", self.round), laid)
         if isinstance(found, Call):
             self.checks.refuse_failed_reference(found)

@@ -153,8 +153,10 @@ def keeps_values(source: Any, target: Any) -> bool:
 
 
 def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any]) -> int:
-    """Return how many numbers of 32 bits an operator works on at most. Complex ones count double for their products,
-    the tensors of a list together."""
+    """Return the size of the largest argument or result of an operator, in numbers of 32 bits.
+
+    The tensors of a list count together. Complex numbers count double, since their products take more work.
+    """
     groups = [tensors_in(each) for each in arguments.values()]
     groups += [results] if len(schema.returns) == 1 else [[each] for each in results]
     held = [each for group in groups for each in group]

@@ -252,8 +252,8 @@ def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
 def clock_flags() -> tuple[str, ...]:
     """Return the flags that fix the compiler's clock.
 
-    A source whose text depends on the second would be another file each time, and the cache would hold one of them.
-    Without `-w` compilers warn of it.
+    Otherwise a source with `__TIME__` would give another object each second, and the cache would hold one of them. The
+    first flag turns off the warning about redefined macros.
     """
     fixed = {"DATE": "Jan  1 1970", "TIME": "00:00:00", "TIMESTAMP": "Thu Jan  1 00:00:00 1970"}
     return ("-Wno-builtin-macro-redefined", *(f'-D__{name}__="{value}"' for name, value in fixed.items()))

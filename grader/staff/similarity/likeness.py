@@ -340,7 +340,7 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Sourc
         paths = {
             path.parent.name: path
             for path in sorted(folder.glob(f"*/{glob_escape(name)}"))
-            # A module without a result belongs to an earlier graded version.
+            # A source without a result belongs to a version that was graded earlier: leave it out.
             if path.with_name("result.json").is_file() and path.is_file() and not path.is_symlink()
         }
         if not paths:

@@ -119,8 +119,10 @@ class Scaling:
 
 
 def exponents(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> list[float]:
-    """For each round the slope of log time over log N by least squares; `rounds[k]` are the times at `sizes`, two or
-    more and not all the same."""
+    """Return, for each round, the slope of log time over log N by least squares.
+
+    `rounds[k]` are the times at `sizes`, which are two or more and not all the same.
+    """
     logs = [math.log(n) for n in sizes]
     mean_x = sum(logs) / len(logs)
     below = sum((x - mean_x) ** 2 for x in logs)

@@ -68,7 +68,7 @@ class Sight:
         return _root_mean_square(self.scene.truth)
 
     def agrees(self, predicted: Array) -> tuple[bool, bool]:
-        """Return True if a prediction agrees with nearly all wrong elements, and with nearly all right ones as well."""
+        """Return two booleans: `predicted` agrees with nearly all wrong elements, and with nearly all right ones."""
         if not len(self._bad_at):
             return False, False
         predicted_bad = predicted.reshape(-1)[self._bad_at]

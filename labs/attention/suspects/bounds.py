@@ -255,7 +255,7 @@ def stride_d_everywhere(s: Scene) -> Array | None:
 
 
 def _register_exchanged_sizes() -> None:
-    """One suspect for each input that is read with the sizes (H, d, N) in the place of (H, N, d)."""
+    """Register one suspect for each input that is read with the sizes (H, d, N) in the place of (H, N, d)."""
     for name in "QKV":
 
         def predict(s: Scene, name: str = name) -> Array | None:

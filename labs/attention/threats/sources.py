@@ -212,7 +212,7 @@ torch::Tensor {function(part_id)}({_TENSORS}, int B, int H, int N, int d) {{
 
 SECRET = "SEEN-the-hidden-answers"
 SHAPE = {"B": 1, "H": 2, "N": 128, "d": 32, "Br": 32, "Bc": 32}
-#: Long enough for a kernel of this size on a busy machine, short enough for rows that use them up.
+#: Limits of a call: enough for a kernel of this size on a busy machine, and small, since some threats use them up.
 CALL_S, MEMORY_GIB = 3.0, 1.0
 TIME_BUDGET_S = 10.0
 CASES = 3

@@ -1,4 +1,4 @@
-"""Mistakes of matrix products and of a layer of neurons, which is one with a bias."""
+"""Mistakes of matrix products, and of a layer of neurons: a matrix product plus a bias."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ common(_MAXPOOL2D_BACKWARD, "dX")
 
 
 def _flat(s: Situation) -> tuple[Array, Array]:
-    """dY and the indices, a row for each plane."""
+    """Return dY and the indices, with a row for each plane."""
     planes = s.sizes["maps"] * s.sizes["planes"]
     return s.inputs["dY"].reshape(planes, -1), s.inputs["indices"].reshape(planes, -1)
 

@@ -387,7 +387,7 @@ def draw(wrong: Misread, about: str, path: Path) -> None:
 
 
 def text(wrong: Misread) -> str:
-    """Return the first few in letters: two rows of pixels to a line."""
+    """Return the first few misread digits as text, with two rows of pixels in each line."""
     shown = range(min(LETTERS_ACROSS, len(wrong.labels)))
     if not shown:
         return wrong.title

@@ -331,7 +331,7 @@ def begun_anew(s: Scene) -> Array:
 
 
 def _is_new_maximum(s: Scene) -> Array:
-    """True for each element that is larger than all before it in its row, from the second on, (K, C)."""
+    """Return a mask (K, C) of the elements, from the second on, that are larger than all before them in their row."""
     return np.asarray(s.x > _before(s, np.full(s.most.shape, np.inf, np.float32)))
 
 
