@@ -171,7 +171,10 @@ def members(source: Path) -> dict[str, Path]:
 
 
 def main_in(folder: Path, name: str) -> Path:
-    """Return the file to judge in a folder: `name`, else the course's adapters; the folder if it holds neither."""
+    """Return the file to judge in a folder: `name`, or for Python one of ADAPTERS, the file with CS336's adapters.
+
+    Return the folder itself if it holds none of these.
+    """
     places = [folder / each for each in (name, *(ADAPTERS if name.endswith(".py") else ()))]
     return next((path for path in places if path.is_file()), folder)
 

@@ -128,9 +128,10 @@ def common(mistakes: Mistakes, *names: str) -> None:
 
 
 def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, str]) -> None:
-    """Add mistakes in which rows of `length` numbers are taken to have another size of the call.
+    """Add mistakes in which a gradient is stored as if its rows had another length than `length`.
 
-    Elements that overlap are added up. `others` maps the letters of such sizes to their names.
+    Gradients that are stored at one place are added up. `others` maps the letter of each wrong length to the name of
+    this size of the call.
     """
     for letter, other in others.items():
 
