@@ -287,7 +287,9 @@ def test_a_full_disk_does_not_end_a_node(tmp_path: Path, monkeypatch: pytest.Mon
     with monkeypatch.context() as disk:
         disk.setattr(Path, "write_bytes", Mock(side_effect=OSError(28, "No space left on device")))
         one.take(request)
-    assert said == [{"job": "a", "failed": "it cannot be kept: No space left on device", "died": False}]
+    assert said == [
+        {"job": "a", "failed": "its files cannot be written here: No space left on device", "died": False}
+    ]
     assert not given and not list(one.scratch.iterdir())
     one.take(request)
     assert given and list(one.scratch.iterdir())

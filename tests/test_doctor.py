@@ -104,7 +104,7 @@ NOT_ROOT = {"euid": 1000}
         ({"sys/fs/cgroup/user/me/cpu.max": "150000 100000"}, {}, "warn", "1.5 cores"),
         ({"sys/fs/cgroup/user/cpu.max": "50000 100000"}, {}, "warn", "0.5 cores"),
         (OLD_QUOTA, {}, "warn", "2 cores"),
-        (STOLEN, {}, "warn", "10.0% of its time"),
+        (STOLEN, {}, "warn", "10.0% of its CPU time"),
         ({}, {"cpus": (0, 1)}, "warn", "2 cores for 8 threads"),
         ({}, {"cpus": (3,)}, "warn", "one core"),
         ({}, {"free_bytes": lambda place: 1 << 20}, "warn", "/dev/shm"),

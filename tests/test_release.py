@@ -593,7 +593,10 @@ def test_a_machine_that_judges_everything_leaves_nothing_open(setup: Setup) -> N
 
 NO_TRITON = judge(TRITON, TRITON, TRITON, cuda=(TRITON, TRITON, TRITON))
 REFUSED = {
-    "no triton": (NO_TRITON, "nothing was written: this machine has no triton, and can judge no part of gpu"),
+    "no triton": (
+        NO_TRITON,
+        "nothing was written: this machine has no triton, so that it can judge no part of gpu",
+    ),
     # A machine that judged the starter has to judge the solution as well.
     "an open solution": (judge(WRONG, GPU, GPU), "the solution in the handout is unjudged on gelu: no GPU"),
     "a wrong one": (judge(WRONG, WRONG, GPU), "the solution in the handout is wrong on gelu"),

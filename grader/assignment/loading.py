@@ -243,14 +243,14 @@ class _Reader:
         inputs = self.tensors(keys["inputs"]) if "inputs" in keys else self.inputs
         if table and (returns == "tensor" or outputs):
             raise keys["returns"].fail(
-                f"part {part_id}: 'number' or 'nothing' is returned once for each row of a 'table'"
+                f"part {part_id}: with a 'table', 'returns' is 'number' or 'nothing', and 'outputs' is left out"
             )
         if returns not in form.returns or (form.has_outputs and not outputs):
             raise keys["returns"].fail(f"part {part_id}: {form.rule}")
         if returns not in ("tensor", "outputs") and not table and not (returns == "nothing" and outputs):
             raise keys["returns"].fail(
-                f"part {part_id}: 'number' and 'nothing' are returned once for each row of a 'table', and 'nothing' "
-                "by a function with 'outputs'"
+                f"part {part_id}: 'returns: {returns}' needs the key 'table'"
+                + (" or the key 'outputs'" if returns == "nothing" else "")
             )
         time = partkeys.time(keys["time"]) if "time" in keys else None
         if time and "reference" not in keys:

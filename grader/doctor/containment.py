@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from grader.core.errors import UsageError
 from grader.doctor.host import Finding, Host, fail, ok, warn
 
-#: Weakness that remains with a tier, in words.
+#: Remaining weakness of each tier below A, for a warning.
 _OPEN = {
-    "B": "code sees the machine's processes and devices by name, though it cannot use them",
-    "C": "code can read every file that all users of this machine can read",
+    "B": "students' code can list the machine's processes and devices, though it cannot use them",
+    "C": "students' code can read every file that all users of this machine can read",
 }
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Yield findings on the parts of a sandbox. Only `tier` tries the whole sandbox."""
+    """Yield findings on what a sandbox needs from this machine. `tier` then tries whole sandboxes."""
     if host.system != "Linux":
         yield fail(
             f"this is {host.system}",
-            "only Linux has what confines strangers' code; limits on time and memory are all there is here",
-            "grade on Linux (a virtual machine or a container will do), or use --trust for code that you trust",
+            "the sandbox needs Linux: here students' code has limits on time and memory, but can reach your files",
+            "grade on Linux (a virtual machine or a container suffices), or use --trust for code that you trust",
         )
         return
     yield _bubblewrap(host)
@@ -31,7 +31,7 @@ def findings(host: Host) -> Iterator[Finding]:
 
 
 def tier() -> Finding:
-    """Find the strongest sandbox that works on this machine, by trying each."""
+    """Try the sandbox tiers. Return a finding on the strongest that works on this machine."""
     from grader import sandbox
 
     try:
@@ -40,7 +40,7 @@ def tier() -> Finding:
         return fail(
             "no sandbox works here",
             str(error),
-            "mend what is said above, or use --trust for code that you trust",
+            "follow the advice above, or use --trust for code that you trust",
         )
     what = f"sandbox tier {box.tier} works: {', '.join(box.applied)}"
     if box.tier == "A":
@@ -53,23 +53,23 @@ def _bubblewrap(host: Host) -> Finding:
         return ok(f"bubblewrap is installed ({found})")
     return warn(
         "bubblewrap is not installed",
-        "without it students' code shares the machine's namespaces: it is locked out of files and network, but sees "
-        "more than it needs",
+        "without it students' code shares the machine's namespaces: it cannot open files or the network, but sees "
+        "names of files and processes",
         "apt install bubblewrap",
     )
 
 
 def _namespaces(host: Host) -> Iterator[Finding]:
-    """Yield findings on settings of the kernel and of distributions that keep a plain user from making namespaces."""
+    """Yield findings on settings of Linux that stop a user other than root from making namespaces."""
     weak = "warn" if host.euid != 0 else "ok"
-    why = "a plain user then cannot give students' code file systems, processes and a network of its own"
+    why = "only root can then hide the machine's files, processes and network from students' code"
     forbidding = (
         ("user/max_user_namespaces", 0, "sysctl user.max_user_namespaces=15000"),
         ("kernel/unprivileged_userns_clone", 0, "sysctl kernel.unprivileged_userns_clone=1"),
         (
             "kernel/apparmor_restrict_unprivileged_userns",
             1,
-            "an AppArmor profile for bwrap with 'userns,', or "
+            "give bwrap an AppArmor profile with 'userns,', or run "
             "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
         ),
     )
@@ -96,14 +96,15 @@ def _namespaces(host: Host) -> Iterator[Finding]:
 
 def _landlock(host: Host) -> Finding:
     modules = host.read("/sys/kernel/security/lsm")
-    # The list is in securityfs, which containers lack. If it cannot be read, the kernel itself is asked.
+    # Containers lack the file system with this list: there a system call reports Landlock's version.
     known = host.landlock_version() > 0 if modules is None else "landlock" in modules.split(",")
     if known:
         return ok("Landlock is on")
     return warn(
         "Landlock is off",
-        "without it --sanitize does not run. Without bubblewrap as well, only their modes protect the machine's files",
-        "a kernel from 5.13 on, started with 'lsm=landlock,...'",
+        "without it --sanitize does not run; if bubblewrap is missing, too, students' code can read each file that "
+        "all users may read",
+        "use Linux 5.13 or later, started with 'lsm=landlock,...'",
     )
 
 
@@ -116,7 +117,7 @@ def _seccomp(host: Host) -> Finding:
         return ok("seccomp is available")
     return fail(
         "this kernel has no seccomp filters",
-        "nothing then keeps students' code from the network and from starting processes",
+        "without them students' code can use the network and start processes",
         "use a kernel with CONFIG_SECCOMP_FILTER",
     )
 
@@ -126,6 +127,7 @@ def _user(host: Host) -> Finding:
         return ok("running as root: each runner gets a user id of its own")
     return warn(
         "not running as root",
-        "runners have your user id: processes and, without a stronger sandbox, your files are theirs to reach",
-        "grade in a container or a virtual machine as root, or as a user who owns nothing else",
+        "students' code runs under your user id: it may send signals to your processes and, in a weak sandbox, read "
+        "your files",
+        "grade as root in a container or a virtual machine, or as a user who owns no other files",
     )

@@ -1,8 +1,9 @@
 """Checks for causes of unsteady times, and for shortage of memory or disk.
 
-Verdicts on time are paired with the reference and checked against themselves. So most of these causes cost certainty
-("undecided", "unfit"), not fairness; they are reported because they can be removed. Randomised addresses are not
-reported: each round has processes of its own, so they are noise that the interval covers. Containment relies on them.
+Each submission is timed beside the reference, and the reference beside itself. So most of these causes make verdicts
+less certain ("undecided", "unfit"), not unfair. They are reported because an owner can remove them. Randomised
+addresses are not reported: the sandbox relies on them. They add noise, which the interval covers because each round
+has new processes.
 """
 
 from __future__ import annotations
@@ -30,14 +31,13 @@ from grader.runner.session import Session
 
 LOAD_PER_CORE = 0.25
 LEAST_MEMORY_BYTES, LEAST_SHM_BYTES, LEAST_DISK_BYTES = 6 * GIB, 64 << 20, 4 * GIB
-"""Least bytes of memory, shared memory and disk. A compiler may use 4 GB; a run keeps objects in the cache and small
-files in scratch."""
+"""Least free bytes of memory, of /dev/shm, and of the disks for scratch files and for the build cache."""
 STEAL_SHARE = 0.01
 WATCHED_S = 0.2
 
 
 def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterator[Finding]:
-    """Yield findings from /proc and /sys on steadiness and room. Takes `WATCHED_S` seconds on a virtual machine."""
+    """Yield findings on steady times, free memory and free disk. Takes `WATCHED_S` seconds on a virtual machine."""
     yield _cores(host)
     yield _side_by_side(host)
     for look in (_quota, _smt, _governor, _boost, _load, _swap, _huge_pages, _memory, _shared_memory):
@@ -49,7 +49,7 @@ def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterato
 
 
 def _either(fine: bool, what: str, trouble: str, why: str, advice: str) -> Finding:
-    """Return an "ok" finding if all is well, else a warning with its reason and advice."""
+    """Return the "ok" finding `what` if `fine`, else the warning `trouble`."""
     return ok(what) if fine else warn(trouble, why, advice)
 
 
@@ -60,19 +60,19 @@ def _cores(host: Host) -> Finding:
     if count == 1:
         return warn(
             "one core",
-            "the judge shares it with the timed kernels: times of parallel parts mean nothing, all others wait",
+            "the judge and the timed kernel share it: parallel parts cannot be timed, and serial ones wait",
             "grade on a machine with two cores or more",
         )
     return warn(
         f"{count} cores for {host.threads} threads",
-        "parallel kernels are timed with more threads than cores: the reference too, so verdicts stay fair, but their "
-        "spread is wider and scaling cannot be seen",
-        f"a machine with {host.threads} cores, or fewer threads in the assignment's defaults",
+        "parallel kernels and their reference are timed with more threads than cores: verdicts stay fair, but times "
+        "vary more, and a study of scaling shows little",
+        f"use a machine with {host.threads} cores, or set fewer threads in the assignment's defaults",
     )
 
 
 def _side_by_side(host: Host) -> Finding:
-    """Report how many timings of a class run at once (`machine.timings_at_once` gives the reason)."""
+    """Report the number of timings that a class runs at once (`machine.timings_at_once` gives the reason)."""
     most = timings_at_once(len(host.cpus))
     if most == 0:
         return ok("timings of a class have the machine to themselves, one at a time")
@@ -83,7 +83,7 @@ def _side_by_side(host: Host) -> Finding:
 
 
 def _quota(host: Host) -> Finding | None:
-    """Report a limit on CPU time by control groups, as containers have it: of our group or of one above it."""
+    """Report a limit on CPU time, as containers set it for our control group or one above."""
     limit = min((share for share in _shares(host)), default=None)
     if limit is None:
         return None
@@ -92,7 +92,7 @@ def _quota(host: Host) -> Finding | None:
         limit >= max(len(host.cpus), 1),
         what,
         what,
-        "a group that has used up its share is stopped for the rest of each tenth of a second: wall times jump",
+        "Linux stops a group that has used up its share, for the rest of each 0.1 s: wall times vary",
         "start the container without a CPU quota (docker: no --cpus; use --cpuset-cpus)",
     )
 
@@ -125,7 +125,7 @@ def _smt(host: Host) -> Finding | None:
         active == 0,
         "no simultaneous multithreading",
         "simultaneous multithreading is on",
-        "two hardware threads share one core's units: a neighbour changes CPU times by a third",
+        "two hardware threads share one core: a process on the other thread makes CPU times up to a third longer",
         "echo off > /sys/devices/system/cpu/smt/control (as root, while grading)",
     )
 
@@ -139,7 +139,7 @@ def _governor(host: Host) -> Finding | None:
         "frequency governor: performance",
         f"frequency governor: {', '.join(sorted(governors))}",
         "the clock changes with the load, so short kernels run at a lower frequency than long ones",
-        "cpupower frequency-set -g performance",
+        "cpupower frequency-set -g performance (as root)",
     )
 
 
@@ -153,7 +153,7 @@ def _boost(host: Host) -> Finding | None:
         boost != 1 and not intel,
         "turbo frequencies are off",
         "turbo frequencies are on",
-        "one busy core is faster than many, and a hot one slower: serial and parallel times drift",
+        "a core is faster while the others are idle, and slower when it is hot: equal runs take unequal times",
         "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo"
         if intel
         else "echo 0 > /sys/devices/system/cpu/cpufreq/boost",
@@ -169,7 +169,7 @@ def _load(host: Host) -> Finding | None:
         load <= LOAD_PER_CORE * cores,
         f"load {load:.2f}",
         f"load {load:.2f} on {cores} cores",
-        "somebody else computes here: parallel parts wait for cores, and caches are shared",
+        "other programs compute here: parallel kernels wait for cores, and all kernels share caches with them",
         "grade when the machine is idle, or give the run a machine of its own",
     )
 
@@ -183,8 +183,8 @@ def _swap(host: Host) -> Finding | None:
         used_kb <= 0,
         "no swap in use",
         f"{size_text(used_kb * 1024)} of swap in use",
-        "what was swapped out has to be read back in the middle of a timed call, and counts past memory limits",
-        "swapoff -a, or more memory",
+        "a timed call may wait while swapped memory is read back, and memory limits do not count swapped memory",
+        "run 'swapoff -a' as root, or use a machine with more memory",
     )
 
 
@@ -196,7 +196,7 @@ def _huge_pages(host: Host) -> Finding | None:
         "[always]" not in modes,
         "transparent huge pages only on request",
         "transparent huge pages: always",
-        "whether a buffer gets huge pages depends on what ran before: times and peak memory of equal kernels differ",
+        "the kernel gives huge pages to some runs and not to others: times and peak memory of equal kernels differ",
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
     )
 
@@ -217,7 +217,7 @@ def _memory(host: Host) -> Finding | None:
         what,
         what,
         "a compiler may need 1.6 GiB and a runner its limit of 4 GiB: with less, honest submissions can be killed",
-        "close what else runs, or grade with --jobs 1 on a larger machine",
+        "end other programs, grade with --jobs 1, or use a larger machine",
     )
 
 
@@ -230,13 +230,13 @@ def _shared_memory(host: Host) -> Finding | None:
         free >= LEAST_SHM_BYTES,
         what,
         what,
-        "OpenMP and torch keep small things there",
-        "docker: --shm-size=256m",
+        "the judge, OpenMP and torch keep shared memory there: if it is full, submissions cannot be judged",
+        "start the container with more of it (docker: --shm-size=256m)",
     )
 
 
 def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
-    """Report a virtual machine, and CPU time that its host takes away right now."""
+    """Report a virtual machine, and the share of CPU time that its host gives to other guests."""
     flags = next(
         (line for line in (host.read("/proc/cpuinfo") or "").splitlines() if line.startswith("flags")), ""
     )
@@ -251,15 +251,18 @@ def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
     since_start = after[7] / sum(after) if len(after) > 7 and sum(after) else 0.0
     yield _either(
         max(stolen, since_start) <= STEAL_SHARE,
-        "a virtual machine, from which next to no time is stolen",
-        f"a virtual machine that lost {max(stolen, since_start):.1%} of its time to others",
-        "the host runs somebody else on our cores: wall times jump, and CPU times count what was not given",
-        "a machine with cores of its own, or grade at a quieter hour",
+        "a virtual machine that loses next to no CPU time to others",
+        f"a virtual machine that lost {max(stolen, since_start):.1%} of its CPU time to others",
+        "its host runs other guests on the same cores: wall times vary, and CPU times include time of other guests",
+        "use a machine with cores of its own, or grade at a quieter hour",
     )
 
 
 def _ticks(host: Host) -> list[int]:
-    """Return ticks since the start, of all cores together: user, nice, system, idle, iowait, irq, softirq, steal."""
+    """Return all cores' clock ticks since the start: user, nice, system, idle, iowait, irq, softirq, steal.
+
+    Returns an empty list if /proc/stat cannot be read.
+    """
     for line in (host.read("/proc/stat") or "").splitlines():
         if line.startswith("cpu "):
             return [int(word) for word in line.split()[1:9]]
@@ -275,18 +278,18 @@ def _disks(host: Host) -> Iterator[Finding]:
             free >= LEAST_DISK_BYTES,
             f"{size_text(free)} free for {what}",
             f"{size_text(free)} free for {what} ({place})",
-            "a class of 300 needs a few GiB of objects, and a full disk stops the run",
-            "make room, or set TMPDIR and GPT149_CACHE to a larger disk",
+            "the objects of a class of 300 need a few GiB, and a full disk stops the run",
+            "delete files, or set TMPDIR (scratch) and GPT149_CACHE (build cache) to folders on a larger disk",
         )
 
 
 BUDGET_S = 6.0
 APART = 0.05
-"""Largest accepted relative difference between the medians of two copies of one program."""
+"""Largest accepted difference between the medians of two copies of one program: 0.05 is 5 %."""
 
 
 def steadiness(config: Path) -> list[Finding]:
-    """Return one finding for each clock that a part of the assignment is timed by."""
+    """Time the reference against itself: return one finding for each clock, CPU or wall, that the parts use."""
     assignment = load(config)
     found = []
     try:
@@ -298,26 +301,27 @@ def steadiness(config: Path) -> list[Finding]:
                 if part is not None:
                     found.append(judged(_against_itself(host, assignment, part), clock, part.title))
     except KitError as error:
-        found.append(fail(f"the reference cannot be timed: {error}", "no time can be judged", ""))
+        found.append(fail(f"the reference cannot be timed: {error}", "no time can be judged"))
     return found
 
 
 def judged(timing: Timing, clock: str, title: str) -> Finding:
-    """Convert this measurement to a finding."""
+    """Return the finding of a timing of the reference against itself. `title` is that of the part."""
     low, high = timing.ratio_interval
     what = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
     if timing.verdict == "slow":
         return fail(
             what,
-            "two copies of one program differ by more than a student is allowed: verdicts on time would be chance",
-            "end what else runs here, and see the warnings above",
+            "the times of two copies of one program differ by more than the allowance of students: verdicts on time "
+            "would be chance",
+            "end other programs on this machine, and follow the warnings above",
         )
     apart = not low <= 1 <= high and abs(timing.ratio - 1) > APART
     if apart or not timing.fit:
         return warn(
             what,
-            "two copies of one program differ: submissions will be timed again, or be undecided",
-            "end what else runs here, and see the warnings above",
+            "the times of two copies of one program differ: submissions will be timed again, or stay undecided",
+            "end other programs on this machine, and follow the warnings above",
         )
     return ok(what)
 

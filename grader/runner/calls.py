@@ -202,13 +202,13 @@ def words(value: Any) -> str:
 def _whole(value: Any) -> int:
     """Return a size or a code. Raises ValueError for a bool, a text, a fraction, or a number out of range."""
     if type(value) is not int or not 0 <= value < 1 << 31:
-        raise ValueError("no size")
+        raise ValueError("not a size")
     return value
 
 
 def _listed(value: Any, most: int) -> list[Any]:
     if not isinstance(value, list) or len(value) > most:
-        raise ValueError("no list, or one that is too long")
+        raise ValueError(f"not a list of at most {most} entries")
     return value
 
 
@@ -221,7 +221,7 @@ def _profile_row(fields: Any) -> ProfileRow:
 def _figure(value: Any) -> float:
     """Return a number that any report can show. Raises ValueError, TypeError or OverflowError for anything else."""
     if type(value) not in (int, float):
-        raise TypeError("no number")
+        raise TypeError("not a number")
     number = float(value)
     if not abs(number) < LARGEST_FIGURE:
         raise ValueError(f"{number} is not a figure of a profile")

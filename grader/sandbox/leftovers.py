@@ -20,17 +20,17 @@ OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 
 @dataclass(frozen=True)
 class Scratch:
-    """A runner's working directory as the judge sees it. `pid` is the runner's, None if it cannot create files."""
+    """A runner's working directory, checked from outside. `pid` is None for a runner that cannot create files."""
 
     folder: Path
     limits: Limits
     pid: int | None = None
 
     def excess(self) -> str:
-        """Return the reason that there is too much in it, or "". Reads at most one entry beyond the limit."""
+        """Return the limit that the runner's files exceed, in words, or "". Reads at most one entry past the limit."""
         total_bytes = sum(nameless_files(self.pid).values()) if self.pid is not None else 0
         if total_bytes > self.limits.scratch_bytes:
-            return f"it holds more than {size_text(self.limits.scratch_bytes)} of files without a name"
+            return f"it keeps more than {size_text(self.limits.scratch_bytes)} in files that it deleted or never named"
         try:
             for count, entry in enumerate(_entries(self.folder), 1):
                 with contextlib.suppress(OSError):
@@ -40,7 +40,7 @@ class Scratch:
                 if total_bytes > self.limits.scratch_bytes:
                     return f"it wrote more than {size_text(self.limits.scratch_bytes)} of files"
         except TooDeep:
-            return "it made folders too deep to look into"
+            return "it made folders that are nested too deep to be checked"
         return ""
 
 

@@ -111,7 +111,8 @@ class Node:
         except OSError as error:
             # Only this machine has the fault (a full disk): the job goes to another one.
             removal.remove(self.scratch / f"job-{self.started - 1}")
-            self.say({"job": request["job"], "failed": f"it cannot be kept: {error.strerror}", "died": False})
+            why = f"its files cannot be written here: {error.strerror}"
+            self.say({"job": request["job"], "failed": why, "died": False})
 
     def _begin(self, request: Mapping[str, Any]) -> None:
         assert self.executor is not None

@@ -196,8 +196,8 @@ def refuse_unjudgeable(bench: ProofSetup) -> None:
     if parts and set(parts) <= set(bench.lacking):
         what = ", ".join(dict.fromkeys(bench.lacking.values()))
         raise KitError(
-            f"nothing was written: this machine has no {what}, and can judge no part of {bench.assignment.id}: nothing "
-            "would be proved; install that, or make the release on a machine that has it"
+            f"nothing was written: this machine has no {what}, so that it can judge no part of {bench.assignment.id} "
+            f"and prove no release; install {what}, or make the release on a machine that has it"
         )
 
 

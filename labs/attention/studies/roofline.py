@@ -132,8 +132,8 @@ class Roofline:
             f"{self.about}. Medians over {self.rounds} interleaved rounds. Measured roof ({self.level}): {limits}; "
             f"without multiply-add, as the build's flags have it ({self.flag_level}), "
             f"{speed.peak(self.flag_level, 1) / 1e9:.3g} GFLOP/s on one thread. "
-            f"Simulated bytes are those between memory and a cache of {helpers.size_text(last.size_bytes)}, each head "
-            "starting cold; compulsory ones are Q, K, V and O once."
+            f"Simulated bytes pass between memory and a cache of {helpers.size_text(last.size_bytes)}, which is empty "
+            "at the start of each head. Compulsory bytes are those of Q, K, V and O, once each."
         )
 
     def figures(self) -> tuple[Figure, ...]:

@@ -38,12 +38,12 @@ MISTAKES += [
         lambda h: {"dK": h.ds.swapaxes(1, 2) @ h.q}),
     row("scaled twice", "scale_wrong", "It is multiplied by 1/sqrt(d) twice.", lambda h: _both_by(h, h.d**-0.5)),
     row("times log2(e)", "base_mixed",
-        "It is log2(e) = 1.4427 times what it should be: the factor of the scores for exp2() is none of their "
-        "gradients.",
+        "It is log2(e) = 1.4427 times what it should be: the factor that exp2() needs belongs to the scores, not to "
+        "their gradients.",
         lambda h: _both_by(h, LOG2_E)),
     row("times log(2)", "base_mixed",
-        "It is log(2) = 0.6931 times what it should be: the derivative of exp2() was taken, and the scores' factor "
-        "log2(e) forgotten.",
+        "It is log(2) = 0.6931 times what it should be: the derivative of exp2() is used, but the scores' factor "
+        "log2(e) is missing.",
         lambda h: _both_by(h, 1 / LOG2_E)),
 ]  # fmt: skip
 

@@ -110,21 +110,21 @@ def parser() -> Parser:
     group = parse.add_argument_group("training")
     for flag, name, what in (
         ("--model", "mlp|cnn|both", "which network (both)"),
-        ("--epochs", "n", "times through all images (mlp 10, cnn 8)"),
+        ("--epochs", "n", "passes through all images (mlp 10, cnn 8)"),
         ("--batch", "n", f"images in a step ({DEFAULT_BATCH})"),
-        ("--rate", "x", "of learning (mlp 0.2, cnn 0.05; a fifth of it in its first 200 steps)"),
-        ("--seed", "n", f"of digits, first weights and order ({DEFAULT_SEED})"),
+        ("--rate", "x", "learning rate (mlp 0.2, cnn 0.05; a fifth of it in its first 200 steps)"),
+        ("--seed", "n", f"seed of the digits, the first weights and the order ({DEFAULT_SEED})"),
         ("--images", "n", f"digits drawn, a sixth of them held out ({DEFAULT_IMAGES})"),
-        ("--lockstep", "n", f"steps in which every call is held against PyTorch ({DEFAULT_LOCKSTEP})"),
+        ("--lockstep", "n", f"steps in which every call is compared with PyTorch ({DEFAULT_LOCKSTEP})"),
         ("--threads", "n,n,...", "OpenMP threads (1); with several, a table and figure of the speed-up, too"),
         (
             "--rounds",
             "n",
-            f"how often each number of threads is timed, twice a time ({options.DEFAULT_ROUNDS})",
+            f"rounds; each times every number of threads twice ({options.DEFAULT_ROUNDS})",
         ),
     ):
         group.add_argument(flag, metavar=name, help=what)
-    group.add_argument("--go-on", action="store_true", help="train on where an operator leaves PyTorch")
+    group.add_argument("--go-on", action="store_true", help="go on after an operator differs from PyTorch")
     shown = parse.add_argument_group("pictures")
     shown.add_argument(
         "--plot", action="store_true", help="draw loss, accuracy and the wrongly read digits as PNG"

@@ -322,7 +322,7 @@ RUNNING += [
 
 @of_running(
     "rescaled_to_new_only",
-    "The sum begins anew where the maximum grows: what was summed so far still counts, exp(m - n) times.",
+    "The sum starts from 0 where the maximum grows from m to n: multiply the sum so far by exp(m - n) instead.",
 )
 def begun_anew(s: Scene) -> Array:
     last_growth = s.columns - 1 - np.argmax(s.running[:, ::-1] > _before(s, np.float32(-np.inf))[:, ::-1], 1)

@@ -125,17 +125,16 @@ MISTAKES: list[Suspect] = [
         "Where both sides are empty, o is 0 / 0: nothing merged with nothing is m = -inf, l = 0, o = 0.",
         lambda s: s.where(s.both_empty, o=NAN)),
     _mistake("empty_where_one_is", "empty_sides",
-        "Where one side is empty, the output is not the other side: a side with m = -inf and l = 0 counts nothing, "
-        "and no more.",
+        "Where one side is empty, the output is not the other side: a side with m = -inf and l = 0 adds nothing.",
         lambda s: s.where(np.isneginf(s.inputs["m1"]) | np.isneginf(s.inputs["m2"]),
                           m=np.float32(-np.inf), l=ZERO, o=ZERO)),
     _mistake("not_divided", "not_normalised",
-        "o is not divided by the new sum: o1 and o2 are means, and a o1 + b o2 is one only when it is divided by "
+        "o is not divided by the new sum: o1 and o2 are means, and a o1 + b o2 becomes a mean by the division by "
         "l = a + b.",
         lambda s: s.means(s.combined(*s.weights))),
     _mistake("taken_for_sums", "sums_forgotten_in_o",
-        "o takes o1 and o2 for sums and not for means: each counts l1 exp(m1 - m) or l2 exp(m2 - m) times, not "
-        "exp(m1 - m) or exp(m2 - m) alone, before the division by l.",
+        "o1 and o2 are added as if they were sums, but they are means: multiply o1 by l1 exp(m1 - m) and o2 by "
+        "l2 exp(m2 - m), then divide by l.",
         lambda s: s.means(s.combined(s.factor(1), s.factor(2)) / s.total[:, None])),
     _mistake("sums_alone", "o_not_rescaled",
         "o is weighted with l1 and l2 as they are: the sides count l1 exp(m1 - m) and l2 exp(m2 - m), as in l.",
