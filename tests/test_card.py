@@ -162,7 +162,46 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
     assert (tmp_path / one / "key" / "k.cubin").read_text() == "code"
     assert f"{tmp_path / one}/key/k.cubin" in (tmp_path / one / "key" / "__grp__k.json").read_text()
     assert not (tmp_path / other).exists()
+    # So they do when a folder is kept for later judges.
+    caches.keep(one, tmp_path / "kept")
     caches.drop(one)
+    assert str(tmp_path) not in (tmp_path / "kept" / "key" / "__grp__k.json").read_text()
+    again = caches.take(tmp_path / "kept")
+    assert f"{tmp_path / again}/key/k.cubin" in (tmp_path / again / "key" / "__grp__k.json").read_text()
+    assert (tmp_path / again / "key" / "k.cubin").read_text() == "code"
+    caches.drop(again)
+
+
+def test_kernels_of_the_kit_are_compiled_once_for_all_judges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build that could not make all of its calls is not kept. Other text and other calls are built anew."""
+    built: list[str] = []
+    monkeypatch.setattr(host, "cache_root", lambda: tmp_path / "cache")
+    monkeypatch.setattr(host.metadata, "version", lambda name: "1")
+    file = write_files(tmp_path, {"reference.py": "one"}) / "reference.py"
+
+    def once(job: str, is_whole: bool = True) -> str:
+        (folder := tmp_path / f"judge {len(built)} {job}").mkdir(exist_ok=True)
+        caches = Caches(folder, str(folder))
+
+        def compiled(*_: object, is_kits: bool) -> tuple[str, bool]:
+            built.append(job)
+            write_files(folder / (name := caches.new()), {"k.cubin": job})
+            return name, is_whole
+
+        device = SimpleNamespace(
+            _compiled=compiled, place=SimpleNamespace(zygote=SimpleNamespace(caches=caches))
+        )
+        name = host.DeviceHost._compiled_once(device, file, [{"op": job}])  # type: ignore[arg-type]
+        return (folder / name / "k.cubin").read_text()
+
+    assert [once(job) for job in ("a", "a", "b", "a")] == ["a", "a", "b", "a"] and built == ["a", "b"]
+    assert [once("c", is_whole) for is_whole in (False, True, True)] == ["c"] * 3
+    assert built == ["a", "b", "c", "c"]
+    file.write_text("other")
+    once("a")
+    assert built[4:] == ["a"]
 
 
 def test_no_driver_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -545,6 +584,7 @@ def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPa
     device = SimpleNamespace(place=place, assignment=SimpleNamespace(limits=limits))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     jobs = [{"name": name} for name in "abcde"]
-    host.DeviceHost._compiled(device, Path("kernels.py"), jobs, is_kits=False)  # type: ignore[arg-type]
+    made = host.DeviceHost._compiled(device, Path("kernels.py"), jobs, is_kits=False)  # type: ignore[arg-type]
+    assert not made[1], "a builder that did not load the file compiles nothing"
     assert tried == [["a", "b", "c", "d", "e"], ["b"], ["c"], ["d", "e"]]
     assert caches.seal.call_count == 4 and caches.merge.call_count == 3

@@ -73,9 +73,9 @@ class Checks(Protocol):
         """Return True if all outputs are right and no input was changed."""
 
     def sampled(
-        self, shape: Mapping[str, int], inputs: Mapping[str, Any], outputs: Mapping[str, Any], rows: int
-    ) -> dict[str, SampledRows]:
-        """Compare about `rows` random rows of each output, chosen only now."""
+        self, shape: Mapping[str, int], inputs: Mapping[str, Any], rows: int
+    ) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
+        """Return a comparison of outputs with the oracle in about `rows` random rows of each, chosen only now."""
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
         """Diagnosis of a call that changed these of the inputs that it had to keep."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
@@ -100,21 +100,25 @@ class Marker:
         return run.is_right and self.overwritten(run) is None
 
     def sampled(
-        self, shape: Mapping[str, int], inputs: Mapping[str, Any], outputs: Mapping[str, Any], rows: int
-    ) -> dict[str, SampledRows]:
-        """Compare about `rows` random rows of each output, chosen only now."""
+        self, shape: Mapping[str, int], inputs: Mapping[str, Any], rows: int
+    ) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
+        """Return a comparison of outputs with the oracle in about `rows` random rows of each, chosen only now."""
         from grader.core.arrays import np
         from grader.core.draws import Draws
         from grader.explain.comparison import compare
 
         draws = Draws(derive(secrets.randbits(60), "rows"))
         at, expected = self.oracle.sample(self.seen(inputs), shape, draws, rows)
-        found = {}
-        for name, known in expectations(self.part, expected).items():
-            compared = compare(known, outputs[name][at])
-            wrong, tolerance = int(compared.wrong.sum()), float(np.max(known.tolerance))
-            found[name] = SampledRows(wrong, compared.wrong.size, compared.max_error, tolerance)
-        return found
+
+        def looked_at(outputs: Mapping[str, Any]) -> dict[str, SampledRows]:
+            found = {}
+            for name, known in expectations(self.part, expected).items():
+                compared = compare(known, outputs[name][at])
+                wrong, tolerance = int(compared.wrong.sum()), float(np.max(known.tolerance))
+                found[name] = SampledRows(wrong, compared.wrong.size, compared.max_error, tolerance)
+            return found
+
+        return looked_at
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
         """Diagnosis of a call that changed these of the inputs that it had to keep."""

@@ -10,6 +10,8 @@ import stat
 from pathlib import Path
 
 GROUP = "__grp__"
+KEPT = "/kept"
+"""Takes the place of a folder's path in the lists of a copy outside of the root."""
 
 
 class Caches:
@@ -50,29 +52,44 @@ class Caches:
         return total
 
     def merge(self, into: str, other: str) -> None:
-        """Copy the content of another sealed folder into this one."""
-        for folder, _, names in os.walk(self._root / other):
-            to = self._root / into / Path(folder).relative_to(self._root / other)
-            if to.is_dir():
-                to.chmod(0o755)
-            to.mkdir(mode=0o755, exist_ok=True)
-            for name in names:
-                if (to / name).exists():
-                    continue
-                if name.startswith(GROUP):
-                    # Triton's list of a kernel's files holds their whole paths.
-                    text = Path(folder, name).read_text(errors="replace")
-                    (to / name).write_text(text.replace(self.path(other), self.path(into)))
-                else:
-                    shutil.copyfile(Path(folder, name), to / name)
-                (to / name).chmod(0o444)
+        """Copy the content of another sealed folder into this one, and remove the other."""
+        _copy(self._root / other, self._root / into, self.path(other), self.path(into))
         self.drop(other)
+
+    def keep(self, name: str, to: Path) -> None:
+        """Copy a sealed folder to a path outside of the root."""
+        _copy(self._root / name, to, self.path(name), KEPT)
+
+    def take(self, kept: Path) -> str:
+        """Copy a folder that `keep` made into a new one. Returns its name."""
+        name = self.new()
+        _copy(kept, self._root / name, KEPT, self.path(name))
+        return name
 
     def drop(self, name: str) -> None:
         for folder, _, _ in os.walk(self._root / name):
             with contextlib.suppress(OSError):
                 os.chmod(folder, 0o700)
         shutil.rmtree(self._root / name, ignore_errors=True)
+
+
+def _copy(source: Path, target: Path, old: str, new: str) -> None:
+    """Copy the files that the target lacks. `old` and `new` are the paths that runners see."""
+    for folder, _, names in os.walk(source):
+        to = target / Path(folder).relative_to(source)
+        if to.is_dir():
+            to.chmod(0o755)
+        to.mkdir(mode=0o755, exist_ok=True)
+        for name in names:
+            if (to / name).exists():
+                continue
+            if name.startswith(GROUP):
+                # Triton's list of a kernel's files holds their whole paths.
+                text = Path(folder, name).read_text(errors="replace")
+                (to / name).write_text(text.replace(old, new))
+            else:
+                shutil.copyfile(Path(folder, name), to / name)
+            (to / name).chmod(0o444)
 
 
 def _own(path: Path, mode: int) -> None:

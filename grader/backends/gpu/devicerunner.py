@@ -82,6 +82,10 @@ def prepare() -> None:
     for architecture in ARCHITECTURES:
         with contextlib.suppress(Exception):
             compiler.get_ptxas_version(architecture)
+    # The first launch of a process imports Gluon and hashes Triton's files: half a second of each runner.
+    with contextlib.suppress(ImportError, AttributeError):
+        importlib.import_module("triton.runtime.cache").triton_key()
+        importlib.import_module("triton.experimental.gluon.nvidia.hopper")
     with contextlib.suppress(ImportError, AttributeError):  # Triton before 3.3 stores no tuning results
         keep_tuned()
 

@@ -11,10 +11,12 @@ import atexit
 import contextlib
 import functools
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,7 +28,10 @@ from grader.backends.gpu.card.finding import INTERPRETED, architecture, card
 from grader.backends.gpu.compiled import Caches
 from grader.backends.gpu.devicecall import properties
 from grader.backends.gpu.kernelreference import KernelReference
+from grader.backends.native.compilers import digest
+from grader.backends.native.toolchain import cache_root
 from grader.backends.records import Build
+from grader.core import objectcache
 from grader.core.errors import KitError
 from grader.runner.calls import Request
 from grader.runner.session import Session
@@ -179,7 +184,7 @@ class DeviceHost:
         assert made.object_path is not None
         parts = [part for part in self.parts if properties(part).language == "triton"]
         jobs = [warming(part, shape, is_reference=False) for part in parts for shape in self.shapes_of(part)]
-        return self._compiled(made.object_path, jobs, is_kits=False)
+        return self._compiled(made.object_path, jobs, is_kits=False)[0]
 
     def close(self) -> None:
         if self.__dict__.get("cache"):
@@ -257,7 +262,7 @@ class DeviceHost:
             job = warming(part, {**self.shape, "layout": 0}, is_reference=True)
             form = properties(part).autograd
             jobs = [job, {**job, "as_autograd": True}] if form else [job]
-            found.compiled[key] = self._compiled(path, jobs, is_kits=True)
+            found.compiled[key] = self._compiled_once(path, jobs)
         session = found.zygote.spawn(
             found.kind(language),
             path,
@@ -272,8 +277,24 @@ class DeviceHost:
 
     # ---- compiling
 
-    def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> str:
-        """Return a cache with the kernels of a Python file, compiled for these calls by several runners at once.
+    def _compiled_once(self, path: Path, jobs: Sequence[Mapping[str, Any]]) -> str:
+        """Return a cache with the kernels of a file of the kit, compiled by this process or by an earlier judge."""
+        root, caches = cache_root(), self.place.zygote.caches
+        versions = [sys.version, *(metadata.version(name) for name in ("torch", "triton")), architecture()]
+        key = digest(path.read_bytes(), repr([*versions, *jobs]).encode())
+        entry = root / "objects" / f"{key}.kernels"
+        if objectcache.touch(entry):
+            return caches.take(entry)
+        name, is_whole = self._compiled(path, jobs, is_kits=True)
+        if is_whole:
+            with objectcache.workplace(root) as place:
+                caches.keep(name, place / "made")
+                objectcache.publish(place / "made", entry)
+        return name
+
+    def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> tuple[str, bool]:
+        """Return a cache with the kernels of a Python file, compiled for these calls by several runners at once, and
+        False if a call could not be made.
 
         The calls' results do not matter here: they are made again when they are judged.
         """
@@ -303,15 +324,16 @@ class DeviceHost:
         # other builders. All of these are repeated: the lost ones each by a builder of its own, those that raised by
         # one for all.
         raised = [job for _, jobs_raised in missed for job in jobs_raised]
+        is_whole = all(session.load_error is None for session in sessions)
         for again in [*([job] for ended, _ in missed for job in ended), *([raised] if raised else [])]:
             caches.append(zygote.caches.new())
             with zygote.spawn("triton", path, cache=caches[-1], **how) as session:
-                _call_all(session, again, limit_s)
+                is_whole &= _call_all(session, again, limit_s) == ([], []) and session.load_error is None
         for cache in caches:
             zygote.caches.seal(cache)
         for cache in caches[1:]:
             zygote.caches.merge(caches[0], cache)
-        return caches[0]
+        return caches[0], is_whole
 
     def shapes_of(self, part: Part) -> list[dict[str, int]]:
         """Return all sizes that a part is judged or timed at, the small ones first."""

@@ -18,7 +18,7 @@ sets of a fast kernel are noise.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -33,7 +33,7 @@ from grader.backends.gpu.card import smclock
 from grader.backends.gpu.card.arena import Arena, Card, Tensor
 from grader.backends.gpu.card.clock import TimedRunner, judges_bytes, sets_for
 from grader.backends.gpu.host import DeviceHost
-from grader.backends.protocol import TimedPart
+from grader.backends.protocol import SampledRows, TimedPart
 from grader.core.errors import KitError
 from grader.core.results import CardClock, Diagnosis, Timing
 from grader.core.seeds import derive
@@ -116,6 +116,10 @@ class DeviceRounds:
     """Rounds that were repeated, since the card's clock changed within them."""
     readings: list[smclock.Reading] = field(default_factory=list, init=False)
     """The card's clock after each call of the rounds that count."""
+    sampled_set: int = field(default=0, init=False)
+    """The set of the first call whose outputs are compared with the oracle."""
+    looked_at: Callable[[Mapping[str, Any]], dict[str, SampledRows]] = field(init=False)
+    """That comparison, in rows drawn with the set."""
     tolerances: dict[str, float] = field(default_factory=dict, init=False)
     """By output, how far the two sides may be apart."""
 
@@ -322,7 +326,7 @@ class DeviceRounds:
         if changed := runner.arena.inputs_changed(side.seed):
             self.refuse_changed(changed, side)
         if self.round == 1 and side.calls == 1:
-            # At long sequences the oracle takes seconds. Later calls are compared with the reference's alone.
+            # Later calls are compared with the reference's alone.
             for name, tolerance in self.check_rows(side).items():
                 self.tolerances[name] = max(tolerance, self.tolerances.get(name, 0.0))
         if other is not None and other.seed == side.seed:
@@ -336,11 +340,16 @@ class DeviceRounds:
         raise faults.Faulty("wrong", self.checks.changed_inputs(names, inputs))
 
     def check_rows(self, side: Side) -> dict[str, float]:
-        """Compare rows of one set with the oracle, chosen only now. Return by output how far from the reference's it
-        may be."""
-        number = secrets.randbelow(side.runner.arena.sets)
-        inputs = side.runner.arena.input_values(side.seed, number)
-        found = self.checks.sampled(self.shape, inputs, side.runner.arena.output_values(number), SAMPLED_ROWS)
+        """Compare rows of one set with the oracle. Return by output how far from the reference's it may be.
+
+        Set and rows are drawn once for both sides, whose inputs are equal: at long sequences the oracle takes seconds.
+        The student's process never sees them.
+        """
+        if side.is_reference:
+            self.sampled_set = secrets.randbelow(self.mine.sets)
+            inputs = side.runner.arena.input_values(side.seed, self.sampled_set)
+            self.looked_at = self.checks.sampled(self.shape, inputs, SAMPLED_ROWS)
+        found = self.looked_at(side.runner.arena.output_values(self.sampled_set))
         for name, rows in found.items():
             if not rows.wrong:
                 continue
