@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+from grader.core import machine
 from grader.core.arrays import Array, np
 
 CUBIC, ROOT = 0.044715, (2.0 / np.pi) ** 0.5
@@ -50,17 +53,21 @@ def attention(
 ) -> tuple[Array, Array]:
     """Return O (B, n, d) and the log-sum-exp L (B, n) of these rows of q (default: all), in float64.
 
-    Rows are taken some at a time, so that their scores stay in the processor's cache.
+    Rows are taken some at a time, so that their scores stay in the processor's cache, by threads where there are many.
     """
     rows = np.arange(q.shape[1]) if rows is None else rows
-    values, o, lse = v.astype(np.float64), [], []
+    values = v.astype(np.float64)
     step = max(1, SCORES_AT_ONCE // (len(q) * k.shape[1]))
-    for some in np.split(rows, range(step, len(rows), step)):
+
+    def of(some: Array) -> tuple[Array, Array]:
         keys = np.arange(min(k.shape[1], some.max(initial=0) + 1) if causal else k.shape[1])
         s = masked(scores(q[:, some], k[:, keys]), some, keys, causal=causal)
         most = s.max(-1, keepdims=True)
         weights = np.exp(np.subtract(s, most, out=s), out=s)
         total = weights.sum(-1, keepdims=True)
-        o.append(weights @ values[:, keys] / total)
-        lse.append((np.log(total) + most)[..., 0])
+        return weights @ values[:, keys] / total, (np.log(total) + most)[..., 0]
+
+    pieces = np.split(rows, range(step, len(rows), step))
+    with ThreadPoolExecutor(min(len(pieces), len(machine.usable_cpus()) or 1)) as pool:
+        o, lse = zip(*pool.map(of, pieces), strict=True)
     return np.concatenate(o, axis=1), np.concatenate(lse, axis=1)
