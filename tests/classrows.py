@@ -12,7 +12,16 @@ from typing import Any, get_args
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.core import results
-from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, ScoreLine, SubmissionResult, Timing
+from grader.core.results import (
+    CaseResult,
+    Diagnosis,
+    Flag,
+    PartResult,
+    Score,
+    ScoreLine,
+    SubmissionResult,
+    Timing,
+)
 from grader.report.machines import Row
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,9 +125,7 @@ def result(parts: Parts, submission_id: str = "s", flags: tuple[Flag, ...] = ())
     return SubmissionResult(submission_id, digest, "gpt149", *PLACE, parts, flags, max_points=most)
 
 
-def score(
-    found: SubmissionResult, late_days: int = 0, write_up: float | None = 5.0, extra: float = 0.0
-) -> results.Score:
+def score(found: SubmissionResult, late_days: int = 0, write_up: float | None = 5, extra: float = 0) -> Score:
     shares = ((part, EARNED.get(part.verdict, 0.0)) for part in found.parts)
     lines = [ScoreLine(part.id, part.title, part.max_points * k, part.max_points) for part, k in shares]
     lines.append(ScoreLine("writeup", "Write-up", write_up or 0.0, 7.0))

@@ -43,10 +43,8 @@ def _end(count: int, listing_bytes: int, offset: int, comment: bytes = b"") -> b
     return struct.pack("<4s4H2LH", b"PK\5\6", *sizes) + comment
 
 
-def zip_bytes(
-    *entries: Entry, comment: bytes = b"", count: int | None = None, listing_lies: int = 0
-) -> bytes:
-    """Return a zip of these entries; `listing_lies` is added to the listing's size in the end record."""
+def zip_bytes(*entries: Entry, comment: bytes = b"", count: int | None = None, listing_lie: int = 0) -> bytes:
+    """Return a zip of these entries; `listing_lie` is added to the listing's size in the end record."""
 
     def given(value: int | None, otherwise: int) -> int:
         return otherwise if value is None else value
@@ -60,7 +58,7 @@ def zip_bytes(
         offset = given(entry.offset, len(body))
         body += _local(entry.name, sizes, method, entry.flags) + packed
         listing += _listed(entry.name, sizes, method, offset, entry.flags, entry.mode)
-    end = _end(given(count, len(entries)), len(listing) + listing_lies, len(body), comment)
+    end = _end(given(count, len(entries)), len(listing) + listing_lie, len(body), comment)
     return bytes(body + listing) + end
 
 

@@ -1,4 +1,4 @@
-"""Reading of assignment files: the public one, the staff's on top of it, and the examples of the documentation."""
+"""Reading of assignment files: what counts, what the documentation shows, and every mistake with its line."""
 
 import re
 from dataclasses import replace
@@ -191,3 +191,206 @@ def test_expressions_are_arithmetic_and_nothing_else() -> None:
     calls = ("__import__('os')", "N.bit_length()", "N if N else 0", "N ** N", "N // 0")
     for expression in (*calls, "M", "1.5", "True", "", "N\0"):
         refused("", evaluate_int, expression, {"N": 10})
+
+
+def refusal(path: Path) -> str:
+    message = refused("", load, path)
+    assert len(message) < 600, message
+    return message
+
+
+def place(message: str, path: Path) -> int:
+    found = re.match(re.escape(str(path)) + r":(\d+): ", message)
+    assert found, message
+    return int(found[1])
+
+
+def edited(old: str, new: str) -> str:
+    text = CONFIG.read_text()
+    assert old in text, f"the public assignment no longer holds {old!r}"
+    return text.replace(old, new, 1)
+
+
+POINTS, BANDS, CREDIT = "    points: 10\n", "      - {up_to: 1.25, share: 0.9}\n", "    case_credit: 0.4\n"
+LATE, MANUAL = "  grace_minutes: 15\n", "  - {id: writeup, title: Write-up, points: 7}\n"
+TITLE = "title: Attention kernels on a multi-core CPU"
+RANDOM = "  - {name: random, distribution: random, seed: 1, weight: 3}\n"
+
+MISTAKES = [
+    # keys
+    (POINTS, "    pionts: 10\n", "unknown key 'pionts' in a part; did you mean 'points'?"),
+    (POINTS, "    points: 10\n    points: 11\n", "'points' stands twice in a part"),
+    ("id: gpt149\n", "id: gpt149\nid: gpt150\n", "'id' stands twice"),
+    ("    function: myFusedAttention\n", "", "needs either 'function' or 'torch_function'"),
+    (f"{TITLE}\n", "", "lacks the key 'title'"),
+    ("cases:\n", "caeses:\n", "unknown key 'caeses'"),
+    ("id: gpt149\n", "id: gpt149\nother_cases: []\n", "unknown key 'other_cases': no part refers to it"),
+    ("    time_bands: *time_bands\n", "    <<: *time_bands\n", "merge keys (<<) are not read"),
+    (POINTS, "    points: 10\n    ? [a, b]\n    : c\n", "a key of a part should be a word, not a list"),
+    ("id: gpt149\n", "id: gpt149\nseed: 3\n", "'seed' is for the staff alone"),
+    (POINTS, "    points: 10\n    hidden_cases: []\n", "'hidden_cases' is for the staff alone"),
+    # numbers
+    *((POINTS, f"    points:{value}\n", f"points should be a number of at least 0{says}") for value, says in (
+        (" ten", ""), (" '10'", ", not '10'"), (" -1", ""), (" true", ", not true"), (" [10]", ", not a list"),
+        ("", ", not nothing"),
+    )),
+    *((POINTS, f"    points: {value}\n", f"in decimal digits, not {value}")
+      for value in (".nan", ".inf", "0x10", "010", "1:30", "1_0")),
+    (POINTS, "    points: 1" + "0" * 5000 + "\n", "points should be"),
+    (POINTS, "    points: 1000000\n", "points should be at most 10000"),
+    ("defaults: {B: 1,", "defaults: {B: 0,", "defaults: B should be a whole number of at least 1"),
+    ("defaults: {B: 1,", "defaults: {B: 1.0,", "defaults: B should be a whole number"),
+    ("defaults: {B: 1,", "defaults: {B: 99999999999999999999,", "defaults: B should be at most 2147483647"),
+    ("defaults: {B: 1, H: 4,", "defaults: {B: 1,", "maxima: 'H' is not among the defaults"),
+    ("Bc: 256, threads: 8}", "Bc: 256}", "defaults lacks 'threads'"),
+    ("maxima: {B: 64,", "maxima: {B: 0,", "maxima: B should be a whole number"),
+    ("maxima: {B: 64, H: 64, N: 8192,", "maxima: {B: 64, H: 64, N: 512,", "N is 512, below its default of 1024"),
+    ("maxima: {B: 64,", "maxima: {C: 64,", "maxima: 'C' is not among the defaults"),
+    ("build_s: 180", "build_s: 0", "build_s should be a number of at least 0.1"),
+    ("memory_gib: 4", "memory_gib: lots", "memory_gib should be a number"),
+    # texts and choices
+    ("schema_version: 1", "schema_version: 2", "this kit reads schema_version 1"),
+    ("schema_version: 1", "schema_version: true", "schema_version should be a whole number"),
+    *((TITLE, f"title: {title}", f"title should be one line of text{says}")
+      for title, says in (("no", ", not no (put it"), ("149", ", not 149"), ('"a\\nb"', ""))),
+    ("source: module.cpp", "source: ../module.cpp", "source should be the name of one file"),
+    ("id: gpt149\n", "id: gpt 149\n", "id should be an id of letters"),
+    ("clock: wall", "clock: sundial", "clock should be one of cpu, wall"),
+    ("threads: 1, a", "threads: 1, parallel: review, a", "for a part with 'threads: all'"),
+    ("threads: 1, a", "threads: 1, races: slow, a", "races should be one of wrong, review, free"),
+    ("threads: all", "threads: some", "threads should be one of all"),
+    ("threads: all", "threads: 0", "threads (a number or all) should be a whole number of at least 1"),
+    ("returns: number", "returns: numbers", "returns (or a list of dimensions) should be one of number, nothing"),
+    ("returns: number", "returns: [N]", "with a 'table', 'returns' is 'number' or 'nothing'"),
+    ("    returns: [B, H, N, d]\n    reference", "    returns: number\n    reference", "number' needs the key 'table'"),
+    ("oracle: attention", "oracle: delphi", "oracle should be one of attention, read4d, write4d"),
+    ("workspace_in_scope: false", "workspace_in_scope: 0", "workspace_in_scope should be true or false"),
+    ("workspace_in_scope: false", "workspace_in_scope: no", "workspace_in_scope should be true or false, not no"),
+    ("torch_function: torch.nn", "torch_function: os.system#", "torch_function should be a function of torch"),
+    ("function: myFusedAttention", "function: my-fused", "function should be the name of a function"),
+    ("keywords: {scale: 1.0}", "keywords: {scale: [1.0]}", "keywords: scale should be a single plain value"),
+    ("    function: myFusedAttention\n", "    function: f\n    keywords: {}\n", "'keywords' are for a torch_function"),
+    # expressions and references between keys
+    ('"zeros(threads, N)"', '"zeros(treads, N)"', "cannot evaluate 'treads'"),
+    ('"zeros(threads, N)"', '"zeros(threads, N - 1024)"', "'N - 1024' is 0 in the default shape"),
+    ('"zeros(threads, N)"', '"zeros(threads, ' + "(" * 4000 + ')"', "is longer than 200 characters"),
+    ('"column(0)"', '"column(x)"', "column(k) takes one whole number"),
+    ("  Q: [B, H, N, d]", "  Q: [B, H, N, depth]", "input Q: cannot evaluate 'depth'"),
+    ("  - id: part2\n", "  - id: part1\n", "two parts are called 'part1'"),
+    ("stands_in: part1", "stands_in: part7", "stands_in names no part"),
+    ("stands_in: part1", "stands_in: 4Dwrite", "cannot stand in"),
+    ("    reference: gpt149_ref_fused\n", "", "no reference to be timed against"),
+    # cases
+    ("shape: {B: 2, H: 3, N: 103,", "shape: {B: 2, H: 3, M: 103,", "'M' is not among the defaults"),
+    ("shape: {B: 2, H: 3, N: 103,", "shape: {B: 2, H: 3, N: 10300,", "N is 10300, above its maximum of 8192"),
+    (RANDOM, RANDOM.replace("distribution: random", "distribution: randon"), "distribution should be one of ramp"),
+    (RANDOM, RANDOM.replace("distribution: random", "distribution: indices"), "distribution should be one of ramp"),
+    (RANDOM, RANDOM.replace("seed: 1", "seed: -1"), "seed should be a whole number of at least 0"),
+    (RANDOM, RANDOM.replace("seed: 1,", ""), "a case lacks the key 'seed'"),
+    (RANDOM, RANDOM.replace("weight: 3", "weight: -3"), "weight should be a number of at least 0"),
+    (RANDOM, RANDOM.replace("name: random", "name: ragged"), "two cases are called 'ragged'"),
+    (RANDOM, RANDOM.replace("name: random", "name: timed call"), "a case cannot be called 'timed call'"),
+    ("    cases: *accessor_cases\n", "    cases: []\n", "no cases: nothing would be judged"),
+    # points
+    (BANDS, "      - {up_to: 1.05, share: 0.9}\n", "up_to 1.05 is never reached: a ratio up to 1.1"),
+    (BANDS, "      - {up_to: 1.6, share: 0.9}\n", "bands go from fast to slow: up_to 1.5 after 1.6"),
+    (BANDS, "      - {up_to: 1.25, share: 0.6}\n", "a slower band would earn more: share 0.75 after 0.6"),
+    (BANDS, "      - {up_to: 1.25, share: 90}\n", "share should be at most 1"),
+    (BANDS, "      - {share: 0.9}\n", "no band may follow one without 'up_to'"),
+    ("      - {share: 0.4}\n", "      - {up_to: 9, share: 0.4}\n", "a right kernel, however slow, would earn 0 of"),
+    (CREDIT, "    case_credit: 0.5\n", "would earn 0.4 of the points and a wrong one up to 0.5"),
+    (CREDIT, "    case_credit: 40%\n", "case_credit should be a number"),
+    (CREDIT, "    points_if_slow: 5\n", "has time_bands and points_if_slow"),
+    ("    points: 35\n", "    points: 35\n    points_if_slow: 3\n", "has points_if_slow but no time that is graded"),
+    # what people give
+    (MANUAL, MANUAL + MANUAL, "two parts or manual items are called 'writeup'"),
+    (MANUAL, MANUAL.replace("writeup", "part1"), "two parts or manual items are called 'part1'"),
+    (MANUAL, MANUAL.replace("writeup", "comment"), "cannot be 'comment': that word is taken"),
+    (MANUAL, MANUAL.replace("points: 7", "points: 0"), "an item of 0 points"),
+    (MANUAL, MANUAL.replace("}", ", extra: 1}"), "extra should be true or false"),
+    # lateness
+    *((LATE, f"  due: {due}\n", "due needs a time and a zone") for due in ("2026-11-14", "2026-11-14 23:59:00")),
+    *((LATE, f"  due: {due}\n", "due should be a date with time and zone")
+      for due in ("2026-02-30T23:59:00-08:00", "tomorrow", "20261114")),
+    (LATE, "  grace_minutes: -5\n", "grace_minutes should be a number of at least 0"),
+    ("per_day: {share: 0.1}", "per_day: 0.1", "per_day should be a mapping"),
+    ("per_day: {share: 0.1}", "per_day: {share: 0.1, points: 3}", "either 'share' (of what was earned) or 'points'"),
+    ("per_day: {share: 0.1}", "per_day: {share: 10}", "share should be at most 1"),
+    ("  after_cap: zero\n", "", "cap_days and after_cap (zero or max_penalty) are given together"),
+    ("after_cap: zero", "after_cap: 0", "after_cap should be one of zero, max_penalty"),
+    ("cap_days: 3", "cap_days: 0", "cap_days should be a whole number of at least 1"),
+    # YAML itself
+    ("parts:\n", "parts: [\n", "not valid YAML"),
+    (POINTS, "\tpoints: 10\n", "not valid YAML: a tab in the indentation; use spaces"),
+    ("cases: *accessor_cases", "cases: *acessor_cases", "undefined alias"),
+    ("id: gpt149\n", "id: gpt149\n---\n", "not valid YAML: but found another document"),
+    ("id: gpt149\n", "id: gpt149\nx: \x07\n", "is not allowed in YAML"),
+    (POINTS, "    points: !!python/name:os.system 10\n", "points should be a number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "says"), MISTAKES)
+def test_mistakes_are_reported_with_file_and_line(old: str, new: str, says: str, tmp_path: Path) -> None:
+    path = write(tmp_path, edited(old, new), "assignment.yaml")
+    message = refusal(path)
+    assert says in message
+    assert 1 <= place(message, path) <= len(path.read_text().splitlines()) + 1
+
+
+def test_the_line_is_that_of_the_mistake_in_the_file_read_or_one_below(tmp_path: Path) -> None:
+    below, top = tmp_path / "below.yaml", tmp_path / "top.yaml"
+    top.write_text("extends: below.yaml\nseed: 1\n")
+    points, late, manual = "    pionts: 10\n", "  due: 2026-11-14\n", "  - 7\n"
+    for old, new in ((POINTS, points), (POINTS, "    points: .nan\n"), (LATE, late), (MANUAL, manual)):
+        below.write_text(edited(old, new))
+        for read in (below, top):
+            assert below.read_text().splitlines(keepends=True)[place(refusal(read), below) - 1] == new
+
+
+def test_other_files_and_bombs_of_aliases_nesting_and_size_are_refused_at_once(tmp_path: Path) -> None:
+    """Sixty lists of two aliases each would expand to 2^60 values."""
+    path = tmp_path / "assignment.yaml"
+    bomb = "  x0: &x0 [N, N]\n" + "".join(f"  x{k}: &x{k} [*x{k - 1}, *x{k - 1}]\n" for k in range(1, 60))
+    for text, says in (
+        *((text, str(path)) for text in ("", "[]", "just text", "a: b: c", "7", "--- {}\n--- {}\n")),
+        (bytes(range(128, 256)).decode("latin-1"), "not UTF-8"),
+        (edited("inputs:\n", "inputs:\n" + bomb), "input x1 should be a name, a whole number or an expression"),
+        (edited("limits:", f"limits:\n{bomb}others:"), "unknown key 'others' in the assignment"),
+        (edited("keywords: {scale: 1.0}", "keywords: {x: &x [*x, *x]}"), "keywords: x should be a single"),
+        (edited(POINTS, "    points: &p [*p]\n"), "number of at least 0, not a list"),
+        ("extends: &all [*all]\n", "extends should be the path of a file, not a list"),
+        (f"extends: {CONFIG}\nparts: &all [*all]\n", "a part should be a mapping of keys to values, not a list"),
+        (f"extends: {CONFIG}\nlimits: &all {{call_s: *all}}\n", "call_s should be a number of at least 0.1, not a map"),
+        ("id: " + "[" * 5_000, "nested too deeply"),
+        ("# " + "x" * (2 << 20), "larger than 1 MiB"),
+    ):  # fmt: skip
+        path.write_text(text, encoding="latin-1")
+        assert says in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("extends: gone.yaml", "extends: cannot read"),
+        ("extends: .", "extends: cannot read"),
+        ("extends: 7", "extends should be the path of a file, not 7"),
+        ("extends: top.yaml", "extends this file in turn"),
+        ("extends: loop.yaml", "extends this file in turn"),
+        ("extends: {config}\nhiden_cases: []", "unknown key 'hiden_cases'"),
+        ("extends: {config}\nseed: 0x5eed", "seed should be a whole number of at least 0 in decimal digits"),
+        ("extends: {config}\nseed: 99999999999999999999", "seed should be at most 9223372036854775807"),
+        ("extends: {config}\nhidden_cases: [{{name: x, distribution: random}}]", "a case lacks the key 'seed'"),
+        ("extends: {config}\nseed: 1\nhidden_cases: [{{name: random, distribution: random}}]", "called 'random'"),
+        ("extends: {config}\nseed: 1\nhidden_cases: [{{name: x, distribution: indices}}]", "should be one of ramp"),
+        ("extends: {config}\nparts: [{{id: part44, hidden_cases: []}}]", "no part is called 'part44'"),
+        ("extends: {config}\nparts: [{{id: part4}}, {{id: part4}}]", "two parts are called 'part4'"),
+        ("extends: {config}\nparts: [{{hidden_cases: []}}]", "a part lacks the key 'id'"),
+        ("extends: {config}\nparts: [{{id: part4, points: -1}}]", "points should be a number"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_an_extending_file_are_reported_in_it(text: str, says: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text.format(config=CONFIG) + "\n", "top.yaml")
+    (tmp_path / "loop.yaml").write_text("extends: top.yaml\n")
+    message = refusal(path)
+    assert says in message
+    assert place(message, tmp_path / ("loop.yaml" if "loop" in text else "top.yaml")) <= 3

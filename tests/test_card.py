@@ -366,10 +366,8 @@ STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980),
 
 def test_under_the_power_limit_clocks_are_not_compared() -> None:
     """The driver moves the clock within each call."""
-    at_limit, hot = (
-        smclock.Reading(1605, frozenset(why)) for why in ({"power limit"}, {"power limit", "heat"})
-    )
-    assert smclock.is_steady([smclock.Reading(1770), at_limit])
+    slowed, hot = (smclock.Reading(1605, frozenset(k)) for k in ({"power limit"}, {"power limit", "heat"}))
+    assert smclock.is_steady([smclock.Reading(1770), slowed])
     assert not smclock.is_steady([smclock.Reading(1770), hot])
 
 
@@ -444,9 +442,8 @@ def test_fewer_sets_are_for_slow_kernels_alone(timed: Clock, on_few_sets: str, t
     timed.student_s = lambda rounds: 0.2 if kind(rounds) == "all" else REFERENCE_S
     timed.patch(measure, "sequential", decided)
     found = timed.judge(RIGHT)
-    assert [kind(rounds) for rounds in timed.rounds] == tried.split() and found.verdict == verdict, (
-        found.diagnosis
-    )
+    assert [kind(rounds) for rounds in timed.rounds] == tried.split(), found.diagnosis
+    assert found.verdict == verdict, found.diagnosis
 
 
 def test_a_clock_is_read_by_the_management_library_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,10 +106,7 @@ def test_the_sizes_that_are_right_are_named() -> None:
         ({"start": -4e5}, "scores and exp() are right, the row's sum is not"),
         ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
         ({"score": lambda s: np.where(s < -0.5, -np.inf, s)}, "have no weight, and those from"),
-        (
-            {"score": lambda s: s + np.where(np.arange(s.shape[-1]) < 4, 1.5, 0)},
-            "between blocks they are not",
-        ),
+        ({"score": lambda s: s + 1.5 * (np.arange(s.shape[-1]) < 4)}, "between blocks they are not"),
         (
             {"score": lambda s: np.where(np.arange(s.shape[-1]) % 3 < 2, s, -np.inf)},
             "The last of each 3 is left out",
@@ -267,8 +264,6 @@ void kernel(float *Q, float *K, float *V, float *S, int Bc, int N, int d) {
     for (int k = 0; k < d; k++) V[k] += S[k];
 }
 """
-
-
 MAXIMUM = """\
 Tensor kernel(Tensor X, Tensor YTensor, int N) {
     std::vector<float> Y = formatTensor(YTensor);
@@ -300,10 +295,8 @@ def test_mistakes_that_the_text_alone_shows_are_found() -> None:
     for line in ("} else sum += std::exp(x - most);", "}\nsum += std::exp(x - most);"):
         branched = body(f"Tensor kernel(float x) {{\nif (x > most) {{\nmost = x;\n{line}\n}}")
         assert branched.unit_factors() == []
-    assert (
-        body("Tensor kernel(float x) {\nif (x > most) most = x;\nsum += exp(x - most);\n}").unit_factors()
-        == []
-    )
+    alone = body("Tensor kernel(float x) {\nif (x > most) most = x;\nsum += exp(x - most);\n}")
+    assert alone.unit_factors() == []
     assert [(place.line, copy) for place, copy in found.lost_copies()] == [(14, "Y")]
     assert body(MAXIMUM.replace("return YTensor", "return fillTensor(YTensor, Y)")).lost_copies() == []
     assert numbers(found.cut("N")) == [13]
@@ -339,10 +332,8 @@ def test_ends_offsets_and_whole_sums_are_found() -> None:
 
 def test_the_line_where_a_sum_begins_is_found() -> None:
     assert numbers(body(LEFT_OVER).begun(["Q"])) == [4]
-    stored = LEFT_OVER.replace("score += Q[i * d + k]", "S[i] = S[i] + Q[i * d + k]").replace(
-        ", score", ", 1.0f"
-    )
-    assert numbers(body(stored).begun(["Q"])) == [5]
+    stored = LEFT_OVER.replace("score += Q[i * d + k]", "S[i] = S[i] + Q[i * d + k]")
+    assert numbers(body(stored.replace(", score", ", 1.0f")).begun(["Q"])) == [5]
     begun_at_zero = LEFT_OVER.replace("twoDimRead(S, i, j, N);", "0;")
     assert numbers(body(begun_at_zero).begun(["Q"])) == [4]
     to_element = begun_at_zero.replace("twoDimWrite(S, i, j, N, score);", "S[i * N + j] += score;")
@@ -373,9 +364,7 @@ def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
     assert cpu_growth(read, 1, 8, repeat=3) < 32, "8 times as much text; were it not linear, 64 times as long"
 
 
-@pytest.mark.parametrize(
-    "line", ["float* b{0} = a + 1;", "x /= b{0}; b{0} = 1;", "o[b{0}] = set(b{0}", "return"]
-)
+@pytest.mark.parametrize("line", ["float* b{0} = a + 1;", "x /= b{0}; b{0}=1;", "o[b{0}] = f(b{0}", "return"])
 def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> None:
     """Each declared name is looked up once, not compared with every word of the text."""
     argument = "Kernel(torch::Tensor O, torch::Tensor a, torch::Tensor c)"
@@ -390,9 +379,7 @@ def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> No
         assert not body.by_statements().reads(["c"])
         clues.lines(body, ASSIGNMENT.part("part1"), [*clues.KNOWN, "input:Q", "store", "stored", "into:Q"])
 
-    assert cpu_growth(read, 800, 3200, repeat=3) < 9, (
-        "4 times as many lines; were it not linear, 16 times as long"
-    )
+    assert cpu_growth(read, 800, 3200, repeat=3) < 9, "4 times the lines; if not linear, 16 times as long"
     assert body_of(20_000) is None, "too large to be followed"
 
 
@@ -460,20 +447,16 @@ def test_race_takes_macros(tmp_path: Path) -> None:
 
 def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(second_build, "of_file", lambda source: SimpleNamespace(locks=True))
-    confined: list[object] = []
+    used: list[object] = []
     made = SimpleNamespace(native=True, judged=SimpleNamespace(ok=True))
-    monkeypatch.setattr(second_build, "make", lambda *_, sandbox: confined.append(sandbox) or made)
-    monkeypatch.setattr(
-        second_build, "NativeHost", lambda sandbox, checks: nullcontext(confined.append(sandbox))
-    )
+    monkeypatch.setattr(second_build, "make", lambda *_, sandbox: used.append(sandbox) or made)
+    monkeypatch.setattr(second_build, "NativeHost", lambda sandbox, checks: nullcontext(used.append(sandbox)))
     monkeypatch.setattr(second_build, "replace", lambda kept, **_: kept)
     options, backend = SimpleNamespace(sanitize=False), SimpleNamespace(kind=CPP)
-    bench: Any = SimpleNamespace(
-        of_file=lambda: backend, options=options, source=Path("x.cpp"), assignment=None
-    )
+    bench: Any = SimpleNamespace(of_file=lambda: backend, options=options, source=Path("x"), assignment=None)
     bench.host = SimpleNamespace(sandbox="of the judged build")
     second = second_build.SecondBuild(bench, ExitStack())
-    assert second.checked is not None and confined == ["of the judged build"] * 2
+    assert second.checked is not None and used == ["of the judged build"] * 2
     assert not second.is_allowed
 
 
@@ -521,9 +504,8 @@ def test_a_call_that_did_not_end_is_placed_by_its_innermost_own_line(monkeypatch
     stopped = hang_samples.Samples(Path("program"))
     stopped.addresses = [[1, 2, 3], [3, 2], [1]]
     # 1 is in a library, 2 in an accessor above the function.
-    monkeypatch.setattr(
-        stopped, "_named", lambda addresses: [{1: [], 2: [1], 3: [6, 5]}[a] for a in addresses]
-    )
+    lines = {1: [], 2: [1], 3: [6, 5]}
+    monkeypatch.setattr(stopped, "_named", lambda addresses: [lines[each] for each in addresses])
     assert stopped.lines(body(LEFT_OVER)) == {6: 2}
 
 
@@ -539,9 +521,7 @@ def test_an_accessor_that_fails_its_test_is_named_by_the_parts_that_call_it() ->
 
 
 def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:
-    said = (
-        'one\ngpt149: fopen "/proc/cpuinfo" failed\ntwo\ngpt149: open "x" failed\ngpt149: open "x" failed\n'
-    )
+    said = 'one\ngpt149: fopen "/proc/cpuinfo" failed\ntwo\n' + 'gpt149: open "x" failed\n' * 2
     assert crashes.refused_files(said) == (("fopen", "/proc/cpuinfo"), ("open", "x"))
     assert crashes.own_output(said) == "one\ntwo"
 

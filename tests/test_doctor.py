@@ -213,9 +213,8 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         monkeypatch.setattr(doctor, "sections", lambda *_, found=found, **__: [("tools", found)])
         assert doctor.main(["--quick"]) == code
     printed = capsys.readouterr().out
-    assert (
-        "FAIL  no compiler" in printed and "-> apt install g++" in printed and "1 must be mended" in printed
-    )
+    assert "FAIL  no compiler" in printed and "-> apt install g++" in printed
+    assert "1 must be mended" in printed
     # The whole of it runs here, without torch in its process.
     script = "import sys; from grader import doctor; code = doctor.main(['--quick']); "
     script += "assert 'torch' not in sys.modules; sys.exit(code)"

@@ -85,8 +85,6 @@ def flash_forward(q, k, v, causal):
     lse[:, -1] += 0.5
     return o.to(q.dtype), lse
 """
-
-
 #: What Triton's compiler takes and its interpreter lacks, is slow at, or refuses.
 GAPS = """
 @triton.jit
@@ -139,13 +137,9 @@ def by_interpreter(test: T) -> T:
 
 
 def test_an_unfit_triton_is_named_with_what_to_install() -> None:
-    for version, said in (
-        (None, "which is not installed"),
-        ("3.6.0", "found 3.6.0"),
-        ("3.8.0", "found 3.8.0"),
-    ):
+    for version, why in ((None, "which is not installed"), ("3.6.0", "found 3.6.0"), ("3.8", "found 3.8")):
         reason = unfit_triton(version)
-        assert said in reason and f"needs {TRITON}" in reason and f"pip install '{TRITON}'" in reason
+        assert why in reason and f"needs {TRITON}" in reason and f"pip install '{TRITON}'" in reason
     assert unfit_triton("3.7.0") == unfit_triton("3.7.2+git1") == ""
 
 

@@ -237,16 +237,12 @@ def test_a_result_that_is_no_file_is_not_waited_for(how: str, tmp_path: Path, tr
 
 NO_LINES = [DEEP, b"3", b"[]", json.dumps(RESULT_LINE).encode()[:-1] + b', "points": ' + b"9" * 5000 + b"}"]
 NO_LINES += damaged(RESULT_LINE, kind=["else"], submission_id=["../../escape", ["ada"]], attempt=["many"])
-NO_LINES += damaged(
-    RESULT_LINE, seconds=[[1]], verdicts=[{"part1": {}}], fault=["nobody's"], points=[math.inf]
-)
+NO_LINES += damaged(RESULT_LINE, seconds=[[1]], verdicts=[{"part1": {}}], fault=["ada's"], points=[math.inf])
 NO_LINES += damaged(ROSTER, kind=["roster", "report"], submissions=[[{**X, "name": 3}], [X, X]])
 NO_LINES += damaged(ROSTER, submissions=[[{**X, "submission_id": "a/b"}], [{**X, "submitted_at": "now"}]])
 
 
-@pytest.mark.parametrize(
-    "content", [*NO_LINES, b'{"kind": "' + b"x" * (ledger.MOST_LINE_BYTES + 1)], ids=briefly
-)
+@pytest.mark.parametrize("content", [*NO_LINES, b'{"kind": "' + b"x" * ledger.MOST_LINE_BYTES], ids=briefly)
 def test_a_ledger_s_line_of_another_making_is_reported_with_its_place(content: bytes, tmp_path: Path) -> None:
     with ledger.hold(tmp_path) as book:
         book.open_run(some_run(), [Entry("ada", "Ada")])

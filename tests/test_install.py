@@ -33,10 +33,8 @@ def test_init_writes_a_folder(lab: str, tmp_path: Path, capsys: pytest.CaptureFi
     config = labs.assignment_file(labs.named(lab))
     assert config.read_text() in written.values() and len(written) >= 2
     assert not any("SOLUTION" in text or "STARTER" in text for text in written.values())
-    writeup, command = (
-        written.get("writeup.md", ""),
-        labs.command(labs.named(lab), f"python {ROOT / 'gpt149.py'}"),
-    )
+    writeup = written.get("writeup.md", "")
+    command = labs.command(labs.named(lab), f"python {ROOT / 'gpt149.py'}")
     assert "make writeup" not in writeup and writeup.count("gpt149.py ") == writeup.count(f"{command} ")
     refused("holds .* already", starter.main, given)
 

@@ -102,10 +102,8 @@ STARTS = ("starts_processes", "review")
 def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> None:
     """A loader with the name of what it loads is proof; a name alone or a loader alone proves nothing."""
     named = '#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }'
-    loads = {
-        loading("cblas_sgemm"): [LOADER, ("loads_a_library", "rejected")],
-        loading("mallinfo2"): [LOADER],
-    }
+    loads = {loading("cblas_sgemm"): [LOADER, ("loads_a_library", "rejected")]}
+    loads[loading("mallinfo2")] = [LOADER]
     calls = {"sched_setaffinity": "note", "nice": "review", "sched_getaffinity": ""}
     for call, level in calls.items():
         text = f"int {call}(void);\nint run(void) {{ return {call}(); }}"
@@ -355,11 +353,9 @@ def test_an_object_that_is_not_wholly_understood_is_an_error(tmp_path: Path) -> 
     image = object_of(tmp_path, PLAIN_KERNEL).read_bytes()
     assert elf.parse(image).wanted
     tables = {(11, 16, 0), (0x6FFFFFFF, 16, 8)}
-    others = {(11, 32, 1 << 40): "beyond the end|overlap", (6, 4, 1): "no dynamic section"}
-    for (kind, field, value), why in {
-        **dict.fromkeys(tables, "not the tables that are loaded"),
-        **others,
-    }.items():
+    whys = {(11, 32, 1 << 40): "beyond the end|overlap", (6, 4, 1): "no dynamic section"}
+    whys |= dict.fromkeys(tables, "not the tables that are loaded")
+    for (kind, field, value), why in whys.items():
         changed = bytearray(image)
         header = next(header for header, found in sections(image) if found == kind)
         struct.pack_into("<Q", changed, header + field, value)

@@ -101,9 +101,7 @@ def test_it_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
     assert not made.ok or not box.locks
 
 
-def test_mistakes_and_endless_files_are_kept_apart_from_faults_of_the_machine(
-    tmp_path: Path, here: Here
-) -> None:
+def test_mistakes_and_endless_files_are_not_faults_of_the_machine(tmp_path: Path, here: Here) -> None:
     here(STAND_IN)
     made = build(handed_in(tmp_path, second=PROGRAM.replace("values[k]", "valeus[k]")))
     assert (made.ok, made.waits_for) == (False, "")

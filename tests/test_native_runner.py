@@ -194,12 +194,10 @@ INITIALISERS = {
 }
 
 
-@pytest.mark.parametrize("statement", some(INITIALISERS, 2))
-def test_initialisers(
-    host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
-) -> None:
-    expected = INITIALISERS[statement]
-    made = program(tmp_path, f"{STANDARD}static int begun = [] {{ {statement} return 1; }}();\n{binding()}")
+@pytest.mark.parametrize("text", some(INITIALISERS, 2))
+def test_initialisers(text: str, host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = INITIALISERS[text]
+    made = program(tmp_path, f"{STANDARD}static int begun = [] {{ {text} return 1; }}();\n{binding()}")
     if expected == "timeout":
         monkeypatch.setattr("grader.runner.session.LOAD_TIMEOUT_S", 0.5)
     with host.spawn(made, threads=1, call_timeout_s=0.5 if expected == "timeout" else 20.0) as session:
@@ -365,13 +363,7 @@ def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
     monkeypatch.setattr(machine.Path, "read_text", lambda path: shared[path.parts[-3]])
     unlimited = dict.fromkeys([(None, None), (None, 8), (16, 16)])
-    limited = {
-        (None, 4): [0, 1, 2, 3],
-        (None, 6): [0, 1, 2, 3, 4, 5],
-        (1, None): [7],
-        (2, 1): [7],
-        (2, 6): [6, 7],
-    }
+    limited = {(None, 4): [0, 1, 2, 3], (None, 6): [*range(6)], (1, None): [7], (2, 1): [7], (2, 6): [6, 7]}
     for asked_for, expected in (unlimited | limited).items():
         assert machine.timing_cpus(*asked_for) == expected, asked_for
 
@@ -408,11 +400,8 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
 def test_a_call_is_repeated_while_fresh_memory_is_felt(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = ([0, 2, 9], [0, 2000, 2010], [0, 4000, 6000, 6010], [0, 2000, 4000, 6000, 8000])
     short, long = (0.001, [0] * 9, 4), (3.0, [0, 2000], 1)
-    for wall_s, pages, calls in (
-        short,
-        long,
-        *((0.03, each, n) for each, n in zip(fresh, (1, 2, 3, 2), strict=True)),
-    ):
+    felt = ((0.03, pages, calls) for pages, calls in zip(fresh, (1, 2, 3, 2), strict=True))
+    for wall_s, pages, calls in (short, long, *felt):
         monkeypatch.setattr(placement, "page_faults", Mock(side_effect=pages))
         session = SimpleNamespace(pid=os.getpid(), cpu_clock_s=lambda: 0.0)
         call = Mock(return_value=SimpleNamespace(wall_s=wall_s))

@@ -60,11 +60,7 @@ SIZES = {
     "maps": 2, "planes": 3, "rows": 9, "columns": 7, "side": 3, "step": 2,
 }  # fmt: skip
 FORWARD: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
-    **{
-        name: lambda x, of=of: of(x["A"], x["B"])
-        for name, of in vars(torch).items()
-        if name in ("add", "mul", "matmul")
-    },
+    **{of.__name__: lambda x, of=of: of(x["A"], x["B"]) for of in (torch.add, torch.mul, torch.matmul)},
     "relu": lambda x: x["X"].relu(),
     "linear": lambda x: x["X"] @ x["W"] + x["b"],
     "conv2d": lambda x: functional.conv2d(x["X"], x["W"], x["b"], SIZES["stride"], SIZES["pad"]),
@@ -72,8 +68,6 @@ FORWARD: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
     "mse": lambda x: functional.mse_loss(x["X"], x["T"]),
     "cross_entropy": lambda x: functional.cross_entropy(x["X"], x["labels"]),
 }
-
-
 # PyTorch does not promise which of several equal maxima it takes; a test below says that it is the first.
 DRAWN = [(name, kind) for name in FORWARD for kind in LAB.oracles[name].distributions if kind not in TIES]
 

@@ -180,9 +180,7 @@ HONEST |= {"flash, one key at a time": lambda x: flash(x, 1), "flash, blocks of 
 
 
 @pytest.mark.parametrize("distribution", ATTENTION_DISTRIBUTIONS)
-@pytest.mark.parametrize(
-    ("n", "d"), some([(1, 7), (97, 40), (2, 5), (7, 32), (16, 1), (128, 128), (256, 32)], 4)
-)
+@pytest.mark.parametrize("n, d", some([(1, 7), (97, 40), (2, 5), (7, 32), (16, 1), (128, 128), (256, 32)], 4))
 def test_honest_kernels_use_a_tenth_of_the_budget(distribution: str, n: int, d: int) -> None:
     x, expected = attention(distribution, 1, 2, n, d)
     used = {name: compare(expected, kernel(x)).budget_used for name, kernel in HONEST.items()}
@@ -262,10 +260,8 @@ def test_the_types_of_the_protocol() -> None:
 
 def test_numpys_blas_starts_no_threads_and_leaves_the_environment() -> None:
     program = "import os\nbefore = dict(os.environ)\nfrom grader.core.arrays import np\n"
-    program += (
-        "a = np.ones((700, 700)); a @ a\nassert dict(os.environ) == before\nfolder = '/proc/self/task'\n"
-    )
-    program += "assert not os.path.isdir(folder) or len(os.listdir(folder)) == 1\n"
+    program += "a = np.ones((700, 700)); a @ a\nassert dict(os.environ) == before\n"
+    program += "tasks = '/proc/self/task'\nassert not os.path.isdir(tasks) or len(os.listdir(tasks)) == 1\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MKL_NUM_THREADS": "2"}
     environment.pop("OMP_NUM_THREADS", None)
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)

@@ -29,12 +29,8 @@ from grader.staff.platforms.matching import Student
 TITLE = "Attention kernels on a multi-core CPU"
 CANVAS_HEADER = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", f"{TITLE} (4711)", "Final Score"]
 MOODLE_HEADER = ["Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade"]
-MOODLE_HEADER += [
-    "Grade can be changed",
-    "Last modified (submission)",
-    "Last modified (grade)",
-    "Feedback comments",
-]
+MOODLE_HEADER += ["Grade can be changed", "Last modified (submission)", "Last modified (grade)"]
+MOODLE_HEADER.append("Feedback comments")
 
 
 def known_by(k: int) -> dict[str, tuple[str, ...]]:

@@ -366,16 +366,12 @@ def called(bundle: Path, checkout: Path) -> tuple[subprocess.CompletedProcess[st
 
 #: Modules of a checkout which, imported, would write the result themselves.
 IMPORTED = "open('result.json', 'w').write('{}'); raise SystemExit(0)\n"
-
-
 GRADED = {"wrong": [0, 20], "broken": [0, 0], "empty": [0, 0], "forged": [0, 20]}
 PASSES = [pytest.param(kind, marks=pytest.mark.full) for kind in ("right", "hostile")]
 
 
 @pytest.mark.parametrize("kind", [*GRADED, *PASSES])
-def test_a_bundle_of_classroom_50_grades_any_repository(
-    kind: str, bundle: Path, tmp_path: Path, master: str
-) -> None:
+def test_a_bundle_of_classroom_50_grades_all(kind: str, bundle: Path, tmp_path: Path, master: str) -> None:
     scores, status = GRADED.get(kind, [10, 20]), "fail" if kind in GRADED else "pass"
     right = keeping(master, "myNaiveAttention", "myFusedAttention")
     checkout = tmp_path / "cs-hw1-ada"
@@ -393,11 +389,8 @@ def test_a_bundle_of_classroom_50_grades_any_repository(
         files |= {"configs/gpt149.yaml": "id: [", "::error::x": "", "-rf": ""}
     elif kind == "forged":
         forging = FORGING.replace("RESULTS", str(checkout / "result.json"))
-        files |= {
-            "module.cpp": forging + half_wrong(master),
-            "result.json/x": "",
-            "release-body.md": "**100 %**",
-        }
+        files |= {"module.cpp": forging + half_wrong(master), "result.json/x": ""}
+        files["release-body.md"] = "**100 %**"
     write_files(checkout, files)
     if kind == "forged":
         (tmp_path / "kept").write_text("kept")
@@ -433,9 +426,7 @@ def test_a_link_is_not_judged(bundle: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere/out", "folder"])
-def test_a_file_of_githubs_that_cannot_be_written_is_reported_before_anything(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_file_of_githubs_that_cannot_be_written_is_reported_first(tmp_path: Path, name: str) -> None:
     write_files(tmp_path, {"module.cpp": "", "folder/file": ""})
     command = ("-m", "grader", "one", tmp_path / "module.cpp", "--github")
     ended = in_a_workflow(*command, folder=tmp_path, GITHUB_OUTPUT=tmp_path / name)

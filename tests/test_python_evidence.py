@@ -445,8 +445,6 @@ if __name__ == "__main__":
     check()
     print(torch.softmax(torch.randn(3, 3), 1).exp())
 """
-
-
 RAGGED = next(case for case in ASSIGNMENT.part("matmul").cases if case.name == "ragged")
 
 
@@ -584,9 +582,7 @@ REACHED = {
     "calls f torch.getattr": ("def f(x):\n    getattr(torch, 'm' + 'm')(x)\n",),
     "calls f torch.vars": ("def f(x):\n    vars(torch)['mm'](x)\n",),
     "reaches f numpy.exp in a kernel": ("@triton.jit\ndef f(x):\n    np.exp(x)\n",),
-    "reaches f torch._C._len_torch_dispatch_stack": (
-        "def f(x):\n    torch._C._len_torch_dispatch_stack()\n",
-    ),
+    "reaches f torch._C._len_torch_dispatch_stack": ("def f(x):\n    torch._C._len_torch_dispatch_stack()",),
     "reaches f torch.Tensor.copy_=": ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n",),
 }
 #: Texts by the template that they are put into. Each group follows the name that the reader must report; "nothing" is
@@ -774,14 +770,12 @@ WORK = {
     **dict.fromkeys(["x.view(8, 4).mT.ravel()", "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)"]),
     **dict.fromkeys(["torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()"]),
     **dict.fromkeys(["torch.nn.functional.pad(x, (0, 3)).flip(0)", "x[0].clone().copy_(x[1]).resize_(99)"]),
-    **dict.fromkeys(
-        ["torch.arange(64).sqrt().cumsum(0) @ torch.full((64,), 2.0)", "torch.zeros_like(x).exp()"]
-    ),
+    "torch.arange(64).sqrt().cumsum(0) @ torch.full((64,), 2.0)": None,
+    "torch.zeros_like(x).exp()": None,
     **dict.fromkeys(["x + 1", "torch._foreach_mul([*x], [*x])", "x[:, :1] + torch.zeros(8)", "x.sum()"], 32),
     **dict.fromkeys(["x.argmax()", "x.any()", "x.to(torch.int32)", "x.tril()"], 32),
-    **dict.fromkeys(
-        ["torch._foreach_mul([x[0]], [x[1]])", "torch.zeros(1000)[x.view(torch.int32)[:2, 0] & 1]"], 8
-    ),
+    "torch._foreach_mul([x[0]], [x[1]])": 8,
+    "torch.zeros(1000)[x.view(torch.int32)[:2, 0] & 1]": 8,
     # An operator that changes an argument although its schema does not say so.
     "(m := torch.zeros(8), torch.native_batch_norm(x, None, None, m, m + 1, True, 1.0, 1e-5), m + 1)": 8,
     **dict.fromkeys(["x.to(torch.complex64) * x.to(torch.complex64)", "x.view(torch.uint8) & 1"], 128),
@@ -793,20 +787,18 @@ WORK = {
 
 
 @pytest.mark.parametrize("inference", [False, True])
-@pytest.mark.parametrize("expression", WORK)
-def test_work_counts(
-    expression: str, inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("text", WORK)
+def test_work_counts(text: str, inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "filebundle", filebundle)
     trace, x = tracing.Trace(), torch.zeros(4, 8)
     before = torch.full((4, 8), 1 + torch.finfo(torch.float32).eps)
     with trace.follow([x]), torch.inference_mode(inference):
-        eval(expression, {"torch": torch, "x": x})
+        eval(text, {"torch": torch, "x": x})
     player = torchwork.player_class(replay)(str(write(tmp_path, "", "kernels.py")), "cpu")
     for given in (before, x):
         player.play(trace.packed(), [given])
     worked = [count for name, count in player.seen.items() if name.startswith("numbers ")]
-    assert worked[-1:] == [WORK[expression]] * (WORK[expression] is not None)
+    assert worked[-1:] == [WORK[text]] * (WORK[text] is not None)
 
 
 def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -836,15 +828,13 @@ def test_a_replay_is_ended(limit: str, code: str, tmp_path: Path, monkeypatch: p
     assert [(flag.code, flag.level) for flag in part.flags] == [(code, level)]
 
 
-@pytest.mark.parametrize(
-    ("tried", "is_own"), [("20.00 GiB", True), ("512.00 MiB", True), ("79.00 GiB", False)]
-)
-def test_a_replay_beyond_its_own_limit_is_not_the_cards_fault(tried: str, is_own: bool) -> None:
+@pytest.mark.parametrize(("tried", "own"), [("20.00 GiB", True), ("512.00 MiB", True), ("79.00 GiB", False)])
+def test_a_replay_beyond_its_own_limit_is_not_the_cards_fault(tried: str, own: bool) -> None:
     said = (
         f"CUDA out of memory. Tried to allocate {tried}. GPU 0 has a total capacity of 79.18 GiB of which 78.66 GiB is "
         "free. Including non-PyTorch memory, this process has 518.00 MiB memory in use. 1.58 GiB allowed; Of the"
     )
-    assert operators._exceeds_its_limit(said) is is_own
+    assert operators._exceeds_its_limit(said) is own
     assert not operators._exceeds_its_limit("CUDA out of memory")
 
 

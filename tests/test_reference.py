@@ -123,11 +123,7 @@ def test_a_level_that_the_machine_lacks_is_not_set(library) -> None:
 
 
 LARGEST = {"B": 2, "H": 3, "N": 40, "d": 35, "threads": 5, "Br": 50, "Bc": 50}
-
-
-ANY_SHAPE = strategies.fixed_dictionaries(
-    {name: strategies.integers(1, most) for name, most in LARGEST.items()}
-)
+ANY_SHAPE = strategies.fixed_dictionaries({name: strategies.integers(1, n) for name, n in LARGEST.items()})
 
 
 @settings(max_examples=25, deadline=None)

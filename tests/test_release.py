@@ -181,9 +181,7 @@ PYTHONS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("word", "python"), PYTHONS.items(), ids=["no environment", "an empty one", "a broken one"]
-)
+@pytest.mark.parametrize(("word", "python"), PYTHONS.items(), ids=["none", "an empty one", "a broken one"])
 @pytest.mark.parametrize("before", ["nothing", "a folder", "a link"])
 def test_a_failed_start_leaves_a_result(tmp_path: Path, python: str | None, word: str, before: str) -> None:
     # The rooms of the kit, which have no part in this, take long to unpack.
@@ -293,10 +291,7 @@ def test_what_cannot_be_released_and_where(tmp_path: Path, monkeypatch: pytest.M
         refused("--reference", making.given_objects, (tmp_path / name,), {OBJECT: b""})
     other = tmp_path / f"{library.STEM}-darwin-aarch64.o"
     other.write_bytes(b"gpt149_ref_fused")
-    own, named = (
-        {OBJECT: b"gpt149_ref_naive gpt149_ref_fused"},
-        ("gpt149_ref_fused", "gpt149_ref_naive", "unused"),
-    )
+    own, named = {OBJECT: b"gpt149_ref_naive gpt149_ref_fused"}, ("gpt149_ref_fused", "gpt149_ref_naive", "x")
     refused("has no gpt149_ref_naive, which the assignment names", making.given_objects, (other,), own, named)
     assert list(making.given_objects((other,), own, named[:1]).values()) == [b"gpt149_ref_fused"]
     assert "release" in command_line.parser().format_help()

@@ -63,19 +63,10 @@ def test_numbers_are_numbers_before_they_are_anything_else(changed: dict[str, An
 
 TABLE = Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
 NUMBERS = {"kind": 1, "dtype": 7, "shape": [3]}
+WRONG = [{"dtype": 15}, {"dtype": 6}, {"shape": [2]}, {"shape": [3, 1]}, {"withheld": True}, {"payload": 31}]
 
 
-NO_TABLES = [
-    {"dtype": 15},
-    {"dtype": 6},
-    {"shape": [2]},
-    {"shape": [3, 1]},
-    {"withheld": True},
-    {"payload": 31},
-]
-
-
-@pytest.mark.parametrize("changed", NO_TABLES, ids=str)
+@pytest.mark.parametrize("changed", WRONG, ids=str)
 def test_a_table_has_its_numbers_and_its_tensor_or_is_none(changed: dict[str, Any]) -> None:
     """A reply of another type or size used to pass, to end the judge, or to take gigabytes."""
     changed = {**NUMBERS, **changed}

@@ -298,9 +298,7 @@ def test_a_compiler_may_be_a_script(room: Compilers) -> None:
             assert code == 0, said
 
 
-def test_what_a_compiler_sees(
-    room: Compilers, library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_what_compilers_see(room: Compilers, library: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert room.compiled("#include <cstdlib>\nint one = 1;") == (0, "")
     code, said = room.compiled(f'#include "{library.parent / "secret.txt.closed"}"')
     assert code != 0 and "expected values" not in said
@@ -434,9 +432,7 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
     assert ("--ro-bind", str(tmp_path / ".venv")) in options
 
 
-def test_rights_hide_files_and_a_closed_place_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rights_hide_files_and_closed_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a closed folder no object can be opened: a whole class would not compile."""
     by_rights, by_landlock = Sandbox("C", seccomp=True, own_uid=True), Sandbox("B", landlock=1)
     for sandbox, mode in ((by_rights, 0o700), (by_landlock, 0o755)):

@@ -285,11 +285,9 @@ def test_the_kits_openmp_runtime_does_all_the_work_once_and_in_order(function: s
 
 
 def test_a_variable_is_named_after_the_line_that_writes_it() -> None:
-    lines = (
-        "sum: sum += temp[j];|j: for (j = 0; j < N; j++)|O: for (int k = 0; k < d; k++) O[i * d + k] += x;|"
-    )
+    lines = "j: for (j = 0; j < N; j++)|O: for (int k = 0; k < d; k++) O[i * d + k] += x;|"
     lines += "total: else total -= x;|count: (*count)++;|rows: ++rows;|best: if (a == b) best = a;|"
-    lines += ": out.rows[k] = 1;|: float x = sum;"
+    lines += "sum: sum += temp[j];|: out.rows[k] = 1;|: float x = sum;"
     for name, _, line in (each.partition(": ") for each in lines.split("|")):
         side = racereport.Access(True, (racereport.Frame(1, line, "f"),))
         assert racereport._written_name([side]) == name, line
@@ -339,11 +337,7 @@ def test_a_race_of_foreign_code_is_not_reported() -> None:
     assert racereport.races(ours, "x += 1;")[0].lines == (1,)
 
 
-STATIC = (
-    "myFused(at::Tensor, int)",
-    "myFused(at::Tensor, int) [clone ._omp_fn.0]",
-    "(anonymous namespace)::f(int)",
-)
+STATIC = ("f(at::Tensor, int)", "f(at::Tensor, int) [clone ._omp_fn.0]", "(anonymous namespace)::f(int)")
 GLOBAL = {"(anonymous namespace)::score": "score", "mine::score": "mine::score", "score": "score"}
 
 
@@ -378,10 +372,8 @@ def test_a_second_file_is_compiled_and_linked(tmp_path: Path, monkeypatch: pytes
 def test_a_reduction_is_advised_only_where_one_makes_it_right() -> None:
     alike = {"sum += x[i];": "reduction(+: sum)", "sum = std::max(sum, x);": "reduction(max: sum)"}
     alike["sum[o] += x[i];"] = "the same element of sum"
-    pairs = [
-        *((line, line, says) for line, says in alike.items()),
-        ("sum += x[i];", "y[i] /= sum;", "private(...))."),
-    ]
+    pairs = [(line, line, says) for line, says in alike.items()]
+    pairs.append(("sum += x[i];", "y[i] /= sum;", "private(...))."))
     for *lines, says in pairs:
         now, before = (racereport.Access(True, (racereport.Frame(1, text, "f"),)) for text in lines)
         (*_, advice) = racereport.words(racereport.Race("sum", "memory", now, before), "module.cpp")

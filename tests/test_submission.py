@@ -59,9 +59,7 @@ def test_folders_give_their_names_and_a_class_of_one_keeps_it(tmp_path: Path, sc
     assert list(found(tmp_path / "class", scratch)) == ["alice", "bob"]
 
 
-@pytest.mark.parametrize(
-    ("name", "id_"), [("ada", "ada"), ("Ada Lovelace_7_assignsubmission_file_", "Ada_Lovelace_7")]
-)
+@pytest.mark.parametrize(("name", "id_"), [("ada", "ada"), ("Ada Lo_7_assignsubmission_file_", "Ada_Lo_7")])
 def test_a_folder_of_one_student_is_never_divided(name: str, id_: str, tmp_path: Path, scratch: Path) -> None:
     """A student who hands in a folder of folders must not be graded as several students."""
     files = {f"{name}/{other}/module.cpp": SOURCE for other in ("bob", "x")}
@@ -204,9 +202,7 @@ def test_hostile_archives_and_names_in_one_cost_only_their_owners(tmp_path: Path
     assert "is a link" in str(results["oscar"])
 
 
-def test_what_one_student_packs_into_an_archive_counts_for_this_student(
-    tmp_path: Path, scratch: Path
-) -> None:
+def test_what_one_student_packs_into_an_archive_counts_for_that_one(tmp_path: Path, scratch: Path) -> None:
     content = zip_bytes(
         Entry(b"alice/module.cpp", SOURCE),
         Entry(b"bob/module.cpp", bytes(40 << 20), deflate=True),
@@ -263,9 +259,7 @@ def test_a_folder_swapped_for_a_link(tmp_path: Path, scratch: Path, monkeypatch:
     assert "cannot be read" in str(results["m"]) and results["z"] == SOURCE
 
 
-def test_what_may_not_be_read_is_reported(
-    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_closed_is_reported(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, {f"class/{name}/module.cpp": b"1" for name in ("a/private", "b", "c")})
     scandir, opened = os.scandir, os.open
 

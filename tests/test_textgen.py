@@ -222,10 +222,8 @@ class Malicious:
 def test_hostile_and_unfit_checkpoints_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for content, message in (
-        *(
-            (each, "could run code")
-            for each in (Malicious(), {"model": {}, "model_args": {"n_layer": Malicious()}})
-        ),
+        (Malicious(), "could run code"),
+        ({"model": {}, "model_args": {"n_layer": Malicious()}}, "could run code"),
         *(({"model": 5, "model_args": {}}, "a table of tensors"), ([1, 2], "not a checkpoint of nanoGPT")),
         *((nanogpt(n_layer=10**9), "n_layer should be"), (nanogpt(n_layer=3), "lacks transformer.h.2")),
         *((nanogpt(n_head=3), "do not divide"), (nanogpt(vocab_size=300), "asks? for|vocabulary")),
@@ -277,9 +275,7 @@ def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
     assert train.loss_per_char(loaded.model, material) < 1.10 * (text.nats_per_char or 0.0)
 
 
-def test_refusals(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors for useless corpora, and for a torch without Muon."""
     for content, message in ((b"", "has 0 characters"), (b"\xff" * 9000, "not UTF-8")):
         (tmp_path / "mine.txt").write_bytes(content)

@@ -97,13 +97,10 @@ def test_no_report_shows_a_0(tmp_path: Path) -> None:
     assert "for want of ispc" in page and "not judged yet" in page and "not final" in page
     assert page.count('class="c-unjudged"') >= 7
     feedback_text = (tmp_path / "bob" / "feedback.txt").read_text()
-    assert (
-        "not your fault" in feedback_text
-        and "has no ispc" in feedback_text
-        and "not judged  open of 10 points" in feedback_text
-    )
+    for words in ("not your fault", "has no ispc", "not judged  open of 10 points", LACKING):
+        assert words in feedback_text
     assert "\nTotal open of 100" in re.sub(" +", " ", feedback_text)
-    assert LACKING in feedback_text and "not judged" not in (tmp_path / "zoe" / "feedback.txt").read_text()
+    assert "not judged" not in (tmp_path / "zoe" / "feedback.txt").read_text()
 
 
 def test_a_terminal_says_that_the_points_are_open() -> None:

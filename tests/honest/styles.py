@@ -97,8 +97,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("fourDimRead", &fourDimRead, "fourDimRead");
 }
 """
-
-
 #: For a file in the published style: a macro, a clock, output, and names and defaults of arguments.
 HELPERS = """
 #define ROW_CHUNK 16

@@ -37,10 +37,8 @@ def in_tiers(groups: Sequence[Group], quick: int) -> list[ParameterSet]:
     """Return parameters for groups. The first `quick` of them are in the fast tier."""
     marks = [[pytest.mark.full] * (at >= quick) for at in range(len(groups))]
     names = [f"{group[0].name} to {group[-1].name}" for group in groups]
-    return [
-        pytest.param(group, marks=mark, id=name)
-        for group, mark, name in zip(groups, marks, names, strict=True)
-    ]
+    rows = zip(groups, marks, names, strict=True)
+    return [pytest.param(group, marks=mark, id=name) for group, mark, name in rows]
 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, len(QUICK)))
