@@ -1,7 +1,7 @@
-"""One folder for each assignment, with everything that is specific to it. The engine loads a lab by its name
-(`grader.assignment.labs`) and imports none; a lab may import any module of the engine.
+"""Labs: one folder for each assignment, with everything that is specific to this assignment.
 
-A course keeps its own labs outside of the kit and names their folder.
+The engine (`grader/`) has no import of a lab: `grader.assignment.labs` loads a lab by its name. A lab may import any
+module of the engine. A course may keep its own labs outside of the kit and name their folder.
 """
 
 MAIN = "attention"

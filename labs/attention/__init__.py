@@ -22,8 +22,8 @@ _ACCESSOR = ("indices", "some_indices")
 
 
 class _Attention(Lab):
-    #: Version 1 was torch's arithmetic. Version 2 draws the same numbers. Values computed from them (rows scaled to a
-    #: norm, heads rescaled, see `labs.attention.cases`) may differ in their last bit.
+    #: Version 1 made the inputs with torch, version 2 makes them with NumPy. Both draw the same random numbers. Values
+    #: computed from these (rows scaled to a norm, see `labs.attention.cases`) may differ in their last bit.
     inputs_version = 2
     oracles: ClassVar = {
         "attention": OracleFacts(_ATTENTION),
@@ -42,7 +42,7 @@ class _Attention(Lab):
     claim = "manual attention == pytorch attention"
     denial = "YOUR ATTENTION PRODUCED INCORRECT RESULTS"
     proof_sizes: ClassVar = {"N": 256}
-    #: More rows than threads, several heads, and no size a multiple of another.
+    #: These sizes have more rows than threads, several heads, and tiles that do not divide N.
     watched_sizes: ClassVar = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
 
     studies: ClassVar = {

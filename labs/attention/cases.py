@@ -1,17 +1,17 @@
 """Inputs of a test case, made from distribution, shape and seed alone: the same three give the same bits.
 
-Requirements on graded inputs, with reasons:
+Requirements on graded inputs, with reasons. Q.K stands for any score, the product of a row of Q and a row of K.
 
-- independent for each batch and head, so that one head computed and copied is wrong;
-- |Q.K| <= 60, because course-style softmax takes exp(Q.K) in float32 without subtracting the row's maximum
-  and float32's exp overflows at 88.7; N terms of exp(60) still sum far below float32's largest number;
-- spread: max - min of Q.K in each head is at least 10 if N > 1; then a uniform softmax, or 1 + x in place of exp(x),
-  is far off;
-- outputs of order one, so that the error budget is about relative accuracy and zeros can never pass.
+- Independent for each batch and head: a kernel that computes one head and copies its output is wrong.
+- |Q.K| <= 60: the course's softmax takes exp(Q.K) in float32 without subtracting the row's maximum, and float32's exp
+  overflows at 88.7. N terms of exp(60) still sum far below float32's largest number.
+- Spread: max - min of Q.K in each head is at least 10 if N > 1. Then the output of a uniform softmax, or of 1 + x in
+  place of exp(x), is far from the right one.
+- Outputs of order one: the error budget then limits the relative error, and an output of zeros never passes.
 
-"random", "onehot", "permuted_keys" and "rising" are all of that. "constant_rows", "dominant" and "offset" are
-probes: each gives up the spread for one thing that it shows well, so none of them may stand alone. The
-published inputs have only the bound on |Q.K|; they live on as "ramp" because students know their numbers.
+"random", "onehot", "permuted_keys" and "rising" meet all requirements. "constant_rows", "dominant" and "offset" are
+probes: each shows one kind of mistake well but lacks the spread, so a part needs other inputs beside them. "ramp" has
+the inputs of the published assignment, which students know. They meet only the bound on |Q.K|.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Shape = Mapping[str, int]
 Inputs = dict[str, Array]
 
 MAX_ABS_SCORE = 60.0
-#: Standard deviation of Q.K in the random distributions: N = 1024 keys then spread over about 35.
+#: Standard deviation of Q.K in the random distributions. In a head with N = 1024, max - min of Q.K is then about 35.
 SCORE_SD = 3.3
-#: Heads up to this N are rescaled exactly; larger ones have enough scores to be spread without it.
+#: In heads of at most this many rows, Q is rescaled to get the spread. Larger heads have it without rescaling.
 _EXACT_SPREAD_N = 96
 
 _Maker = Callable[[Shape, Draws], Inputs]
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
-    """The inputs of one case, by name.
+    """Return the inputs of one case, by name.
 
     Attention distributions give float32 Q, K and V of shape (B, H, N, d), contiguous. "indices" and "some_indices" give
     the inputs for the accessors: see `_indices`. `shape` needs B, H, N and d, each at least 1; other keys (Br, Bc,
@@ -53,14 +53,15 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
 
 
 def describe(distribution: str) -> str:
-    """One line for people about a distribution: the first line of its maker's docstring."""
+    """Return one line that describes a distribution to people: the first line of its maker's docstring."""
     return (DISTRIBUTIONS[distribution].__doc__ or "").strip().splitlines()[0]
 
 
 def _ramp(shape: Shape, draws: Draws) -> Inputs:
     """The published ramp: the same small slope over row and column in every head, Q.K of rank 2.
 
-    A re-creation from its description. It is weak on purpose: near-uniform softmax for small N, equal heads.
+    Re-created from its published description, weaknesses included: all heads are equal, and for small N the softmax is
+    nearly uniform.
     """
     b, h, n, d = _sizes(shape)
     rows = np.arange(n, dtype=np.float32)[:, None]
@@ -78,7 +79,7 @@ def _random(shape: Shape, draws: Draws) -> Inputs:
 def _onehot(shape: Shape, draws: Draws) -> Inputs:
     """Random Q and K; each row of V is a single 1, so the output shows the softmax weights themselves."""
     q, k = _random_qk(shape, draws, SCORE_SD)
-    # Every column is chosen equally often; each head has its own order.
+    # The 1 lies in each column equally often, in an order that differs from head to head.
     column = _orders(shape, draws) % shape["d"]
     v = np.zeros(_sizes(shape), np.float32)
     np.put_along_axis(v, column[..., None], 1.0, 3)
@@ -132,7 +133,7 @@ def _dominant(shape: Shape, draws: Draws) -> Inputs:
 def _offset(shape: Shape, draws: Draws) -> Inputs:
     """Random scores around a large offset per head, up to 40 above or below zero.
 
-    The answer is that of the scores without their offset; float32 has fewer digits left for them.
+    The offset does not change the right output, but float32 has fewer digits left for the differences of the scores.
     """
     b, h, n, d = _sizes(shape)
     q, k = _random_qk({**shape, "d": max(d - 1, 1)}, draws, 2.0)
@@ -182,12 +183,12 @@ def _uniform(size: tuple[int, ...], draws: Draws, bound: float) -> Array:
 
 
 def _orders(shape: Shape, draws: Draws) -> Array:
-    """An order of each head's own: int64 (B, H, N), each row the numbers 0 ... N - 1."""
+    """Return a random order for each head: int64 (B, H, N), each row a permutation of 0 ... N - 1."""
     return np.argsort(draws.uniform((shape["B"], shape["H"], shape["N"])), -1, kind="stable")
 
 
 def _squares(rows: Array) -> Array:
-    """The sum of the squares of each row, one rounding away from the exact one on any machine: (..., 1)."""
+    """Return the sum of the squares of each row, (..., 1): the same float32 numbers on any machine."""
     return np.square(rows, dtype=np.float64).sum(-1, keepdims=True).astype(np.float32)
 
 
@@ -209,7 +210,7 @@ def _random_values(shape: Shape, draws: Draws) -> Array:
 
 
 def _random_qk(shape: Shape, draws: Draws, score_sd: float) -> tuple[Array, Array]:
-    """Q and K of uniform entries; no score passes 60, and they spread over at least 10 where N > 1."""
+    """Return Q and K with uniform random entries. All |Q.K| are at most 60; if N > 1, max - min is at least 10."""
     b, h, n, d = _sizes(shape)
     # A product of two uniform numbers in [-a, a] has standard deviation a^2 / 3, and d of them add.
     bound = math.sqrt(3.0 * score_sd / math.sqrt(d))

@@ -1,6 +1,6 @@
-"""Search for the wrong step of an attention kernel: with the unit matrix as V its output is the weights themselves.
+"""Search for the wrong step of an attention kernel: with the unit matrix as V its output is the softmax weights.
 
-The weights of a row determine its divisor and, up to one number per row, its scores.
+The weights of a row determine the sum that it was divided by and, up to one number per row, its scores.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ KEYS, MOST_KEYS = 7, 45
 CLOSE = 2e-4
 #: Largest difference at which two scores, computed from weights, count as equal.
 SAME = 2e-3
-#: Factor of Q at which scores are nearly 0, and most groups of channels.
+#: Factor of Q that makes all scores nearly 0. Largest number of groups of channels in a message.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
-#: A row's factor below this is not a divisor.
+#: A quotient smaller than this (made weight / right weight) counts as 0, so it gives no divisor.
 TINY = 1e-12
-#: Names of a factor: powers of a size.
+#: Power of a size, and how a message shows it.
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
-    """Find the wrong step, as `Oracle.dissect`. Sizes have B, H and, for tiles, Br and Bc, as far as the kernel uses
-    them.
-    """
+    """Find the wrong step: implements `Oracle.dissect`. `sizes` has B, H and N, and for a kernel with tiles Br, Bc."""
     for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
         own = {**sizes, "N": keys, "d": keys + 2, **{name: tiles[name] for name in tiles if name in sizes}}
         shape = (own["B"], own["H"], keys, keys + 2)
@@ -55,7 +53,11 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
-    """Return a finding if the weights of nearly equal scores show how often each channel of Q K^T counts."""
+    """Return a finding if some channels count more often than others in Q K^T.
+
+    `output` is the kernel's output for scores of nearly 0, or None. Then log(weight) is a sum over channels, and least
+    squares give the factor of each channel.
+    """
     keys, d = k.shape[2:]
     if output is None or not (output[..., :keys] > 0).all() or not np.isfinite(output).all():
         return None
@@ -167,7 +169,7 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
 
 
 def _last_of_each(weights: Array) -> Dissected | None:
-    """Return a finding if the keys without any weight are the last one of each block of so many."""
+    """Return a finding if the keys without any weight are the last key of each block of one length."""
     keys = np.flatnonzero(~weights.any((0, 1, 2)))
     if not len(keys) or not (block := int(keys[0]) + 1) > 1:
         return None
@@ -181,7 +183,7 @@ def _last_of_each(weights: Array) -> Dissected | None:
 
 
 def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
-    """Return a finding if the keys with the lowest scores alone are wrong: a condition on the value skips them."""
+    """Return a finding if only the keys with the lowest scores are wrong: a condition on the value skips them."""
     finite = np.isfinite(weights).all(3)
     scores, weights, right = (each[finite] for each in (scores, weights, right))
     if not len(weights):
@@ -207,7 +209,8 @@ def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
 
 
 def _between_blocks(off: Array, sizes: Mapping[str, int]) -> Dissected | None:
-    """Return a finding if logarithms of weights are `off` (rows, keys) by one number in each block of Bc keys."""
+    """Return a finding if the errors `off` (rows, keys) of log(weight) are equal in each block of Bc keys, but differ
+    between blocks."""
     block, keys = sizes.get("Bc", 0), off.shape[1]
     if not 1 < block < keys:
         return None
@@ -250,7 +253,8 @@ def _divisors(used: Array, sums: Array) -> Dissected:
 
 
 def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
-    """Describe the scores, from their differences within a row."""
+    """Return a finding about the kernel's scores `made`, or None. `wanted`: the right scores. Both are (rows, keys)
+    with row means of 0, since weights leave one number per row open."""
     slope = float((made * wanted).sum() / np.square(wanted).sum())
     if abs(slope - 1) > 5e-3 and abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
         return Dissected(

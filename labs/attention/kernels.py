@@ -1,7 +1,6 @@
 """Kernels with known verdicts: the master, the starter, and the master with one named bug.
 
-There is one bug of each kind that the published check accepts or a student is likely to make; the tests have a larger
-family.
+Each bug stands for a kind that the published check accepts, or that students often make. `tests/wrong/` has many more.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _COPY_HEAD_0 = """for (int b = 0; b < B; b++)
 
 
 def _in_half_precision() -> tuple[tuple[str, str], ...]:
-    """Inputs cut to the eleven bits of a float16, by Dekker's splitting."""
+    """Return edits that round the inputs to the eleven bits of a float16, by Dekker's splitting."""
     given = [f"std::vector<float> {t} = formatTensor({t}Tensor);" for t in "QKV"]
     return tuple(
         (line, f"{line}\n    for (float &x : {t}) {{ volatile float c = x * 8193.0f; x = c - (c - x); }}")

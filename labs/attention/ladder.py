@@ -1,4 +1,7 @@
-"""Place of a kernel between the naive kernel, the reference, the best known kernels, and the machine's limit."""
+"""The ladder (command `frontier`): compares a kernel's time with other kernels' and with the machine's limit.
+
+The other kernels, the ladder's rungs, are the naive kernel, the reference, PyTorch and the best kernels known here.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from grader.explain.oracle import Oracle
     from grader.runner.session import Session
 
-#: Usually from slowest to fastest. Each is a field of `Standing`.
+#: The other kernels, usually from slowest to fastest. Each name is a field of `Standing`.
 RUNGS = ("naive", "reference", "rows", "plain", "pytorch", "expert")
 #: Part 3's reference with its last two loops exchanged: V is read row by row, and not one column after the other.
 ROWS = "gpt149_ref_fused_rows"
@@ -35,14 +38,14 @@ ROUNDS = 5
 CHECKED_ROWS = 24
 PEAK_THOUSANDS = 4000
 SHORTEST_SHARE = 0.2
-"""Smallest time of a kernel, as a share of an empty call: a difference of near equals means little."""
+"""Each kernel must take longer than an empty call by this share at least; a smaller difference is mostly noise."""
 
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Times of other kernels over the reference's, and the time of the multiply-adds alone; medians of paired rounds.
+    """Times of other kernels, and of the multiply-adds alone at the machine's peak, divided by the reference's time.
 
-    `cores` is the number of cores for the peak: 1 for a serial part.
+    All are medians over rounds. `cores` is the number of cores that the peak is for: 1 for a serial part.
     """
 
     against_reference: Mapping[str, float]
@@ -51,7 +54,7 @@ class Yardsticks:
 
 
 def applies(part: Part) -> bool:
-    """Return True if a part computes attention and has a reference that it is timed against."""
+    """Return True if a part computes attention and is timed with a reference."""
     return part.oracle == "attention" and part.reference is not None and part.time is not None
 
 
@@ -84,7 +87,7 @@ def kept(part: Part, shape: Mapping[str, int]) -> Yardsticks | None:
 
 
 def keep(part: Part, shape: Mapping[str, int], known: Yardsticks) -> None:
-    """Keep them for later verdicts. Raises KitError when the cache cannot be written."""
+    """Store a measurement in the cache for later verdicts. Raises KitError when the cache cannot be written."""
     place = _place(part, shape)
     partial = place.with_suffix(f".{os.getpid()}.partial")
     try:
@@ -98,7 +101,7 @@ def keep(part: Part, shape: Mapping[str, int], known: Yardsticks) -> None:
 
 
 def _place(part: Part, shape: Mapping[str, int]) -> Path:
-    """Return the file for a part's reference, a shape, this machine and these libraries."""
+    """Return the cache file of a measurement. Its name is a digest of reference, shape, machine and libraries."""
     from grader.backends.native.toolchain import cache_root, torch_version
     from grader.core import machine
     from module_ref_stub import library
@@ -177,8 +180,11 @@ def measure(
 
 
 def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, int], cores: int) -> Yardsticks:
-    """Ratios within each round, and their medians. Raises UsageError and KitError where these mean nothing."""
-    # The fastest calls of each: a busy machine adds to a call, and says nothing of whether the size is too small.
+    """Return medians over rounds of the ratios to the reference in the same round.
+
+    Raises UsageError if the size is too small to time, KitError if the machine is too busy.
+    """
+    # Judge the size by each kernel's fastest call, since a busy machine makes calls longer.
     fastest = {name: min(one[name] for one in rounds) for name in (*RUNGS, "nothing")}
     if min(fastest[rung] for rung in RUNGS) < (1 + SHORTEST_SHARE) * fastest["nothing"]:
         raise UsageError(
@@ -209,7 +215,7 @@ def _request(
 
 
 def _checker(oracle: Oracle, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Callable[..., float]:
-    """Return a function that calls, checks some rows of the answer, and returns the call's wall seconds."""
+    """Return a function that calls a kernel, checks some rows of its output, and returns the call's wall time in s."""
     from grader.core.draws import Draws
     from grader.explain.comparison import Expected, compare
 
@@ -266,12 +272,12 @@ def standing(part: Part, shape: Mapping[str, int], ratio: float) -> Standing | N
     return stand(ratio, known) if known else None
 
 
-#: The rungs of a line; the table has them all.
+#: The rungs shown by `line`; `table` shows all of them.
 LINE_RUNGS = ("naive", "reference", "pytorch", "expert")
 
 
 def line(place: Standing) -> str:
-    """Format a place as `12.3× naive · 1.9× reference · 0.41× PyTorch · ...`: speed over that of each."""
+    """Format a place as `12.3× naive · 1.9× reference · 0.41× PyTorch · ...`: speed as a multiple of theirs."""
     parts = [f"{_times(getattr(place, rung))}× {WORDS[rung]}" for rung in LINE_RUNGS]
     return " · ".join([*parts, f"{_percent(place.peak_percent)} % of {_machine(place.cores)} peak"])
 
@@ -284,7 +290,7 @@ def shares(place: Standing) -> dict[str, float]:
 
 
 def table(place: Standing, name: str) -> str:
-    """Return all rungs, the fastest above, with the kernel called `name` among them."""
+    """Return a table of all rungs and the kernel called `name`, the fastest first."""
     rows = [(getattr(place, rung), WORDS[rung]) for rung in RUNGS]
     rows += [
         (1.0, f"{name}  <---"),
@@ -321,9 +327,9 @@ def _percent(value: float) -> str:
     return f"{value:.0f}" if value >= 9.5 else f"{value:.2g}"
 
 
-# ---- `python gpt149.py frontier PART`: the student's kernel and all others beside the reference.
-# The others' times relative to the reference depend on this machine, this shape and these threads. They are kept, so
-# later verdicts get their place from the student's time relative to the reference, at no cost to the run.
+# ---- `python gpt149.py frontier PART`: times the student's kernel and the rungs, each relative to the reference.
+# The rungs' ratios to the reference depend on machine, shape and threads. They are cached. So a later verdict gets its
+# place from the student's ratio to the reference, without further timing.
 
 TIME_BUDGET_S = 15.0
 MOST_ROUNDS = 1000
@@ -348,7 +354,7 @@ def parser(arguments: list[str]) -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print; exit codes as everywhere. Raises UsageError and KitError."""
+    """Measure and print the ladder. Return 1 if the kernel has no time, else 0. Raises UsageError and KitError."""
     from grader.assignment.loading import load
 
     given = parser(arguments).parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Finds the functions of the master source, and writes files with many wrong ones side by side."""
+"""Mutations of the attention master: names of its functions, and files with many wrong variants of them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ KERNELS = ("part1", "part2", "part3", "part4")
 
 
 def apply(source: str, mutations: Iterable[Mutation]) -> str:
-    """Return the source with mutations of different functions made. Raises ValueError where an edit's text does not
-    occur."""
+    """Return the source after mutations of different functions. Raises ValueError where an edit's text is missing."""
     return general.applied(source, FUNCTIONS, mutations)
 
 
 def edited(source: str, mutation: Mutation) -> str:
-    """Return the source with one mutation made in its part's function. Raises ValueError where a text does not
-    occur."""
+    """Return the source after one mutation. Raises ValueError if a text to replace is missing in its function."""
     return apply(source, [mutation])
 
 
 def side_by_side(source: str, mutations: Sequence[Mutation]) -> str:
-    """Return one source with a function `variant(k)` for the k-th mutation. They call the accessors as `source` has
-    them; kernels that were not mutated are left out. Raises ValueError where an edit's text does not occur."""
+    """Return one source with a function named `variant(k)` for the k-th mutation. It keeps the accessors of `source`
+    and leaves out its other kernels. Raises ValueError where an edit's text is missing."""
     return general.side_by_side(source, FUNCTIONS, mutations, KERNELS)

@@ -1,7 +1,7 @@
 """Explains a wrong 4-D accessor: the offsets that it used, and the formula that gives them.
 
-The tensors of these cases hold every value once, so that a value names the offset it was read from or
-written to.
+The tensors of these cases hold every value once. So a value shows the offset from which it was read, or to which it was
+written.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FORMULAS: tuple[tuple[str, str, Strides], ...] = (
 def diagnose_read(
     inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
 ) -> Diagnosis:
-    """`expected` and `actual`: (M,), one number for each row of the index table."""
+    """Explain wrong reads. `expected`, `actual` and `wrong`: (M,), an element for each row of the index table."""
     (first,) = first_of(wrong)
     index = tuple(inputs["index"][first].tolist())
     if not actual.any():
@@ -82,7 +82,7 @@ def diagnose_read(
 def diagnose_write(
     inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
 ) -> Diagnosis:
-    """`expected` and `actual`: the whole tensor after all writes, any shape of B * H * N * d elements."""
+    """Explain wrong writes. `expected`, `actual` and `wrong`: the tensor after all writes, B * H * N * d elements."""
     before, after = inputs["tensor"].reshape(-1).astype(np.float64), actual.reshape(-1)
     flat_wrong, wanted = wrong.reshape(-1), expected.reshape(-1)
     (at,) = first_of(flat_wrong)
@@ -112,9 +112,10 @@ def _explain(
     wrong: Array,
     holds: Callable[[Array, Array], Array],
 ) -> tuple[str, str]:
-    """Return the first formula for which `holds(offsets, rows)` wherever its offset lies within the tensor.
+    """Return code and words of the first formula that explains the values which were read.
 
-    It must hold at least at the wrong rows. A formula that mostly leaves the tensor explains nothing.
+    `holds(offsets, rows)` says for each row if the value at its offset was read. It must be true of all rows for which
+    the formula's offset lies in the tensor. These must be at least a quarter of all rows, with a wrong one among them.
     """
     size = inputs["tensor"].size
     for code, words, strides in FORMULAS:
@@ -170,7 +171,7 @@ def _report(
 
 
 def flat_offsets(index: Array, shape: Mapping[str, int]) -> Array:
-    """Row-major offsets int64 (M,) of the rows (x, y, z, b) of `index`, in a tensor of shape (B, H, N, d).
+    """Return the row-major offsets, int64 (M,), of the rows (x, y, z, b) of `index` in a tensor of (B, H, N, d).
 
     The published convention: x * sizeX sizeY sizeZ + y * sizeY sizeZ + z * sizeZ + b, with sizes H, N and d.
     """

@@ -1,7 +1,7 @@
-"""Expected values in float64, how far a float32 kernel may be from them, and the comparison itself.
+"""Expected values in float64, the tolerance of each, and relations that explain wrong outputs.
 
-Theory of the error budget. For one head, O[i, c] = sum_j P[i, j] V[j, c] with P = softmax(Q K^T). Every way
-of computing it in float32 (u = 2^-24) makes three kinds of error, and none of them is proportional to |O|:
+Theory of the error budget. For one head, O[i, c] = sum_j P[i, j] V[j, c] with P = softmax(Q K^T). A kernel that
+computes O in float32 (u = 2^-24) makes three kinds of error. None of them is proportional to |O|:
 
 - A score is a sum of d products; its rounding error is up to d u |q||k| and typically sqrt(d) u |q||k|. An
   error e in a score is a relative error e in its weight exp(score), and so is the rounding of score -
@@ -12,14 +12,14 @@ of computing it in float32 (u = 2^-24) makes three kinds of error, and none of t
 - A constant number of roundings: exp, products, the division.
 
 Let A[i, c] = sum_j P[i, j] |V[j, c]|. A relative error of the weights, or of the products P V, changes O[i, c] by at
-most the same fraction of A[i, c]. Where values of both signs cancel, |O| is far smaller than A and no float32 kernel
-keeps its relative accuracy; where they do not, A = |O|. So the budget scales with A:
+most the same fraction of A[i, c]. Where values of both signs cancel, |O| is far smaller than A, and every float32
+kernel has a large relative error. Where all values have one sign, A = |O|. So the budget scales with A:
 
     tolerance = ABSOLUTE + u A (CONSTANT + PER_KEY N + PER_SCORE sqrt(d) |q_i| max_j |k_j|)
 
-The factors are those of honest kernels, measured, with ten times to spare (`tests/test_oracle.py` repeats the
-measurement). On random inputs at N = 1024, d = 32 the budget is 1.9e-4 A; rounding the inputs to float16
-costs ten times that, to bfloat16 seventy times.
+The budget is ten times the largest error measured with honest kernels (`tests/test_oracle.py` repeats the measurement).
+On random inputs at N = 1024, d = 32 it is 1.9e-4 A. Inputs rounded to float16 cause an error of ten times the budget,
+inputs rounded to bfloat16 of seventy times.
 """
 
 from __future__ import annotations
@@ -202,11 +202,11 @@ PER_SCORE = 5.0
 #: Largest exponent of float32's exp.
 EXP_LIMIT = 88.0
 
-#: Scores that a thread holds at once: 512 KiB, which stay in its core's cache between both products.
+#: Scores that a thread computes at once: 512 KiB, which stay in its core's cache until they are multiplied by V.
 _CHUNK_SCORES = 1 << 16
-#: From so many scores on, a call starts other threads; below it takes a few milliseconds.
+#: A call with at least this many scores starts threads. Smaller calls take only a few milliseconds.
 _SHARED_SCORES = 1 << 20
-#: More threads than this wait for each other's Python.
+#: With more threads than this, threads mostly wait for Python's lock.
 _MOST_THREADS = 8
 
 
@@ -260,7 +260,7 @@ class Attention(Oracle):
         return (slice(None), slice(None), chosen), self.expected_rows(inputs, chosen)
 
     def expected_rows(self, inputs: Inputs, rows: Array) -> Expected:
-        """Only rows `rows` (int64, R of them, each below N) of every batch and head: float64 (B, H, R, d)."""
+        """Return the output's rows `rows` (int64 (R,), each below N) of every batch and head: float64 (B, H, R, d)."""
         return self._for_queries(inputs, inputs["Q"][:, :, rows])
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
@@ -304,12 +304,13 @@ class Attention(Oracle):
         return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
 
 
-#: Heads and scores that `_holds_exponentials` looks at.
+#: Largest numbers of heads, and of scores in a head, that `_holds_exponentials` computes.
 _REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
 
 
 def _holds_exponentials(seen: Deviation) -> bool:
-    """Return True if a kernel that adds scores to the exp() values of the head before overflows in the same rows."""
+    """Return True if just those rows are not finite that overflow when scores are added to the previous head's exp()
+    values."""
     q, k = (seen.inputs[name].astype(np.float64).reshape(-1, *seen.inputs[name].shape[2:]) for name in "QK")
     heads = slice(0, min(_REPLAYED_HEADS, len(q)))
     if len(q) < 2 or k.shape[1] ** 2 > _REPLAYED_SCORES:
@@ -341,9 +342,10 @@ def _norms(rows: Array) -> Array:
 
 
 def _weighted(q: Array, k: Array, values: Array) -> Array:
-    """softmax(Q K^T) times `values`: float64 (B, H, R, D) of q (B, H, R, d), k (B, H, N, d), values (B, H, N, D).
+    """Return softmax(Q K^T) times `values`, float64 (B, H, R, D).
 
-    Where there is much to do, threads share it: NumPy computes without holding Python's lock.
+    Shapes: q (B, H, R, d), k (B, H, N, d), values (B, H, N, D). Large calls are shared by threads, since NumPy computes
+    without holding Python's lock.
     """
     b, h, rows, d = q.shape
     keys, width = values.shape[2:]
@@ -353,7 +355,7 @@ def _weighted(q: Array, k: Array, values: Array) -> Array:
     chunks = iter(_chunks(b * h, rows, keys))
 
     def work() -> None:
-        # A distribution may make any numbers; an infinity or NaN shows in the output.
+        # Inputs may hold any numbers. An infinity or NaN shows in the output, so no warning is needed.
         with np.errstate(all="ignore"):
             for heads, some in chunks:
                 scores = q[heads, some] @ k_transposed[heads]
@@ -375,7 +377,7 @@ def _weighted(q: Array, k: Array, values: Array) -> Array:
 
 
 def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
-    """Heads and rows of pieces of work of at most `_CHUNK_SCORES` scores, one row at the least."""
+    """Split the work into ranges of heads and rows with at most `_CHUNK_SCORES` scores each, but one row at least."""
     some_heads = max(1, _CHUNK_SCORES // max(1, rows * keys))
     some_rows = max(1, _CHUNK_SCORES // max(1, keys))
     return [
@@ -393,7 +395,7 @@ def _threads() -> int:
 
 
 class Read4D(Oracle):
-    """Return fourDimRead's expected values for each row of `index`: float64 (M,), exact."""
+    """Oracle of fourDimRead: the value that is read for each row of `index`, float64 (M,), exact."""
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         flat = inputs["tensor"].reshape(-1).astype(np.float64)
@@ -407,9 +409,9 @@ class Read4D(Oracle):
 
 
 class Write4D(Oracle):
-    """The whole tensor after writing `values[m]` at each row of `index`: float64 (B, H, N, d), exact.
+    """Oracle of fourDimWrite: the tensor after `values[m]` is written at row m of `index`, float64 (B, H, N, d), exact.
 
-    A write to a wrong or to an additional place shows: elements that no index names must keep their value.
+    Elements that no index names must keep their value, so a write to a wrong or additional place shows.
     """
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:

@@ -10,7 +10,7 @@ from grader.core.arrays import Array, np
 
 
 def softmax(scores: Array, axis: int) -> Array:
-    """exp(scores) over their sum along an axis, as torch's: a row of -inf alone is NaN. In float64."""
+    """Return exp(scores) divided by their sum along `axis`, float64. As in torch, a row of only -inf gives NaN."""
     weights = np.exp(scores - scores.max(axis, keepdims=True))
     weights /= weights.sum(axis, keepdims=True)
     return weights
@@ -18,8 +18,11 @@ def softmax(scores: Array, axis: int) -> Array:
 
 @dataclass(frozen=True)
 class Scene:
-    """Inputs of a wrong output, float64. `q`, `k`, `v`: (G, N, d), heads `first` ... `first + G - 1` of B * H.
-    `truth_all`: their expected output. `rows`: int64 (R,), where predictions are wanted."""
+    """Inputs of a wrong output, and intermediate results of the right computation, all float64.
+
+    `q`, `k`, `v` (G, N, d) are the heads `first` ... `first + G - 1` of all B * H heads. `truth_all` (G, N, d) is their
+    expected output. `rows`, int64 (R,), are the rows for which suspects predict the output.
+    """
 
     q: Array
     k: Array
@@ -62,13 +65,13 @@ class Scene:
 
     @cached_property
     def all_weights(self) -> Array | None:
-        """exp(Q K^T) of all rows, (G, N, N), where that is small enough to be worth it."""
+        """exp(Q K^T) of all rows, (G, N, N); None if it would have more than 2^23 elements."""
         if self.q.shape[0] * self.keys**2 > 1 << 23:
             return None
         return np.exp(self.q @ self.k.mT)
 
     def attend(self, scores: Array, v: Array | None = None) -> Array:
-        """softmax(scores) V."""
+        """Return softmax(scores) V. Shapes: scores (G, R, keys), V (G, keys, d), by default the scene's V."""
         return softmax(scores, 2) @ (self.v if v is None else v)
 
     def some_keys(self, keys: slice) -> Array:
@@ -96,19 +99,19 @@ class Scene:
         )
 
     def head_of(self, name: str, head: Callable[[int, int], tuple[int, int]]) -> Array:
-        """Input `name` (G, N, d) as a kernel reads it that takes head `head(b, h)` for head (b, h)."""
+        """Return input `name` (G, N, d) as read by a kernel that takes head `head(b, h)` in place of (b, h)."""
         heads = self.shape["H"]
         source = [head(*divmod(self.first + g, heads)) for g in range(self.q.shape[0])]
         return np.stack([self.inputs[name][b, h] for b, h in source], dtype=np.float64)
 
     def scores_of(self, head: Callable[[int, int], tuple[int, int]]) -> Array:
-        """Return the scores (G, R, N) of a kernel that takes those of head `head(b, h)` for head (b, h)."""
+        """Return the scores (G, R, N) of a kernel that takes head `head(b, h)` of Q and K in place of (b, h)."""
         return self.head_of("Q", head)[:, self.rows] @ self.head_of("K", head).mT
 
     def up_to_here(self, heads: Array, *, of_batch: bool = False) -> Array | None:
-        """Return the sums of `heads` (G, ...) over each head and the earlier ones, or those of its batch.
+        """Return for each head the sum of `heads` (G, ...) over it and all earlier heads, or those of its batch.
 
-        None if the window of heads does not contain all of these.
+        None if the scene lacks an earlier head.
         """
         if self.first % self.shape["H"] if of_batch else self.first:
             return None

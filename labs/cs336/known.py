@@ -1,4 +1,4 @@
-"""Kernels with known verdicts: the master with named edits. For the staff, not handed out."""
+"""Kernels with known verdicts: the master with named edits. Only for the staff; a handout lacks this file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Kernels for a GPU in Triton and CUDA: GELU, softmax, a tiled product, flash attention forward and backward.
 
-x and y are (R, C), in the softmax of long rows (lines, width); c = a b is (rows, inner) times (inner, columns). In
-attention q, O and their gradients are (B, N, d), k and v (B, M, d), L is (B, N); B counts the heads of all batches.
+x and y are (R, C); in the softmax of long rows they are (lines, width). In c = a b, a is (rows, inner) and b is (inner,
+columns). In attention q, O and their gradients are (B, N, d), k and v are (B, M, d), and L is (B, N). B is the number
+of heads in all batches together.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ class Gpu(Lab):
     }
     claim = "your result == the float64 result"
     denial = "YOUR KERNEL PRODUCED INCORRECT RESULTS"
-    #: Sizes that fit a small card and take seconds.
+    #: Sizes that fit into the memory of a small GPU and take seconds.
     proof_sizes: ClassVar = {
         "R": 2048, "C": 2048, "lines": 64, "width": 65536, "rows": 1024, "inner": 1024, "columns": 1024,
         "B": 16, "N": 1024, "M": 1024, "d": 64,
     }  # fmt: skip
-    #: `known` is in place of other labs' kernels.py. The ladder shows `tuned.py` only to the staff.
+    #: `known` has the kernels with known verdicts, which other labs keep in kernels.py. Only the staff get `tuned.py`.
     staff: ClassVar = ("known", "tuned.py")
     studies: ClassVar = {
         "profile": (".studies.profile", "which kernels five ways to write GELU launch, with traces"),
@@ -97,7 +98,7 @@ class Gpu(Lab):
         )
 
     def kernels(self) -> ModuleType | None:
-        # `kernels.py` is the students' file; the kernels whose verdict is known are in `known`.
+        # In this lab `kernels.py` is the students' file, so the kernels with known verdicts are in `known`.
         return self._of_staff("known")
 
 

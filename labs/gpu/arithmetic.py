@@ -1,4 +1,4 @@
-"""Formulas of the lab in NumPy: the right ones, and the parts of wrong predictions."""
+"""Formulas of the lab in NumPy, for expected values and for the predictions of mistakes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ SCORES_AT_ONCE = 1 << 20
 
 
 def gelu(x: Array) -> Array:
-    """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel, 2016), without cancellation below 0."""
+    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, computed without cancellation for x far below 0.
+
+    Source: Hendrycks and Gimpel, 2016.
+    """
     with np.errstate(over="ignore"):
         return np.asarray(x / (1 + np.exp(-2 * ROOT * (x + CUBIC * x**3))))
 
@@ -25,23 +28,23 @@ def softmax(x: Array, axis: int = -1) -> Array:
 
 
 def scores(q: Array, k: Array, scale: float | None = None) -> Array:
-    """q k^T / sqrt(d), (B, N, M), float64."""
+    """Return q k^T times `scale`, by default 1/sqrt(d): float64 (B, N, M)."""
     scale = q.shape[2] ** -0.5 if scale is None else scale
     return np.einsum("bnd,bmd->bnm", q, k, dtype=np.float64, optimize=True) * scale
 
 
 def visible(rows: Array, keys: Array) -> Array:
-    """Return the causal mask (n, m): True for keys with the query's own number and below."""
+    """Return the causal mask (n, m), True where a key's number is at most the query's. `rows`: the queries' numbers."""
     return np.asarray(keys[None, :] <= rows[:, None])
 
 
 def masked(s: Array, rows: Array, keys: Array, *, causal: bool) -> Array:
-    """Scores (B, n, m) with -inf where a query does not see a key."""
+    """Return the scores (B, n, m), with -inf where a query does not see a key."""
     return np.where(visible(rows, keys)[None], s, -np.inf) if causal else s
 
 
 def log_sum_exp(s: Array) -> Array:
-    """log(sum(exp(s))) over the last axis; -inf where all is -inf."""
+    """Return log(sum(exp(s))) over the last axis; -inf for a row of only -inf."""
     most = s.max(-1, keepdims=True)
     finite = np.where(np.isneginf(most), 0.0, most)
     with np.errstate(divide="ignore"):
@@ -51,9 +54,9 @@ def log_sum_exp(s: Array) -> Array:
 def attention(
     q: Array, k: Array, v: Array, *, causal: bool, rows: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return O (B, n, d) and the log-sum-exp L (B, n) of these rows of q (default: all), in float64.
+    """Return O (B, n, d) and the log-sum-exp L (B, n) for `rows` of q, by default all, in float64.
 
-    Rows are taken some at a time, so that their scores stay in the processor's cache, by threads where there are many.
+    Few rows are computed at a time, so that their scores stay in the processor's cache. Many rows are shared by threads.
     """
     rows = np.arange(q.shape[1]) if rows is None else rows
     values = v.astype(np.float64)

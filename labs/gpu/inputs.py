@@ -1,7 +1,7 @@
-"""Inputs of the cases, float32 arrays whose numbers the case's type holds exactly.
+"""Inputs of the cases: float32 arrays whose numbers the case's type represents exactly.
 
-The same distribution, sizes and seed give the same bits. `shape["precision"]` is the type: 24 float32, 11 float16, 8
-bfloat16 (bits of the significand).
+The same distribution, sizes and seed give the same bits. `shape["precision"]` names the type by the bits of its
+significand: 24 for float32, 11 for float16, 8 for bfloat16.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ LONG = "long_"
 LARGEST = 1e4
 """Logits lie within about +-LARGEST."""
 BELOW = 9000.0
-"""Distance of all logits of `below` from 0: their exp() is 0, and the 0 of a padded key is larger than all."""
+"""All logits of the distribution `below` are about -BELOW: their exp() is 0, and a padded key's score of 0 is
+larger."""
 PEAK = 30.0
-"""The one logit of `dominant`."""
+"""Logit of the one large key of each query in the distribution `dominant`."""
 CLIMB = 20.0
 """The logits of `increasing` go from -CLIMB to CLIMB."""
 
@@ -29,8 +30,8 @@ CLIMB = 20.0
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
     """Make the float32 arrays of a case.
 
-    They are x (R, C), or (lines, width) for `long_NAME`; or a, b; or q (B, N, d), k, v (B, M, d). For `NAME_gradient`
-    they include dO, O (B, N, d) and L (B, N).
+    Distributions of ROWS give x (R, C), or x (lines, width) with the prefix `long_`; those of PRODUCTS give a and b.
+    Those of HEADS give q (B, N, d) and k, v (B, M, d). The suffix `_gradient` adds dO, O (B, N, d) and L (B, N).
     """
     draws, precision = Draws(seed), shape.get("precision", 24)
     if distribution.startswith(LONG):
@@ -45,7 +46,6 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
     found = {key: rounded(t, precision) for key, t in HEADS[name](draws, shape).items()}
     if name == distribution:
         return found
-    # Imported here: the oracle's module names this one's distributions.
     from .arithmetic import attention
 
     o, lse = attention(found["q"], found["k"], found["v"], causal=bool(shape["causal"]))
@@ -62,7 +62,7 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
 
 
 def _random(draws: Draws, rows: int, columns: int) -> Array:
-    """Usual logits: each row within +-6 of a middle of its own within +-2."""
+    """Usual logits: in each row within +-6 of a centre, which is within +-2 and differs from row to row."""
     return draws.uniform((rows, columns), -6.0, 6.0) + draws.uniform((rows, 1), -2.0, 2.0)
 
 
@@ -77,13 +77,13 @@ def _large(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _far(draws: Draws, rows: int, columns: int) -> Array:
-    """Rows around +9000 and -9000 in turn: in a type of 16 bits many numbers of a row are the same."""
+    """Rows around +9000 and -9000 in turn. Rounded to 16 bits, many numbers of a row are equal."""
     middle = np.where(np.arange(rows)[:, None] % 2, np.float32(-BELOW), np.float32(BELOW))
     return middle + draws.uniform((rows, columns), -8.0, 8.0)
 
 
 def _masked(draws: Draws, rows: int, columns: int) -> Array:
-    """Many elements are -inf, whole beginnings of rows among them; at least one of each row is finite."""
+    """Many elements are -inf, in every other row its whole first half; at least one element of each row is finite."""
     x = _random(draws, rows, columns)
     hidden = draws.uniform((rows, columns)) < 0.4
     hidden[::2, : columns // 2] = True
@@ -93,7 +93,7 @@ def _masked(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _increasing(draws: Draws, rows: int, columns: int) -> Array:
-    """Rows in order of size, so that each block has a new maximum."""
+    """Each row is sorted, smallest first, so that each block of it has a new maximum."""
     return np.sort(draws.uniform((rows, columns), -CLIMB, CLIMB), 1)
 
 
@@ -115,7 +115,7 @@ def _matrices(draws: Draws, rows: int, inner: int, columns: int) -> tuple[Array,
 
 
 def _positive(draws: Draws, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """Numbers within 0.5 to 1.5: sums keep growing, and late terms are small beside them."""
+    """Numbers from 0.5 to 1.5: sums keep growing, so the last terms are small compared with the sum."""
     return draws.uniform((rows, inner), 0.5, 1.5), draws.uniform((inner, columns), 0.5, 1.5)
 
 
@@ -180,16 +180,15 @@ def _heads_equal(draws: Draws, shape: Shape) -> dict[str, Array]:
 
 
 def _heads_large(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Logits to about +-LARGEST. All numbers of q and k are whole and below 96, so every type of 8 significant bits
-    or more holds them, TF32 too. Products and their sums are exact in float32, so the case tests the steps after
-    them."""
+    """Logits up to about +-LARGEST. All numbers of q and k are whole and below 96, so all types and TF32 hold them
+    exactly. Products and their sums are exact in float32. So the case tests the steps after the scores."""
     queries, keys = _sizes(shape)
     q, k = (np.round(draws.uniform(size, -95.0, 95.0)) for size in (queries, keys))
     return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}
 
 
 def _heads_below(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Logits of about -BELOW that differ by tens. Quarters below 64 keep the products exact."""
+    """Logits of about -BELOW that differ by tens. q and k are quarters below 64, so their products are exact."""
     queries, keys = _sizes(shape)
     far = np.round((BELOW / shape["d"] ** 0.5) ** 0.5)
     q, k = (np.round(draws.uniform(size, -2.0, 2.0)) / 4 for size in (queries, keys))

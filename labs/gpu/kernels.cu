@@ -1,7 +1,7 @@
 // GELU in CUDA: write the kernel and what launches it.
 //
-// y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 for R x C numbers, which lie behind each other in the card's memory.
-// gelu() returns cudaGetLastError(), or what went wrong before; it does not wait for the card.
+// y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 for R x C numbers, which are contiguous in the GPU's memory.
+// gelu() returns cudaGetLastError(), or an earlier error's code; it does not wait for the GPU.
 
 #include <cuda_runtime.h>
 

@@ -1,7 +1,8 @@
 """Kernels of the lab `gpu`, in Triton: write the bodies of the functions below.
 
-Every function writes its results into tensors that it is given and returns nothing. Inputs may not be contiguous: use
-their strides. What holds for all of them (types, sizes, exactness) is in handout.md.
+gelu, softmax, softmax_long and matmul write into the output that they are given; flash_forward and flash_backward
+return new tensors. Inputs need not be contiguous: use their strides. handout.md has the types, sizes and accuracy for
+all.
 
     TRITON_INTERPRET=1 python ...     runs the same file without a GPU, slowly: for results, not for time
 """
@@ -11,20 +12,20 @@ import triton
 import triton.language as tl
 
 # BEGIN SOLUTION
-# Lists of arguments stay on few lines.
+# The formatter is off, so that long lists of arguments stay on few lines.
 # fmt: off
 LOG2_E = tl.constexpr(1.4426950408889634)
-"""exp(x) = exp2(x LOG2_E): the hardware has exp2."""
+"""exp(x) = exp2(x LOG2_E). Kernels use exp2, since the hardware has an instruction for it."""
 
 
 def _power_of_two(n: int, least: int = 16) -> int:
-    """The smallest length of a block that holds n numbers; tl.dot takes 16 and more."""
+    """Return the smallest power of two that is at least n, and at least 16, as tl.dot requires."""
     return max(least, triton.next_power_of_2(n))
 
 
 @triton.jit
 def _gelu(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, blocks, BLOCK: tl.constexpr):
-    """One program: BLOCK numbers of one row."""
+    """Compute BLOCK numbers of one row in one program."""
     row, block = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
     column = block * BLOCK + tl.arange(0, BLOCK)
     inside = column < C
@@ -37,7 +38,7 @@ def _gelu(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, blocks, BLOCK
 
 @triton.jit
 def _softmax_row(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK: tl.constexpr):
-    """One program: one row, which stays in registers from the load to the store."""
+    """Compute one row in one program. The row stays in registers from the load to the store."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < C
@@ -49,11 +50,11 @@ def _softmax_row(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK:
 
 @triton.jit
 def _softmax_blocks(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK: tl.constexpr):
-    """One program: one row in blocks, twice. Each lane keeps a maximum and a sum of its own until the end. So a block
-    needs no reduction, and no sum holds more than C / BLOCK numbers."""
+    """Compute one row in one program, in two passes over its blocks. In the first pass each lane keeps its own maximum
+    and sum. So a block needs no reduction, and no sum has more than C / BLOCK terms."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
-    # Finite, so that a difference of two maxima is a number where a lane has seen nothing or -inf alone.
+    # A finite start: for a lane with only -inf so far, the difference of two maxima is then 0 and not NaN.
     most = tl.full([BLOCK], -3.0e38, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, C, BLOCK):
@@ -76,8 +77,8 @@ def _matmul(
     a_ptr, b_ptr, out_ptr, a_row, a_column, b_row, b_column, out_row, out_column, M, N, K,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, GROUP: tl.constexpr,
 ):
-    """One program: ROWS x COLUMNS numbers of the product. GROUP rows of tiles are worked on together, so that what they
-    read of B is still in the L2 cache."""
+    """Compute a tile of ROWS x COLUMNS numbers of the product in one program. GROUP rows of tiles are computed at about
+    the same time: the L2 cache then still holds the columns of B that they share."""
     row_tiles, column_tiles = tl.cdiv(M, ROWS), tl.cdiv(N, COLUMNS)
     tile = tl.program_id(0)
     first = tile // (GROUP * column_tiles) * GROUP
@@ -102,17 +103,17 @@ def _matmul(
     tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-# ---- attention: rows are queries, keys are keys and values. Strides come as (head, row); a row is contiguous.
+# ---- attention: `rows` are numbers of queries, `keys` numbers of keys. Strides are (head, row); a row is contiguous.
 
 
 @triton.jit
 def _load_tile(ptr, stride, first, count, ROWS: tl.constexpr, D: tl.constexpr, d: tl.constexpr):
-    """(ROWS, D): the rows from `first` on of a tensor that has `count` rows of d numbers; zeros beyond."""
+    """Return a tile (ROWS, D): the rows from `first` on of a tensor of `count` rows of d numbers; zeros beyond them."""
     rows, columns = tl.arange(0, ROWS), tl.arange(0, D)
     inside = (rows < count - first)[:, None]
     if d < D:
         inside = inside & (columns < d)[None, :]
-    # Only the tile's first element may be further away than 32 bits can express.
+    # Only the offset of the tile's first row may need 64 bits; offsets within the tile fit into 32.
     ptr += tl.cast(first, tl.int64) * stride
     return tl.load(ptr + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
 
@@ -132,8 +133,8 @@ def _forward_tiles(
     acc, total, m, q, k_ptr, v_ptr, k_stride, v_stride, rows, first, last, M, scale,
     d: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """The online softmax over the keys from `first` to before `last`: in units of log2, m is the maximum so far,
-    total the sum of exp2(s - m), acc the sum of exp2(s - m) v. Only MASKED tiles ask which keys a row may see."""
+    """Continue the online softmax over the keys from `first` to before `last`, with scores s in units of log2. m is the
+    maximum so far, total the sum of exp2(s - m), acc the sum of exp2(s - m) v. MASKED: hide keys that are not seen."""
     for start in range(first, last, KEYS):
         keys = start + tl.arange(0, KEYS)
         k = _load_tile(k_ptr, k_stride, start, M, KEYS, D, d)
@@ -158,8 +159,8 @@ def _forward(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, q_strides, k_strides, v_strides, o_strides, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
-    """One program: ROWS queries of one head. `scale` is log2(e) / sqrt(d)."""
-    # The last rows see most keys. They begin first, so that short ones fill the gaps at the end.
+    """Compute O and L for ROWS queries of one head in one program. `scale` is log2(e) / sqrt(d)."""
+    # With a causal mask the last rows see the most keys. Their long programs start first; short ones fill the end.
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1).to(tl.int64)
     rows = tile * ROWS + tl.arange(0, ROWS)
@@ -188,7 +189,7 @@ def _forward(
 
 @triton.jit
 def _row_sums(o_ptr, do_ptr, delta_ptr, o_strides, do_strides, N, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
-    """delta = rowsum(dO * O), which is rowsum(P * dP)."""
+    """Store delta = rowsum(dO * O), which equals rowsum(P * dP)."""
     head, first = tl.program_id(1).to(tl.int64), tl.program_id(0) * ROWS
     rows = first + tl.arange(0, ROWS)
     o = _load_tile(o_ptr + head * o_strides[0], o_strides[1], first, N, ROWS, D, d).to(tl.float32)
@@ -201,8 +202,8 @@ def _key_tiles(
     dk, dv, k, v, q_ptr, do_ptr, lse_ptr, delta_ptr, q_stride, do_stride, keys, first, last, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """Add the share of the queries from `first` to before `last` to the gradients of one tile of keys. All is
-    transposed: a row is a key. Rows beyond N add nothing, for their q, dO and delta are loaded as 0."""
+    """Add the share of the queries from `first` to before `last` to the gradients of one tile of keys. Scores are
+    transposed: a row for each key. Queries beyond N add nothing, since their q, dO and delta are loaded as 0."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = _load_tile(q_ptr, q_stride, start, N, ROWS, D, d)
@@ -229,7 +230,7 @@ def _backward_keys(
     q_strides, k_strides, v_strides, do_strides, dk_strides, dv_strides, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
-    """One program: the gradients of KEYS keys and values of one head, over all queries that see them."""
+    """Compute dK and dV of KEYS keys of one head in one program, summed over all queries that see them."""
     tile, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys = tile * KEYS + tl.arange(0, KEYS)
     q_ptr += head * q_strides[0]
@@ -287,7 +288,7 @@ def _backward_queries(
     q_strides, k_strides, v_strides, do_strides, dq_strides, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
-    """One program: the gradient of ROWS queries of one head, over all keys that they see."""
+    """Compute dQ of ROWS queries of one head in one program, summed over all keys that they see."""
     tile, head = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     rows = tile * ROWS + tl.arange(0, ROWS)
     k_ptr += head * k_strides[0]
@@ -313,7 +314,7 @@ def _backward_queries(
     _store_tile(dq_ptr + head * dq_strides[0], dq_strides[1], tile * ROWS, N, dq * (scale / LOG2_E), ROWS, D, d)
 
 
-# ---- sizes of blocks: (rows, keys, warps, stages) by the block D of the head's size and the bytes of a number
+# ---- sizes of blocks: (rows, keys, warps, stages), chosen by D (d, rounded up to a power of two) and a number's bytes
 
 
 def _forward_blocks(D: int, size: int, causal: bool) -> tuple[int, int, int, int]:
@@ -346,7 +347,7 @@ def gelu(x, y):
     # END STARTER
     # BEGIN SOLUTION
     R, C = x.shape
-    # 4096 bytes a program: two loads of 16 bytes for each of its threads.
+    # A program computes 4096 bytes: two loads of 16 bytes for each of its 128 threads.
     block = min(4096 // x.element_size(), _power_of_two(C))
     blocks = triton.cdiv(C, block)
     _gelu[(R * blocks,)](x, y, *x.stride(), *y.stride(), C, blocks, BLOCK=block, num_warps=4)
@@ -354,7 +355,7 @@ def gelu(x, y):
 
 
 def softmax(x, y):
-    """y = the softmax of each row of x. x, y: (R, C), C at most 16384: one program a row, the row in registers."""
+    """y = the softmax of each row of x. x, y: (R, C), C at most 16384: one program for each row, held in registers."""
     # BEGIN STARTER
     # raise NotImplementedError("softmax is not written yet")
     # END STARTER
@@ -367,7 +368,7 @@ def softmax(x, y):
 
 
 def softmax_long(x, y):
-    """The same for rows of any length: one program a row, block after block."""
+    """y = the softmax of each row of x, for rows of any length: one program for each row, block after block."""
     # BEGIN STARTER
     # raise NotImplementedError("softmax_long is not written yet")
     # END STARTER
@@ -379,7 +380,7 @@ def softmax_long(x, y):
 
 
 def matmul(a, b, c):
-    """c = a b, added up in float32. a: (M, K), b: (K, N), c: (M, N)."""
+    """c = a b, with sums in float32. a: (M, K), b: (K, N), c: (M, N)."""
     # BEGIN STARTER
     # raise NotImplementedError("matmul is not written yet")
     # END STARTER
@@ -400,8 +401,8 @@ def matmul(a, b, c):
 def flash_forward(q, k, v, causal):
     """o = softmax(q k^T / sqrt(d)) v and lse = log(sum(exp(q k^T / sqrt(d)))), for each head. Returns o, lse.
 
-    q, o: (B, N, d), k, v: (B, M, d), B heads of all batches; each row of d numbers is contiguous. o is of q's type,
-    lse (B, N) float32. With `causal`, query i sees the keys 0 ... i alone.
+    q, o: (B, N, d), k, v: (B, M, d), with B heads of all batches. Each row of d numbers is contiguous. o has q's type,
+    lse (B, N) is float32. With `causal`, query i sees only the keys 0 ... i.
     """
     # BEGIN STARTER
     # raise NotImplementedError("flash_forward is not written yet")
@@ -423,9 +424,9 @@ def flash_forward(q, k, v, causal):
 
 
 def flash_backward(q, k, v, o, lse, do, causal):
-    """The gradients of flash_forward from do, the gradient of o, and from the o and lse that it gave. Gives dq, dk, dv.
+    """Returns dq, dk, dv: the gradients of q, k and v. do is the gradient of o; o and lse are flash_forward's results.
 
-    do, dq: as q; dk, dv: as k. Nothing of size (N, M) is stored: the weights are computed anew from lse.
+    do, dq: as q; dk, dv: as k. Nothing of size (N, M) is stored: the weights are computed again from lse.
     """
     # BEGIN STARTER
     # raise NotImplementedError("flash_backward is not written yet")

@@ -2,18 +2,18 @@
 
 Three roundings make the error budget:
 
-- `u` = 2^-p, the roundoff of the case's type (p = 24, 11, 8). Every result is rounded to it once. The weights that
-  enter a second product (P, dS) may be rounded to it, too, for the tensor cores take operands of that type alone.
-- TF32: the tensor cores cut operands of float32 to 10 bits behind the point. This is the default of tl.dot, and it is
-  allowed. Such an operand may be off by 2^-10 of itself. One that fits into 10 bits has no error, so the logits of
-  10,000 have to be right in float32 as well.
-- `e` = 2^-24: all sums are kept in float32. A sum of n products may be off by (2 sqrt(n) + 32) e of the sum of their
-  absolute values. (See Higham, Accuracy and Stability of Numerical Algorithms, section 4.2: n e at worst, sqrt(n) e
-  usually.) The constant is for adders of tensor cores that cut where they might round. exp() of a score s may be off
-  by 4 e (|s| + |m| + 4) of itself: s and its row's maximum m are scaled by log2(e), rounded, and subtracted.
+- `u` = 2^-p, the roundoff of the case's type (p = 24, 11, 8). Every result is rounded to this type once. The weights
+  that enter a second product (P, dS) may also be rounded to it, since the tensor cores take only operands of this type.
+- TF32: the tensor cores cut operands of float32 to 10 bits after the binary point. This is the default of tl.dot, and
+  it is allowed. The relative error of an operand is then at most 2^-10. An operand that fits into 10 bits has no error.
+  Logits of 10,000 are made of such operands, so they have to be right in float32 as well.
+- `e` = 2^-24: all sums are kept in float32. The error of a sum of n products may be (2 sqrt(n) + 32) e times the sum of
+  their absolute values. (See Higham, Accuracy and Stability of Numerical Algorithms, section 4.2: n e at worst, sqrt(n)
+  e usually.) The constant 32 is for tensor cores, whose adders cut bits where others round. The relative error of exp()
+  of a score s may be 4 e (|s| + |m| + 4): s and its row's maximum m are scaled by log2(e), rounded, and subtracted.
 
-From there on errors are propagated in first order, absolute value by absolute value. An error in a score is a
-relative error of its weight, and so on to O, L, dQ, dK and dV. Only the square roots above are statistical.
+From there on errors are propagated to first order, by absolute values. An error in a score is a relative error of its
+weight; weights give the errors of O, L, dQ, dK and dV. Only the square roots above are statistical.
 """
 
 from __future__ import annotations
@@ -91,18 +91,18 @@ E = 2.0**-24
 TF32 = 2.0**-10
 """The largest relative error of an operand that is cut to TF32."""
 FLUSHED = {24: 1e-36, 11: 2.0**-25, 8: 1e-36}
-"""Half of the smallest positive number, by precision: the possible error of a small result. (float32 ends so low that
-it does not matter; bfloat16 has its range.)"""
+"""Largest error of a tiny result that is flushed to 0, by precision: half of the smallest positive number of float16.
+The smallest numbers of float32 and bfloat16 are so small that this error does not matter."""
 COLUMNS_LOOKED_AT = 64
-"""Columns checked in each sampled row of a product. They limit the part of the second factor that float64 needs."""
+"""Columns checked in each sampled row of a product, so that only these columns of b are needed in float64."""
 HEADS_LOOKED_AT = 4
-"""Heads from which the rows of a large output are taken."""
+"""Most heads from which rows of a large output are checked."""
 MOST_SCORES = 1 << 28
-"""Scores of all heads looked at together, which float64 needs some seconds for: one head of N = M = 16,384."""
+"""Most scores of the checked heads together, as many as one head of N = M = 16,384 has: some seconds in float64."""
 
 
 def unit(shape: Shape) -> float:
-    """Half a unit in the last place of 1, in the case's type."""
+    """Return the roundoff of the case's type: half a unit in the last place of 1."""
     return float(2.0 ** -shape.get("precision", 24))
 
 
@@ -111,12 +111,12 @@ def flushed(shape: Shape) -> float:
 
 
 def weights_unit(shape: Shape) -> float:
-    """Return the relative error of an intermediate that becomes the operand of a second product."""
+    """Return the relative error of weights that are rounded to become an operand of a second product."""
     return TF32 if shape.get("precision", 24) == 24 else unit(shape)
 
 
 def cut(t: Array) -> Array:
-    """Return the error of each number when the tensor cores cut it as an operand; 0 for types of 16 bits."""
+    """Return the largest error of each number if tensor cores cut it to TF32; 0 if it fits, as 16-bit numbers do."""
     kept = (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(kept == t, 0.0, abs(t.astype(np.float64)) * TF32)
 
@@ -130,7 +130,7 @@ def summed(terms: int) -> float:
 
 
 class Rows(Oracle):
-    """Oracle of a function from x to y, both of the sizes `dims`."""
+    """Oracle of a function from x to y; `dims` names the sizes of both."""
 
     dims = ("R", "C")
     axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))
@@ -146,7 +146,7 @@ class Rows(Oracle):
 
     @abstractmethod
     def of(self, x: Array, shape: Shape) -> Expected:
-        """Return the expected output for these rows."""
+        """Return the expected output for these rows of x, float64."""
 
     def bytes(self, shape: Shape) -> int:
         """Return the bytes of x, read once, and y, written once."""
@@ -164,7 +164,7 @@ class Gelu(Rows):
 
     def of(self, x: Array, shape: Shape) -> Expected:
         y = arithmetic.gelu(x)
-        # (1 + tanh(u)) / 2 cancels where u is far below 0, down to an error of E; it is multiplied by x.
+        # A kernel may compute (1 + tanh(u)) / 2, which cancels for u far below 0: its error E is then multiplied by x.
         return Expected(y, flushed(shape) + 1.01 * unit(shape) * abs(y) + 16 * E * abs(x))
 
     def flops(self, shape: Shape) -> int:
@@ -242,8 +242,8 @@ class Matmul(Oracle):
 
 @dataclass(frozen=True)
 class Propagated:
-    """Scores, weights and their possible errors for some rows and keys of some heads. q (B, n, d), k, v (B, m, d);
-    `rows` (n) and `keys` (m) are their indices in the whole."""
+    """Scores, weights and their largest errors, for some rows and keys of some heads. Shapes: q (B, n, d), k and v
+    (B, m, d). `rows` (n) and `keys` (m) are their indices in the whole tensors."""
 
     q: Array
     k: Array
@@ -270,10 +270,10 @@ class Propagated:
 
     @cached_property
     def weight_error(self) -> Array:
-        """The relative error of each weight."""
+        """The largest relative error of each weight, (B, n, m)."""
         d = self.q.shape[2]
         q, k = abs(self.q.astype(np.float64)), abs(self.k.astype(np.float64))
-        # A sum of integers below 2^24 is exact, all others are not (`inputs._heads_large`).
+        # If all numbers are multiples of 1/4, scores are exact: sums of integers below 2^24 (`inputs._heads_large`).
         exact = all(np.array_equal(t * 4, np.round(t * 4)) for t in (self.q, self.k))
         found = np.zeros(self.scores.shape) if exact else summed(d) * d**-0.5 * (q @ k.swapaxes(1, 2))
         if self.shape.get("precision", 24) == 24 and not exact:
@@ -284,7 +284,7 @@ class Propagated:
 
 
 def forward_of(p: Propagated) -> dict[str, Expected]:
-    """O (B, n, d) and L (B, n)."""
+    """Return the expected O (B, n, d) and L (B, n)."""
     lse = arithmetic.log_sum_exp(p.scores)
     weights = np.exp(p.scores - lse[..., None])
     v = p.v.astype(np.float64)
@@ -302,9 +302,9 @@ def forward_of(p: Propagated) -> dict[str, Expected]:
 def gradients_of(
     p: Propagated, o: Array, lse: Array, upstream: Array, *, own: bool, wanted: Sequence[str]
 ) -> dict[str, Expected]:
-    """Return the `wanted` of: dQ (B, n, d) of these rows, and what they add to dK and dV (B, M, d).
+    """Return the `wanted` outputs: dQ (B, n, d) of these rows, and their shares of dK and dV (B, m, d).
 
-    With `own`, the hand-in's forward pass computed O and L. The error of L is then that of a weighted mean of scores.
+    With `own`, the hand-in's own forward pass computed O and L. L then has the error of a weighted mean of scores.
     D = sum of dO O has the errors of the weights and values in O.
     """
     u, w, scale = unit(p.shape), weights_unit(p.shape), p.q.shape[2] ** -0.5
@@ -356,7 +356,7 @@ def gradients_of(
 
 
 class Flash(Oracle):
-    """Shared part of forward and backward. `mistakes` are suspects that take a `Heads`."""
+    """Shared part of the oracles of attention's two passes. `mistakes` are suspects that take a `Heads`."""
 
     output = "O"
     clues = CLUES
@@ -365,7 +365,7 @@ class Flash(Oracle):
     weak_relations = (elements.half_accumulator, simple.imprecise)
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        """Try the suspects. If the output has NaN or infinities, recognise the mistake by the other elements."""
+        """Return the suspects that explain the output. NaN and infinities in it are left out of the comparison."""
         if not seen.finite():
             lost = seen.wrong & ~np.isfinite(seen.actual)
             seen = replace(
@@ -402,7 +402,7 @@ class Flash(Oracle):
 
 
 def _reading(suspect: Suspect, scene: Heads, output: str):  # type: ignore[no-untyped-def]
-    """A prediction of one output; some suspects predict some outputs only."""
+    """Return a function that predicts one output by `suspect`; it returns None if the suspect does not predict it."""
 
     def predict(_: object) -> Array | None:
         found = suspect.predicted(scene)
@@ -454,7 +454,7 @@ class FlashBackward(Flash):
         return (heads[:, None], chosen[None, :]), {**queries, **keys}
 
     def flops(self, shape: Shape) -> int:
-        """Return the operations of five products; the forward pass has two."""
+        """Return the operations of the backward pass's five products; the forward pass has two."""
         return super().flops(shape) * 5 // 2
 
     def bytes(self, shape: Shape) -> int:
@@ -467,7 +467,7 @@ class FlashBackward(Flash):
     def _gradients(
         inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array, wanted: Sequence[str]
     ) -> Mapping[str, Expected]:
-        """Return the `wanted` gradients that these rows and keys add to each other.
+        """Return the shares of these rows and keys in the `wanted` gradients.
 
         dQ is complete if `keys` are all keys, dK and dV if `rows` are all rows.
         """

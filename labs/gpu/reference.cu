@@ -1,4 +1,4 @@
-// What the time of GELU in CUDA is compared with: one thread a number.
+// Reference for the time of GELU in CUDA: one thread for each number.
 
 #include <cuda_runtime.h>
 

@@ -1,14 +1,14 @@
-"""Reference kernels for times: the same functions, written as a good student writes them. Not handed out as a source.
+"""Reference kernels, which students' times are compared with: plain versions of the same functions.
 
-One loop for all tiles, every tile masked, one set of blocks. A student can gain time by a second loop without a mask,
-better blocks or the GPU's copy engine.
+They have one loop for all tiles, a mask in every tile, and one size of blocks. A student can be faster by a second loop
+without a mask, by better blocks or by the GPU's copy engine. Students do not get this file.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-# Lists of arguments stay on few lines.
+# The formatter is off, so that long lists of arguments stay on few lines.
 # fmt: off
 
 
@@ -252,7 +252,7 @@ def flash_backward(q, k, v, o, lse, do, causal):
 
 
 class Attention(torch.autograd.Function):
-    """The reference for the times of files written as an autograd.Function."""
+    """Reference for the times of students' files that are written as an autograd.Function."""
 
     @staticmethod
     def forward(ctx, q, k, v, causal=False):

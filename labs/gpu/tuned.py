@@ -1,9 +1,9 @@
-"""Attention as the staff would tune it for a Hopper GPU: the rung of the ladder above the reference. Not handed out.
+"""Attention tuned for a Hopper GPU: the kernel `tuned` of the ladder study. Students do not get this file.
 
-Two things differ from the master. Tiles are loaded by the tensor memory accelerator, whose descriptors cost no
-registers and no addresses. And the backward pass computes each score once, not twice: its programs add their shares
-of dQ to one float32 workspace. Where it is faster they add one step late, since a product whose result is not read in
-its own step causes no wait. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors (`takes`).
+Two things differ from the master. Tiles are loaded by the tensor memory accelerator, which needs no registers for
+addresses. And the backward pass computes each score once, not twice: its programs add their shares of dQ to one float32
+workspace. Where it is faster (LATE), a share is added one step later: a product causes no wait if its result is not
+read in the same step. `takes` says which tensors are supported: types of two bytes, d of 32, 64 or 128, contiguous.
 """
 
 import torch
@@ -11,14 +11,14 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-# Lists of arguments stay on few lines.
+# The formatter is off, so that long lists of arguments stay on few lines.
 # fmt: off
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
 def _softmax_tile(s, acc, total, m, rows, keys, M, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr):
-    """One step of the online softmax: the weights of a tile of scores, and acc, total and m rescaled to its maximum."""
+    """Do one step of the online softmax. Return the weights of a tile of scores, and acc, total and m, rescaled."""
     if MASKED:
         seen = (keys < M)[None, :]
         if CAUSAL:
@@ -50,11 +50,11 @@ def _forward(
     q_tensor, k_tensor, v_tensor, o_ptr, lse_ptr, N, M, scale,
     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
 ):
-    """One program: ROWS queries of one head. `scale` is log2(e) / sqrt(d). WHOLE: M is a multiple of KEYS."""
+    """Compute ROWS queries of one head in one program. `scale` is log2(e) / sqrt(d). WHOLE: KEYS divides M."""
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1)
     rows = tile * ROWS + tl.arange(0, ROWS)
-    # A tile at the end of a head also holds rows of the next one: they are masked, or not stored.
+    # The last tile of a head also holds rows of the next head: these are masked, or not stored.
     q = q_tensor.load([head * N + tile * ROWS, 0])
     m = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -79,7 +79,7 @@ def _forward(
 
 @triton.jit
 def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, count, D: tl.constexpr, ROWS: tl.constexpr):
-    """delta = rowsum(dO * O), and the log-sum-exp in units of log2, for `count` rows of all heads."""
+    """Store delta = rowsum(dO * O), and the log-sum-exp in units of log2, for all `count` rows of all heads."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = rows < count
     where = rows.to(tl.int64)[:, None] * D + tl.arange(0, D)[None, :]
@@ -93,7 +93,7 @@ def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, count, D: tl.constexpr
 def _add_share(
     share, dq_ptr, dq_tensor, begin, first, N, D: tl.constexpr, ROWS: tl.constexpr, BULK: tl.constexpr,
 ):
-    """Add one program's share of dQ's rows from `first` on to the workspace."""
+    """Add one program's share of ROWS rows of dQ, from `first` on, to the workspace. BULK: by the copy engine."""
     if BULK:
         dq_tensor.atomic_add([begin + first, 0], share)
     else:
@@ -108,9 +108,9 @@ def _backward_tiles(
     scale, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BULK: tl.constexpr,
     LATE: tl.constexpr,
 ):
-    """Add the share of the queries from `first` to before `last` to dk and dv, and this tile of keys' share to their
-    dq. With LATE, `share` belongs to the tile before `first` and is still to be added; the last tile's share is
-    returned in its place."""
+    """Add the share of the queries from `first` to before `last` to dk and dv, and this tile of keys' share to dq. With
+    LATE, `share` belongs to the tile before `first` and is still to be added. The last tile's share is returned for the
+    caller to add."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = q_tensor.load([begin + start, 0])
@@ -142,8 +142,7 @@ def _backward(
     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
     BULK: tl.constexpr, LATE: tl.constexpr,
 ):
-    """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the
-    tiles.
+    """Compute dk and dv of KEYS keys of one head, and their share of dq, in one program. WHOLE: tiles divide N and M.
 
     The last tile of a head also holds rows of the next head. Their p and their share of dq are 0, since lse2 is
     loaded as inf. `share` begins as 0, so adding it before the first tile changes nothing.
@@ -184,7 +183,7 @@ def _backward(
 
 @triton.jit
 def _scaled(sum_ptr, out_ptr, count, factor, BLOCK: tl.constexpr):
-    """out = factor times a float32 sum, in out's type."""
+    """Store `factor` times a float32 tensor of `count` numbers in `out`, in out's type."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(
         out_ptr + at,
@@ -194,18 +193,18 @@ def _scaled(sum_ptr, out_ptr, count, factor, BLOCK: tl.constexpr):
 
 
 def _tiles(t, length: int, d: int) -> TensorDescriptor:
-    """All rows of all heads, in tiles of `length` rows."""
+    """Return a descriptor that loads tiles of `length` rows from all rows of all heads of `t`."""
     return TensorDescriptor(t, [t.numel() // d, d], [d, 1], [length, d])
 
 
 def takes(q, k, v) -> bool:
-    """Return True if these kernels are written for such tensors."""
+    """Return True if these kernels support the tensors."""
     fits = q.element_size() == 2 and q.shape[2] in (32, 64, 128) and q.shape[1] >= 16 and k.shape[1] >= 16
     return fits and all(t.is_contiguous() for t in (q, k, v))
 
 
 def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int]:
-    """Return (rows, keys, warps, stages), the fastest on the GPU that docs/gpu.md names."""
+    """Return the (rows, keys, warps, stages) that are fastest on the GPU that docs/gpu.md names."""
     if d <= 32:
         return 64, 128, 4, 3
     if d <= 64:
@@ -224,7 +223,7 @@ def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool, boo
 
 
 def flash_forward(q, k, v, causal, blocks=None):
-    """Return the same as the master's function; `blocks` are those of `forward_blocks`."""
+    """Return the same as the master's function. `blocks`: by default those of `forward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages = blocks or forward_blocks(d, causal)
@@ -239,7 +238,7 @@ def flash_forward(q, k, v, causal, blocks=None):
 
 
 def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
-    """Return the same as the master's function; `blocks` are those of `backward_blocks`."""
+    """Return the same as the master's function. `blocks`: by default those of `backward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages, late, bulk = blocks or backward_blocks(d, causal)

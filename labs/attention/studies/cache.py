@@ -1,20 +1,21 @@
-"""`cache`: the lines that the parts move between a cache and memory, over the size of that cache.
+"""`cache`: counts the cache lines that each part moves between a cache and memory, for several cache sizes.
 
-Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them. It applies every
-access to a tensor to a model of one cache: least recently used lines leave, written lines are fetched first and written
-back when they leave. By default it is fully associative, as the formulas assume, so only its size matters. With `ways`,
-addresses choose a set as in a real cache, and rows that lie a power of two apart compete for the same lines. There is
-one level and no prefetching, which changes when a line comes, not whether.
+Theory of operation. native/cachesim.cpp runs through the loops of a part as the assignment describes them. It applies
+every access to a tensor to a model of one cache. The least recently used line leaves first. A written line is fetched
+first, and written back when it leaves. By default the cache is fully associative, as the formulas assume, so only its
+size matters. With `ways`, an address chooses a set as in a real cache; rows that lie a power of two apart compete for
+the same lines. There is one level. Prefetching is left out: it changes when a line is fetched, but not how many are.
 
 The formulas count lines of L floats for Q * transpose(K) of one head, where rows are far larger than the cache:
 
-    part 1            2 N^2 d / L       each of the N^2 scores brings a row of Q and one of K
-    part 2            2 N^2 d / (L T)   a T x T tile of scores brings T rows of each
+    part 1            2 N^2 d / L       each of the N^2 scores fetches a row of Q and one of K
+    part 2            2 N^2 d / (L T)   a T x T tile of scores fetches T rows of each
     part 2, rewritten 3 N^2 d / (L T)   the same, but all of S is read and written again for every tile of d
 
-so the ratio to part 1 is 1 / T, and 3 / (2 T). Where a head's K fits, each line comes once and the ratio is 1.
+So the ratios to part 1 are 1 / T and 3 / (2 T). If the cache holds all of a head's K, each line is fetched once and the
+ratio is 1.
 
-With --cachegrind the student's own kernels are counted beside these simulations.
+With --cachegrind, valgrind also counts the lines that the student's own kernels fetch.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from grader.study.table import Cell, Table
 
 SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"
 FLOAT_BYTES = 4
-#: The walks of native/cachesim.cpp by name.
+#: Names of the kernels whose loops native/cachesim.cpp simulates.
 KERNELS = ("part1", "part2", "part2-rewritten", "part3", "part4")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One head. `tile` is part 2's T; `Br` and `Bc` are part 4's."""
+    """Sizes of one head, (N, d), and of the tiles: `tile` is T of part 2, `Br` and `Bc` those of part 4."""
 
     N: int
     d: int
@@ -57,12 +58,12 @@ class Shape:
 
     @property
     def row_bytes(self) -> int:
-        """A row of Q, K, V or O."""
+        """Bytes of a row of Q, K, V or O."""
         return self.d * FLOAT_BYTES
 
 
 Walk = tuple[str, Model, Shape]
-"""A kernel in a cache on a shape."""
+"""One simulation: the kernel's name, the cache and the sizes."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Traffic:
 
 
 def simulate(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]:
-    """Several walks, as many at a time as there are cores."""
+    """Simulate several walks, as many at a time as there are cores. `scores_only`: only Q * transpose(K)."""
     tail = "-scores" if scores_only else ""
     found = helpers.simulated(
         SIMULATOR, [((f"{name}{tail}", s.N, s.d, s.tile, s.Br, s.Bc), model) for name, model, s in walks]
@@ -91,7 +92,7 @@ def simulate(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]
 
 
 def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:
-    """Return the lines by the formulas in the module's text; None for parts 3 and 4, which have none."""
+    """Return the lines by the formulas in this module's docstring; None for parts 3 and 4, which have no formula."""
     per_line = line_bytes / FLOAT_BYTES
     whole = shape.N**2 * shape.d / per_line
     return {
@@ -102,14 +103,14 @@ def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:
 
 
 def compulsory_bytes(shape: Shape, line_bytes: int) -> int:
-    """Return the traffic of every kernel: Q, K and V of a head read once, O written once."""
+    """Return the bytes that every kernel has to move for one head: Q, K and V read once, O written once."""
     lines = -(-shape.N * shape.d * FLOAT_BYTES // line_bytes)
     return 4 * lines * line_bytes
 
 
 PARTS = ("part1", "part2")
 LADDER = (16 << 10, 128 << 10, 512 << 10, 4 << 20)
-#: Rows of 16 KB, as long as a small cache: the case of the formulas. No cache here holds two of the first few rows.
+#: N and d of the case that the formulas are for: a row has 16 KB, as much as the smallest cache of LADDER.
 FAR_LARGER = (192, 4096)
 LARGEST_SIDE = 1 << 14
 MOST_ACCESSES = 1 << 37
@@ -117,8 +118,8 @@ MOST_ACCESSES = 1 << 37
 
 @dataclass(frozen=True)
 class CacheStudy:
-    """Traffic of some kernels (of traffic.KERNELS) in some caches, for some shapes. `counted` are lines that the
-    student's own kernels fetched under cachegrind, None for other kernels.
+    """Traffic of some of the KERNELS in some caches, for some shapes. `counted` has the lines that the student's own
+    kernels fetched under cachegrind, None for other kernels.
     """
 
     kernels: tuple[str, ...]
@@ -139,7 +140,7 @@ class CacheStudy:
         ]
 
     def ratio(self, walk: Walk) -> float:
-        """Return the lines of this kernel over those of the first one, in the same cache."""
+        """Return this kernel's lines divided by those of the first kernel in the same cache."""
         return self.found[walk].lines / self.found[(self.kernels[0], *walk[1:])].lines
 
     def table(self) -> Table:
@@ -226,7 +227,7 @@ def measure(
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py cache PART... ...`."""
+    """Run `python gpt149.py cache PART...` and return the exit code."""
     parse = options.parser(
         arguments, "cache", "Cache lines that the parts' loops move, simulated over the size of the cache."
     )
@@ -272,14 +273,14 @@ def main(arguments: list[str]) -> int:
 
 
 def caches(text: str | None, ways: str) -> tuple[Model, ...]:
-    """Return the caches of `--cache`, else a ladder with this machine's own among it. Raises UsageError."""
+    """Return the caches of `--cache`, by default those of LADDER and this machine's own. Raises UsageError."""
     found = facts.describe()
     own = {cache.size_bytes for cache in found.caches if cache.size_bytes <= max(LADDER)}
     return helpers.cache_models(text, ways, found.line_bytes, sorted({*LADDER, *own}))
 
 
 def sides(given: argparse.Namespace, settings: options.Settings) -> list[tuple[int, int]]:
-    """Return shapes with the given N and d, else two: one far larger than a cache, and the assignment's own."""
+    """Return pairs (N, d): the given one, else FAR_LARGER and the assignment's own."""
     chosen = {
         name: whole_number(text, f"-{name}", 1, LARGEST_SIDE)
         for name in ("N", "d")
@@ -302,15 +303,15 @@ def refuse_endless(shapes: Sequence[Shape], kernels: Sequence[str], models: Sequ
 
 # ---- lines that a student's own kernel fetches, counted by valgrind's cachegrind.
 # The kernel runs in a program of its own (`grader.study.standalone`), optimised as usual, on one head and one thread.
-# Of cachegrind's two levels only the first is read, given the size in question: its second level sees no more than the
-# misses of the first. A run without the call counts the rest of the program, which is subtracted.
+# cachegrind simulates two levels. The first gets the size of the simulated cache, and only its misses are read. The
+# misses of the rest of the program are subtracted: a second run without the call counts them.
 
-#: Flags of judged programs. Only the sum over all lines is read, so no names are needed.
+#: Build the program with the flags of judged programs. It needs no debug information, as only a total is read.
 KIT = Kit(flags=nativebuild.OWN_FLAGS)
 TIMEOUT_S = 900.0
 EVENTS = re.compile(r"^events: (.*)$", re.MULTILINE)
 SUMMARY = re.compile(r"^summary: (.*)$", re.MULTILINE)
-#: cachegrind wants a number of sets that is a power of two; up to this many ways it simulates in bearable time.
+#: Most ways of a cache for cachegrind: with more, a simulation takes too long.
 MOST_WAYS = 1 << 14
 
 
@@ -391,13 +392,13 @@ def count(
 
 
 def _tool_files(program: str) -> list[Path]:
-    """Return valgrind's files, which Debian starts by a script."""
+    """Return the files that valgrind needs to run. On Debian `valgrind` is a script that starts `valgrind.bin`."""
     folders = [Path(place, "valgrind") for place in ("/usr/libexec", "/usr/lib", "/usr/local/libexec")]
     return [Path(program), Path(f"{program}.bin"), *folders]
 
 
 def data_misses(text: str) -> int:
-    """First-level data misses, reads and writes, of a cachegrind file. Raises KitError for one without."""
+    """Return the first-level data misses of a cachegrind file, reads and writes. Raises KitError without a summary."""
     events, summary = EVENTS.search(text), SUMMARY.search(text)
     if events is None or summary is None:
         raise KitError("cachegrind wrote no summary: is its version older than 3.0?")

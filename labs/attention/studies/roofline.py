@@ -1,11 +1,13 @@
 """`roofline`: the speed of the parts, the reference and PyTorch, compared with this machine's limits.
 
-A kernel with I operations per byte moved cannot exceed the smaller of the peak and I times the bandwidth. Both are
-measured here (`grader.study.facts`), for one thread and for all cores. Every kernel is credited with the operations
-that attention needs, 4 N^2 d a head besides the exponentials. So a kernel gains nothing by doing more. The bytes are
-counted twice: those that every kernel needs (Q, K and V read once, O written once), and those that the part's loops
-move in the simulator (`labs.attention.studies.cache`). There, one head after the other passes through a cache as large
-as this machine's last. The figure uses the latter; PyTorch's own loops are unknown, so it stands at the former.
+A kernel with I operations per byte moved cannot be faster than the smaller of two limits: the peak, and I times the
+bandwidth. Peak and bandwidth are measured (`grader.study.facts`), for one thread and for all cores. Every kernel counts
+as 4 N^2 d operations per head, which attention needs besides the exponentials. Further operations do not count.
+
+Bytes are counted in two ways. Compulsory bytes are those that every kernel moves: Q, K and V read once, O written once.
+Simulated bytes are those that the part's loops move in the simulator (`labs.attention.studies.cache`). It computes one
+head after the other, with a cache as large as this machine's last-level cache. The figure uses simulated bytes, but
+compulsory bytes for PyTorch, whose loops are unknown.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel. `flops` and the bytes are those of a whole call; `simulated_bytes` is None if its loops are
-    unknown.
+    """One kernel in the figure. `flops` and the bytes are those of a whole call. `simulated_bytes` is None if the
+    kernel's loops are unknown.
     """
 
     name: str
@@ -68,14 +70,14 @@ class Point:
 
     @property
     def intensity(self) -> float:
-        """FLOP a byte, by the bytes that the figure uses."""
+        """FLOP per byte, with the bytes that the figure uses."""
         return self.flops / (self.simulated_bytes or self.compulsory_bytes)
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """All points and the machine's measured limits. `level` is the widest instruction set, `flag_level` the one that
-    the assignment's flags allow."""
+    """All kernels and the machine's measured limits. `level` is the machine's widest instruction set, `flag_level` the
+    widest that the assignment's compiler flags allow."""
 
     points: tuple[Point, ...]
     machine: Machine
@@ -86,7 +88,7 @@ class Roofline:
     rounds: int
 
     def roof(self, intensity: float, threads: int, level: str | None = None) -> float:
-        """Return the largest possible FLOP/s at this intensity."""
+        """Return the largest possible FLOP/s at an intensity in FLOP per byte. `level`: by default the widest."""
         return min(self.speed.peak(level or self.level, threads), intensity * self.speed.bandwidth(threads))
 
     def cores(self, point: Point) -> int:
@@ -121,7 +123,7 @@ class Roofline:
         return 1 if self.cores(point) == 1 else self.speed.cores
 
     def caption(self) -> str:
-        """Return the limits in numbers, and which bytes were counted."""
+        """Return the measured limits, and how bytes were counted, as text."""
         speed, last = self.speed, self.machine.last
         limits = " and ".join(
             f"{speed.peak(self.level, count) / 1e9:.3g} GFLOP/s and {speed.bandwidth(count) / 1e9:.3g} GB/s on "
@@ -139,7 +141,7 @@ class Roofline:
     def figures(self) -> tuple[Figure, ...]:
         known = [point for point in self.points if point.flops_per_s is not None]
         xs = [point.intensity for point in known] or [1.0]
-        # The figure begins where memory limits, and ends beyond the last point.
+        # The x axis begins where memory limits the speed, and ends beyond the last point.
         ridges = [self.speed.peak(self.level, n) / self.speed.bandwidth(n) for n in (1, self.speed.cores)]
         low, high = min([*xs, *ridges]) / 8, max([*xs, *ridges]) * 4
         roofs = [
@@ -182,7 +184,7 @@ def _points(label: str, points: Sequence[Point]) -> Series:
         tuple(point.intensity for point in points),
         tuple((point.flops_per_s or 0.0) / 1e9 for point in points),
         style="points",
-        # The reference's points lie near the student's, whose names are enough.
+        # The reference's points lie near the student's points for the same parts, so only the latter get names.
         notes=() if label == "the reference" else tuple(point.name for point in points),
     )
 
@@ -209,7 +211,7 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
     outcomes = laboratory.timed(variants, laboratory.settings.rounds)
     points = []
     for name, variant, one in zip(names, variants, outcomes, strict=True):
-        # All are timed in turn, and each is reported by the clock that judges its part.
+        # All variants are timed in turn. Each is reported by the clock (CPU or wall) that judges its part.
         alone = compared([one], rivals=())
         moved = lines.get((variant.part.id, model, one_head))
         points.append(
@@ -231,7 +233,7 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py roofline ...`; returns 1 when a part was wrong."""
+    """Run `python gpt149.py roofline`. Return 1 if a part was wrong or failed, else 0."""
     parse = options.parser(
         arguments, "roofline", "Every part, the reference and PyTorch on this machine's measured roofline."
     )

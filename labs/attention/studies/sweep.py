@@ -1,4 +1,4 @@
-"""`sweep`: time over one thing that is varied: the tile of part 2, the two tiles of part 4, or the number of rows N."""
+"""`sweep`: times a part while one thing is varied: the tile of part 2, the two tiles of part 4, or the rows N."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ ROWS = (128, 256, 512, 1024, 2048)
 
 @dataclass(frozen=True)
 class Scaling:
-    """A part over N. `comparison` holds the student's lines, `reference` the reference's, each in the order of `sizes`.
+    """Times of a part for several N.
 
-    `exponent` is p in time ~ N^p, fitted to each round on its own, then the median over the rounds with its interval;
-    None with fewer than two sizes.
+    `comparison` has the student's lines, `reference` the reference's, each in the order of `sizes`. `exponent` is p in
+    time ~ N^p: p is fitted to each round, and the median over rounds is kept with its interval. It is None with fewer
+    than two sizes.
     """
 
     part: Part
@@ -78,7 +79,7 @@ class Scaling:
         )
 
     def law(self) -> str:
-        """Describe the fitted law."""
+        """Return a sentence about the fitted power law."""
         if self.exponent is None:
             return "Two sizes or more would show how time grows."
         fit = self.exponent
@@ -105,7 +106,7 @@ class Scaling:
         )
 
     def model(self) -> tuple[float, ...]:
-        """Return the fitted power law at each size, through the middle of the measured times."""
+        """Return the fitted times in ms at each size; the geometric mean of fitted and measured times is the same."""
         known = [
             (math.log(n), math.log(line.time_ms.middle))
             for n, line in zip(self.sizes, self.comparison.lines, strict=True)
@@ -119,9 +120,9 @@ class Scaling:
 
 
 def exponents(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> list[float]:
-    """Return, for each round, the slope of log time over log N by least squares.
+    """Fit log(time) = p log(N) + c by least squares in each round, and return the p of each round.
 
-    `rounds[k]` are the times at `sizes`, which are two or more and not all the same.
+    `rounds[k]` are the times of round k at `sizes`. There must be two different sizes at least.
     """
     logs = [math.log(n) for n in sizes]
     mean_x = sum(logs) / len(logs)
@@ -139,7 +140,7 @@ def measure_sizes(laboratory: Laboratory, part: Part, sizes: Sequence[int]) -> S
     shapes = [{**laboratory.settings.sizes, "N": n} for n in sizes]
     mine = [Variant(f"N={shape['N']}", part, shape) for shape in shapes]
     theirs = [Variant(f"reference, N={shape['N']}", part, shape, reference=True) for shape in shapes]
-    # The two sides of a size are neighbours, so that their ratio comes from neighbouring calls.
+    # At each size the student's kernel and the reference are timed one after the other, so that both see the same load.
     outcomes = laboratory.timed(
         [one for pair in zip(mine, theirs, strict=True) for one in pair], laboratory.settings.rounds
     )
@@ -166,7 +167,7 @@ LARGEST_TILE = 4096
 
 @dataclass(frozen=True)
 class TileSweep:
-    """A part over one macro: `comparison` holds the reference first, then a line for each of `tiles`."""
+    """Times of a part for several values of a macro. `comparison`: the reference, then a line for each of `tiles`."""
 
     part: Part
     macro: str
@@ -210,7 +211,8 @@ class TileSweep:
 
 @dataclass(frozen=True)
 class BlockSweep:
-    """A part over its two tiles: `comparison` holds the reference (at the default tiles) first, then each pair."""
+    """Times of a part for several sizes of its two tiles. `comparison` has a line for the reference with the default
+    tiles, then one for each of `pairs` (Br, Bc)."""
 
     part: Part
     pairs: tuple[tuple[int, int], ...]
@@ -259,7 +261,7 @@ class BlockSweep:
 
 
 def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macro: str = MACRO) -> TileSweep:
-    """Rebuild with each tile and time them all in turn. Raises UsageError where the macro changes nothing."""
+    """Build the file with each tile and time all builds in turn. Raises UsageError if all builds are the same."""
     settings, shape = laboratory.settings, laboratory.settings.sizes
     recipes = [BuildFlags(((macro, str(tile)),)) for tile in tiles]
     laboratory.prepare(recipes)
@@ -282,7 +284,7 @@ def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macr
 
 
 def measure_blocks(laboratory: Laboratory, part: Part, brs: Sequence[int], bcs: Sequence[int]) -> BlockSweep:
-    """Time every pair of tile sizes in turn, all with the same object."""
+    """Time every pair of tile sizes in turn. The file is built once, since Br and Bc are arguments."""
     shape, pairs = laboratory.settings.sizes, [(br, bc) for br in brs for bc in bcs]
     students = [Variant(f"{br} x {bc}", part, {**shape, "Br": br, "Bc": bc}) for br, bc in pairs]
     variants = [Variant("reference", part, shape, reference=True), *students]
@@ -311,7 +313,7 @@ def measure(
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py sweep PART ...`; returns 1 when some variant was wrong."""
+    """Run `python gpt149.py sweep PART`. Return 1 if a variant was wrong or failed, else 0."""
     parse = options.parser(
         arguments,
         "sweep",
@@ -336,7 +338,7 @@ def main(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a sweep: one of `tiles`, `blocks` and `sizes` is varied; `name` is the table's."""
+    """Plan of a sweep. One of `tiles`, `blocks` (Br, Bc) and `sizes` (N) has values; `name` is the table's name."""
 
     settings: Settings
     part: Part
@@ -347,7 +349,10 @@ class Plan:
 
 
 def planned(given: argparse.Namespace, settings: Settings) -> Plan:
-    """Return the sweep that the command line requests, by default the part's own. Raises UsageError."""
+    """Return the sweep that the command line requests. Raises UsageError.
+
+    By default both tiles are varied if the part has Br and Bc, the tile in part 2, and N in other parts.
+    """
     part, maxima = options.part(settings, given.part), settings.assignment.maxima
     rows = () if given.N is None else options.numbers(given.N, "-N", 1, maxima.get("N", 1 << 20))
     has_blocks = {"Br", "Bc"} <= set(part.arguments)
@@ -376,7 +381,7 @@ def planned(given: argparse.Namespace, settings: Settings) -> Plan:
 
 
 def refuse_absent(macro: str, settings: Settings) -> None:
-    """Raise UsageError for a macro that the source does not know: sweeping it would time the same thing again."""
+    """Raise UsageError if the source does not use the macro: all its values would give the same program."""
     if not macro.isidentifier():
         raise UsageError(f"--macro takes a macro's name, not '{macro}'")
     if not re.search(rf"\b{macro}\b", settings.source.read_text(errors="replace")):

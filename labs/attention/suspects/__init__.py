@@ -1,12 +1,14 @@
-"""Suspected bugs of an attention kernel: each is a small function from inputs to the output such a kernel would give.
+"""Suspects of an attention kernel: each is a function that predicts the output of a kernel with one bug.
 
-When an output is wrong, the suspects are tried in the order of `all_suspects` (`fitting`). A suspect explains an output
-if its prediction agrees with it. Suspects that no other input refutes name the bug; several of them are named together.
-To add one, write a row (or a function under `@suspect(code, words)`) in the module of its subject. Its prediction is
-float64 (G, R, d), or None where it does not apply (no such block, say). Suspects that explain the same output (with a
-single key, most do) are named in order: put the simpler bug first.
+When an output is wrong, `fitting` tries the suspects in the order of `all_suspects`. A suspect explains the output if
+its prediction agrees with it. A suspect that explains one wrong output but not another is dropped. The remaining ones
+are shown to the student, all together if there are several.
 
-A `Scene` holds what they need. Its heads are a window of G (b, h) pairs in memory order, its rows a sample of R rows.
+To add a suspect, write a row (or a function under `@suspect(code, words)`) in the module of its subject. Its prediction
+is float64 (G, R, d), or None where the bug cannot occur (for example without a second block). Put the simpler bug
+first: where several suspects explain the same output, as most do with a single key, they are shown in this order.
+
+A `Scene` holds the inputs of the predictions: G heads (b, h) that follow one another in memory, and a sample of R rows.
 So all suspects together take well under a second at N = 1024.
 """
 
@@ -28,22 +30,22 @@ def all_suspects(scene: Scene) -> Iterator[Suspect]:
     """Yield every suspect that applies to the scene, simpler ones first."""
     for module in (formula, heads, bounds):
         yield from module.SUSPECTS
-    # Flash before the general block suspects: with blocks of Bc some of them give the same output.
+    # For blocks of Bc keys, some suspects of `flash` and of `blocks` predict the same output: name those of `flash`.
     yield from flash.suspects(scene)
     yield from blocks.suspects(scene)
     yield from blocks.SUSPECTS
 
 
-# ---- the suspects that explain an output: predictions are compared with it on few rows, then on more
+# ---- the suspects that explain an output: each prediction is compared with it on a few rows, then on more
 
-#: Most elements of the scores (G, R, N) that suspects are tried on, and the rows of the first look.
+#: Limit on the scores (G, R, N) of a scene. Rows of the first comparison, and of the second.
 _SCENE_SCORES = 1 << 17
 _PROBE_ROWS, _SCENE_ROWS = 3, 40
 
 
 @dataclass(frozen=True)
 class Sight:
-    """An output in the rows of a scene, (G, R, d): values, tolerances, and the wrong elements."""
+    """A wrong output in the rows of a scene: values, tolerances, and a mask of wrong elements, each (G, R, d)."""
 
     scene: Scene
     got: Array
@@ -60,7 +62,7 @@ class Sight:
 
     @cached_property
     def _nearer(self) -> Array:
-        """Return how far a prediction may be from the wrong elements: a quarter of the right output's distance."""
+        """Largest distance of a prediction from each wrong element: a quarter of its distance from the right value."""
         return 0.25 * abs(self._got_bad - self.scene.truth.reshape(-1)[self._bad_at])
 
     @cached_property
@@ -79,7 +81,7 @@ class Sight:
             return False, False
         if int(unknown.sum()) > (1 - KNOWN) * len(miss):
             return False, False
-        # A prediction far smaller than the right output must be met as closely in proportion, or zero would meet it.
+        # Scale the tolerance down for predictions far smaller than the right output: else zeros would agree with them.
         scale = np.minimum(_root_mean_square(predicted) / self._size, 1.0)
         slack = 8 * self.allowed * scale + 1e-4 * np.minimum(abs(predicted), abs(self.got))
         close = abs(self.got - predicted) <= slack
@@ -91,11 +93,10 @@ class Sight:
 
 
 def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspect]:
-    """Return all suspects that explain the whole output, else those that explain its wrong elements; simpler ones
-    first.
+    """Return the suspects that explain the whole output, else those that explain its wrong elements.
 
-    All tensors are (B, H, N, d). `likely` names suspects that fit other outputs of the kernel: if some of them explain
-    the whole output, the others are not tried.
+    Simpler suspects come first. All tensors are (B, H, N, d). `likely` names suspects that explain other outputs of the
+    kernel. If some of these explain the whole output, the others are not tried.
     """
     heads = _window(seen.wrong, seen.expected.shape[2])
     enough = int(_heads(seen.wrong)[heads].sum()) >= FEWEST_PARTIAL
@@ -136,8 +137,8 @@ def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[lis
 
 
 def _window(wrong: Array, keys: int) -> slice:
-    """Consecutive heads for the suspects: from the first on where the first wrong one is among them, for a bug may
-    depend on the heads before; else from the one before the first wrong one."""
+    """Return a range of consecutive heads for the suspects. It begins at head 0 if it then contains the first wrong
+    head, since a bug may depend on the heads before. Otherwise it begins one head before the first wrong one."""
     heads = np.asarray(_heads(wrong).any((1, 2)))
     count = max(2, min(8, _SCENE_SCORES // (keys * 8)))
     first_wrong = int(heads.argmax())
@@ -146,21 +147,21 @@ def _window(wrong: Array, keys: int) -> slice:
 
 
 def _sample_rows(wrong: Array, count: int) -> Array:
-    """Rows to look at: the first wrong ones, then wrong and right ones spread over N. `wrong`: (G, N, d)."""
+    """Return row numbers: the first wrong row, `count` wrong rows and a quarter as many right ones, spread over N."""
     hit = wrong.any(2).any(0)
     bad, good = np.flatnonzero(hit), np.flatnonzero(~hit)
     return np.unique(np.concatenate([bad[:1], _spread(bad, count), _spread(good, count // 4)]))
 
 
 def _spread(rows: Array, count: int) -> Array:
-    """At most `count` of these row numbers, from the first to the last at equal distances."""
+    """Return at most `count` of these row numbers, from the first to the last at equal distances."""
     if not len(rows):
         return rows
     return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
 
 
 def _heads(values: Array) -> Array:
-    """(B, H, N, d) as (B * H, N, d)."""
+    """Reshape (B, H, N, d) to (B * H, N, d)."""
     return values.reshape(-1, *values.shape[2:])
 
 

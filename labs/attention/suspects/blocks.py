@@ -1,7 +1,7 @@
-"""Suspected bugs of a block length: remainders that are dropped, blocks that overwrite one another or stay alone.
+"""Suspected bugs of loops over blocks: a last, shorter block is dropped, or blocks overwrite each other's results.
 
-A student's tile size is not known, so all usual ones are tried; different ones that cut at the same place
-give one prediction, whose words name the likely lengths.
+The student's tile length is unknown, so all usual lengths are tried. Several lengths can leave the same remainder and
+so give the same prediction: these are one suspect, and its message names the likely lengths.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _tiles(s: Scene) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Return possible ends of the full tiles with a remainder after them, the most likely first; never 0."""
-    # Without any full tile the output is empty, which simpler suspects explain.
+    """Return the indices at which the full tiles can end before the end of `size`, the most likely first; never 0."""
+    # A cut of 0 means that full tiles are missing: the output is empty, which simpler suspects explain.
     cuts = {size // t * t for t in (*tiles, *USUAL_TILES)} - {size, 0}
     found = [(cut, likely_tiles(cut, size, tiles)) for cut in cuts]
     order = [*tiles, 16, 32, 8, 64, 4]
@@ -43,7 +43,7 @@ def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Named:
-    """A suspect's names, one for each tile length, and the name of each length."""
+    """Names of a suspect, one for each tile length that fits, and the tile length of each name as text."""
 
     names: tuple[str, ...]
     tiles: Mapping[str, str]
@@ -51,8 +51,8 @@ class _Named:
 
 @functools.lru_cache(maxsize=4096)
 def _named(what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool) -> _Named:
-    """Return a name for each tile length whose remainder begins at `start` or, with `last`, whose last block does. The
-    assignment's own lengths differ between inputs, so they are called by the name of their size."""
+    """Return a name for each tile length whose remainder (with `last`, whose last block) begins at `start`.
+    The lengths in `own` (Bc, Br) change from case to case, so names have "Bc" or "Br" in place of the number."""
 
     def fits(tile: int) -> bool:
         if last:
@@ -147,7 +147,8 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
 
 
 def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
-    """Predict an output whose keys outside `scored` (N,) keep the previous head's weights as scores, at first zeros."""
+    """Predict the output if keys outside `scored` (N,) get no new score, so the previous head's weights (at first 0)
+    serve as their scores. `in_product`: these keys count in the product with V."""
     if s.first:
         return None
     out, left = [], np.zeros_like(s.scores[0])
@@ -158,27 +159,27 @@ def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
 
 
 def _all_but_the_last(s: Scene, tile: int) -> Array:
-    """True for each key that is not the last one of its tile, (N,)."""
+    """Return a mask (N,) that is False for the last key of each tile."""
     key = np.arange(s.keys)
     return np.asarray((key % tile != tile - 1) & (key != s.keys - 1))
 
 
 def _in_tiles(values: Array, tile: int, reduce: Callable[..., Array]) -> Array:
-    """Return for each key a `reduce` over its tile, as `np.add.reduceat` does it along the last axis."""
+    """Return for each key the reduction of `values` (G, R, N) over its tile. `reduce`: such as `np.add.reduceat`."""
     keys = values.shape[2]
     each = reduce(values, np.arange(0, keys, tile), axis=2)
     return np.repeat(each, tile, axis=2)[:, :, :keys]
 
 
 def _carried_on(s: Scene, tile: int) -> Array:
-    """Return the scores (G, R, N) that hold those of the keys before in their tile, too."""
+    """Return scores (G, R, N) in which each also contains the scores of all earlier keys of its tile."""
     sums = s.scores.cumsum(2)
     before = (sums - s.scores)[:, :, ::tile]
     return sums - np.repeat(before, tile, axis=2)[:, :, : s.keys]
 
 
 def _each_tile(s: Scene) -> Iterator[Suspect]:
-    """Mistakes that each tile of keys shows for itself."""
+    """Yield mistakes that occur in each tile of keys separately."""
     own = {key: s.shape[key] for key in ("Bc", "Br") if key in s.shape}
     for which, t in (*own.items(), *((str(t), t) for t in USUAL_TILES)):
         if not 1 < t < s.keys:
@@ -244,7 +245,7 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
             lambda s, c=start: s.weights @ s.v / s.weights[:, :, c:].sum(2, keepdims=True),
             _last("last block in the sum", s, start, n),
         )
-    # The assignment's tile lengths change with the input, usual lengths do not.
+    # Bc and Br change from case to case, so their names are shown. Usual lengths are the same in all cases.
     named = {f"{key} of the shape": s.shape[key] for key in ("Bc", "Br") if key in s.shape}
     for which, t in (*named.items(), *((str(t), t) for t in USUAL_TILES)):
         if t >= n:
@@ -288,14 +289,14 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
 
 
 def _cut_to_float16(values: Array) -> Array:
-    """Return the next float16 towards zero."""
+    """Round towards zero to float16; the result is float64."""
     near = values.astype(np.float16)
     beyond = abs(near.astype(np.float64)) > abs(values)
     return np.where(beyond, np.nextafter(near, np.float16(0)), near).astype(np.float64)
 
 
 def _cut_to_bfloat16(values: Array) -> Array:
-    """Return the upper halves of float32 numbers, the lower ones dropped."""
+    """Keep the upper 16 bits of each float32 number; the result is float64."""
     bits = values.astype(np.float32).view(np.uint32) & 0xFFFF0000
     return bits.view(np.float32).astype(np.float64)
 

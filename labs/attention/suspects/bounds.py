@@ -55,12 +55,12 @@ SUSPECTS += [
 ]  # fmt: skip
 
 
-# ---- suspected bugs with values left by earlier rounds of a loop: sums and workspaces that are not cleared
+# ---- suspected bugs with values left by earlier iterations of a loop: sums and workspaces that are not cleared
 
 
 def _head_by_head(s: Scene, step: Callable[[Array, Array], tuple[Array, Array]]) -> Iterator[Array]:
-    """Yield the outputs of heads computed in turn over a workspace (R, N) that is not cleared between them.
-    `step(scores, left)` gives the weights and the workspace's content afterwards.
+    """Yield the output (R, d) of each head, if all heads use one workspace (R, N) that is not cleared between them.
+    `step(scores, old content)` returns a head's weights and the new content, all (R, N).
     """
     left = np.zeros_like(s.scores[0])
     for g in range(s.q.shape[0]):
@@ -196,9 +196,9 @@ def l_reset_for_each_batch(s: Scene) -> Array | None:
 
 # ---- suspected bugs of strides: d and N exchanged in the workspace's rows, or in the sizes of Q, K and V
 
-#: Code of every suspect of this file.
+#: Code of every suspect of this section.
 CODE = "wrong_stride"
-#: Most rows that are replayed one after the other.
+#: Most rows for which `stride_d_everywhere` repeats the kernel's steps row by row.
 _MOST_REPLAYED = 300
 _RIGHT = "A row of QK_t has N elements: element (i, j) lies at i * N + j."
 
@@ -215,9 +215,10 @@ def weights_read_with_stride_d(s: Scene) -> Array | None:
 
 
 def _written(s: Scene, places: Array) -> tuple[Array, Array]:
-    """Return the last score stored at each of `places` if rows have stride d, and a mask of places with a score.
+    """Return the score that each place holds if rows of scores are written with stride d in the place of N.
 
-    Shapes: places (R, N), scores (G, R, N), mask (R, N).
+    Rows then overlap, and the last write to a place counts. `places` (R, N) are offsets into a head's workspace. Return
+    the scores (G, R, N), and a mask (R, N) of places to which a score was written.
     """
     i = np.minimum(places // s.d, s.keys - 1)
     j = places - i * s.d
@@ -264,7 +265,7 @@ def _register_exchanged_sizes() -> None:
             flat = s.inputs[name].reshape(-1)
             head = s.first + np.arange(len(s.q))[:, None, None]
             places = (head * s.d + np.arange(s.keys)[:, None]) * s.keys + np.arange(s.d)
-            # The memory after the tensor is unknown.
+            # Reads beyond the tensor's end give unknown numbers: NaN.
             known = flat[np.minimum(places, len(flat) - 1)].astype(np.float64)
             values = np.where(places < len(flat), known, np.nan)
             read = {"Q": s.q, "K": s.k, "V": s.v, name: values}

@@ -1,4 +1,4 @@
-"""Suspected bugs of part 4: the published flash update, O = (li O + PV) / lnew, replayed with one step changed."""
+"""Suspected bugs of part 4: each repeats the published flash update, O = (li O + PV) / lnew, with one step changed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from grader.explain.suspect import Suspect
 
 from ..scene import Scene
 
-#: (O, li, lij, PV) of a block -> (O, li of the next block)
+#: One step of the flash loop: (O, li, lij, PV) of a block of keys -> (O, li) for the next block.
 Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]
 
 
 _L = r"\bL\b"
-"""Pattern of a function with the published update: one that sums up for a block of rows at a time needs no L."""
+"""Pattern that occurs in a function with the published update. A kernel with rows in the outer loop needs no L."""
 
 
 def _replay(s: Scene, update: Update) -> Array:
-    """Return the output after all blocks of Bc keys, each worked in by `update`."""
+    """Return the output (G, R, d) if `update` is applied to one block of Bc keys after the other."""
     out, li, block = np.zeros_like(s.truth), np.zeros_like(s.row_sum), s.shape["Bc"]
     for start in range(0, s.keys, block):
         weights = s.weights[:, :, start : start + block]
@@ -26,7 +26,7 @@ def _replay(s: Scene, update: Update) -> Array:
     return out
 
 
-#: Name, code, words, and the update with the mistake.
+#: Rows: name, code, words for students, and the update with the mistake.
 _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
     (
         "not_rescaled",
@@ -98,8 +98,8 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
 )
 
 
-#: The same for kernels that subtract a running maximum: all sums of a block are relative to the new one, and the last
-#: argument is exp(old maximum - new maximum).
+#: Name, words and update for kernels that subtract a running maximum. lij and PV are relative to the new maximum. The
+#: update's last argument is exp(old maximum - new maximum).
 _GROWTH = "is not multiplied by exp(old maximum - new maximum) when the maximum grows"
 _MAXIMUM_BUGS: tuple[tuple[str, str, Callable[..., tuple[Array, Array]]], ...] = (
     (
@@ -134,7 +134,7 @@ def _with_maximum(s: Scene, update: Callable[..., tuple[Array, Array]]) -> Array
     return out
 
 
-#: The sums that keep their old weights in these mistakes.
+#: For each mistake of `_MAXIMUM_BUGS`, the sums that are not rescaled: "l" for the row sum, "o" for O.
 _KEPT = {"old_l_kept": "l", "old_o_kept": "o", "nothing_rescaled": "lo"}
 
 
@@ -149,9 +149,7 @@ def _key_by_key(s: Scene, kept: str) -> Array:
 
 
 def _pv_kept(s: Scene, since: str) -> Array | None:
-    """Return the output if PV is added to the values that earlier blocks left in it, for each head or from the start
-    on.
-    """
+    """Return the output if PV is reset for each head only (`since`: "head") or never ("all"), not for each block."""
     every, columns, rows = s.all_weights, s.shape["Bc"], s.keys
     if every is None or s.shape.get("Br", 0) < 1 or (since == "all" and s.first):
         return None
@@ -220,9 +218,9 @@ def suspects(s: Scene) -> Iterator[Suspect]:
         yield from _rows_outside(s)
 
 
-# ---- a place within the tile where one of the matrix is meant
+# ---- mistakes that use the row number within a tile in place of the row number in the matrix
 
-#: (code, words, value at the row within the tile: "l" for L read, "L" for L written, "o" and "O" for O)
+#: Rows: code, words, and the accesses with the mistake: "l" reads L, "L" writes L, "o" reads O, "O" writes O.
 _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
     (
         "flash_l_tile_row",
@@ -268,14 +266,14 @@ _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
     ),
 )
 _BEGINS = "A block begins at its number times {0}, not at its number."
-#: Turns of the two loops over blocks that are replayed.
+#: Most iterations of the two loops over blocks that `_shared_rows` repeats.
 _MOST_TURNS = 512
 
 
 def _rows_of_tile() -> Iterator[Suspect]:
     for rows_outside, order in ((False, "keys outside"), (True, "rows outside")):
         for code, words, at_tile in _AT_TILE_ROW:
-            # With rows in the outer loop, a shared L is a sum that is not reset: `_rows_outside` has that suspect.
+            # With rows in the outer loop, "lL" is the same as an L that is not reset, a suspect of `_rows_outside`.
             if not (rows_outside and at_tile == "lL"):
                 yield Suspect(
                     code,
@@ -364,13 +362,13 @@ def _from_second_block(s: Scene, used: str, meant: str) -> Array:
 
 
 def _other_keys(s: Scene, of_k: bool, of_v: bool, step: int) -> Array:
-    """Return the attention where each block of keys takes K or V from `step` rows after the block before."""
+    """Return the attention if blocks of K (`of_k`) or of V (`of_v`) begin `step` rows apart, not Bc rows."""
     number, place = np.divmod(np.arange(s.keys), s.shape["Bc"])
     place = step * number + place
     return s.attend(s.scores[:, :, place] if of_k else s.scores, s.v[:, place] if of_v else s.v)
 
 
-# ---- a last block with fewer keys than its tile has places
+# ---- mistakes in a last block of fewer than Bc keys
 
 
 def _padded(s: Scene, block: int) -> Iterator[Suspect]:
@@ -404,15 +402,13 @@ def _padded(s: Scene, block: int) -> Iterator[Suspect]:
 
 
 def _stale_keys(s: Scene) -> slice:
-    """Return the keys of the last full block whose places in the tile the remainder does not overwrite; empty without a
-    full block.
-    """
+    """Return the keys of the last full block, if any, that are still in the tile once the shorter block is loaded."""
     block, full = s.shape["Bc"], s.keys // s.shape["Bc"] * s.shape["Bc"]
     return slice(full - block + s.keys % block, full) if full else slice(0, 0)
 
 
 def _untouched(s: Scene) -> int:
-    """Count places of the tile that no block has written to: they are zeros as on entry."""
+    """Return the number of places of the tile that no block has written to. They still hold their first zeros."""
     return max(0, s.shape["Bc"] - s.keys)
 
 
@@ -434,7 +430,7 @@ def _stale_scores(s: Scene) -> Array:
     return np.concatenate([s.q[:, rows] @ s.k[:, _stale_keys(s)].mT, zeros], 2)
 
 
-# ---- the other order of the loops: for each block of rows all blocks of keys, and one division at the end
+# ---- kernels with blocks of rows in the outer loop, blocks of keys in the inner one, and one division at the end
 
 
 def _rows_outside(s: Scene) -> Iterator[Suspect]:
@@ -466,9 +462,10 @@ def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
 
 
 def _over_tiles(s: Scene, terms: Array, since: str) -> Array | None:
-    """Return sums of `terms` (G, N, ...) over each row and earlier rows with the same place in a block of Br rows.
+    """Return for each row the sum of `terms` (G, N, ...) over it and earlier rows at the same place of a block of Br.
 
-    They run over its head, over its batch too, or over all heads.
+    `since`: the earlier rows are those of the same "head", of the same "batch", or of "all" heads. None if the scene
+    lacks an earlier head.
     """
     tile, rows = s.shape["Br"], terms.shape[1]
     padded = np.pad(terms, ((0, 0), (0, -rows % tile), (0, 0)))

@@ -123,7 +123,7 @@ SUSPECTS += [
 
 
 def _other_layout(matrix: Array) -> Array:
-    """(G, N, d) as a kernel reads it that takes element (i, j) at offset j * N + i."""
+    """Return a matrix (G, N, d) read with a wrong layout: element (i, j) at offset j * N + i of a head."""
     return matrix.reshape(matrix.shape[0], matrix.shape[2], matrix.shape[1]).mT
 
 

@@ -26,7 +26,7 @@ def _very_first(b: int, h: int) -> tuple[int, int]:
 
 
 def _register_ignored_heads() -> None:
-    """One suspect for each input whose head or batch index is left out where it is read."""
+    """Register suspects that read Q, K or V without the index h, without b, or without both."""
     for name in "QKV":
         for head, words in (
             (_first_head, f"{name} is read from head 0 for every head: its index h is not used."),
@@ -49,7 +49,7 @@ def _register_ignored_heads() -> None:
 _register_ignored_heads()
 
 
-# ---- a workspace of one head: weights that belong to another
+# ---- mistakes with a workspace that holds one head: V is multiplied by another head's weights
 
 ONE_HEAD = (
     "The workspace holds one head at a time: scores, softmax and product with V belong into the same pass of the loops "
@@ -61,7 +61,8 @@ def _last(s: Scene) -> tuple[int, int]:
     return s.shape["B"] - 1, s.shape["H"] - 1
 
 
-#: Where a kernel takes its scores from: words, and the scores (G, R, N) or (1, R, N), the same for all heads.
+#: Sources of scores by name: words for students, and a function that returns the scores, (G, R, N) or (1, R, N). The
+#: latter are the same for all heads.
 SOURCES: dict[str, tuple[str, Callable[[Scene], Array]]] = {
     "last": ("the weights of the last head of all", lambda s: s.scores_of(lambda b, h: _last(s))),
     "last of batch": (
@@ -99,7 +100,7 @@ _register_other_weights()
 
 
 def _of_head_before(s: Scene) -> Array:
-    """Return the output with the weights of the previous head in memory order. The caller replaces the first head's."""
+    """Return the output if each head gets the previous head's weights. The caller replaces the first head's output."""
     heads = s.shape["H"]
     return s.attend(s.scores_of(lambda b, h: divmod(max(b * heads + h - 1, 0), heads)))
 
@@ -141,8 +142,8 @@ SUSPECTS += [
 
 
 def _summed_scores(s: Scene, of_batch: bool = False) -> Array:
-    """Return the scores of the sampled rows, summed over all heads, (1, R, N), or over those of each head's batch."""
-    # Side by side, the channels of all heads make one product.
+    """Return the scores summed over all heads, (1, R, N), or with `of_batch` over each head's batch, (G, R, N)."""
+    # The sum over the heads of a batch is one matrix product of rows of H * d channels.
     q, k = (
         each.swapaxes(1, 2).reshape(len(each), each.shape[2], -1).astype(np.float64)
         for each in (s.inputs["Q"][:, :, s.rows], s.inputs["K"])
@@ -153,7 +154,7 @@ def _summed_scores(s: Scene, of_batch: bool = False) -> Array:
     return by_batch[[(s.first + g) // s.shape["H"] for g in range(s.q.shape[0])]]
 
 
-#: Applied more often than this, a softmax gives equal weights within any error budget.
+#: A softmax that is applied more often than this gives equal weights, within any error budget.
 _MOST_TIMES = 12
 
 
@@ -193,7 +194,7 @@ def _register_repeated_softmax() -> None:
 _register_repeated_softmax()
 
 
-# ---- a workspace of one row: weights that belong to another
+# ---- mistakes with a workspace that holds one row: rows get another row's weights
 
 
 SUSPECTS += [

@@ -1,8 +1,8 @@
-"""Attempts of student code to cheat or escape: one small submission for each, with its required end.
+"""Threats: attempts of student code to cheat or to escape its sandbox, each a small submission with its required end.
 
-`THREATS` are the rows, `CONTROLS` a right and a wrong kernel that must never be flagged. `submissions` turns rows into
-source files; up to four share one, since a compile costs seconds. `judging.judge` judges a file, and `ends.faults`
-lists deviations from the required end. The tests and the kit's selftest use the same four.
+`THREATS` has a row for each attempt. `CONTROLS` has right and wrong kernels that must never be flagged. `submissions`
+turns rows into source files; similar rows share a file, since a compile takes seconds. `judge` judges a file, and
+`faults` lists deviations from the required end. The tests and the kit's selftest use these.
 """
 
 from .rows import CONTROLS, THREATS

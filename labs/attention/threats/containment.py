@@ -1,5 +1,6 @@
-"""Rows C1 to D2 of the attempts: those that a sandbox stops. Tier D, which only limits time and memory, promises
-less.
+"""Threats C1 to F1: attempts that the sandbox stops (C1 to D2, E3), and texts that the judge must read safely (E, F1).
+
+Tier D limits time and memory and filters system calls. Threats that it cannot stop have an `open_end`.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ EXHAUSTION = [
     ),
 ]  # fmt: skip
 
-#: Nesting deeper than Python's call limit, and than a path can name.
+#: Nested folders: deeper than Python's limit of nested calls, or with a path longer than the system allows.
 NESTING = """
         const std::string name({length}, 'd');
         for (int k = 0; k < {depth}; k++) if (mkdir(name.c_str(), 0700) != 0 || chdir(name.c_str()) != 0) break;
@@ -235,8 +236,8 @@ NESTED = [
 CONTAINMENT = [*PRETENCE, *SECRETS, *EXHAUSTION, *NESTED]
 
 
-# ---- rows C1 of an accessor, whose runner replies with a table: forged tables, beside a right and a wrong
-# accessor
+# ---- threats C1 against an accessor's part, whose runner replies with a table of numbers: forged tables. The controls
+# are a right and a wrong accessor.
 
 _FILE = """
 #include <torch/extension.h>
@@ -277,10 +278,10 @@ ACCESSOR_CONTROLS = [
 ]
 
 
-# ---- rows E1, E2, E4, E5 and F1: inputs that make the judge read long or misread, or the compilers read forbidden
-# files. A sandbox alone does not stop them: the judge's readers do.
+# ---- threats E1, E2, E4, E5 and F1: files that would make the judge read for very long, misread them, or make the
+# compilers read forbidden files. The sandbox alone does not stop these: the judge's readers have to.
 
-#: From so many sections on, an object's header does not hold their number.
+#: An object with more sections than this has their number outside of its header, so a simple reader misses it.
 SECTIONS = 65_400
 NO_ASSEMBLER = "g++: fatal error: cannot execute 'as': execvp: Permission denied"
 
@@ -332,7 +333,7 @@ READING = [
     Threat("E5", "an error in the words of the compiler that has no memory",
            End(("compile_error",), silent=("4 GB",), says="out of memory"), source="#error out of memory\n"),
     *(
-        # If the judge took this for a fault of the machine, one such file would leave a class without grades.
+        # If the judge took such an error for a fault of the machine, one file could leave a whole class without grades.
         Threat(
             "E5",
             f"an error in the words of a compiler that does not start, by {how}",

@@ -1,5 +1,7 @@
-"""The attempts by row, and the controls beside them. A1 to B5 are here, the others in modules of this package:
-`containment` (C and D), `accessors` (C1 of accessors), `reading` (E1, E2, E4, E5 and F1), `same_work` (F2)."""
+"""All threats and controls. Threats A1 to B5 and E6 are in this module.
+
+`containment` has C1 to F1 but E6, `same_work` has F2.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,8 @@ CONTROLS = [
     *SAME_WORK_CONTROLS,
 ]
 
-#: Threads share a number, and each repairs what the others wrote. Only a watched call finds the race.
+#: A data race without effect: all threads write to one shared number, but each then stores its own value. Results are
+#: right, so only a search for races finds it.
 RACED = End(("pass",), ("data_race",))
 RACE = """
         #pragma omp parallel for
@@ -98,7 +101,7 @@ RACE = """
         }
 """
 
-#: Bytes of a name that must not appear among the object's texts.
+#: Turns disguised bytes into a text, so that a search of the object's texts does not find it.
 REVEAL = """
 static std::string reveal(std::vector<unsigned char> bytes) {
     std::string text;
@@ -113,7 +116,7 @@ CALL_REFERENCE = """
     }
 """
 
-#: Code that would do a kernel's work is missing: the file does not compile, or not link.
+#: The library code that the attempt calls is missing: the file does not compile or does not link.
 NOT_THERE = End(("compile_error",))
 
 BORROWED = [
@@ -152,8 +155,8 @@ BORROWED = [
     Threat(
         "A2",
         "the reference, its name disguised",
-        # In tiers that cannot hide files, and in tier D, the library shows in the runner's maps. Elsewhere it is
-        # missing.
+        # Where files are hidden, the library cannot be loaded: wrong. In other tiers it is loaded and shows in the
+        # runner's memory map.
         End(("wrong", "rejected"), ("calls_the_loader", "loaded_a_library")),
         "void *library = dlopen(reveal({{reference:hidden}}).c_str(), RTLD_NOW);"
         "std::string symbol = reveal({{symbol:hidden}}); const char *name = symbol.c_str();" + CALL_REFERENCE,
@@ -165,7 +168,7 @@ BORROWED = [
            HONEST + ' if (dlsym(RTLD_DEFAULT, "cblas_sgemm") == nullptr) std::puts("not found");', calls="loader"),
 ]  # fmt: skip
 
-#: Output of an attempt that guesses the answer and has no guess.
+#: Fills the output with zeros, for attempts that compute nothing.
 NOTHING = "std::fill(o, o + B * H * N * d, 0.0f);"
 
 GUESSED = [
@@ -246,7 +249,7 @@ GUESSED = [
     Threat(
         "A10",
         "the last answer for the same address",
-        # Right if no address repeats, as in a process with few timed calls: then everything is computed.
+        # If no address repeats, as in a process with few timed calls, every result is computed: a pass is right.
         End(("wrong", "pass")),
         f"""
         static std::map<float *, torch::Tensor> known;
@@ -274,7 +277,7 @@ GUESSED = [
            part="part3", watched=True),
 ]  # fmt: skip
 
-#: A file's own definitions of functions that a runner might call: each reports its call.
+#: The file defines functions of the C library that the runner might call. Each of them records that it was called.
 INTERPOSED = """
 static volatile int called;
 extern "C" {

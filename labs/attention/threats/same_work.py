@@ -1,10 +1,10 @@
-"""Row F2: one loop bound as several parts, beside an honest and a wrong part 4 in the same file."""
+"""Threats F2: one function handed in as several parts. The controls are honest and wrong files of the same form."""
 
 from __future__ import annotations
 
 from .sources import End, Threat, function
 
-#: Part 1 and functions that part 4 may call: `attention` is one naive loop over rows, without tiles.
+#: Part 1, and a function `attention` that other parts may call: one naive loop over rows, without tiles.
 NAIVE = """
 #include <torch/extension.h>
 #include <algorithm>
@@ -66,19 +66,19 @@ TILES = """
 
 
 def flash(body: str, name: str, arguments: str = NAMED) -> str:
-    """Part 4 with this body, under this name."""
+    """Return the source of a part 4 with this body, as a function called `name`."""
     head = f"torch::Tensor {name}(torch::Tensor Q, torch::Tensor K, torch::Tensor V, {arguments}"
     return f"{head}, int B, int H, int N, int d) {{\n    {body.strip()}\n}}\n"
 
 
 def with_part_4(text: str, name: str) -> str:
-    """Return the whole file with the text of part 4, bound as `name`."""
+    """Return a whole file with part 1 and with `text`, the source of a part 4 called `name`."""
     table = f'    m.def("myNaiveAttention", &myNaiveAttention);\n    m.def("{name}", &{name});\n'
     return f"{NAIVE}\n{text}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
 
 
 BOUND = function("row0")
-#: Part 4 by a macro that could make every part.
+#: Part 4 made by a macro that could make every part.
 BY_A_MACRO = f"""
 #define PART(name, ...) torch::Tensor name(__VA_ARGS__) {{ {CALL} }}
 PART({BOUND}, torch::Tensor Q, torch::Tensor K, torch::Tensor V, {NAMED}, int B, int H, int N, int d)
@@ -92,7 +92,7 @@ def on_one_line(text: str) -> str:
 
 
 UNFUSED = "torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor QK_t, int B, int H, int N, int d"
-#: The loop of part 1 over rows and keys, with each head in tiles of keys: its sums have the same order.
+#: Part 2: part 1's loops over rows and keys, with tiles of keys. Sums are added in the same order as in part 1.
 BLOCKED = """
     torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
     float *s = QK_t.data_ptr<float>();
@@ -106,7 +106,7 @@ BLOCKED = """
     }
     return O;
 """
-#: Functions that parts may share: the product of two rows, and the softmax of one with its weighted sum.
+#: Helpers that honest parts may share: the product of two rows, and softmax of a row with its weighted sum of V.
 SHARED = """
 static float product(const float *a, const float *b, int d) {
     float sum = 0;
@@ -122,7 +122,7 @@ static void add_rows(float *s, const float *v, float *o, int N, int d) {
 }
 """
 NAIVE_OF_SHARED = BLOCKED.replace("j0 += 16", "j0 += N").replace("j0 + 16", "j0 + N")
-#: A loop over heads that calls a function for each, and two such functions.
+#: A loop over heads that calls a function for each head, and two functions for it: naive and blocked.
 HEADS = """
 template <class Head>
 static torch::Tensor heads(torch::Tensor Q, torch::Tensor K, torch::Tensor V, int B, int H, int N, int d, Head head) {
@@ -159,7 +159,7 @@ def _blocked(body: str, name: str = BOUND) -> str:
 
 
 def _in_common(first: str, second: str = BLOCKED, helpers: str = SHARED) -> str:
-    """Return a file of `helpers` whose parts 1 and 2 have these texts."""
+    """Return a file with `helpers`, part 1 with the body `first`, and part 2 with the body `second`."""
     head, tail = NAIVE.partition("torch::Tensor myNaiveAttention")[::2]
     assert tail
     return (
@@ -168,7 +168,7 @@ def _in_common(first: str, second: str = BLOCKED, helpers: str = SHARED) -> str:
 
 
 def _bound(other: str) -> str:
-    """Return the table of a file with the row's function and one more."""
+    """Return the binding table of a file: function `other` and the row's function."""
     table = f'    m.def("{other}", &{other});\n    m.def("{BOUND}", &{BOUND});\n'
     return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
 
@@ -180,18 +180,18 @@ def _body(body: str) -> str:
 
 IDLE_LOOPS = "for (int i = 0; i < N; i++) QK_t.data_ptr<float>()[i] = 0;\n    "
 CALL_FIRST = "return myNaiveAttention(Q, K, V, QK_t, B, H, N, d);"
-#: Part 2 by a function with a loop that does nothing for the result.
+#: Part 2 calls a function that has a loop without effect on the result.
 WRAPPED = "return wrapper(Q, K, V, QK_t, B, H, N, d);"
 
 
 def _second(body: str, helper: str = "") -> str:
-    """Return the whole file with this body of part 2, after a function called `wrapper` with this body."""
+    """Return a file with part 1, a function `wrapper` if `helper` has its body, and part 2 with the body `body`."""
     before = _blocked(helper, "wrapper") if helper else ""
     return f"{NAIVE}\n{before}{_blocked(body)}{_bound('myNaiveAttention')}"
 
 
 CALL_LOOP = "return attention(Q, K, V, B, H, N, d);"
-#: A part 1 of its own loops, and a part 2 that is the loop of `attention`.
+#: Part 1 has its own loops; part 2 only calls `attention`.
 SECOND_LOOP = (
     NAIVE.partition("torch::Tensor myNaiveAttention")[0]
     + SHARED

@@ -1,4 +1,7 @@
-"""From rows to source files: the prelude that all share, one function for each row, and the table at the end."""
+"""Makes source files from rows of threats, judges them, and checks how they ended.
+
+A file has a prelude that all files share, one function for each row, and the binding table.
+"""
 
 from __future__ import annotations
 
@@ -21,48 +24,57 @@ from grader.study import watch_races
 
 @dataclass(frozen=True)
 class End:
-    """`verdicts` are the acceptable ones. If `flags` (codes) is not empty, one of them must be raised. Else the part
-    must have no flag for people, unless `any_flag` allows any. `silent` are texts that must appear nowhere in the
-    result. `says` is a text that must be in the kernel's output or in the diagnosis.
+    """Required end of a row: its verdict, flags and texts.
+
+    Without `flags`, the part must have no flag for people, unless `any_flag` allows all.
     """
 
+    #: The row must end in one of these verdicts.
     verdicts: tuple[str, ...]
+    #: Codes of flags, of which the part must have one.
     flags: tuple[str, ...] = ()
     any_flag: bool = False
+    #: Texts that must not be in the result.
     silent: tuple[str, ...] = ()
+    #: Text that must be in the result.
     says: str = ""
 
 
 @dataclass(frozen=True)
 class Threat:
-    """One attempt. `row` is the kind of attempt, "" for a control.
+    """One attempt or control. In its texts, `{name}` is replaced by the values of `places`."""
 
-    `body` are the statements of a kernel (see `sources.PRELUDE` for its names). `top` comes before all functions,
-    `binds` after the file's other bindings; `source` replaces the whole file. `{name}` of `judging.places` (the
-    reference library, a secret file, a name for leftovers) is filled in. It is judged as `part` of the assignment is;
-    `timed` rows are measured as well. `open_end` is the end in tier D, where a compiler sees the judge's files. `files`
-    lie beside module.cpp; `build_s` is what compilers may take. `calls` names what functions it calls that no kernel
-    needs: such rows share files only among themselves, since an object is flagged as a whole. `alone` rows share with
-    none. `beside` is a part of the file that is judged first, by its own name. `wall_s` is what judging the file may
-    take, 0 for no limit. `watched` rows are searched for data races.
-    """
-
+    #: The kind of attempt, such as "C1"; "" for a control.
     row: str
     name: str
     end: End
+    #: Statements of the kernel; PRELUDE has the names that they may use.
     body: str = ""
+    #: Text before all functions.
     top: str = ""
+    #: Text after the file's other bindings.
     binds: str = ""
+    #: Replaces the whole file.
     source: str = ""
+    #: The kernel is judged as this part of the assignment.
     part: str = "part1"
     timed: bool = False
+    #: Required end in tier D, where a compiler sees the judge's files; None if it is `end`.
     open_end: End | None = None
+    #: Files beside module.cpp.
     files: Mapping[str, str] = field(default_factory=dict)
+    #: Kind of functions that the row calls and no kernel needs. Rows of one kind share files, since an object is
+    #: flagged as a whole.
     calls: str = ""
+    #: Limit of the build, in s.
     build_s: float = 60.0
+    #: The row shares its file with no other.
     alone: bool = False
+    #: A further part of the file, judged first under its own name.
     beside: str = ""
+    #: Limit of the time to judge the file, in s; 0 for none.
     wall_s: float = 0.0
+    #: The kernel is searched for data races.
     watched: bool = False
 
     def end_in(self, tier: str) -> End:
@@ -78,9 +90,9 @@ class Threat:
         return self.row >= "C" or self.open_end is not None
 
 
-#: A body sees the tensors `QT KT VT` and `O` (zeros, the result), their data as `q k v o`, and `B H N d`.
-#: `attention` is a right kernel, `attention_of` the same for one head, `rounded_to` takes precision away, `burn_ms`
-#: uses CPU time.
+#: Start of each file. A row's body may use the tensors `QT KT VT` and `O` (zeros, the result), and the sizes `B H N d`.
+#: `q k v o` are the tensors' data. `attention` is a right kernel, `attention_of` the same for one head, `rounded_to`
+#: rounds numbers to fewer bits, `burn_ms` uses CPU time.
 PRELUDE = """
 #include <torch/extension.h>
 
@@ -154,7 +166,7 @@ _TENSORS = ", ".join(f"torch::Tensor {name}" for name in ("QT", "KT", "VT", "wor
 
 @dataclass(frozen=True)
 class Submission:
-    """One source file; each of its rows is a part, by the part's id. All of them are timed, or none."""
+    """One source file. `threats` has its rows by the id of the part that each row is; all rows are timed, or none."""
 
     threats: Mapping[str, Threat]
     text: str
@@ -170,7 +182,7 @@ class Submission:
 
 
 def submissions(rows: Iterable[Threat]) -> list[Submission]:
-    """Return source files with every row, alone if it requires that, else with all others that are judged alike."""
+    """Return source files that contain all rows. Rows that are judged in the same way share a file, unless `alone`."""
     files: dict[object, list[Threat]] = {}
     for row in rows:
         alike = (row.timed, row.calls, row.depends_on_tier, row.watched)
@@ -208,20 +220,22 @@ torch::Tensor {function(part_id)}({_TENSORS}, int B, int H, int N, int d) {{
 """
 
 
-# ---- judging one of the files: written to a folder, built and run as any submission is, with short limits
+# ---- judging a file: it is written to a folder, built and run like any submission, with short limits
 
 SECRET = "SEEN-the-hidden-answers"
 SHAPE = {"B": 1, "H": 2, "N": 128, "d": 32, "Br": 32, "Bc": 32}
-#: Limits of a call: enough for a kernel of this size on a busy machine, and small, since some threats use them up.
+#: Limits of a call: enough for a kernel of this size on a busy machine. They are short, since some threats reach them.
 CALL_S, MEMORY_GIB = 3.0, 1.0
 TIME_BUDGET_S = 10.0
 CASES = 3
-"""Cases for all threats: the ramp, random values, and a ragged shape with several batches. They expose every cheat."""
+"""The first cases of a part: the ramp, random values, and a ragged shape with several batches. They suffice here."""
 
 
 def places(folder: Path) -> dict[str, str]:
-    """Return the values for names in rows: the reference library, a file of the judge's, and a folder that must stay
-    empty.
+    """Return the values for `{name}` in the texts of rows, and write the secret file that no kernel may read.
+
+    `reference` is the path of the reference library, `symbol` a function of it. `marker` is the name of files that a
+    row tries to leave behind.
     """
     from module_ref_stub import library_path
 
@@ -238,8 +252,8 @@ def places(folder: Path) -> dict[str, str]:
 
 
 def filled(text: str, named: Mapping[str, str]) -> str:
-    """Return the text with each `{name}` replaced by its value. `{name:hidden}` becomes the value's bytes as disguised
-    numbers, so that a search of the object for the value finds nothing."""
+    """Return the text with each `{name}` replaced by its value, and `{name:hidden}` by its bytes as disguised numbers.
+    A search of the object for the value then finds nothing."""
     for name, value in named.items():
         text = text.replace(f"{{{name}}}", value)
         hidden = ", ".join(str(byte ^ 0x55) for byte in [*value.encode(), 0])
@@ -267,8 +281,8 @@ def judge(
     table: bool = True,
     **confinement: object,
 ) -> SubmissionResult:
-    """Judge a file. With `table` as a student's run does, which profiles right kernels in a process with torch;
-    without it as a class's run does. `confinement` are arguments of `evaluate` for the sandbox of the zygote."""
+    """Judge a file in `folder`. With `table`, right kernels are profiled in a process with torch, as in a student's
+    own run; a class's run does not. `named`: values from `places`. `confinement`: `evaluate`'s sandbox arguments."""
     first = submission.first
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "module.cpp"
@@ -297,18 +311,18 @@ def judge(
 # ---- check that a row ended as it must
 
 LONGEST_FLAG = 1000
-"""Characters of a flag's message: a few names, each of them short."""
+"""Most characters of a flag's message: a file with long names must not make it long."""
 
 
 def flag_codes(result: SubmissionResult, part: PartResult) -> set[str]:
-    """Return the flags for people: the part's own and those of the file as a whole, not those of its other parts."""
+    """Return the codes of the flags that people have to look at: the part's, and those of the file as a whole."""
     of_others = {flag for other in result.parts for flag in other.flags}
     of_file = [flag for flag in result.flags if flag not in of_others]
     return {flag.code for flag in (*of_file, *part.flags) if flag.level != "note"}
 
 
 def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult) -> list[str]:
-    """Return the broken promises in words; empty when all is well."""
+    """Return how a part's result differs from the row's required end, in words; [] if it does not."""
     end, found = threat.end_in(tier), []
     if part.verdict not in end.verdicts:
         found.append(f"ended as {part.verdict}, not {' or '.join(end.verdicts)}: {part.diagnosis}")
@@ -321,7 +335,7 @@ def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult
         found.append(
             f"flagged though nothing is wrong with it: {[str(flag) for flag in (*result.flags, *part.flags)]}"
         )
-    # A wrong or slow part may earn a share of its points by its right cases.
+    # A wrong or slow part may earn some of its points, for its right cases.
     points, _ = score.part_points(asked(threat, part.id), part)
     if points > (0 if part.verdict not in ("pass", "slow", "wrong") else part.max_points):
         found.append(f"earned {points} points with {part.verdict}")

@@ -1,8 +1,7 @@
-"""Kernels with known verdicts: the master with named edits. For the staff, not handed out.
+"""Kernels with known verdicts: the master with named edits. Only for the staff; a handout lacks this package.
 
-WRONG names for each the code of the expected diagnosis. RIGHT are other correct ways of writing the same, which must
-pass. SLOW is correct and takes longer. The students' file is called kernels.py, so this package takes the place of
-the `kernels` module of other labs.
+Each kernel of WRONG names the code of its expected diagnosis. Kernels of RIGHT are correct ways to write the same, and
+must pass. SLOW is correct but takes longer. Other labs keep these in `kernels`, but here that is the students' file.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .edits import RIGHT, WRONG_BACKWARD, WRONG_FORWARD, WRONG_ROWS
 
 __all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 
-#: Sizes of untimed parts whose case has no sizes.
+#: Sizes for parts that are not timed and whose case names no sizes.
 SHAPE = {
     "R": 8,
     "C": 64,
@@ -59,8 +58,7 @@ SLOW = Mutation(
 
 
 def edited(source: str, mutation: Mutation) -> str:
-    """Return the source with one mutation made in its part's functions. Raises ValueError where a text does not
-    occur."""
+    """Return the source after one mutation. Raises ValueError if a text to replace is missing in these functions."""
     source = mutations.without_starter(source)
     made = _mutated(source, mutation)
     for function, text in made.items():
@@ -72,7 +70,7 @@ def edited(source: str, mutation: Mutation) -> str:
 def side_by_side(
     assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
-    """Return one file with all of these edits, each with kernels of its own, and a part for each."""
+    """Return one file with all of these edits, and a part for each. Each edit has its own copy of the kernels."""
     source = mutations.without_starter(master)
     variants = ""
     for number, mutation in enumerate(made):
@@ -85,9 +83,7 @@ def side_by_side(
 
 
 def _mutated(source: str, mutation: Mutation) -> dict[str, str]:
-    """Return the part's functions with the edits made. Each old text must occur as often as its edit says (default:
-    once).
-    """
+    """Return the part's functions after the edits. Each old text must occur as often as its edit says (default: 1)."""
     functions = FUNCTIONS[mutation.part]
     found = {name: source[slice(*mutations.place(source, name))] for name in functions}
     for old, new, *times in mutation.edits:

@@ -182,7 +182,7 @@ EQUAL_BLOCKS = "    rows, keys, warps, stages = 16, 16, 4, 2\n"
 
 
 def _ds(old: str, new: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return an edit of dS in both kernels."""
+    """Return an edit of dS in the kernel for keys, and the same edit in the kernel for queries."""
     return (KEY_DS, KEY_DS.replace(old, new)), (
         QUERY_DS,
         QUERY_DS.replace(old.replace("[None, :]", "[:, None]"), new.replace("[None, :]", "[:, None]")),

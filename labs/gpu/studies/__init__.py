@@ -1,1 +1,1 @@
-"""Studies of this lab's own: waves, roofline, profile, memory of attention. All of them need a GPU."""
+"""Studies of this lab: profile, ladder, roofline, waves and memory of attention. All of them need a GPU."""

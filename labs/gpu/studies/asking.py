@@ -1,4 +1,4 @@
-"""Shared part of this lab's studies: one request to a child that loads the student's file and measures on the GPU."""
+"""Shared part of this lab's studies: starts a child process, which measures the student's file on the GPU."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from grader.core.errors import KitError, UsageError
 
-#: Isolated: else the child's folder comes before Python's library, and `profile` is a module of both.
+#: Isolated mode (-I): otherwise Python would find this folder's `profile` before the library's module of that name.
 PYTHON = [sys.executable, "-I"]
 CHILD = Path(__file__).resolve().parent / "inside.py"
 TIMEOUT_S = 300.0
 
 
 def measured(what: str, file: Path, **wanted: object) -> dict[str, Any]:
-    """Return the child's answer.
+    """Return the child's reply to the request `what` (a name of `inside.ANSWERS`) with the arguments `wanted`.
 
     Raises:
-        KitError: one line; this machine has no GPU or the child does not answer.
+        KitError: this machine has no GPU, or the child does not reply.
         UsageError: the file lacks the requested function, or the function fails.
     """
     request = json.dumps({"what": what, "file": str(file.resolve()), **wanted})

@@ -1,7 +1,8 @@
-"""The child of the studies: loads the student's file, measures on the card, and answers one request in JSON.
+"""Child process of the studies: loads the student's file, measures on the GPU, and answers one request in JSON.
 
-Read from standard input: {"what": one of ANSWERS, "file": path, ...}; written to standard output: a line of JSON,
-{"missing": why} if this machine lacks something. Times are medians of CUDA events, in ms.
+It reads {"what": one of ANSWERS, "file": path, ...} from standard input and writes a line of JSON to standard output:
+{"missing": why} if this machine lacks something, {"failed": why} if the file fails. Times are medians of CUDA events,
+in ms.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 WARMUPS, CALLS = 3, 9
 LAUNCHING_CYCLES = 1_000_000
-"""Half a millisecond of the GPU's clock, longer than the launches of any call here."""
+"""Cycles that the GPU waits before a timed call: half a millisecond, longer than the launches of any call here take."""
 SIDE = 8192
 """Rows and columns of the matrices for kernels that read and write once."""
 
@@ -36,8 +37,7 @@ def loaded(path: str) -> Any:
 
 
 def median_ms(call: Callable[[], object]) -> float:
-    """Measure the time on the GPU of the kernels that a call launches, without the time that Python takes to launch
-    them."""
+    """Return the median time on the GPU of the kernels that a call launches, without the time to launch them, in ms."""
     import torch
 
     for _ in range(WARMUPS):
@@ -45,7 +45,7 @@ def median_ms(call: Callable[[], object]) -> float:
     times = []
     for _ in range(CALLS):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        # The card waits, so that all launches are queued when it comes to the first event.
+        # The GPU waits here, so that all launches are queued before it reaches the first event.
         torch.cuda._sleep(LAUNCHING_CYCLES)
         begin.record()
         call()
@@ -56,7 +56,7 @@ def median_ms(call: Callable[[], object]) -> float:
 
 
 def measured(call: Callable[[], object]) -> float | str:
-    """Return the time in ms, or the error of a call that fails: it keeps no other from being measured."""
+    """Return a call's time in ms, or its error as text, so that the other calls can still be measured."""
     try:
         return median_ms(call)
     except Exception as error:
@@ -71,7 +71,7 @@ def card() -> dict[str, Any]:
 
 
 def waves(file: str, sides: list[int], inner: int) -> dict[str, Any]:
-    """[side, ms] of square float16 products by the student's `matmul`."""
+    """Return [side, ms] for products (side, inner) times (inner, side) in float16, by the student's `matmul`."""
     import torch
 
     kernels, points = loaded(file), []
@@ -85,8 +85,7 @@ def waves(file: str, sides: list[int], inner: int) -> dict[str, Any]:
 
 
 def roofline(file: str) -> dict[str, Any]:
-    """Return the roofs, bytes/s of a copy and FLOP/s of the library's product, and ms of the student's functions by
-    name."""
+    """Return the ms of each of the student's functions, or its error, and the limits of `roofs`."""
     import torch
 
     kernels = loaded(file)
@@ -108,15 +107,17 @@ def roofline(file: str) -> dict[str, Any]:
 
 
 def by_hand(x: Any) -> Any:
-    """GELU as a student of PyTorch writes it: each operation is a kernel, and a pass over memory."""
+    """Compute GELU by plain PyTorch operations. Each of them launches a kernel and passes over all of memory."""
     import torch
 
     return 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
 
 
 def profile(file: str, trace: str) -> dict[str, Any]:
-    """Return the kernels that five ways to write GELU launch, [name, how often, us], and their calls' ms; a trace
-    file."""
+    """Return for five ways to write GELU the ms of a call and the kernels launched, [name, how often, us in all].
+
+    Write a trace file for each way.
+    """
     import torch
     import torch.nn.functional as F
     from torch.profiler import ProfilerActivity
@@ -174,8 +175,8 @@ def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
 
 
 def memory(file: str, lengths: list[int], heads: int, d: int) -> dict[str, Any]:
-    """Return [N, peak bytes of naive attention, of the student's], beyond the earlier allocations; None: out of
-    memory."""
+    """Return rows [N, peak bytes of naive attention, peak bytes of the student's], without the inputs' bytes.
+    None in place of bytes: out of memory."""
     import torch
 
     kernels, points = loaded(file), []
@@ -206,7 +207,7 @@ TYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
 
 
 def roofs() -> dict[str, float]:
-    """Bytes/s of a copy, FLOP/s of the library's product of float16."""
+    """Return the GPU's measured limits: bytes/s of a copy, and FLOP/s of the library's float16 product."""
     import torch
 
     x, z = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float16) for _ in range(2))
@@ -216,7 +217,7 @@ def roofs() -> dict[str, float]:
 
 
 def ladder(file: str, part: str, shape: dict[str, int], others: dict[str, str]) -> dict[str, Any]:
-    """Return the ms of each rung's kernel for one part, or its error; and the roofs."""
+    """Return the ms of each kernel of the ladder for one part, or its error, and the limits of `roofs`."""
     import torch
 
     dtype = getattr(torch, TYPES[shape["precision"]])
@@ -312,7 +313,7 @@ def _heads(part: str, shape: dict[str, int], dtype: Any) -> Calls:
 
 
 def _saved(q: Any, k: Any, v: Any, seen: Any) -> tuple[Any, Any]:
-    """O and the log-sum-exp, head by head."""
+    """Return O (B, N, d) and the log-sum-exp (B, N), computed head by head to save memory."""
     import torch
 
     o, lse = torch.empty_like(q), torch.empty(q.shape[:2], device=q.device)

@@ -1,9 +1,9 @@
-"""`ladder PART`: the student's kernel between the naive way and the limit of the GPU.
+"""`ladder PART`: compares the student's kernel with other kernels and with the limit of the GPU.
 
-From the slowest to the limit: by hand in PyTorch, the same compiled (torch.compile), the student's, the reference and
-the staff's tuned kernel if present, PyTorch's best, and the GPU's limit. The limit is the longer of two times: the
-bytes to move over the bandwidth of a copy, and the FLOPs over the rate of the library's product. All are measured in
-turns, in one process, by CUDA events.
+The others, usually from slow to fast: plain PyTorch operations ("by hand"), the same compiled (torch.compile), the
+reference and the staff's tuned kernel if present, and PyTorch's best. The limit is the longer of two times: the bytes
+to move divided by the bandwidth of a copy, and the FLOPs divided by the speed of the library's product. All are
+measured by CUDA events, one after the other in one process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ LIMIT = "the card's limit"
 
 @dataclass(frozen=True)
 class LadderStudy:
-    """`times` in ms by rung, or the reason why a rung was not measured; `limits` in ms by the limiting resource."""
+    """Result of the study. `times` has each kernel's ms, or the reason why it was not measured. `limits` has the least
+    possible ms by resource ("memory", "arithmetic")."""
 
     part: str
     times: Mapping[str, float | str]
@@ -78,7 +79,7 @@ class LadderStudy:
 
 
 def limits_of(part: str, shape: Mapping[str, int], bytes_s: float, flops_s: float) -> dict[str, float]:
-    """Return the times in ms that memory and arithmetic take at least."""
+    """Return the least times in ms that memory and arithmetic allow, from the GPU's bytes/s and FLOP/s."""
     from ..oracle import ORACLES
 
     oracle = ORACLES[part]
@@ -87,7 +88,7 @@ def limits_of(part: str, shape: Mapping[str, int], bytes_s: float, flops_s: floa
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py lab gpu ladder flash_forward`; returns 1 when the student's could not be measured."""
+    """Run `python gpt149.py lab gpu ladder PART`. Return 1 if the student's kernel could not be measured, else 0."""
     parse = options.parser(arguments, "ladder", "Your kernel between the naive way and what the card can do.")
     parse.add_argument("part", help=", ".join(PARTS))
     given = parse.parse_args(arguments)

@@ -1,7 +1,7 @@
-"""`attention-memory`: memory that naive and flash attention allocate besides their inputs, over N.
+"""`attention-memory`: memory that naive and flash attention allocate besides their inputs, for several N.
 
-Naive attention holds scores and weights, B N^2 numbers each: four times as much for twice N. Flash attention holds its
-output and one number a row: twice as much for twice N.
+Naive attention stores scores and weights, B N^2 numbers each: for twice N it needs four times the memory. Flash
+attention stores its output and one number for each row: for twice N it needs twice the memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Peak:
-    """Peak bytes beyond the inputs; None if they did not fit into the GPU's memory."""
+    """Peak bytes of both kernels besides the inputs, for one N; None if the GPU's memory was too small."""
 
     length: int
     naive: int | None
@@ -31,7 +31,7 @@ class Peak:
 
 
 def growth(points: tuple[tuple[int, int | None], ...]) -> float | None:
-    """Return the power of N with which the last two known numbers grow."""
+    """Return p if memory grows as N^p between the last two known points (N, bytes); None with fewer points."""
     known = [(n, size) for n, size in points if size]
     if len(known) < 2:
         return None
@@ -99,7 +99,7 @@ def peaks_of(points: list[list[int | None]]) -> tuple[Peak, ...]:
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py lab gpu attention-memory`."""
+    """Run `python gpt149.py lab gpu attention-memory` and return the exit code."""
     parse = options.parser(arguments, "attention-memory", "Memory of naive and of flash attention over N.")
     parse.add_argument("--lengths", metavar="n,n,...", help=f"of N ({','.join(map(str, LENGTHS))})")
     given = parse.parse_args(arguments)

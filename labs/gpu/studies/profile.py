@@ -1,7 +1,7 @@
-"""`profile gelu`: which kernels five ways to write GELU launch, as a table, and a trace of each for a browser.
+"""`profile gelu`: a table of the kernels that five ways to write GELU launch, and a trace of each for a browser.
 
-By hand in PyTorch each operation is a kernel that reads and writes all of memory; PyTorch's own, the compiled, the
-Triton and the CUDA one are one kernel each.
+Of plain PyTorch operations ("by hand"), each launches a kernel that reads and writes a whole tensor. PyTorch's own
+GELU, the compiled one, the Triton one and the CUDA one launch a single kernel each.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .inside import SIDE
 WAYS = ("by hand", "PyTorch", "compiled", "Triton", "CUDA")
 NAME_LETTERS = 60
 BYTES = 2 * 4 * SIDE * SIDE
-"""One pass over float32: read once, written once."""
+"""Bytes that one kernel moves: SIDE x SIDE float32 numbers, read once and written once."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel: how often it was launched, and its time in all."""
+    """One kernel: how often it was launched, and the total time of all launches in us."""
 
     name: str
     count: int
@@ -36,7 +36,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to write GELU. `ms` is the time of a call, None if `trouble` explains its absence."""
+    """One way to write GELU. `ms` is the time of a call; if it is None, `trouble` says why."""
 
     name: str
     ms: float | None
@@ -89,7 +89,7 @@ def _short(name: str) -> str:
 
 
 def ways_of(found: Mapping[str, Any]) -> tuple[Way, ...]:
-    """Return the child's answer as ways, in their order."""
+    """Convert the child's reply to a `Way` for each of WAYS, in this order."""
     made = []
     for name in WAYS:
         one = found.get(name, "not measured")
@@ -102,7 +102,7 @@ def ways_of(found: Mapping[str, Any]) -> tuple[Way, ...]:
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py lab gpu profile gelu`."""
+    """Run `python gpt149.py lab gpu profile gelu` and return the exit code."""
     parse = options.parser(arguments, "profile", "Which kernels five ways to write GELU launch.")
     parse.add_argument("function", nargs="?", default="gelu", help="gelu")
     given = parse.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""`roofline`: the lab's kernels under the roof of this GPU.
+"""`roofline`: compares the speed of the student's kernels with the limits of this GPU.
 
-The roof is the lower of two lines. One is the memory bandwidth (bytes/s of a copy of 256 MiB, read and written) times
-a kernel's intensity (necessary FLOPs per byte). The other is the FLOP/s of the tensor cores (measured with the
-library's product of 8192 x 8192 numbers of float16). Work and bytes are the oracles' (`flops`, `bytes`).
+The limit, called roof, is the lower of two speeds. One is the memory bandwidth (bytes/s of a copy of 256 MiB, read and
+written) times a kernel's intensity (necessary FLOPs per byte). The other is the FLOP/s of the tensor cores (measured
+with the library's product of 8192 x 8192 numbers of float16). The oracles give each kernel's FLOPs and bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ORACLE_OF = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flas
 
 @dataclass(frozen=True)
 class Kernel:
-    """`work` in FLOPs, `moved` in bytes; `ms` None where it could not be measured, and then `trouble` says why."""
+    """One kernel: its `work` in FLOPs, bytes `moved`, and time. If `ms` is None, `trouble` says why."""
 
     name: str
     work: int
@@ -38,7 +38,7 @@ class Kernel:
 
     @property
     def intensity(self) -> float:
-        """FLOPs a byte."""
+        """FLOPs per byte."""
         return self.work / self.moved
 
     @property
@@ -56,11 +56,11 @@ class RooflineStudy:
 
     @property
     def ridge(self) -> float:
-        """The intensity from which the tensor cores are the limit."""
+        """The intensity, in FLOPs per byte, above which the tensor cores limit the speed."""
         return self.flops_s / self.bytes_s
 
     def roof(self, intensity: float) -> float:
-        """FLOP/s that can be had at most."""
+        """Return the largest possible FLOP/s at an intensity in FLOPs per byte."""
         return min(self.flops_s, intensity * self.bytes_s)
 
     def table(self) -> Table:
@@ -102,7 +102,7 @@ class RooflineStudy:
 
 
 def kernels_of(found: Mapping[str, float | str]) -> tuple[Kernel, ...]:
-    """Build kernels with their work from `found`: by function the time in ms, or the reason why it was not measured."""
+    """Build a `Kernel` for each function. `found` has its time in ms, or the reason why it was not measured."""
     from ..oracle import ORACLES
 
     made = []
@@ -115,7 +115,7 @@ def kernels_of(found: Mapping[str, float | str]) -> tuple[Kernel, ...]:
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py lab gpu roofline`; returns 1 when a kernel could not be measured."""
+    """Run `python gpt149.py lab gpu roofline`. Return 1 if a kernel could not be measured, else 0."""
     given = options.parser(arguments, "roofline", "Your kernels under the roof of this card.").parse_args(
         arguments
     )

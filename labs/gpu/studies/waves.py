@@ -1,12 +1,12 @@
-"""`waves`: the throughput of the student's product over its size, with the cliffs of its waves marked.
+"""`waves`: throughput of the student's product for many sizes, with marks where one more wave of tiles begins.
 
-Theory of operation. A product of S x S numbers in tiles of r x c has ceil(S/r) ceil(S/c) tiles. The card works on as
-many at a time as it has multiprocessors (one tile each, where a tile's registers and shared memory fill one); the
-last wave is as long as the others, however few tiles it has. So time grows in steps, and throughput falls off a cliff
-where one more row of tiles begins one more wave: 1792 x 1792 in tiles of 256 x 128 is 98 tiles, one wave on 108
-multiprocessors; 1793 x 1793 is 120, two.
+Theory of operation. A product of S x S numbers in tiles of r x c has ceil(S/r) ceil(S/c) tiles. The tiles that the GPU
+computes at the same time are a wave: one on each multiprocessor, if a tile fills its registers or shared memory. The
+last wave takes as long as the others, even with few tiles. So time grows in steps. Throughput drops (a cliff) where one
+more row of tiles begins one more wave: 1792 x 1792 in tiles of 256 x 128 is 98 tiles, one wave on 108 multiprocessors;
+1793 x 1793 is 120 tiles, two waves.
 
-The model has one free number, the time of a wave, which is the median of time / waves over all sizes.
+The model has one free parameter, the time of a wave: the median of time / waves over all sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIDES = tuple(range(1024, 5633, 128))
 
 
 def tiles(side: int, tile: tuple[int, int]) -> int:
-    """Tiles of a square product."""
+    """Return the number of tiles of a product of `side` x `side` numbers."""
     return -(-side // tile[0]) * -(-side // tile[1])
 
 
@@ -39,7 +39,7 @@ def waves(side: int, tile: tuple[int, int], at_once: int) -> int:
 
 
 def filled(side: int, tile: tuple[int, int], at_once: int) -> float:
-    """Return the useful share of all waves: places that hold a tile, and numbers of tiles within the product."""
+    """Return the share of the computed numbers that are in the product, if every wave is full of whole tiles."""
     return side * side / (waves(side, tile, at_once) * at_once * tile[0] * tile[1])
 
 
@@ -51,7 +51,7 @@ def cliffs(sides: Sequence[int], tile: tuple[int, int], at_once: int) -> tuple[i
 
 @dataclass(frozen=True)
 class WavesStudy:
-    """`times` are (side, ms), in order of size."""
+    """Result of the study. `times` are pairs (side, ms), the smallest side first."""
 
     times: tuple[tuple[int, float], ...]
     inner: int
@@ -65,14 +65,14 @@ class WavesStudy:
 
     @property
     def wave_ms(self) -> float:
-        """The time of one wave, of the model."""
+        """The time of one wave in the model, in ms."""
         return median(ms / self._waves(side) for side, ms in self.times)
 
     def _waves(self, side: int) -> int:
         return waves(side, self.tile, self.multiprocessors)
 
     def rate(self, side: int, ms: float) -> float:
-        """TFLOP/s."""
+        """Return the throughput in TFLOP/s."""
         return 2 * side * side * self.inner / ms / 1e9
 
     def table(self) -> Table:
@@ -134,7 +134,7 @@ class WavesStudy:
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py lab gpu waves`."""
+    """Run `python gpt149.py lab gpu waves` and return the exit code."""
     parse = options.parser(
         arguments, "waves", "Throughput of your matmul over its size, and the cliffs of its waves."
     )

@@ -1,6 +1,6 @@
-"""Suspected mistakes: each a small function from inputs to the outputs that a kernel with this mistake would give.
+"""Suspects of the lab: each is a function that predicts the outputs of a kernel with one mistake.
 
 Suspects for rows and products take a `suspect.Situation` and return the whole output. Suspects for attention take a
-`scene.Heads` and return outputs by name. To add one, write a function with `@mistake(code, words)` in the module of its
-subject.
+`scene.Heads` and return outputs by name. To add a suspect, write a row, or a function under `@mistake(code, words)`, in
+the module of its subject.
 """

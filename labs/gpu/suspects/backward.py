@@ -79,7 +79,7 @@ MISTAKES += [
 ]  # fmt: skip
 
 
-# ---- D
+# ---- D, the row sum of dO * O (`delta`)
 
 
 def _with_delta(h: Heads, delta: Array | float) -> Outputs:
@@ -110,7 +110,7 @@ MISTAKES += [
 ]  # fmt: skip
 
 
-# ---- which matrix, which way round
+# ---- a wrong matrix in a product, or a matrix that is not transposed
 
 
 MISTAKES += [
@@ -123,7 +123,7 @@ MISTAKES += [
 
 def _tiles_not_transposed(h: Heads, tile: int, name: str) -> Outputs:
     """Predict gradients from tiles of P or dS that were not transposed: each row of a tile, a query, is taken for a
-    key. Queries beyond the last one have scores of 0, a saved sum of 0 and no dO: weights of 1 and no dS."""
+    key. Queries beyond the last one are loaded as zeros: scores, L and dO are 0, so weights are 1 and dS is 0."""
     padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile
     left = np.zeros((len(h.q), padded_queries, padded_keys))
     left[:, : h.queries, : h.keys] = h.p if name == "dV" else h.ds
@@ -200,9 +200,7 @@ def strict(h: Heads) -> Outputs | None:
 
 
 def _differentiated(h: Heads, seen: Array) -> Outputs:
-    """Return the gradients of a forward pass with another mask, as from an autograd.Function with that mask in both
-    passes.
-    """
+    """Return the gradients if both passes have the mask `seen` in place of the right one."""
     s = np.where(seen[None], h.scaled, -np.inf)
     lse = arithmetic.log_sum_exp(s)[..., None]
     p = np.exp(s - np.where(np.isneginf(lse), np.nan, lse))
@@ -250,7 +248,7 @@ MISTAKES += in_blocks(
 )
 
 
-# ---- tiles that do not count
+# ---- tiles that are left out
 
 
 def _kept(h: Heads, kept: Array) -> Outputs:

@@ -1,4 +1,4 @@
-"""Mistakes in GELU and in the softmax of rows."""
+"""Mistakes in GELU, in the softmax of rows, and in a tiled product."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ GELU += [
 
 
 def by_columns(t: Array) -> Array:
-    """Return the matrix as a kernel sees it that takes columns for rows."""
+    """Return a matrix that is stored column by column, as read by a kernel that takes it as stored row by row."""
     return t.ravel(order="F").reshape(t.shape)
 
 
@@ -182,14 +182,14 @@ FACTORS = (
 )
 
 
-# ---- mistakes in a tiled product, and losses of a sum in 16 bits
+# ---- mistakes in a tiled product, and errors of sums kept in 16 bits
 
 MISTAKES: list[Suspect] = []
 
 INNER = (16, 32, 64, 128)
-"""Lengths of tiles along the sum."""
+"""Lengths of tiles along the inner dimension, which is summed over."""
 LOST = 16
-"""Largest error, in roundings of the largest number, that may come from sums in 16 bits."""
+"""Largest error that is explained by sums in 16 bits, in roundings of the largest expected number."""
 
 
 def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
@@ -204,7 +204,7 @@ def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
         return a[:, last:] @ b[last:]
     if say == "first":
         return a[:, :block] @ b[:block]
-    # The pointers stay at the first tile; the mask of the last step covers the remainder.
+    # The pointers stay at the first tile. In the last step the mask keeps as many columns as the remainder has.
     whole, rest = inner // block, inner - last
     return whole * (a[:, :block] @ b[:block]) + a[:, :rest] @ b[:rest] * bool(inner % block)
 
@@ -260,7 +260,7 @@ MISTAKES += [
 
 
 def half_accumulator(seen: Deviation) -> Found | None:
-    """Detect small errors of more than one rounding of the result: sums, or scores, that were held in 16 bits."""
+    """Return a finding if errors are small, but larger than one rounding: sums or scores were kept in 16 bits."""
     precision = seen.sizes.get("precision", 24)
     error = abs(seen.actual - seen.expected)
     if precision == 24 or error.max() > LOST * 2.0**-precision * abs(seen.expected).max():

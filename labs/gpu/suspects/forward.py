@@ -205,8 +205,8 @@ def _scaled_by(h: Heads, factor: float) -> Outputs:
 
 
 def _rescaled_by_base(h: Heads, tile: int, of_old: float) -> Outputs | None:
-    """Predict weights in one base that are rescaled in another: 2^(m_old - m) in place of e^(m_old - m), or the
-    reverse."""
+    """Predict outputs whose weights have one base and are rescaled in another, such as 2^(m_old - m) in place of
+    e^(m_old - m). `of_old` is the factor of m_old - m."""
     if h.keys <= tile:
         return None
     now = running_maxima(h.s, tile)
@@ -278,7 +278,7 @@ MISTAKES += [
 
 
 def _read_as_rows(t: Array) -> Array:
-    """Return the tensor that a kernel reads if it treats memory of shape (B, N, d) as (N, B, d)."""
+    """Return the tensor (B, N, d) as read by a kernel that ignores its strides, if it is stored as (N, B, d)."""
     return t.swapaxes(0, 1).reshape(t.shape)
 
 

@@ -1,4 +1,4 @@
-"""Data from which the mistakes of attention are predicted: scores, masks and weights of all heads, in float64."""
+"""Data for predicting mistakes in attention: scores, masks and weights of all heads, in float64."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .. import arithmetic
 def in_blocks(
     name: str, code: str, words: str, predict: Callable[[Any, int], Any], lengths: Iterable[int]
 ) -> list[Suspect]:
-    """Return a mistake for each length of blocks; `name` has {} in the length's place."""
+    """Return a suspect for each length of blocks; `name` has {} in place of the length."""
     return [row(name.format(k), code, words, lambda scene, k=k: predict(scene, k)) for k in lengths]
 
 
 TILES = (16, 32, 64, 128)
-"""Lengths of tiles that kernels are written with."""
+"""Usual lengths of tiles."""
 LOG2_E = 1.4426950408889634
 
 
@@ -77,7 +77,7 @@ class Heads:
 
     @cached_property
     def s(self) -> Array:
-        """Scaled and masked scores."""
+        """Scores, scaled and masked with -inf, (B, N, M)."""
         return np.where(self.seen, self.scaled, -np.inf)
 
     @cached_property
@@ -87,7 +87,7 @@ class Heads:
 
     @cached_property
     def weights(self) -> Array:
-        """exp(s - maximum), not normalised."""
+        """exp(s - maximum), not normalised, (B, N, M)."""
         return np.exp(self.s - self.most)
 
     @cached_property
@@ -97,7 +97,7 @@ class Heads:
 
     @cached_property
     def right(self) -> tuple[Array, Array]:
-        """O and L."""
+        """The right outputs O (B, N, d) and L (B, N)."""
         return self.weights @ self.v / self.total, (self.most + np.log(self.total))[..., 0]
 
     # ---- gradients
@@ -121,7 +121,7 @@ class Heads:
         return np.asarray(self.p * (self.dp - self.delta))
 
     def gradients(self, p: Array | None = None, ds: Array | None = None) -> dict[str, Array]:
-        """dQ, dK and dV from weights and the gradient of the scores, both as they should be by default."""
+        """Return dQ, dK and dV from the weights `p` and the scores' gradient `ds`, by default the right ones."""
         p, ds = self.p if p is None else p, self.ds if ds is None else ds
         scale = self.d**-0.5
         return {
@@ -132,7 +132,7 @@ class Heads:
 
 
 def softmax_of(s: Array, v: Array) -> dict[str, Array]:
-    """Return O and L of other scores. Rows that see no key are NaN, which predicts nothing."""
+    """Return O and L for the scores `s`. Rows that see no key are NaN: for these nothing is predicted."""
     lse = arithmetic.log_sum_exp(s)
     return {"O": np.exp(s - np.where(np.isneginf(lse), np.nan, lse)[..., None]) @ v, "L": lse}
 

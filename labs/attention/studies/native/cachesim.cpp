@@ -1,13 +1,14 @@
-// Cache-line traffic of the course's loops: walks the memory accesses of a kernel, element by element in the order in
-// which the loops make them, through a cache of a given size, and counts the lines that come from and go back to memory.
+// Counts the cache-line traffic of the course's kernels. The accesses of a kernel's loops, element by element and in
+// order, go through a simulated cache of a given size. Lines that come from memory and go back to it are counted.
 //
 //   program KERNEL N d TILE BR BC CACHE_BYTES WAYS LINE_BYTES
 //
-// prints "loads stores fetched written". The cache is that of cachemodel.h; what is left in it at the end is written
-// back, too. WAYS 0 makes it fully associative, which is the model behind the formulas of a blocked product.
+// prints "loads stores fetched written". The cache is that of cachemodel.h. At the end, changed lines in it are written
+// back. WAYS 0 makes it fully associative, as the formulas of a blocked product assume.
 //
-// Numbers that the compiler keeps in a register (loop counters, a running sum) are no accesses. One head is walked, cold.
-// KERNEL "script" reads accesses ("r" or "w" and an element's index) from the standard input instead.
+// Numbers that the compiler keeps in a register (loop counters, a running sum) cause no accesses. The kernel computes
+// one head, with an empty cache at first. KERNEL "script" reads accesses from the standard input: "r" or "w", and an
+// element's index.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +28,8 @@ struct Shape {
 
 int smaller(int a, int b) { return a < b ? a : b; }
 
-// How many elements from (i, k) on lie in one line of A, and those from (j, k) on in one line of B.
+// Returns how many elements before column `to` lie in one line of A from (i, k) on, and also in one line of B from
+// (j, k) on; 1 if the cache cannot keep two lines.
 int together(const Matrix &A, int i, const Matrix &B, int j, int k, int to) {
   if (!A.cache->keeps_two()) return 1;
   return smaller(to - k, smaller(A.left_in_line(i, k), B.left_in_line(j, k)));
@@ -74,7 +76,7 @@ void softmax_row(const Matrix &S, int row, int columns) {
   }
 }
 
-// The workspaces of all kernels; those that a kernel does not touch cost nothing.
+// Tensors and workspaces of all kernels. Those that a kernel does not use stay out of the cache.
 struct Memory {
   Matrix Q, K, V, O, S, row, Qi, Oi, PV, Kj, Vj, Sij, Pij, sums;
 };
@@ -114,14 +116,14 @@ void scores_tile(const Memory &m, const Shape &s, int i0, int j0, int k0) {
     }
 }
 
-// The tile of S is finished before the next one is begun.
+// Each tile of S is finished before the next one begins.
 void scores_blocked(const Memory &m, const Shape &s) {
   for (int i0 = 0; i0 < s.N; i0 += s.T)
     for (int j0 = 0; j0 < s.N; j0 += s.T)
       for (int k0 = 0; k0 < s.d; k0 += s.T) scores_tile(m, s, i0, j0, k0);
 }
 
-// All of S is gone over again for every tile of d.
+// All of S is read and written again for every tile of d.
 void scores_rewritten(const Memory &m, const Shape &s) {
   for (int k0 = 0; k0 < s.d; k0 += s.T)
     for (int i0 = 0; i0 < s.N; i0 += s.T)
@@ -152,7 +154,7 @@ void part2_rewritten(const Memory &m, const Shape &s) {
   values_blocked(m, s);
 }
 
-// ---- part 3, as one thread walks it
+// ---- part 3, with one thread
 
 void part3(const Memory &m, const Shape &s) {
   for (int i = 0; i < s.N; i++) {
@@ -179,7 +181,7 @@ void scores_fused(const Memory &m, const Shape &s) {
     }
 }
 
-// ---- part 4. The row sums of a block are one short matrix here: L (N), Li, Lij, Lnew (Br), a row each.
+// ---- part 4. The matrix `sums` stands for L in its row 0, and for Li, Lij and Lnew in its row 1.
 
 void copy_rows(const Matrix &from, int row0, const Matrix &to, int rows, int columns) {
   for (int r = 0; r < rows; r++)
@@ -247,7 +249,7 @@ constexpr cachemodel::Kernel<Memory, Shape> kKernels[] = {
     {"part4-scores", scores_flash},
 };
 
-// ---- accesses from elsewhere
+// ---- accesses read from the standard input
 
 bool play_script(Cache &cache, uint64_t lines, int per_line) {
   char kind = 0;
