@@ -56,7 +56,7 @@ def attention(
 ) -> tuple[Array, Array]:
     """Return O (B, n, d) and the log-sum-exp L (B, n) for `rows` of q, by default all, in float64.
 
-    Few rows are computed at a time, so that their scores stay in the processor's cache. Many rows are shared by threads.
+    Few rows are computed at a time, so that their scores stay in the processor's cache. Threads share many rows.
     """
     rows = np.arange(q.shape[1]) if rows is None else rows
     values = v.astype(np.float64)
