@@ -293,10 +293,10 @@ class DeviceHost:
         return name
 
     def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> tuple[str, bool]:
-        """Return a cache with the kernels of a Python file, compiled for these calls by several runners at once, and
-        False if a call could not be made.
+        """Compile the kernels of a Python file for these calls, by several runners at once.
 
-        The calls' results do not matter here: they are made again when they are judged.
+        Return the cache with the kernels, and False if a call could not be made. The calls' results do not matter here:
+        calls are made again when they are judged.
         """
         zygote = self.place.zygote
         # In a class, each judge has its share of the cores.

@@ -119,7 +119,7 @@ class DeviceRounds:
     sampled_set: int = field(default=0, init=False)
     """The set of the first call whose outputs are compared with the oracle."""
     looked_at: Callable[[Mapping[str, Any]], dict[str, SampledRows]] = field(init=False)
-    """That comparison, in rows drawn with the set."""
+    """Function that makes this comparison, in rows that are drawn together with the set."""
     tolerances: dict[str, float] = field(default_factory=dict, init=False)
     """By output, how far the two sides may be apart."""
 
