@@ -219,12 +219,12 @@ RANDOM = "  - {name: random, distribution: random, seed: 1, weight: 3}\n"
 MISTAKES = [
     # keys
     (POINTS, "    pionts: 10\n", "unknown key 'pionts' in a part; did you mean 'points'?"),
-    (POINTS, "    points: 10\n    points: 11\n", "'points' stands twice in a part"),
-    ("id: gpt149\n", "id: gpt149\nid: gpt150\n", "'id' stands twice"),
+    (POINTS, "    points: 10\n    points: 11\n", "the key 'points' occurs twice in a part"),
+    ("id: gpt149\n", "id: gpt149\nid: gpt150\n", "'id' occurs twice"),
     ("    function: myFusedAttention\n", "", "needs either 'function' or 'torch_function'"),
     (f"{TITLE}\n", "", "lacks the key 'title'"),
     ("cases:\n", "caeses:\n", "unknown key 'caeses'"),
-    ("id: gpt149\n", "id: gpt149\nother_cases: []\n", "unknown key 'other_cases': no part refers to it"),
+    ("id: gpt149\n", "id: gpt149\nother_cases: []\n", "unknown key 'other_cases': no part uses it"),
     ("    time_bands: *time_bands\n", "    <<: *time_bands\n", "merge keys (<<) are not read"),
     (POINTS, "    points: 10\n    ? [a, b]\n    : c\n", "a key of a part should be a word, not a list"),
     ("id: gpt149\n", "id: gpt149\nseed: 3\n", "'seed' is for the staff alone"),
@@ -272,12 +272,12 @@ MISTAKES = [
     ("    function: myFusedAttention\n", "    function: f\n    keywords: {}\n", "'keywords' are for a torch_function"),
     # expressions and references between keys
     ('"zeros(threads, N)"', '"zeros(treads, N)"', "cannot evaluate 'treads'"),
-    ('"zeros(threads, N)"', '"zeros(threads, N - 1024)"', "'N - 1024' is 0 in the default shape"),
+    ('"zeros(threads, N)"', '"zeros(threads, N - 1024)"', "'N - 1024' is 0 for the default sizes"),
     ('"zeros(threads, N)"', '"zeros(threads, ' + "(" * 4000 + ')"', "is longer than 200 characters"),
     ('"column(0)"', '"column(x)"', "column(k) takes one whole number"),
     ("  Q: [B, H, N, d]", "  Q: [B, H, N, depth]", "input Q: cannot evaluate 'depth'"),
     ("  - id: part2\n", "  - id: part1\n", "two parts are called 'part1'"),
-    ("stands_in: part1", "stands_in: part7", "stands_in names no part"),
+    ("stands_in: part1", "stands_in: part7", "stands_in: no part is called"),
     ("stands_in: part1", "stands_in: 4Dwrite", "cannot stand in"),
     ("    reference: gpt149_ref_fused\n", "", "no reference to be timed against"),
     # cases
@@ -305,7 +305,7 @@ MISTAKES = [
     # what people give
     (MANUAL, MANUAL + MANUAL, "two parts or manual items are called 'writeup'"),
     (MANUAL, MANUAL.replace("writeup", "part1"), "two parts or manual items are called 'part1'"),
-    (MANUAL, MANUAL.replace("writeup", "comment"), "cannot be 'comment': that word is taken"),
+    (MANUAL, MANUAL.replace("writeup", "comment"), "cannot be 'comment': the kit uses that word"),
     (MANUAL, MANUAL.replace("points: 7", "points: 0"), "an item of 0 points"),
     (MANUAL, MANUAL.replace("}", ", extra: 1}"), "extra should be true or false"),
     # lateness
@@ -374,8 +374,8 @@ def test_other_files_and_bombs_of_aliases_nesting_and_size_are_refused_at_once(t
         ("extends: gone.yaml", "extends: cannot read"),
         ("extends: .", "extends: cannot read"),
         ("extends: 7", "extends should be the path of a file, not 7"),
-        ("extends: top.yaml", "extends this file in turn"),
-        ("extends: loop.yaml", "extends this file in turn"),
+        ("extends: top.yaml", "extends this file, directly"),
+        ("extends: loop.yaml", "extends this file, directly"),
         ("extends: {config}\nhiden_cases: []", "unknown key 'hiden_cases'"),
         ("extends: {config}\nseed: 0x5eed", "seed should be a whole number of at least 0 in decimal digits"),
         ("extends: {config}\nseed: 99999999999999999999", "seed should be at most 9223372036854775807"),

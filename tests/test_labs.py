@@ -165,7 +165,7 @@ def test_a_release(proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest
 
 def test_an_assignment_without_its_lab_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, (MIXED / "mixed" / "assignment.yaml").read_text(), "assignment.yaml")
-    refused(r"assignment.yaml:\d+: no lab 'mixed'", load, path)
+    refused(r"assignment.yaml:\d+: no lab is called 'mixed'", load, path)
     broken = write_files(tmp_path / "broken", {"__init__.py": "import nowhere_at_all\n"})
     refused("broken cannot be imported: ModuleNotFoundError", labs.load, broken)
 

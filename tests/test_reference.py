@@ -269,7 +269,7 @@ def test_starter_lines_take_the_solutions_place() -> None:
 
 
 def test_a_malformed_region_is_named_by_its_line() -> None:
-    alone = "a marker stands alone"
+    alone = "write the marker in capitals, alone on its line"
     for text, message in {
         "x\n// BEGIN SOLUTION\ny": "line 2: BEGIN SOLUTION has no END",
         "x\ny\n// END SOLUTION\n": "line 3: END SOLUTION, but no region is open",

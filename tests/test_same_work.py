@@ -255,9 +255,9 @@ def test_an_unfused_kernel_as_part_3_holds_the_matrix(name: str, judge: Judge) -
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("differs_from: part1", "differs_from: part9", "differs_from names no earlier part"),
-        ("differs_from: part1", "differs_from: part4", "differs_from names no earlier part"),
-        ("differs_from: part1", "differs_from: 4Dread", "differs_from needs a reference"),
+        ("differs_from: part1", "differs_from: part9", "differs_from: no earlier part is called"),
+        ("differs_from: part1", "differs_from: part4", "differs_from: no earlier part is called"),
+        ("differs_from: part1", "differs_from: 4Dread", "differs_from needs the key 'reference'"),
         ("avoids_tensor: [N, N]\n    # As published: the", "avoids_tensor: []\n    #", "at least one dimension"),
     ],
 )  # fmt: skip

@@ -301,7 +301,7 @@ def test_a_command_with_an_assignment_lists_its_lab(command: str, capsys: pytest
         command_line.run([command, "--help"])
     said = capsys.readouterr().out
     assert "--lab NAME" in said and "--labs DIR" in said
-    refused("name it with --lab NAME", command_line.run, [command, "--labs", "x"])
+    refused("choose one of them with --lab NAME", command_line.run, [command, "--labs", "x"])
 
 
 def record(name: str, ratio: float | None, day: int = 4, **more: object) -> Record:

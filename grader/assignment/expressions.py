@@ -47,7 +47,7 @@ def _value(node: ast.expr, shape: Mapping[str, int]) -> int:
                 return left * right
             case ast.FloorDiv():
                 return left // right
-    raise TypeError("only names, whole numbers, + - * // and parentheses")
+    raise TypeError("only names, whole numbers, + - * // and parentheses are allowed")
 
 
 def names_in(expression: str) -> set[str]:

@@ -36,13 +36,13 @@ Platform = tuple[str, str]
 
 
 class Reference(Protocol):
-    """Kernels that a student's are compared with, each under the name that a part's `reference` gives.
+    """The reference kernels of a lab. A part's key `reference` names one of them.
 
-    All methods raise KitError if something cannot be built, or if a handout holds nothing for this platform.
+    All methods raise KitError if a build fails, or if a handout has no compiled reference for this platform.
     """
 
     def program(self) -> Path:
-        """Return the kernels as a program of the native runner, from the cache if it is there."""
+        """Return the path of a native runner's program that holds the kernels. Builds it unless it is cached."""
 
     def for_torch(self) -> tuple[Literal["raw", "student"], Path] | None:
         """Return the kind and path of the file that a process with torch loads.
@@ -57,7 +57,7 @@ class Reference(Protocol):
     def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
         """Compile objects for a handout into `folder`. Return them by their path in the kit.
 
-        `compilers` maps each platform, this one included, to a compiler for it.
+        `compilers` maps each platform of the handout to a compiler command; this platform is one of them.
         """
 
 
@@ -97,25 +97,26 @@ class Step:
 
 
 class Ladder(Protocol):
-    """Protocol for other kernels that a part's kernel is compared with, from the slowest to the machine's own limit.
+    """Kernels of known speed, from the slowest to the machine's own limit, among which a part's kernel is ranked.
 
-    A module with these functions is enough. Parts and assignments are those of `grader.assignment.records`.
+    A lab may implement it as a module with these functions. Parts and assignments are those of
+    `grader.assignment.records`.
     """
 
     def standing(self, part: Any, shape: Mapping[str, int], ratio: float) -> Standing | None:
-        """Return the place of a kernel that takes `ratio` times as long as the part's reference.
+        """Return the rank of a kernel that takes `ratio` times as long as the part's reference.
 
-        Returns None unless the other kernels were measured on this machine before. Never raises, measures nothing.
+        Returns None unless the ladder's kernels were measured on this machine before. Never raises, measures nothing.
         """
 
     def line(self, standing: Standing) -> str:
-        """Return a place as one line, for a verdict."""
+        """Describe a rank in one line, to be printed beside the verdict."""
 
     def shares(self, standing: Standing) -> dict[str, float]:
         """Return the other kernels' shares of the machine's peak, in per cent, by their names."""
 
     def hint(self, assignment: Any, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
-        """Return the command that places a result's timed parts on the ladder; "" if they are placed or cannot be.
+        """Return the command that ranks a result's timed parts; "" if all are ranked or cannot be.
 
         `sizes` are the command-line options for the result's shape: a ladder holds for one shape only.
         """
@@ -146,12 +147,12 @@ class Lab(ABC):
     the lab's package (".studies.sweep"), and a description."""
 
     programs: ClassVar[Sequence[str]] = ()
-    """Sources in the lab's folder of programs, which its studies run. A handout holds them compiled
-    (`grader.study.helpers`), because they contain loops of the solution."""
+    """Source files, in the lab's folder, of the programs that its studies run. A handout holds these programs
+    compiled (`grader.study.helpers`), because they contain loops of the solution."""
 
     staff: ClassVar[Sequence[str]] = ()
     """The lab's files and folders that no handout holds, even if a module imports them: hidden cases, the reference's
-    sources, known kernels (`kernels.py`), threats. The files left out of every lab come on top."""
+    sources, known kernels (`kernels.py`), threats. Files that are left out of every lab need not be listed."""
 
     tests: ClassVar[tuple[str, ...]] = ()
     """Names that the command line accepts as tests. Only the main lab has them: its `--help` then needs no YAML."""
@@ -235,7 +236,10 @@ def assignment_file(folder: Path, staff: bool = False) -> Path:
 
 
 def find(name: str, beside: Iterable[Path] = ()) -> Path:
-    """Find a lab's folder: one that contains a file of `beside`, else the kit's. Raises UsageError."""
+    """Find the folder of the lab `name`: a folder above one of the files `beside`, else one of the kit's labs.
+
+    Raises UsageError for an unknown lab.
+    """
     for file in beside:
         for folder in file.absolute().parents[:2]:
             if folder.name == name and (folder / "__init__.py").is_file():
@@ -266,7 +270,7 @@ def folders(elsewhere: Path | None = None) -> list[Path]:
 def named(name: str, elsewhere: Path | None = None) -> Path:
     """Return a lab's folder, in `elsewhere` or in the kit.
 
-    Raises UsageError for an unknown lab, with a similar name.
+    Raises UsageError for an unknown lab; the message suggests a similar name.
     """
     there = {folder.name: folder.absolute() for folder in folders(elsewhere)}
     if name in there:
@@ -274,7 +278,8 @@ def named(name: str, elsewhere: Path | None = None) -> Path:
     from difflib import get_close_matches
 
     near = get_close_matches(name, there, 1, 0.6)
-    raise UsageError(f"no lab '{name}'{f': {near[0]}?' if near else ''} (there are {', '.join(there)})")
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UsageError(f"no lab is called '{name}'{hint} (labs: {', '.join(there)})")
 
 
 def master(folder: Path, source: str) -> Path:
@@ -357,7 +362,7 @@ def _require_relative_imports(folder: Path) -> None:
         try:
             named = list(imports.imports("", path, {}))
         except (SyntaxError, ValueError):
-            continue  # Reported where it is imported.
+            continue  # Importing it reports the error.
         for found in named:
             if f"{found.imported}.".startswith(f"{own}."):
                 inside = found.imported.removeprefix(own).removeprefix(".")
@@ -371,5 +376,7 @@ def _require_relative_imports(folder: Path) -> None:
 def _offered(module: ModuleType) -> Lab:
     found = getattr(module, "LAB", None)
     if not isinstance(found, Lab):
-        raise UsageError(f"{module.__file__}: no LAB of grader.assignment.labs.Lab in it")
+        raise UsageError(
+            f"{module.__file__}: define LAB, an instance of a subclass of grader.assignment.labs.Lab"
+        )
     return found

@@ -86,14 +86,16 @@ def _read(path: Path, reached: Node | None, files: list[Path], digest: hashlib._
     _, link = entries["extends"]
     below = _below(path, link)
     if below.resolve() in {file.resolve() for file in files}:
-        raise link.fail(f"extends: {below} extends this file in turn")
+        raise link.fail(
+            f"extends: {below} extends this file, directly or through others; remove one of the 'extends'"
+        )
     if len(files) >= DEEPEST:
-        raise link.fail(f"extends: more than {DEEPEST} files on top of one another")
+        raise link.fail(f"extends: a chain of more than {DEEPEST} files that extend one another")
     return _merged(_read(below, link, files, digest), root)
 
 
 def _parts_of(root: Node) -> list[Node]:
-    """Return the parts that are mappings. Other mistakes in them are reported later."""
+    """Return the parts that are mappings. A part of another type is reported later."""
     _, parts = root.entries("the assignment").get("parts", (root, root))
     if not isinstance(parts.node, yaml.SequenceNode):
         return []
@@ -106,7 +108,7 @@ def _refuse_unused_lists(root: Node) -> None:
     for key, (at_key, value) in root.entries("the assignment").items():
         if key.endswith("_cases") and key != "hidden_cases" and id(value.node) not in used:
             raise at_key.fail(
-                f"unknown key {at_key.shown()}: no part refers to it (such a list has an &anchor, parts an *alias)"
+                f"unknown key {at_key.shown()}: no part uses it (give the list an &anchor, and a part its *alias)"
             )
 
 

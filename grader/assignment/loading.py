@@ -1,7 +1,7 @@
-"""Loading of one assignment from YAML: its functions, and how they are called, judged and paid.
+"""Loading of one assignment from YAML: its functions, and how they are called, judged and graded.
 
-The particulars of an assignment are in its file and in its lab (`grader.assignment.labs`). `docs/assignment-format.md`
-documents each key. `SCHEMA` below lists the accepted keys; a test compares the two.
+Everything particular to an assignment is in its file and in its lab (`grader.assignment.labs`). `SCHEMA` below lists
+the accepted keys, and `docs/assignment-format.md` documents them; a test compares the two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ THREADS = "threads"
 LONGEST_LABEL = 48
 """Limit in characters: the profiler cuts names at 60, and "REFERENCE - " precedes the label."""
 CALLED_AGAIN = ("timed call", "profiled call")
-"""Names that the judge gives to further calls; no case may have one of them."""
+"""Names of calls that the judge makes besides the cases; a case cannot have such a name."""
 
 ASSIGNMENT_KEYS = Keys(
     "the assignment",
@@ -202,9 +202,9 @@ class _Reader:
         )
 
     def cases(self, keys: Mapping[str, Node], part: Node, distributions: Sequence[str]) -> tuple[Case, ...]:
-        """Read a part's cases: its own or the common ones, then its own hidden cases or the common hidden ones.
+        """Read a part's public cases, then its hidden ones. A list in the part replaces that of the assignment.
 
-        A part with its own public cases does not get the common hidden ones.
+        A part with its own public cases does not get the assignment's hidden ones.
         """
         lists = [(keys.get("cases") or self.top.get("cases"), False)]
         common = None if "cases" in keys else self.top.get("hidden_cases")
@@ -234,7 +234,9 @@ class _Reader:
         )
         columns = self.oracles[oracle].columns if table else ""
         if table and not columns:
-            raise keys["table"].fail(f"the oracle '{oracle}' is not for a table: its lab defines no columns")
+            raise keys["table"].fail(
+                f"'table' needs another oracle: the lab gives '{oracle}' no columns of a table"
+            )
         language = "cpp" if "torch_function" in keys else partkeys.backend(keys) or self.backend
         returns, dims = self.returns(keys["returns"])
         form = partkeys.FORMS[language]
@@ -331,7 +333,7 @@ class _Reader:
         return found
 
     def outputs(self, node: Node, known: Sequence[str]) -> dict[str, Output]:
-        """Read the tensors that are written, by name: a list of dimensions, or a mapping of `dims` and `dtype`."""
+        """Read the tensors that the function writes: each a list of dimensions, or a mapping of `dims` and `dtype`."""
         found = {}
         for name, (at_name, value) in node.entries("outputs").items():
             at_name.text("outputs", r"[A-Za-z_]\w*", "names of outputs")
@@ -367,7 +369,7 @@ class _Reader:
         return text
 
     def dims(self, node: Node, what: str) -> tuple[str, ...]:
-        """Read a tensor's dimensions: expressions that are at least 1 in the default shape."""
+        """Read a tensor's dimensions: expressions whose value is at least 1 for the default sizes."""
         dims = tuple(item.expression(what) for item in node.items(what, 8))
         if not dims:
             raise node.fail(f"{what} should have at least one dimension")
@@ -381,7 +383,9 @@ class _Reader:
             except UsageError as error:
                 raise node.fail(f"{what}: {error}") from error
             if low is not None and value < low:
-                raise node.fail(f"{what}: '{expression}' is {value} in the default shape, below {low}")
+                raise node.fail(
+                    f"{what}: '{expression}' is {value} for the default sizes; it has to be at least {low}"
+                )
 
 
 _SEEDED_CASE_KEYS = Keys(CASE_KEYS.what, ("name", "distribution"), ("seed", "shape", "weight"))

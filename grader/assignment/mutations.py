@@ -29,9 +29,9 @@ Edit = tuple[str, str] | tuple[str, str, int]
 class Mutation:
     """One planted bug or correct variant.
 
-    `codes`: diagnoses that name the bug. Empty if no diagnosis needs to name it; the kernel must be rejected all the
-    same. `says`: a text that the message must contain, to name this bug and no other with that code. `body`: the whole
-    solution, in place of edits.
+    `codes`: diagnoses of which the judge has to give one; empty if any rejection of the kernel suffices. `says`: text
+    that the message must contain: words that no other bug with the same code has. `body`: the whole solution, in
+    place of edits.
     """
 
     name: str
@@ -68,9 +68,9 @@ def applied(source: str, functions: Mapping[str, str | Sequence[str]], mutations
 def side_by_side(
     source: str, functions: Mapping[str, str], mutations: Sequence[Mutation], dropped: Sequence[str] = ()
 ) -> str:
-    """Return one source with a function `variant(k)` for the k-th mutation: each compilation costs about a second.
+    """Return one source with a function `variant(k)` for the k-th mutation, so that one compilation serves all.
 
-    `dropped` are parts whose unchanged functions no other function calls: they are left out. Raises ValueError as
+    The unchanged functions of the parts `dropped`, which no other function calls, are left out. Raises ValueError as
     `applied` does.
     """
     source = without_starter(source)

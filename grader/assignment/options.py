@@ -84,7 +84,7 @@ def lab_as_config(arguments: Sequence[str]) -> list[str]:
     early.add_argument("--labs", type=Path)
     given, rest = early.parse_known_args(arguments)
     if given.lab is None and given.labs is not None:
-        raise UsageError("--labs DIR says where a lab is looked for: name it with --lab NAME")
+        raise UsageError("--labs DIR is a folder of labs: choose one of them with --lab NAME")
     if given.lab is None:
         return list(arguments)
     config = labs.assignment_file(labs.named(given.lab, given.labs), staff=True)

@@ -1,4 +1,4 @@
-"""Readers for the keys of a part that stand by themselves: its names, time rule, stand-in and GPU properties."""
+"""Readers of single keys of a part: its names, time rule, stand-in part and GPU properties."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node],
     gradient = given["gradient"].text("gradient") if "gradient" in given else None
     for item, name in (*named.items(), *([(given["gradient"], gradient)] if gradient else ())):
         if name not in arguments:
-            raise item.fail(f"autograd: '{name}' is none of the part's arguments")
+            raise item.fail(f"autograd: '{name}' is not among the part's arguments")
     language = given["language"].choice("language", ("triton", "pytorch")) if "language" in given else ""
     name = given["class"].text("class", r"[A-Za-z_]\w*", "the name of a class") if "class" in given else ""
     return AutogradForm(tuple(named.values()), gradient, language, name)  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ class PartForm:
     returns: tuple[str, ...]
     has_outputs: bool
     rule: str
-    """The words where `returns` or the outputs are others."""
+    """Error message for a part whose `returns` or `outputs` are not allowed."""
     dtypes: tuple[str, ...]
     """Element types of outputs, the default first; "like" is the type of the case's `precision`."""
 
@@ -120,7 +120,7 @@ _KERNEL = PartForm(
     _device_call,
     returns=("nothing", "outputs"),
     has_outputs=True,
-    rule="a kernel for a GPU has 'outputs'; returns: nothing or outputs",
+    rule="a kernel for a GPU needs 'outputs', and its 'returns' is nothing or outputs",
     dtypes=("float32", "like", *INPUT_DTYPES[1:]),
 )
 FORMS: Mapping[Backend, PartForm] = {
@@ -128,7 +128,7 @@ FORMS: Mapping[Backend, PartForm] = {
         _no_device,
         returns=("tensor", "number", "nothing"),
         has_outputs=False,
-        rule="'outputs' are returned by kernels for a GPU",
+        rule="'returns: outputs' is for kernels for a GPU",
         dtypes=DTYPES,
     ),
     "triton": _KERNEL,
@@ -140,7 +140,9 @@ def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:
     """Read the part's names: on the command line, in C++ and in torch."""
     is_torch = "torch_function" in keys
     if "keywords" in keys and not is_torch:
-        raise keys["keywords"].fail("'keywords' are for a torch_function: C++ functions take arguments")
+        raise keys["keywords"].fail(
+            "'keywords' are for a torch_function: C++ functions take 'arguments' only"
+        )
     name = "torch_function" if is_torch else "function"
     pattern = r"torch(\.\w+)+" if is_torch else r"[A-Za-z_]\w*"
     keywords = keys["keywords"].entries("keywords") if "keywords" in keys else {}
@@ -159,14 +161,16 @@ def check_stand_in(part: Part, parts: Mapping[str, Part], node: Node) -> None:
     if part.stands_in is None:
         return
     if part.stands_in not in parts:
-        raise node.fail(f"part {part.id}: stands_in names no part: '{part.stands_in}'")
+        raise node.fail(f"part {part.id}: stands_in: no part is called '{part.stands_in}'")
     stand_in = parts[part.stands_in]
     if stand_in.stands_in is not None or stand_in.is_torch or stand_in.id == part.id:
-        raise node.fail(f"part {part.id}: {stand_in.id} cannot stand in: it should be judged by itself")
+        raise node.fail(
+            f"part {part.id}: {stand_in.id} cannot stand in: name another part with a 'function' and no 'stands_in'"
+        )
 
 
 def differs_from(keys: Mapping[str, Node]) -> tuple[str, ...]:
-    """Return the ids under `differs_from`: one, or a list of them."""
+    """Return the part ids under the key `differs_from`, whose value is one id or a list."""
     node = keys.get("differs_from")
     if node is None:
         return ()
@@ -179,10 +183,10 @@ def check_differs_from(part: Part, parts: Mapping[str, Part], node: Node) -> Non
     earlier = list(parts)[: list(parts).index(part.id)]
     for name in part.differs_from:
         if name not in earlier:
-            raise node.fail(f"part {part.id}: differs_from names no earlier part: '{name}'")
+            raise node.fail(f"part {part.id}: differs_from: no earlier part is called '{name}'")
         other = parts[name]
         if not part.reference or not other.reference:
-            raise node.fail(f"part {part.id}: differs_from needs a reference of both parts")
+            raise node.fail(f"part {part.id}: differs_from needs the key 'reference' in both parts")
         if part.returns != "tensor" or (part.output_dims, part.dtype) != (other.output_dims, other.dtype):
             raise node.fail(f"part {part.id}: differs_from needs two parts that return the same tensor")
 

@@ -1,8 +1,7 @@
 """Digests of everything in an assignment that decides a part's verdict: its call, its timing, its cases.
 
-No digest covers the pay: points, bands of time, credit, weights, lateness and titles set a verdict's worth and do not
-change it. If only they differ, a class is scored anew without running anything. If a case was added, only that case is
-called (`grader.judge.regrade`).
+Points, time bands, credit, weights, lateness and titles change no verdict, so no digest covers them. If only these
+differ, a class is scored anew and nothing runs. If a case was added, only that case is called (`grader.judge.regrade`).
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from typing import Any
 from grader.assignment import labs
 from grader.assignment.records import Assignment, Case, Part
 
-#: Fields of a part that no verdict depends on, and fields that have a digest of their own.
+#: Fields of a part that no verdict depends on.
 PAID = ("title", "points", "points_if_slow", "time_bands", "case_credit")
+#: Fields that have a digest of their own, and `command`, which has none.
 APART = ("cases", "time", "command")
 
 
@@ -26,8 +26,8 @@ class PartPrints:
     """Digests of one part.
 
     `calling` covers all that every call depends on: the part, the assignment's sizes and limits, and a lab outside of
-    the kit. `timing` is "" if the part is not timed. `cases` are by name. `through` is the digest of the part that
-    judges this one if its function is not bound, else "".
+    the kit. `timing` is "" if the part is not timed. `cases` maps names of cases to digests. `through` is the digest of
+    the part that `stands_in` names, which is judged if this part's function is not bound; else "".
     """
 
     calling: str

@@ -1,4 +1,4 @@
-"""Records of one assignment: its parts, their cases, how they are called, judged and paid.
+"""Records of one assignment: its parts, their cases, how they are called, judged and graded.
 
 `grader.assignment.loading` makes these records from YAML; all other modules only read them.
 """
@@ -27,8 +27,8 @@ Backend = Literal["cpp", Language]
 class Case:
     """One input: `shape` holds only the sizes that differ from the run's shape.
 
-    `weight` is its share, relative to the other cases, in the credit for a wrong part. Only the staff has `hidden`
-    cases.
+    `weight` is its share, relative to the other cases, in the credit for a wrong part. `hidden` cases are in staff
+    files only.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Part:
         return weighted[0] if len(weighted) == 1 else None
 
     def of_class(self, name: str | None) -> Part:
-        """Return the part with another autograd.Function to call; unchanged if it cannot be one."""
+        """Return the part with the autograd.Function `name` to call; unchanged for a part without `autograd`."""
         if not name or not self.device or not self.device.autograd:
             return self
         return replace(self, device=replace(self.device, autograd=replace(self.device.autograd, name=name)))
@@ -187,7 +187,7 @@ class Assignment:
 
     @property
     def warnings(self) -> list[str]:
-        """Return remarks on rules that are valid and probably not meant, one line each."""
+        """Return warnings about rules that are valid but probably a mistake, one line each."""
         kinds = [(part, hidden) for part in self.parts if part.case_credit for hidden in (False, True)]
         return [
             f"{part.id}: '{case.name}' is the only {'hidden' if hidden else 'public'} case with a weight, so it alone "
@@ -214,8 +214,8 @@ class Assignment:
     def sources(self) -> tuple[str, ...]:
         """All files that are handed in, `source` first.
 
-        A further file exists for each language that only other parts use. If one is not handed in, its parts are
-        missing and the others are judged.
+        Parts in a second language have a file of their own. If that is not handed in, its parts are missing and the
+        others are judged.
         """
         return (self.source, *self.beside(self.source))
 

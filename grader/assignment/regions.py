@@ -57,7 +57,7 @@ def lines(text: str) -> Iterator[tuple[int, str, str | None]]:
         if marker is None:
             if _MARKER_LIKE.search(line):
                 raise UsageError(
-                    f"line {number}: a marker stands alone on its line, in capitals: {line.strip()}"
+                    f"line {number}: write the marker in capitals, alone on its line: {line.strip()}"
                 )
             yield number, line, region
             continue

@@ -37,9 +37,10 @@ class TimeRule:
     allowance_ms: float = 15.0
     graded: bool = True
     parallel: Parallel = "free"
-    """Price of running on one thread: the share of the slowest band ("required"), a flag, or nothing."""
+    """Consequence of running on one thread: the slowest band's points ("required"), a flag ("review"), or none."""
     races: Races = "review"
-    """Price of a data race in a right kernel: the points of a wrong one, a flag, or no search for it."""
+    """Consequence of a data race in a right kernel: the points of a wrong kernel ("wrong") or a flag ("review").
+    "free" makes no search for races."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class LateRule:
 def read_id(node: Node, what: str) -> str:
     value = node.text(what, ID_PATTERN, f"an id of {ID_WORDS}")
     if value in _RESERVED:
-        raise node.fail(f"{what} cannot be '{value}': that word is taken")
+        raise node.fail(f"{what} cannot be '{value}': the kit uses that word itself")
     return value
 
 
@@ -157,7 +158,7 @@ def read_payment(keys: Mapping[str, Node], part_id: str, time: TimeRule | None) 
             raise keys[key].fail(f"part {part_id} has {key} but no time that is graded")
     if "time_bands" in keys and "points_if_slow" in keys:
         raise keys["points_if_slow"].fail(
-            f"part {part_id} has time_bands and points_if_slow: a last band without 'up_to' says the same"
+            f"part {part_id} has time_bands and points_if_slow: give the points in a last band without 'up_to'"
         )
     if_slow = (
         keys["points_if_slow"].number("points_if_slow", 0.0, 10_000) if "points_if_slow" in keys else 0.0

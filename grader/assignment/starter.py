@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         prog=f"{STUDENT_COMMAND} init",
         description="Write a folder to work in: starter, assignment file, write-up template.",
     )
-    parse.path("folder", "made if need be; no file in it is replaced", "DIR")
+    parse.path("folder", "folder to write; existing files are kept", "DIR")
     parse.add_argument("--lab", metavar="NAME", default=labs.main(), help="another lab's starter")
     parse.path("--labs", "look for NAME in this folder too", "DIR")
     given = parse.parse_args(arguments)
@@ -63,7 +63,7 @@ def contents(assignment: Assignment, config: Path, command: str) -> dict[str, st
         text = template.read_text(encoding="utf-8").replace(
             "make writeup", f"{GRADER_COMMAND} writeup {WRITEUP}"
         )
-        # A template is written for a handout, of which `lab NAME` is optional.
+        # Templates name the command of a handout, where `lab NAME` can be left out.
         text = text.replace(f"{HANDOUT_COMMAND} lab {assignment.lab_folder.name}", HANDOUT_COMMAND)
         files[WRITEUP] = text.replace(HANDOUT_COMMAND, command)
     return files

@@ -23,8 +23,8 @@ from grader.core.quantities import size_text
 
 MOST_BYTES = 1 << 20
 MOST_INDENTED, MOST_OPENED = 200, 400
-"""Limits within which libyaml, which reads by recursion, is used: columns of indentation, and lists and mappings that
-begin within a line."""
+"""Limits for libyaml, which parses recursively: columns of indentation, and lists and mappings that begin within a
+line. Beyond them PyYAML's slower parser is used."""
 _TAG = "tag:yaml.org,2002:"
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,18})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})?(\.\d{0,18})?([eE][-+]?\d{1,2})?")
@@ -90,7 +90,7 @@ class Node:
             if key == "<<":
                 raise at_key.fail(f"merge keys (<<) are not read in {what}: write its keys out")
             if key in found:
-                raise at_key.fail(f"{at_key.shown()} stands twice in {what}")
+                raise at_key.fail(f"the key {at_key.shown()} occurs twice in {what}")
             found[key] = (at_key, Node(value_node))
         return found
 
@@ -217,7 +217,7 @@ def compose(data: bytes, path: Path) -> Node:
         return Node(root)
     try:
         loader = yaml.SafeLoader(text)
-        loader.name = str(path)  # What every mark of this document names as its file.
+        loader.name = str(path)  # The file's name in the positions of all nodes.
         root = loader.get_single_node()
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -240,7 +240,7 @@ class _Named(io.StringIO):
 
 
 def _composed_fast(text: str, path: Path) -> yaml.Node | None:
-    """Parse a text with libyaml, if it is there and the text is not nested too deeply for its recursion.
+    """Parse a text with libyaml, if it is installed and the text is not nested too deeply for it.
 
     Returns None otherwise, and for malformed text: PyYAML's Python parser then reports the error.
     """
