@@ -14,7 +14,7 @@ from grader.core.results import SubmissionResult
 from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.events import Event, HiddenStarted, PartDone, PartStarted
-from grader.runner.session import Session
+from grader.runner.session import PipeSession
 from labs.attention.threats.same_work import NAIVE
 
 PUBLIC = Case("small", "random", 1, {"B": 1, "H": 1, "N": 8, "d": 4, "Br": 4, "Bc": 4})
@@ -82,22 +82,22 @@ def test_a_hidden_size_does_not_reach_a_public_answer(tmp_path: Path, zygote: Zy
 def test_no_runner_of_public_calls_starts_after_a_hidden_call(
     part1: str, part2: str, verdicts: tuple[str, str], tmp_path: Path, zygote: Zygote, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    started: list[Session] = []
+    started: list[PipeSession] = []
     calls: list[tuple[int, bool]] = []
-    student, call = Bench.student, Session.call
+    student, call = Bench.student, PipeSession.call
 
-    def start(self: Bench, *arguments: Any, **how: Any) -> Session:
+    def start(self: Bench, *arguments: Any, **how: Any) -> PipeSession:
         started.append(student(self, *arguments, **how))
         return started[-1]
 
-    def send(self: Session, request: Any, **how: Any) -> Any:
+    def send(self: PipeSession, request: Any, **how: Any) -> Any:
         if self in started:
             hidden = bool(request.output_shape) and request.output_shape[2] == 5
             calls.append((started.index(self), hidden))
         return call(self, request, **how)
 
     monkeypatch.setattr(Bench, "student", start)
-    monkeypatch.setattr(Session, "call", send)
+    monkeypatch.setattr(PipeSession, "call", send)
     result = judged(tmp_path, zygote, part1=part1, part2=part2)
     assert tuple(part.verdict for part in result.parts) == verdicts
     public, hidden = ([runner for runner, is_hidden in calls if is_hidden is kind] for kind in (False, True))

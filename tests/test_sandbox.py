@@ -28,7 +28,7 @@ from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import np
 from grader.core.errors import KitError
 from grader.runner.calls import Call, Request
-from grader.runner.session import Session
+from grader.runner.session import PipeSession
 from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
 from grader.sandbox.command import TimeLimit
 
@@ -71,7 +71,7 @@ class Kennel:
     def __init__(self, sandbox: Sandbox, zygote: Zygote, library: Path) -> None:
         self.sandbox, self.zygote, self.library = sandbox, zygote, library
 
-    def runner(self, threads: int = 1) -> Session:
+    def runner(self, threads: int = 1) -> PipeSession:
         return self.zygote.spawn("student", self.library, threads=threads, limits=LIMITS)
 
     def do(self, deed: str, number: float = 0, *, threads: int = 1, timeout_s: float = 20.0) -> Call:
@@ -85,7 +85,7 @@ class Kennel:
         return float(done.output[0])
 
 
-def call(session: Session, deed: str, number: float = 0, timeout_s: float = 20.0) -> Call:
+def call(session: PipeSession, deed: str, number: float = 0, timeout_s: float = 20.0) -> Call:
     rows = np.full((1, 1), float(number))
     return session.call(Request(deed, [{"column": 0}], [rows], (1,), op="table"), timeout_s=timeout_s)
 
@@ -160,7 +160,7 @@ def test_memory_threads_and_disk_are_bounded_and_a_full_disk_is_emptied(kennel: 
 def test_a_kernel_that_ignores_every_hint_ends_in_time(kennel: Kennel) -> None:
     with kennel.runner() as session:
         assert call(session, "loops", timeout_s=0.4).status == "timeout"
-        assert not Path(f"/proc/{session._pid}").exists()
+        assert not Path(f"/proc/{session.pid}").exists()
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_threads_end_runners_at_the_same_time() -> None:
         for _ in range(3):
             runners = [zygote.spawn("torch", "", threads=1, freeze=False) for _ in range(6)]
             with ThreadPoolExecutor(len(runners)) as pool:
-                list(pool.map(Session.close, runners))
+                list(pool.map(PipeSession.close, runners))
             assert [runner.death.status for runner in runners if runner.death] == ["crash"] * 6
 
 

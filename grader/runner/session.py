@@ -1,6 +1,6 @@
 """The trusted side of a runner's pipe: it sends fresh inputs, holds the clock and freezes the runner between calls.
 
-`native.nativehost` starts a runner, or `torch.zygote` forks one, and returns a `Session`. Every `Session.call` ends in
+`native.nativehost` starts a runner, or `torch.zygote` forks one, and returns a `PipeSession`. Each of its calls ends in
 a `Call`: an answer, an exception, a crash, a time-out or a malformed reply. The wall clock starts before anything in
 the runner can see the request. It stops when the output's last byte is in the judge's own memory. CPU time is read from
 the runner's process clock by this side. So nothing inside the runner can touch either.
@@ -18,10 +18,12 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import grader.runner.runner
 from grader.core import procfs
@@ -42,10 +44,78 @@ SCRATCH_LOOK_S = 0.25
 #: tgkill(2), which Python does not offer: the numbers of Linux's tables for these machines.
 _TGKILL = {"x86_64": 234, "aarch64": 131}
 _LIBC = ctypes.CDLL(None)
+Own = TypeVar("Own", bound="Session")
 
 
-class Session:
-    """One runner with one object loaded. Not reusable after a crash or time-out, which `death` then describes."""
+class Session(ABC):
+    """The judge's end of one runner with one object loaded. Not reusable after a crash or time-out, which `death` then
+    describes.
+    """
+
+    call_timeout_s: float
+    call_cpu_s: float | None = None
+    """Limit of a call's CPU seconds; the wall limit then only ends a call that waits."""
+    budget: Budget | None = None
+    """Limit of the calls of several runners together."""
+    before_timeout: Callable[[int], None] | None = None
+    """Called with the process of a call that did not end, before it is ended."""
+    death: Call | None = None
+    load_error: str | None = None
+    functions: Mapping[str, str] = MappingProxyType({})
+    """Signatures of the object's functions, by name."""
+    pid = 0
+    """The runner's process; 0 if it has none."""
+
+    def __enter__(self: Own) -> Own:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def cpu_clock_s(self) -> float | None:
+        """CPU seconds of the runner so far; None if the system does not report them."""
+        return None
+
+    @property
+    def shares_work(self) -> bool:
+        """True if threads besides the first have worked in the calls so far, as `delays` requires."""
+        return False
+
+    @property
+    def printed(self) -> str:
+        """Return the object's output so far, stdout and stderr: the first 64 KiB, control characters made visible."""
+        return ""
+
+    @property
+    def evidence(self) -> Evidence:
+        """Return the observations of the runner from outside; complete once the session has been closed."""
+        return Evidence()
+
+    @abstractmethod
+    def call(
+        self,
+        request: Request,
+        *,
+        echo_inputs: bool = False,
+        profile_label: str | None = None,
+        workspace_in_scope: bool = True,
+        measure_peak: bool = False,
+        delays: bool = False,
+        timeout_s: float | None = None,
+    ) -> Call:
+        """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default).
+
+        `delays` delays the runner's threads at random moments if they have shared work so far, so that a race shows.
+        The call's time then means nothing.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the runner and everything it started, after reading the output that is left in its pipe."""
+
+
+class PipeSession(Session):
+    """A session of a process that answers on a pipe."""
 
     def __init__(
         self,
@@ -63,7 +133,7 @@ class Session:
         ended. `freeze` stops it between calls, which is only needed if time is judged. `memory` is the payload memory
         that the runner shares; the session closes it. A runner that `prepares` reports when it is ready, before it
         loads the object. Raises KitError if it ends before that: no student's code has run yet."""
-        self._reap, self._pid, self._scratch = reap, pid, scratch
+        self._reap, self.pid, self._scratch = reap, pid, scratch
         self._memory = memory
         self._stands = False
         self._begin: Callable[[], None] | None = None
@@ -73,54 +143,30 @@ class Session:
         self._output_open = True
         self._captured = bytearray()
         self.call_timeout_s = call_timeout_s
-        self.call_cpu_s: float | None = None
-        """Limit of a call's CPU seconds; the wall limit then only ends a call that waits."""
-        self.budget: Budget | None = None
-        """Limit of the calls of several runners together."""
-        self.before_timeout: Callable[[int], None] | None = None
-        """Called with the process of a call that did not end, before it is ended."""
         self._watch, self._freezes = watch, freeze
         self._kept_header: dict[str, Any] | None = None
         self._scratch_seen_s = 0.0
         self._own_bytes = 0
         """Resident bytes of a runner that was forked, before it loads the object."""
-        self.death: Call | None = None
-        self.functions: dict[str, str] = {}
-        self.load_error: str | None = None
         if prepares:
             self._await_ready()
             self._own_bytes = self._status_bytes("VmRSS") or 0
         self._greet()
         self._watch.loaded()
 
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def pid(self) -> int:
-        """The runner's process."""
-        return self._pid
-
     def cpu_clock_s(self) -> float | None:
-        """CPU seconds of the runner so far; None if the system does not report them."""
-        return cpu_clock_s(self._pid)
+        return cpu_clock_s(self.pid)
 
     @property
     def shares_work(self) -> bool:
-        """True if threads besides the first have worked in the calls so far, as `delays` requires."""
         return self._watch.shares_work()
 
     @property
     def printed(self) -> str:
-        """Return the object's output so far, stdout and stderr: the first 64 KiB, control characters made visible."""
         return harmless(self._captured.decode(errors="replace"))
 
     @property
     def evidence(self) -> Evidence:
-        """Return the observations of the runner from outside; complete once the session has been closed."""
         return self._watch.evidence
 
     def call(
@@ -134,11 +180,6 @@ class Session:
         delays: bool = False,
         timeout_s: float | None = None,
     ) -> Call:
-        """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default).
-
-        `delays` delays the runner's threads at random moments if they have shared work so far, so that a race shows.
-        The call's time then means nothing.
-        """
         if self.death is not None:
             return self.death
         if self.budget is not None and (excess := self.budget.excess()):
@@ -227,7 +268,6 @@ class Session:
         return Call("ok", wall_s, cpu_s)
 
     def close(self) -> None:
-        """End the runner and everything it started, after reading the output that is left in its pipe."""
         if self.death is None:
             self._watch.ending()
             self._resume()
@@ -235,7 +275,7 @@ class Session:
             self._open_fds.remove(self._request_fd)
             self._drain_until_closed(time.monotonic() + 1.0)
             self.death = Call("crash", message="the session was closed")
-            self._reap(self._pid)
+            self._reap(self.pid)
         for fd in self._open_fds:
             os.close(fd)
         self._open_fds = []
@@ -292,7 +332,7 @@ class Session:
         ready = self._laid_out(text, inputs, incoming.limit_bytes, marks) if self._stands else None
         if self._freezes:
             self._watch.resuming()
-        cpu_started = cpu_clock_s(self._pid)
+        cpu_started = cpu_clock_s(self.pid)
         started = time.perf_counter()
         if self._begin is not None:
             self._begin()
@@ -326,7 +366,7 @@ class Session:
         wall_s = time.perf_counter() - started
         if self._has_spent(cpu_started):
             raise RunnerDied(timed_out=True, waited=False)
-        cpu_ended = cpu_clock_s(self._pid)
+        cpu_ended = cpu_clock_s(self.pid)
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         if self._freezes:
             self._freeze()
@@ -343,7 +383,7 @@ class Session:
 
     def _has_spent(self, cpu_started: float | None) -> bool:
         """Return True if the present call has used more CPU time than it may."""
-        now = None if self.call_cpu_s is None else cpu_clock_s(self._pid)
+        now = None if self.call_cpu_s is None else cpu_clock_s(self.pid)
         return now is not None and cpu_started is not None and now - cpu_started > (self.call_cpu_s or 0.0)
 
     def _refuse_excess(self) -> None:
@@ -405,10 +445,10 @@ class Session:
             self._resume()
             self._drain_until_closed(time.monotonic() + 0.2)
             if not end.nonsense and not end.excess:
-                _wait_for_exit(self._pid)
+                _wait_for_exit(self.pid)
         elif self.before_timeout is not None:
-            self.before_timeout(self._pid)
-        ended = self._reap(self._pid)
+            self.before_timeout(self.pid)
+        ended = self._reap(self.pid)
         if end.timed_out:
             return Call("timeout", wall_s=self.call_timeout_s, cpu_s=self.call_cpu_s, has_waited=end.waited)
         if end.nonsense:
@@ -419,23 +459,23 @@ class Session:
 
     def _resume(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGCONT)
+            os.kill(self.pid, signal.SIGCONT)
 
     def _freeze(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            stop_threads(self._pid)
+            stop_threads(self.pid)
 
     def _reset_peak(self) -> int | None:
         """Reset the resident high-water mark of the stopped runner; returns its resident bytes (Linux only)."""
         try:
-            Path(f"{procfs.living(self._pid)}/clear_refs").write_text("5")
+            Path(f"{procfs.living(self.pid)}/clear_refs").write_text("5")
         except OSError:
             return None
         return self._status_bytes("VmRSS")
 
     def _status_bytes(self, field_name: str) -> int | None:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in procfs.text(f"{procfs.living(self._pid)}/status").splitlines():
+            for line in procfs.text(f"{procfs.living(self.pid)}/status").splitlines():
                 if line.startswith(field_name + ":"):
                     return int(line.split()[1]) * 1024
         return None

@@ -18,7 +18,7 @@ from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Flag, Timing
 from grader.integrity import flags as integrity
 from grader.runner.calls import Request
-from grader.runner.session import Session
+from grader.runner.session import PipeSession, Session
 from grader.runner.watch import Evidence
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class GpuBackend(Backend):
     def build(self, part: Part) -> Build:
         return self.host.build_of(part)
 
-    def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
+    def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> PipeSession:
         if reference or part is None:
             raise KitError("a reference for a GPU is started with the memory that it is timed on")
         has_card = self.host.card is not None
@@ -67,6 +67,7 @@ class GpuBackend(Backend):
         if properties(part).language != "cuda":
             return devicecall.mismatch(part, session.functions)
         # A library does not list its functions, but reports whether it has one of that name.
+        assert isinstance(session, PipeSession), "as `open` starts it"
         asked = session.command({"op": "offers", "inputs": [], "function": part.function})
         return devicecall.mismatch(part, {part.function: ""} if asked.status == "ok" else {})
 

@@ -34,7 +34,7 @@ from grader.backends.records import Build
 from grader.core import objectcache
 from grader.core.errors import KitError
 from grader.runner.calls import Request
-from grader.runner.session import Session
+from grader.runner.session import PipeSession
 from grader.sandbox import GIB, Limits, Sandbox
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Parent(Protocol):
     def blind(self) -> bool: ...
 
     @property
-    def spawn(self) -> Callable[..., Session]: ...
+    def spawn(self) -> Callable[..., PipeSession]: ...
 
     def close(self) -> None: ...
 
@@ -201,7 +201,7 @@ class DeviceHost:
 
     # ---- runners
 
-    def student(self, part: Part, *, memory_bytes: int | None, **how: Any) -> Session:
+    def student(self, part: Part, *, memory_bytes: int | None, **how: Any) -> PipeSession:
         """Return a runner of the file that holds the part; `how` as for `Zygote.spawn`."""
         path = self.build_of(part).object_path
         assert path is not None
@@ -215,7 +215,7 @@ class DeviceHost:
         )
 
     @contextlib.contextmanager
-    def player(self, part: Part, *, call_s: float) -> Iterator[Session]:
+    def player(self, part: Part, *, call_s: float) -> Iterator[PipeSession]:
         """Yield a runner that replays traces with the part's kernels, under the limits of the student's calls.
 
         On a card it compiles the kernels from their text: kernels compiled by the student's process are not believed.
@@ -254,7 +254,7 @@ class DeviceHost:
             raise KitError(f"the reference {source} does not compile: {made.diagnostics.splitlines()[0]}")
         return made.object_path
 
-    def reference(self, part: Part, path: Path, **how: Any) -> Session:
+    def reference(self, part: Part, path: Path, **how: Any) -> PipeSession:
         """Return a runner of the kit's own kernels. Raises KitError where they cannot be loaded."""
         found, language = self.place, properties(part).language
         key = (path, part.id, *sorted(self.shape.items()))
@@ -345,7 +345,7 @@ class DeviceHost:
 Jobs = list[Mapping[str, Any]]
 
 
-def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]], settle_s: float) -> tuple[Jobs, Jobs]:
+def _call_all(session: PipeSession, jobs: Sequence[Mapping[str, Any]], settle_s: float) -> tuple[Jobs, Jobs]:
     """Make these calls. Return those that were not finished, since the builder ended, and those that raised."""
     raised: Jobs = []
     for number, job in enumerate(jobs):

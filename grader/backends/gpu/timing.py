@@ -39,7 +39,7 @@ from grader.core.results import CardClock, Diagnosis, Timing
 from grader.core.seeds import derive
 from grader.runner.calls import Call
 from grader.runner.samples import Round, Sample
-from grader.runner.session import Session
+from grader.runner.session import PipeSession, Session
 from grader.sandbox import GIB
 
 SAMPLED_ROWS = 16
@@ -173,7 +173,7 @@ class DeviceRounds:
         self.set_s = _known_seconds[key]
         return min(_known_sets[key], sets_for(self.tensors, 0.0, free_bytes))
 
-    def reference(self, arena: Arena) -> Session:
+    def reference(self, arena: Arena) -> PipeSession:
         limit_s = self.checks.call_timeout_s(self.shape)
         return self.device.reference(
             self.part, self.path, threads=1, shared_fd=arena.fd, call_timeout_s=limit_s
@@ -185,6 +185,7 @@ class DeviceRounds:
         """Return a warmed-up runner with its memory; the reference's with its overhead. Raises as `sample`, and
         Outlasting.
         """
+        assert isinstance(session, PipeSession), "as `GpuBackend.open` starts it"
         part = self.part
         called = devicecall.device_call(part, self.shape)
         called.pop("names")

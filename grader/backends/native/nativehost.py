@@ -47,7 +47,7 @@ from grader.core.harmless import one_line
 from grader.runner.calls import Call
 from grader.runner.ends import Pipes, how_it_ended
 from grader.runner.payloads import LARGEST_BYTES, Payloads
-from grader.runner.session import Session, cpu_clock_s
+from grader.runner.session import PipeSession, cpu_clock_s
 from grader.runner.watch import Watch
 from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit, seccomp, signal_limit
 from grader.sandbox.view import LIBRARIES
@@ -162,7 +162,7 @@ class NativeHost:
         call_timeout_s: float = 20.0,
         freeze: bool = True,
         environment: Mapping[str, str] | None = None,
-    ) -> Session:
+    ) -> PipeSession:
         """Start a program of `native.nativebuild` and wait for its greeting. The session may be dead on arrival: see
         `Session.death`. `freeze` stops it between calls, which is needed to judge time. Its only environment is the
         number of OpenMP threads and `environment`. Raises ProgramRefused when the system refuses the program, KitError
@@ -191,7 +191,7 @@ class NativeHost:
         scratch = leftovers.Scratch(Path(self._root), limits)
         own_code = [os.path.realpath(program)] if self._is_static else None
         watch = Watch(started.pid, cpus, cpu_clock_s, own_code)
-        return Session(self.reap, started.pid, pipes.ours, call_timeout_s, watch, scratch, freeze, memory)
+        return PipeSession(self.reap, started.pid, pipes.ours, call_timeout_s, watch, scratch, freeze, memory)
 
     def reap(self, pid: int) -> Call:
         """End a runner and say how it had ended."""

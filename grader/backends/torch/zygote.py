@@ -1,8 +1,8 @@
 """The judge's end of the process that runners are forked from, and the resources of each runner.
 
 A `Zygote` is one interpreter with torch imported (`torch.forkserver`), inside the sandbox if there is one;
-`Zygote.spawn` forks a runner from it in milliseconds and returns a `Session`. Each runner gets a fresh working folder,
-access to its object until it is loaded, and in a sandbox its own user id and lock.
+`Zygote.spawn` forks a runner from it in milliseconds and returns a `PipeSession`. Each runner gets a fresh working
+folder, access to its object until it is loaded, and in a sandbox its own user id and lock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from grader.backends.gpu.compiled import Caches
 from grader.core.errors import KitError
 from grader.runner.calls import Call
 from grader.runner.ends import OWN_FAULTS, Pipes, how_it_ended
-from grader.runner.session import Session, cpu_clock_s, has_ended
+from grader.runner.session import PipeSession, cpu_clock_s, has_ended
 from grader.runner.watch import Watch
 from grader.sandbox import INSIDE, OPEN, Limits, Sandbox, leftovers, process_limit
 
@@ -175,7 +175,7 @@ class Zygote:
         limits: Limits | None = None,
         call_timeout_s: float = 20.0,
         freeze: bool = True,
-    ) -> Session:
+    ) -> PipeSession:
         """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
 
         Args:
@@ -212,7 +212,7 @@ class Zygote:
             self._living[runner.pid] = runner
             watch = Watch(runner.pid, cpus, cpu_clock_s)
             scratch = leftovers.Scratch(self._seen_from_outside(runner), limits, runner.pid)
-            return Session(
+            return PipeSession(
                 self.reap, runner.pid, pipes, call_timeout_s, watch, scratch, freeze, prepares=True
             )
 

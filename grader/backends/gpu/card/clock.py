@@ -18,7 +18,7 @@ from typing import Any
 
 from grader.backends.gpu.card.arena import Arena, Tensor
 from grader.runner.calls import Call
-from grader.runner.session import Session
+from grader.runner.session import PipeSession
 
 GO_S = 0.05
 """Least seconds of a timed "go". Measured: calls of 1 ms spread by 30 %, those of 25 ms by 2 to 5 %."""
@@ -33,7 +33,7 @@ MEMORY_SHARE = 0.4
 class TimedRunner:
     """A session of a runner that has an arena's memory, attached."""
 
-    def __init__(self, session: Session, arena: Arena, request: Mapping[str, Any]) -> None:
+    def __init__(self, session: PipeSession, arena: Arena, request: Mapping[str, Any]) -> None:
         """`request` as `Arena.attach_request` makes it. `failure` is how attaching ended, if not well."""
         self.session, self.arena = session, arena
         self.failure = _failed(session.command(dict(request)))
