@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from grader.assignment.records import Part
+from grader.assignment.records import SUFFIXES, Language, Part
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,13 @@ KERNELS = Kind(
 )
 
 
+KINDS: Mapping[Language, Kind] = dict.fromkeys(SUFFIXES, KERNELS)
+"""Kinds of the languages of the key `backend`, other than C++."""
+
+
 def kind_of(part: Part) -> Kind:
     if part.device is not None:
-        return KERNELS
+        return KINDS[part.device.language]
     return TORCH if part.is_torch else CPP
 
 

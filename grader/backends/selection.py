@@ -21,7 +21,7 @@ from grader.assignment.records import Assignment, Part, TorchRunner, file_of
 from grader.backends.gpu import devicebuild
 from grader.backends.gpu.backend import GpuBackend
 from grader.backends.gpu.host import DeviceHost
-from grader.backends.kinds import kind_of
+from grader.backends.kinds import KERNELS, Kind, kind_of
 from grader.backends.native import nativebuild
 from grader.backends.native.backend import NativeBackend
 from grader.backends.native.nativehost import NativeHost
@@ -50,63 +50,68 @@ class BuildSettings(Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """`judged` is the build that decides; `with_torch` builds the object for a process with torch, once. `native` says
-    that `judged` is a program of its own. `flags` are about the file as a whole. `device` starts runners of kernels for
-    a GPU, if there are any."""
+    """Builds of one C++ file. `judged` is the build that decides; `with_torch` builds the object for a process with
+    torch, once. `native` is True if `judged` is a program of its own. `flags` are about the file as a whole.
+    """
 
     judged: Build
     with_torch: Callable[[], Build]
     native: bool
     flags: tuple[Flag, ...] = ()
-    device: DeviceHost | None = None
+
+    def backend(self, part: Part, lab: Lab, zygote: Zygote, host: NativeHost | None) -> Backend:
+        """Return the backend that judges a part."""
+        if not kind_of(part).is_students:
+            return OwnTorch(self.with_torch, zygote, lab)
+        return self.of_file(lab, zygote, host)
+
+    def of_file(self, lab: Lab, zygote: Zygote, host: NativeHost | None) -> Backend:
+        """Return the backend of the C++ file: native with a `host`, else torch's."""
+        if host is None:
+            return TorchBackend(self.with_torch, zygote, lab)
+        return NativeBackend(self.judged, host, lab)
 
     def confinement(self, sandbox: Sandbox, zygote: Zygote, host: NativeHost | None) -> dict[str, Any]:
         """Describe the confinement of these builds' runners."""
-        found = (sandbox if self.device else zygote.sandbox).describe()
+        found = zygote.sandbox.describe()
         return found if host is None else {**found, "applied": list(host.applied)}
 
 
-def choose(
-    part: Part,
-    lab: Lab,
-    *,
-    build: Build,
-    with_torch: Callable[[], Build],
-    zygote: Zygote,
-    host: NativeHost | None,
-    device: DeviceHost | None,
-) -> Backend:
-    """Return the backend that judges a part; the arguments are those of a submission."""
-    kind = kind_of(part)
-    if kind.on_card:
-        assert device is not None
-        return GpuBackend(device)
-    if not kind.is_students:
-        return OwnTorch(with_torch, zygote, lab)
-    return of_file(lab, build=build, with_torch=with_torch, zygote=zygote, host=host)
+@dataclass(frozen=True, kw_only=True)
+class KernelsMade(Made):
+    """Builds of kernels for a GPU; `device` starts their runners."""
 
+    device: DeviceHost
 
-def of_file(
-    lab: Lab, *, build: Build, with_torch: Callable[[], Build], zygote: Zygote, host: NativeHost | None
-) -> Backend:
-    """Return the backend of a C++ file: native with a `host`, else torch's."""
-    return TorchBackend(with_torch, zygote, lab) if host is None else NativeBackend(build, host, lab)
+    def backend(self, part: Part, lab: Lab, zygote: Zygote, host: NativeHost | None) -> Backend:
+        return GpuBackend(self.device) if kind_of(part).on_card else super().backend(part, lab, zygote, host)
+
+    def confinement(self, sandbox: Sandbox, zygote: Zygote, host: NativeHost | None) -> dict[str, Any]:
+        return sandbox.describe()
 
 
 def make_all(
+    assignment: Assignment, source: Path, parts: Sequence[Part], options: BuildSettings, **how: Any
+) -> Made:
+    """Build everything that these parts need; `how` as for `make_kernels`."""
+    for kind, make_kind in MAKERS.items():
+        if any(kind_of(part) == kind for part in parts):
+            return make_kind(assignment, source, parts, options, **how)
+    return make(assignment, source, options, sandbox=how["sandbox"], on_step=how["on_step"])
+
+
+def make_kernels(
     assignment: Assignment,
     source: Path,
     parts: Sequence[Part],
     options: BuildSettings,
-    shape: Mapping[str, int],
     *,
+    shape: Mapping[str, int],
     sandbox: Sandbox,
     on_step: Callable[[BuildStep], None],
     stack: ExitStack,
 ) -> Made:
-    """Build everything that these parts need, as `make` does; `stack` ends the hosts of runners on a GPU."""
-    if not any(kind_of(part).on_card for part in parts):
-        return make(assignment, source, options, sandbox=sandbox, on_step=on_step)
+    """Build kernels for a GPU; `stack` ends the hosts of their runners."""
     from grader.backends.gpu.card.finding import architecture
 
     builds = make_for_device(
@@ -114,7 +119,11 @@ def make_all(
     )
     device = stack.enter_context(DeviceHost(assignment, builds, parts, shape, sandbox, Zygote))
     judged = next((build for build in builds.values() if not build.ok), next(iter(builds.values())))
-    return Made(replace(judged, object_path=None), lambda: judged, native=False, device=device)
+    return KernelsMade(replace(judged, object_path=None), lambda: judged, native=False, device=device)
+
+
+MAKERS: Mapping[Kind, Callable[..., Made]] = {KERNELS: make_kernels}
+"""Builders of the kinds that are not C++."""
 
 
 def make(
@@ -129,7 +138,7 @@ def make(
     """Build a source file as it is to be judged; `flags` follow the kit's own. Raises UsageError and KitError as
     `torch.torchbuild.build`, and KitError if only torch's runner may judge the file and this Python has no torch.
     """
-    if any(kind_of(part).on_card for part in assignment.parts):
+    if any(kind_of(part) in MAKERS for part in assignment.parts):
         raise UsageError(f"{assignment.id}: its kernels run on a GPU, and this is for C++")
     how = {"flags": flags, **_how(assignment, options, sandbox or sandboxes.of_file(source), on_step)}
 
@@ -162,15 +171,15 @@ def make_for_device(
     parts: Sequence[Part],
     options: BuildSettings,
     *,
-    architecture: str = "",
-    sandbox: Sandbox | None = None,
-    on_step: Callable[[BuildStep], None] = lambda step: None,
+    architecture: str,
+    sandbox: Sandbox,
+    on_step: Callable[[BuildStep], None],
 ) -> dict[str, Build]:
     """Build a file of kernels for a GPU, and the one in CUDA beside it. Returns the builds by language: all that
     these parts need. Raises UsageError for a file that cannot be read, and for options that only apply to C++."""
     if options.sanitize:
         raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
-    how = _how(assignment, options, sandbox or sandboxes.of_file(source), on_step)
+    how = _how(assignment, options, sandbox, on_step)
     made: dict[str, Build] = {}
     for language in dict.fromkeys(part.device.language for part in parts if part.device is not None):
         path = source.with_name(file_of(source.name, language))

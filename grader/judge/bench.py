@@ -23,7 +23,6 @@ from grader.runner.calls import Budget
 from grader.runner.session import Session
 
 if TYPE_CHECKING:
-    from grader.backends.gpu.host import DeviceHost
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
@@ -76,8 +75,7 @@ class Bench:
     source: Path
     options: Options
     emit: Listener
-    build: Build
-    """The build that decides: a program of its own, or an object for a process with torch."""
+    made: selection.Made
     zygote: Zygote
     stack: ExitStack
     exclusive: Exclusive = unshared
@@ -86,12 +84,8 @@ class Bench:
     """
     host: NativeHost | None = None
     """Starts programs of `build`'s kind; None if everything is judged in processes with torch."""
-    with_torch: Callable[[], Build] | None = None
-    """Builds the object for a process with torch, if `build` is not one; later calls return the same build."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
     """Flags of the built object (`grader.integrity.flags.inspect_object`), once they are known."""
-    device: DeviceHost | None = None
-    """Starts runners of the parts whose kernels run on a GPU."""
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
     """Right public outputs by part and case, of parts that are compared (`grader.judge.same_work`)."""
 
@@ -99,6 +93,11 @@ class Bench:
     """Parts that others call (`Part.table`), by id: True if one fails its own test."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Time that the calls of each part have used, by its id."""
+
+    @property
+    def build(self) -> Build:
+        """The build that decides: a program of its own, or an object for a process with torch."""
+        return self.made.judged
 
     @property
     def shape(self) -> dict[str, int]:
@@ -139,25 +138,11 @@ class Bench:
 
     def backend(self, part: Part) -> Backend:
         """Return the backend that judges a part."""
-        return selection.choose(
-            part,
-            self.assignment.lab,
-            build=self.build,
-            with_torch=self.torch_build,
-            zygote=self.zygote,
-            host=self.host,
-            device=self.device,
-        )
+        return self.made.backend(part, self.assignment.lab, self.zygote, self.host)
 
     def of_file(self, *, with_torch: bool = False) -> Backend:
         """Return the backend of the C++ file, or that of its object `with_torch`."""
-        return selection.of_file(
-            self.assignment.lab,
-            build=self.build,
-            with_torch=self.torch_build,
-            zygote=self.zygote,
-            host=None if with_torch else self.host,
-        )
+        return self.made.of_file(self.assignment.lab, self.zygote, None if with_torch else self.host)
 
     def student(
         self, part: Part, *, threads: int, freeze: bool = True, with_torch: bool = False, **how: Any
@@ -176,10 +161,6 @@ class Bench:
         if session.death is not None or session.load_error is not None:
             raise backend.loading_fault(session)
         return session
-
-    def torch_build(self) -> Build:
-        """Return the build for a process with torch, built if need be."""
-        return self.with_torch() if self.with_torch is not None else self.build
 
     def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
         """Return a fresh runner holding the reference, of the same kind as the student's. Raises KitError."""

@@ -79,7 +79,7 @@ def evaluate(
             source,
             parts,
             options,
-            shape,
+            shape=shape,
             sandbox=sandbox,
             on_step=lambda step: listener(StepStarted(step)),
             stack=stack,
@@ -104,14 +104,12 @@ def evaluate(
             source,
             options,
             listener,
-            made.judged,
+            made,
             zygote,
             stack,
             exclusive,
             host,
-            made.with_torch,
             inspected.result,
-            made.device,
         )
         results = _judge(bench, parts)
         of_object = (*made.flags, *inspected.result())

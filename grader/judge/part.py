@@ -244,7 +244,7 @@ class PartJudge:
         bench, threads = self.bench, self.shape["threads"]
         bench.zygote.start()  # It imports torch while the object is built.
         if self.backend.kind.is_students:
-            self.builds.append(bench.torch_build())
+            self.builds.append(bench.made.with_torch())
         if self.builds[-1].object_path is None:
             self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
             return

@@ -58,7 +58,7 @@ class SecondBuild:
             host = self.stack.enter_context(NativeHost(sandbox, checks=sanitize.options()))
         except KitError:
             return None
-        return replace(bench, options=options, build=made.judged, host=host, with_torch=None)
+        return replace(bench, options=options, made=made, host=host)
 
     @property
     def exists(self) -> bool:

@@ -132,11 +132,10 @@ class Laboratory:
             self.settings.source,
             Options(variant.shape, dict(variant.recipe.defines), self.settings.seed, profile=False),
             lambda event: None,
-            made.judged,
+            made,
             self.zygote,
             self.stack,
             host=self.host if made.native else None,
-            with_torch=made.with_torch,
         )
 
     # ---- right or wrong

@@ -84,10 +84,9 @@ def compare(
         options = Options(shape=sizes, defines=defines or {})
         made = make(assignment, source, options)
         bench = Bench(
-            *(assignment, source, options, lambda event: None, made.judged),
+            *(assignment, source, options, lambda event: None, made),
             *(stack.enter_context(Zygote(sandbox=of_file(source), at_once=False)), stack),
             host=stack.enter_context(NativeHost(of_file(source))) if made.native else None,
-            with_torch=made.with_torch,
         )
         if not bench.build.ok:
             trouble = f"does not compile: {bench.build.diagnostics.splitlines()[0]}"

@@ -96,7 +96,7 @@ def answers(group: Sequence[Mutation], zygote: Zygote, folder: Path) -> Answers:
     options = Options(shape=SHAPE, timing=False)
     with ExitStack() as stack:
         made, host = make(course, source, options), stack.enter_context(NativeHost())
-        given = (course, source, options, lambda event: None, made.judged, zygote, stack)
+        given = (course, source, options, lambda event: None, made, zygote, stack)
         bench = Bench(*given, host=host if made.native else None)
         pairs = zip(group, parts_of(course, group), strict=True)
         return [(each, _answers_of(bench, part)) for each, part in pairs if part.oracle == "attention"]

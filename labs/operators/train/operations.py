@@ -157,11 +157,10 @@ def opened(assignment: Assignment, source: Path, wanted: Iterable[str]) -> Itera
             source,
             Options(profile=False),
             lambda event: None,
-            made.judged,
+            made,
             zygote,
             runners,
             host=host,
-            with_torch=made.with_torch,
         )
         first = next(part for part in assignment.parts if kind_of(part).is_students)
 
