@@ -222,7 +222,7 @@ def test_a_kernel_that_ends_or_stops_its_parent_or_ends_the_reference_is_at_faul
     with Zygote() as zygote, zygote.spawn("torch", "", threads=1) as reference:
         with Kennel(OPEN, zygote, library).runner() as student:
             assert reference.call(softmax(4)).status == "ok" and not zygote.sabotaged
-            assert call(student, "kills", reference._pid).status == "ok"
+            assert call(student, "kills", reference.pid).status == "ok"
             assert reference.call(softmax(4)).signal_name == "SIGKILL"
         assert zygote.sabotaged
 
