@@ -12,7 +12,7 @@ from building import includes
 from conftest import ASSIGNMENT, keeping, needs_delays, write
 from native_programs import asked, program
 
-from grader.assignment.mutations import Mutation
+from grader.assignment.mutations import Mutation, edited
 from grader.backends import binding
 from grader.backends.faults import Faulty
 from grader.backends.native.backend import NativeBackend
@@ -28,9 +28,8 @@ from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Call
 from grader.runner.session import Session
 from grader.sandbox.tiers import choose
-from labs.attention import oracle
+from labs.attention import kernels, oracle
 from labs.attention.cases import make_inputs
-from labs.attention.mutations import apply
 
 #: Some milliseconds of work in all: about one for each of the eight threads.
 N = 256
@@ -68,7 +67,7 @@ def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> i
 
 @needs_delays
 def test_a_race_shows_on_one_core(master: str, start: Start, tmp_path: Path) -> None:
-    racy = keeping(apply(master, [ONE_ROW_FOR_ALL]), "myFusedAttention")
+    racy = keeping(edited(master, ONE_ROW_FOR_ALL, kernels), "myFusedAttention")
     with start(tmp_path, racy) as session:
         # Where this was written: nearly every call with delays is wrong, and hardly any without.
         assert right_answers(session, "part3", CALLS) < 3 * CALLS / 4
@@ -139,7 +138,7 @@ def test_initialisers_cannot_take_the_timer_away(tmp_path: Path) -> None:
 @needs_delays
 def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -> None:
     """On one core a timed call passes; the delayed call beside it does not."""
-    racy = keeping(apply(master, [ONE_ROW_FOR_ALL]), "myFusedAttention")
+    racy = keeping(edited(master, ONE_ROW_FOR_ALL, kernels), "myFusedAttention")
     racy = racy.replace("parallel for collapse(3)", f"parallel for collapse(3) if(N == {N})")
     assert f"if(N == {N})" in racy
     part, shape = ASSIGNMENT.part("part3"), {**ASSIGNMENT.defaults, "N": N}

@@ -13,7 +13,7 @@ from conftest import code_of, in_files, part_of, python, refused, results_alone,
 from without_card import cardless, interpreted
 
 from grader.assignment.loading import load
-from grader.assignment.mutations import Mutation
+from grader.assignment.mutations import Mutation, in_one_file
 from grader.assignment.records import Assignment, Part
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
@@ -61,7 +61,7 @@ def judged(assignment: Assignment, folder: Path, text: str, parts: Sequence[Part
 
 def known_kernels(assignment: Assignment, folder: Path, made: Made, names: Sequence[str] = ()) -> Results:
     """Judge kernels of the lab's table, all in one file, on the cases of these names if any are given."""
-    text, parts = known.side_by_side(assignment, (LAB / "kernels.py").read_text(encoding="utf-8"), made)
+    text, parts = in_one_file(known, assignment, (LAB / "kernels.py").read_text(encoding="utf-8"), made)
     if names:
         parts = tuple(some_cases(part, names) for part in parts)
     return judged(assignment, folder, text, parts)

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 from without_card import ASSIGNMENT, LAB, TRITON, cardless, interpreted, judged, unfit_triton, words
 
-from grader.assignment.mutations import Mutation
+from grader.assignment.mutations import Mutation, edited
 from grader.backends.faults import Broken
 from grader.backends.gpu import crashes, kernelmarks
 from grader.backends.native.crashes import own_output
@@ -216,7 +216,7 @@ def test_outputs_of_different_shapes_may_be_wrong_on_different_inputs(tmp_path: 
 @by_interpreter
 def test_no_command_is_advised_that_a_kernel_on_a_gpu_cannot_take(tmp_path: Path) -> None:
     mutation = Mutation("NaN", "gelu", (("    y = x / (", "    y = float('nan') * x / ("),))
-    part = judged(tmp_path, known.edited(MASTER, mutation), ["gelu"], ("random", "ragged"))["gelu"]
+    part = judged(tmp_path, edited(MASTER, mutation, known), ["gelu"], ("random", "ragged"))["gelu"]
     assert part.verdict == "wrong" and "NaN" in words(part) and "--sanitize" not in words(part)
 
 

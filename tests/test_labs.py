@@ -332,7 +332,7 @@ def course(lab: str) -> tuple[Assignment, str]:
 def judged(lab: str, made: Sequence[Mutation], folder: Path, timing: bool = False) -> tuple[PartResult, ...]:
     """Judge attempts, each in a function of its own, in one file."""
     assignment, master = course(lab)
-    text, parts = KERNELS[lab].side_by_side(assignment, master, made)
+    text, parts = mutations.in_one_file(KERNELS[lab], assignment, master, made)
     return results_alone(assignment, write(folder, text, assignment.source), parts, timing=timing).parts
 
 
@@ -378,9 +378,9 @@ def test_a_hostile_forward_function_costs_its_sentence_alone(tmp_path: Path) -> 
         "matmul": ("return at::zeros({1}, at::kFloat);", "ga[i * K + k]"),
     }
     for name, (body, sum_of) in broken.items():
-        text = operators.edited(text, first("operators", "broken", name, body).made)
+        text = mutations.edited(text, first("operators", "broken", name, body).made, operators)
         sign = (f"{sum_of} +=", f"{sum_of} -=")
-        text = operators.edited(text, Mutation("subtracted", f"{name}_backward", (sign,)))
+        text = mutations.edited(text, Mutation("subtracted", f"{name}_backward", (sign,)), operators)
     chosen = [assignment.part(f"{name}_backward") for name in broken]
     for result in results_alone(assignment, write(tmp_path, text, assignment.source), chosen).parts:
         assert result.verdict == "wrong" and result.diagnosis is not None, result

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.assignment.mutations import Mutation
+from grader.assignment.mutations import Mutation, edited, in_one_file
 from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
 from grader.backends.native.toolchain import ABSENT
@@ -49,7 +49,7 @@ def judge(text: str, parts: Sequence[Part], folder: Path) -> tuple[PartResult, .
 
 
 def judged(made: Sequence[Mutation], folder: Path) -> list[tuple[Mutation, PartResult]]:
-    text, parts = kernels.side_by_side(ASSIGNMENT, MASTER, made)
+    text, parts = in_one_file(kernels, ASSIGNMENT, MASTER, made)
     return list(zip(made, judge(lightly(text), parts, folder), strict=True))
 
 
@@ -194,7 +194,7 @@ def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:
     alike = next(case for case in part.cases if case.name == "a step of 2 and a border")
     wrong = next(m for m in kernels.WRONG if m.name == "border times stride")
     course = replace(ASSIGNMENT, parts=(replace(part, cases=(alike,)),))
-    source = write(tmp_path, kernels.edited(MASTER, wrong), "operators.cpp")
+    source = write(tmp_path, edited(MASTER, wrong, kernels), "operators.cpp")
     (result,) = results_alone(course, source, course.parts).parts
     assert result.diagnosis is not None
     assert SAME_OUTPUT in result.diagnosis.message and "multiplied by the stride" in result.diagnosis.message

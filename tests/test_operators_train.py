@@ -13,7 +13,7 @@ import pytest
 from conftest import refused, write
 
 from grader.assignment import labs, loading
-from grader.assignment.mutations import variant
+from grader.assignment.mutations import in_one_file, variant
 from grader.core.arrays import Array, np
 from grader.core.errors import KitError
 from grader.runner.calls import Call, Request
@@ -76,7 +76,7 @@ torch::Tensor reluOfHalf(torch::Tensor X, int n) { return reluForward(X, n / 2);
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[operations.Start]:
     table = {(mutation.part, mutation.name): mutation for mutation in kernels.WRONG}
     made = [table[known] for known in KNOWN.values()]
-    text, _ = kernels.side_by_side(ASSIGNMENT, MASTER.read_text(encoding="utf-8"), made)
+    text, _ = in_one_file(kernels, ASSIGNMENT, MASTER.read_text(encoding="utf-8"), made)
     for number, name in enumerate(KNOWN):
         text = re.sub(rf"\b{variant(number)}\b", name, text)
     given, opened, bindings = text.partition("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n")

@@ -11,7 +11,7 @@ from grader import __main__ as grading
 from grader import score
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.assignment.mutations import Mutation, place, without_starter
+from grader.assignment.mutations import Mutation, in_one_file, place, without_starter
 from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
 from grader.core.arrays import Array, np
@@ -38,7 +38,7 @@ def judged(folder: Path, text: str, parts: Sequence[Part] = ASSIGNMENT.parts) ->
 
 
 def side_by_side(folder: Path, made: Sequence[Mutation]) -> list[tuple[Mutation, PartResult]]:
-    text, parts = kernels.side_by_side(ASSIGNMENT, SOURCE, made)
+    text, parts = in_one_file(kernels, ASSIGNMENT, SOURCE, made)
     return list(zip(made, judged(folder, lightly(text), parts).parts, strict=True))
 
 

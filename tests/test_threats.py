@@ -17,7 +17,7 @@ from process_tree import descendants, wait_for
 
 from grader import sandbox
 from grader.assignment import labs
-from grader.assignment.mutations import Mutation
+from grader.assignment.mutations import Mutation, edited, without_starter
 from grader.assignment.regions import strip_solution
 from grader.backends.torch.zygote import Zygote
 from grader.core.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
@@ -27,7 +27,6 @@ from grader.sandbox import Sandbox
 from grader.staff import selftest
 from grader.staff.selftest import Trial
 from labs.attention import kernels
-from labs.attention.mutations import apply
 from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
 
 #: Where a kernel may try to leave something behind.
@@ -145,8 +144,8 @@ def result(*parts: PartResult, flags: tuple[Flag, ...] = ()) -> SubmissionResult
 
 
 def test_every_case_fits_the_master_and_every_part_has_one(master: str) -> None:
-    assert all(apply(master, [bug]) != apply(master, []) for bug in kernels.WRONG)
-    assert apply(master, [kernels.SLOW]) != apply(master, [])
+    assert all(edited(master, bug, kernels) != without_starter(master) for bug in kernels.WRONG)
+    assert edited(master, kernels.SLOW, kernels) != without_starter(master)
     assert {bug.part for bug in kernels.WRONG} == {each.id for each in ASSIGNMENT.parts if not each.is_torch}
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from conftest import keeping, python, write, write_files
 
-from grader.assignment.mutations import Mutation
-from labs.attention.mutations import apply
+from grader.assignment.mutations import Mutation, edited
+from labs.attention import kernels
 
 #: Returns torch's place, for builds against its headers, and refuses to run any of it.
 REFUSES_TORCH = """
@@ -95,7 +95,7 @@ def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) ->
 @pytest.mark.full
 def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: str, tmp_path: Path) -> None:
     small = keeping(master, "myNaiveAttention")
-    sources = {mutation.name: apply(small, [mutation]) for mutation in (SCALED, SWAPPED, TYPED)}
+    sources = {mutation.name: edited(small, mutation, kernels) for mutation in (SCALED, SWAPPED, TYPED)}
     sources |= {"right": small, "timed": small}
     results = judged(sources, tmp_path, torch=REFUSES_TORCH, table=True)
     parts = {name: result["parts"] for name, result in results.items()}
@@ -120,7 +120,7 @@ WITHOUT = [REFUSES_TORCH, pytest.param(HIDES_TORCH, marks=pytest.mark.full)]
 def test_a_python_without_torch_judges(torch: str, master: str, tmp_path: Path) -> None:
     """A machine without torch compiles by another standard, and needs headers of its own: the full tier alone."""
     small = keeping(master, "myNaiveAttention")
-    sources = {"right": small, "scaled": apply(small, [SCALED]), "timed": small}
+    sources = {"right": small, "scaled": edited(small, SCALED, kernels), "timed": small}
     results = judged(sources, tmp_path, torch=torch, table=False)
     assert [part["verdict"] for part in results["right"]["parts"]] == ["pass"] * 3
     assert [part["verdict"] for part in results["scaled"]["parts"]] == ["pass", "pass", "wrong"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from grader.assignment.records import Assignment, Part
 
@@ -42,8 +43,14 @@ class Mutation:
     says: str = ""
 
 
-def edited(source: str, mutation: Mutation) -> str:
-    """Return the source with a mutation's edits made anywhere in it. Raises ValueError if a text does not occur."""
+def edited(source: str, mutation: Mutation, kernels: Any = None) -> str:
+    """Return the source with one mutation made, in the functions that the lab's `kernels` name in FUNCTIONS.
+
+    Without that table it is made anywhere. Raises ValueError if a text does not occur.
+    """
+    functions = getattr(kernels, "FUNCTIONS", None)
+    if functions is not None:
+        return applied(source, functions, [mutation])
     return mutated(without_starter(source), mutation)
 
 
@@ -56,36 +63,41 @@ def applied(source: str, functions: Mapping[str, str | Sequence[str]], mutations
     source = without_starter(source)
     for mutation in mutations:
         names = functions[mutation.part]
-        names = (names,) if isinstance(names, str) else names
-        spans = sorted(place(source, name) for name in dict.fromkeys(names))
-        # The separator occurs in no edit, so no edit can match across two functions.
-        texts = mutated(_BETWEEN.join(source[start:end] for start, end in spans), mutation).split(_BETWEEN)
-        for (start, end), text in zip(reversed(spans), reversed(texts), strict=True):
+        for name, text in pieces(source, (names,) if isinstance(names, str) else names, mutation).items():
+            start, end = place(source, name)
             source = source[:start] + text + source[end:]
     return source
 
 
-def side_by_side(
-    source: str, functions: Mapping[str, str], mutations: Sequence[Mutation], dropped: Sequence[str] = ()
-) -> str:
+def pieces(source: str, names: Sequence[str], mutation: Mutation) -> dict[str, str]:
+    """Return the texts of these functions with the mutation made. Raises ValueError as `applied`."""
+    # The separator occurs in no edit, so no edit can match across two functions.
+    texts = _BETWEEN.join(source[slice(*place(source, name))] for name in names)
+    return dict(zip(names, mutated(texts, mutation).split(_BETWEEN), strict=True))
+
+
+def in_one_file(
+    kernels: Any, assignment: Assignment, master: str, made: Sequence[Mutation]
+) -> tuple[str, tuple[Part, ...]]:
+    """Return one file with all of these edits of a lab's master, which compiles once, and a part for each."""
+    own = getattr(kernels, "side_by_side", None)
+    text = own(master, made) if own is not None else side_by_side(master, kernels.FUNCTIONS, made)
+    return text, parts_of(assignment, made)
+
+
+def side_by_side(source: str, functions: Mapping[str, str], mutations: Sequence[Mutation]) -> str:
     """Return one source with a function `variant(k)` for the k-th mutation, so that one compilation serves all.
 
-    The unchanged functions of the parts `dropped`, which no other function calls, are left out. Raises ValueError as
-    `applied` does.
+    The master's functions stay bound, for oracles that make further calls. Raises ValueError as `applied` does.
     """
     source = without_starter(source)
     variants, table = "", ""
     for number, mutation in enumerate(mutations):
-        start, end = place(source, functions[mutation.part])
-        text = mutated(source[start:end], mutation)
-        variants += "\n" + text.replace(f" {functions[mutation.part]}(", f" {variant(number)}(", 1)
+        name = functions[mutation.part]
+        text = pieces(source, [name], mutation)[name]
+        variants += "\n" + text.replace(f" {name}(", f" {variant(number)}(", 1)
         table += f'    m.def("{variant(number)}", &{variant(number)});\n'
-    # The remaining functions stay bound, for oracles that make further calls.
-    kept = [function for part, function in functions.items() if part not in dropped]
-    table += "".join(f'    m.def("{name}", &{name});\n' for name in dict.fromkeys(kept))
-    for part in dropped:
-        start, end = place(source, functions[part])
-        source = source[:start] + source[end:]
+    table += "".join(f'    m.def("{name}", &{name});\n' for name in dict.fromkeys(functions.values()))
     given = source[: source.index(_BINDINGS)]
     return f"{given}{variants}\n{_BINDINGS}(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
 
@@ -102,11 +114,6 @@ def parts_of(assignment: Assignment, mutations: Sequence[Mutation]) -> tuple[Par
         replace(assignment.part(mutation.part), id=variant(number), function=variant(number), stands_in=None)
         for number, mutation in enumerate(mutations)
     )
-
-
-def functions_of(assignment: Assignment) -> dict[str, str]:
-    """Return the names of the functions that students write, by part."""
-    return {part.id: part.function for part in assignment.parts if part.function is not None}
 
 
 def place(source: str, function: str) -> tuple[int, int]:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from grader import sandbox, score
-from grader.assignment import labs
+from grader.assignment import labs, mutations
 from grader.assignment.loading import load
-from grader.assignment.mutations import Mutation, edited
+from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
 from grader.assignment.regions import strip_solution
 from grader.backends.kinds import kind_of
@@ -120,11 +120,11 @@ class TrialSetup:
     folder: Path
     kernels: Any
     """The lab's module of kernels with known verdicts, or None. It holds WRONG. It may also hold SLOW, RIGHT, a
-    SHAPE for untimed kernels, an `edited(source, mutation)` of its own, and `side_by_side`. The call
-    `side_by_side(assignment, source, mutations)` returns one file of all these and its parts."""
+    SHAPE for untimed kernels, and FUNCTIONS (see `mutations.applied`), which lets all share one file; then also a
+    `side_by_side(source, mutations)` of its own that returns this file."""
 
     def edited(self, master: str, mutation: Mutation) -> str:
-        return str(getattr(self.kernels, "edited", edited)(master, mutation))
+        return mutations.edited(master, mutation, self.kernels)
 
     def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> SubmissionResult:
         """Judge a source text in the sandbox, in full size if it is timed."""
@@ -234,13 +234,13 @@ def judged_each(
     If several share a file, the flags of the file are reported for each.
     """
     files = [(bench.edited(master, one), (bench.assignment.part(one.part),), (one,)) for one in made]
-    if made and hasattr(bench.kernels, "side_by_side"):
-        files = [(*bench.kernels.side_by_side(bench.assignment, master, made), tuple(made))]
-    for source, parts, mutations in files:
+    if made and hasattr(bench.kernels, "FUNCTIONS"):
+        files = [(*mutations.in_one_file(bench.kernels, bench.assignment, master, made), tuple(made))]
+    for source, parts, edits in files:
         started = time.monotonic()
         result = bench.judge(source, parts, timing=timing)
-        took = (time.monotonic() - started) / len(mutations)
-        for mutation, part in zip(mutations, result.parts, strict=True):
+        took = (time.monotonic() - started) / len(edits)
+        for mutation, part in zip(edits, result.parts, strict=True):
             yield mutation, replace(result, parts=(part,)), took
 
 

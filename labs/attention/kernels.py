@@ -5,16 +5,16 @@ Each bug stands for a kind that the published check accepts, or that students of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from grader.assignment.mutations import Mutation
-from grader.assignment.records import Assignment, Part
 
-from . import mutations
-from .mutations import edited
-
-__all__ = ["SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
-
+FUNCTIONS = {
+    "4Dread": "fourDimRead",
+    "4Dwrite": "fourDimWrite",
+    "part1": "myNaiveAttention",
+    "part2": "myUnfusedAttentionBlocked",
+    "part3": "myFusedAttention",
+    "part4": "myFlashAttention",
+}
 #: Small enough for a self-test in two minutes.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 
@@ -71,10 +71,3 @@ SLOW = Mutation(
         ),
     ),
 )
-
-
-def side_by_side(
-    assignment: Assignment, master: str, made: Sequence[Mutation]
-) -> tuple[str, tuple[Part, ...]]:
-    """Return one file with all of these edits, which compiles once, and a part for each."""
-    return mutations.side_by_side(master, made), mutations.parts_of(assignment, made)

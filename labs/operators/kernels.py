@@ -6,11 +6,7 @@ other honest ways to write the same, which must also pass in time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from grader.assignment import mutations
 from grader.assignment.mutations import Mutation
-from grader.assignment.records import Assignment, Part
 
 from .known import right_layers, right_pictures, wrong
 
@@ -35,7 +31,7 @@ SLOW = Mutation(
     ),
 )
 
-_FUNCTIONS = {
+FUNCTIONS = {
     "add": "addForward",
     "add_backward": "addBackward",
     "mul": "mulForward",
@@ -56,15 +52,3 @@ _FUNCTIONS = {
     "cross_entropy_backward": "crossEntropyBackward",
     "sgd": "sgdStep",
 }
-
-
-def edited(source: str, mutation: Mutation) -> str:
-    """Return the source with a mutation made in its part's function alone."""
-    return mutations.applied(source, _FUNCTIONS, [mutation])
-
-
-def side_by_side(
-    assignment: Assignment, master: str, made: Sequence[Mutation]
-) -> tuple[str, tuple[Part, ...]]:
-    """Return one file with all of these edits, which compiles once, and a part for each."""
-    return mutations.side_by_side(master, _FUNCTIONS, made), mutations.parts_of(assignment, made)

@@ -6,16 +6,12 @@ code of the expected diagnosis. RIGHT are other correct ways of writing the same
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from grader.assignment import mutations
 from grader.assignment.mutations import Mutation
-from grader.assignment.records import Assignment, Part
 
 from .known.right import RIGHT
 from .known.wrong import WRONG_MERGES, WRONG_NAIVE, WRONG_ONLINE, WRONG_SAFE
 
-__all__ = ["RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
+__all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG"]
 
 #: Sizes of untimed parts whose case has no sizes.
 SHAPE = {"R": 64, "C": 96, "d": 24}
@@ -40,17 +36,3 @@ SLOW = Mutation(
         ),
     ),
 )
-
-
-def edited(source: str, mutation: Mutation) -> str:
-    """Return the source with one mutation made in its part's function. Raises ValueError where a text does not
-    occur."""
-    return mutations.applied(source, FUNCTIONS, [mutation])
-
-
-def side_by_side(
-    assignment: Assignment, master: str, made: Sequence[Mutation]
-) -> tuple[str, tuple[Part, ...]]:
-    """Return one file with all of these edits, which compiles once, and a part for each."""
-    source = mutations.side_by_side(master, FUNCTIONS, made, tuple(FUNCTIONS))
-    return source, mutations.parts_of(assignment, made)

@@ -18,7 +18,6 @@ from grader.explain import closer_look
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.study import race, watch_races
-from labs.attention.mutations import FUNCTIONS, KERNELS
 
 ADDR2LINE = shutil.which("addr2line") is not None
 WATCHED = race.has_thread_sanitizer(toolchain())
@@ -40,13 +39,14 @@ def groups() -> list[list[Bug]]:
 
 
 @cache
-def course_of(base: str) -> tuple[Assignment, str, dict[str, str], tuple[str, ...]]:
-    """Return the assignment of a base, its correct file, its functions by part, and the functions to leave out."""
+def course_of(base: str) -> tuple[Assignment, str, dict[str, str]]:
+    """Return the assignment of a base, its correct file, and its functions by part."""
     if base in ("softmax", "operators"):
         lab = loading.load(ROOT / f"labs/{base}/assignment.yaml")
-        return lab, (ROOT / f"labs/{base}/{base}.cpp").read_text(), mutations.functions_of(lab), ()
+        return lab, (ROOT / f"labs/{base}/{base}.cpp").read_text(), lab.lab.kernels().FUNCTIONS
     text = source(STYLES[0]) if base == "published" else (ROOT / "module.cpp").read_text()
-    return loading.load(ROOT / "configs/gpt149.yaml"), text, FUNCTIONS, KERNELS
+    course = loading.load(ROOT / "configs/gpt149.yaml")
+    return course, text, course.lab.kernels().FUNCTIONS
 
 
 def mutation(bug: Bug) -> Mutation:
@@ -68,9 +68,9 @@ def without_marks(text: str) -> tuple[str, list[int]]:
 def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Judged as in a student's own run, without time and table."""
     monkeypatch.chdir(tmp_path)
-    course, correct, functions, dropped = course_of(group[0].base)
+    course, correct, functions = course_of(group[0].base)
     made, file = [mutation(bug) for bug in group], tmp_path / "module.cpp"
-    text, marked = without_marks(mutations.side_by_side(correct, functions, made, dropped))
+    text, marked = without_marks(mutations.side_by_side(correct, functions, made))
     starts = [text[: text.index(f" {mutations.variant(k)}(")].count("\n") + 1 for k in range(len(group))]
     file.write_text(text)
     shape = {name: size for name, size in SHAPE.items() if name in course.defaults}
@@ -100,6 +100,6 @@ def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch:
 
 def test_every_bug_marks_its_line() -> None:
     for bug in BUGS:
-        _, correct, functions, _ = course_of(bug.base)
+        _, correct, functions = course_of(bug.base)
         text, lines = without_marks(mutations.applied(correct, functions, [mutation(bug)]))
         assert lines and MARK not in text, bug.name

@@ -17,7 +17,7 @@ from right_variants import RIGHT
 from wrong_kernels import WRONG
 
 from grader.assignment import loading
-from grader.assignment.mutations import Mutation
+from grader.assignment.mutations import Mutation, parts_of, side_by_side
 from grader.assignment.records import Part
 from grader.backends import binding
 from grader.backends.native.nativehost import NativeHost
@@ -32,7 +32,7 @@ from grader.explain.diagnose import unexplained
 from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.marker import Marker
-from labs.attention.mutations import parts_of, side_by_side
+from labs.attention.kernels import FUNCTIONS
 from labs.attention.oracle import ORACLES
 
 PLACES = unexplained(ORACLES["attention"].axes)
@@ -57,7 +57,7 @@ def first_of_each_code(mutations: Sequence[Mutation]) -> list[Mutation]:
 
 def write(group: Sequence[Mutation], folder: Path) -> Path:
     source = folder / "module.cpp"
-    source.write_text(lightly(side_by_side((ROOT / "module.cpp").read_text(), group)))
+    source.write_text(lightly(side_by_side((ROOT / "module.cpp").read_text(), FUNCTIONS, group)))
     return source
 
 

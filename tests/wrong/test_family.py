@@ -10,12 +10,12 @@ from family import Answer, answers, first_of_each_code, groups, judge
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
-from grader.assignment.mutations import Mutation
+from grader.assignment.mutations import Mutation, edited
 from grader.backends.torch.zygote import Zygote
 from grader.core.results import Diagnosis
 from grader.explain import clues, diagnose
 from grader.explain.comparison import Comparison, Expected, compare
-from labs.attention.mutations import apply
+from labs.attention import kernels
 from labs.attention.oracle import CLUES, ORACLES
 
 #: Codes without lines: an accessor is one line, a checked build finds crashes, a wrong tensor has no loop.
@@ -118,8 +118,8 @@ def test_right_variants_are_accepted_without_suspicion(group: Group, zygote: Zyg
 
 def test_an_edit_that_no_longer_fits_is_an_error(master: str) -> None:
     gone = Mutation("gone", "part1", (("no such text", ""),))
-    refused("found 0 times", apply, master, [gone], of=ValueError)
-    assert all(apply(master, [mutation]) != master for mutation in [*WRONG, *RIGHT])
+    refused("found 0 times", edited, master, gone, kernels, of=ValueError)
+    assert all(edited(master, mutation, kernels) != master for mutation in [*WRONG, *RIGHT])
 
 
 def test_every_other_cause_has_lines_to_show() -> None:

@@ -36,7 +36,7 @@ class Ending:
         assignment = load(labs.assignment_file(self.folder, staff=True))
         text = labs.master(self.folder, assignment.source).read_text(encoding="utf-8")
         if self.edit is not None:
-            text = getattr(labs.load(self.folder).kernels(), "edited", edited)(text, self.edit)
+            text = edited(text, self.edit, labs.load(self.folder).kernels())
         elif self.verdict == "wrong":
             text = strip_solution(text)
         source = scratch / assignment.source

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 from grader.assignment import mutations
 from grader.assignment.mutations import Mutation
-from grader.assignment.records import Assignment, Part
 
 from .edits import RIGHT, WRONG_BACKWARD, WRONG_FORWARD, WRONG_ROWS
 
-__all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
+__all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "side_by_side"]
 
 #: Sizes for parts that are not timed and whose case names no sizes.
 SHAPE = {
@@ -57,38 +56,14 @@ SLOW = Mutation(
 )
 
 
-def edited(source: str, mutation: Mutation) -> str:
-    """Return the source after one mutation. Raises ValueError if a text to replace is missing in these functions."""
-    source = mutations.without_starter(source)
-    made = _mutated(source, mutation)
-    for function, text in made.items():
-        start, end = mutations.place(source, function)
-        source = source[:start] + text + source[end:]
-    return source
-
-
-def side_by_side(
-    assignment: Assignment, master: str, made: Sequence[Mutation]
-) -> tuple[str, tuple[Part, ...]]:
-    """Return one file with all of these edits, and a part for each. Each edit has its own copy of the kernels."""
+def side_by_side(master: str, made: Sequence[Mutation]) -> str:
+    """Return one file with all of these edits. Each edit has its own copy of the kernels."""
     source = mutations.without_starter(master)
     variants = ""
     for number, mutation in enumerate(made):
         *kernels, launcher = FUNCTIONS[mutation.part]
-        text = "\n\n".join(_mutated(source, mutation).values())
+        text = "\n\n".join(mutations.pieces(source, FUNCTIONS[mutation.part], mutation).values())
         for name in kernels:
             text = re.sub(rf"\b{name}\b", f"{name}_of_{number}", text)
         variants += "\n\n" + text.replace(f"def {launcher}(", f"def {mutations.variant(number)}(", 1)
-    return source + variants, mutations.parts_of(assignment, made)
-
-
-def _mutated(source: str, mutation: Mutation) -> dict[str, str]:
-    """Return the part's functions after the edits. Each old text must occur as often as its edit says (default: 1)."""
-    functions = FUNCTIONS[mutation.part]
-    found = {name: source[slice(*mutations.place(source, name))] for name in functions}
-    for old, new, *times in mutation.edits:
-        count = sum(text.count(old) for text in found.values())
-        if count != (times[0] if times else 1):
-            raise ValueError(f"{mutation.name}: found {count} times in {mutation.part}: {old!r}")
-        found = {name: text.replace(old, new) for name, text in found.items()}
-    return found
+    return source + variants
