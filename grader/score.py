@@ -1,18 +1,18 @@
 """Points for verdicts, by the assignment's rubric alone. Pure: the same arguments give the same score.
 
-A part that passes earns its points. One that is right but slow earns the share of the first time band that its ratio
-lies in; the lower bound of the measured interval decides, so doubt favours the student. One that is wrong on some
-inputs earns up to `case_credit` of its points:
+A part that passes earns its points. A part that is right but slow earns the share of the first time band that includes
+its time ratio. The lower bound of the measured interval decides, so doubt favours the student. A part that is wrong on
+some cases earns up to `case_credit` of its points:
 
-    points x case_credit x (weight of the right inputs / weight of all inputs)
+    points x case_credit x (weight of the right cases / weight of all cases)
 
-with this fraction taken over the public cases and over the hidden ones, and the smaller of the two counted: a kernel
-that is only right on published inputs earns nothing. The hidden fraction counts as 0, 1/2 or 1, rounded down. With the
-exact one a kernel, wrong on purpose, could read sizes of hidden cases off its grades. The only case of a kind would
-decide all by itself. It counts as if a second one of the same weight were right.
+The fraction is computed for the public and for the hidden cases, and the smaller one counts: a kernel that is right on
+published inputs only earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. From the exact fraction the
+author of a kernel that is wrong on purpose could learn the sizes of hidden cases. If there is only one public or only
+one hidden case, it would decide alone: the fraction is computed as if a second, right case of its weight existed.
 
-A crash, a hang, or nothing to judge earns nothing, and neither does a kernel that gave another result when it was
-called again: its right results are luck. Points are rounded to hundredths.
+Crashes, hangs and missing functions earn nothing. A kernel whose result changed from call to call earns nothing either,
+because its right results are luck. Points are rounded to hundredths.
 
 A part that this machine could not judge (`unjudged`) has no points yet: it is pending, and so is the total.
 """
@@ -37,11 +37,11 @@ from grader.core.results import (
 
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
-"""Weight of a call that was wrong although its like had been right: as one more public case."""
+"""Weight of one more public case, a wrong one, for a part that is right on all cases and wrong in a repeated call."""
 HIDDEN_STEPS = 2
-"""Steps in which hidden cases count: each grade of a wrong part says of them in which it is, and no more."""
+"""Steps of the hidden fraction, which is rounded down to 0, 1/2 or 1: a grade shows no more about hidden cases."""
 UNSTEADY = frozenset({"race", "unsteady"})
-"""Diagnoses of a result that the same call does not repeat (`grader.explain.diagnose`)."""
+"""Codes of diagnoses for a kernel whose equal calls give different results (`grader.explain.diagnose`)."""
 REASONS = {
     "crash": "crashed",
     "timeout": "did not end",
@@ -53,7 +53,7 @@ REASONS = {
 
 
 def part_points(part: Part, result: PartResult) -> tuple[float, str]:
-    """Return a part's points, and the reason in one line."""
+    """Return a part's points, and the reason for them in one line."""
     verdict, timing = result.verdict, result.time
     if verdict in ("pass", "slow"):
         points, reason = part.points, "right on every input" + _ratio_text(part, timing)
@@ -130,8 +130,11 @@ def score(
     manual: Mapping[str, float] | None = None,
     late_s: float | None = None,
 ) -> Score:
-    """Return the score of one submission. `manual` are points given by people, by item; with a part's id as item they
-    replace the part's points. `late_s` are seconds after the due date, None if unknown (not charged).
+    """Return the score of one submission.
+
+    Args:
+        manual: points given by people, by the id of an item. Under a part's id they replace the part's points.
+        late_s: seconds after the due date; None if unknown, which costs nothing.
     """
     manual = manual or {}
     results = {part.id: part for part in result.parts}
@@ -184,7 +187,7 @@ def _part_line(part: Part, result: PartResult | None, given: float | None) -> Sc
 
 
 def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
-    """Build the result of a submission without anything to judge: every part is missing, with the reason."""
+    """Build the result of a submission that cannot be read: every part is `missing`, for the reason `why`."""
     parts = tuple(
         PartResult(part.id, part.title, "missing", part.points, diagnosis=Diagnosis("unreadable", why))
         for part in assignment.select("all")
@@ -209,7 +212,7 @@ def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
 def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
     """Return the seconds after the due date, 0 if in time; None without a due date.
 
-    A time without a zone is taken in the due date's zone.
+    If `submitted_at` has no time zone, it is taken to be in the due date's zone.
     """
     if assignment.late is None or assignment.late.due is None:
         return None
@@ -220,7 +223,7 @@ def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
 
 
 def late_days(rule: LateRule | None, late_s: float | None) -> int:
-    """Days to be charged: each that has started, the first of them when the grace ended."""
+    """Return the number of late days to charge: all that have started since the end of the grace time."""
     if rule is None or late_s is None:
         return 0
     return max(0, math.ceil((late_s - rule.grace_s) / DAY_S))

@@ -1,9 +1,9 @@
-"""NumPy as the judge uses it: one thread for BLAS, and the types and bytes of what goes through a runner's pipe.
+"""NumPy with one BLAS thread, and conversions between arrays and the bytes in a runner's pipe.
 
 Every module that computes imports `np` from here and not from NumPy: the BLAS library reads its number of threads when
-it is loaded. BLAS threads would spin for milliseconds after a product, beside a kernel that is being timed. A process
-with threads also cannot be forked safely. Where several threads pay, the judge starts them itself and waits for their
-end. This has no effect if NumPy was imported before this module.
+it is loaded. More BLAS threads would spin for milliseconds after each matrix product and disturb the timing of a
+kernel. A process with threads also cannot be forked safely. Where several threads pay, the judge starts them itself and
+waits for their end. If NumPy was imported before this module, the number of threads is not limited.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the `with` block; they are restored afterwards."""
+    """Set environment variables for the `with` block and restore them afterwards."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -38,10 +38,10 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay signal handlers until the end of the `with` block, an import of NumPy.
+    """Delay signal handlers until the end of the `with` block, which imports NumPy.
 
-    An exception raised by a handler during that import may be lost, Ctrl-C too: NumPy's generators, compiled by Cython,
-    take any exception at one place for a failed registration.
+    An exception that a handler raises during the import (KeyboardInterrupt, say) may be lost: the Cython code of
+    `numpy.random` catches every exception at one place and takes it for a failed registration.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread alone
@@ -62,26 +62,23 @@ def _uninterrupted() -> Iterator[None]:
 with _environment(dict.fromkeys(_THREADS, "1")), _uninterrupted():
     import numpy as np
 
-    # Import now, or it would be imported when the first inputs are drawn.
+    # NumPy imports this module on first use only: load it here, with the settings above.
     import numpy.random
 
-# Freeing this array raises glibc's threshold for returning memory to the system. Otherwise fresh memory costs more than
-# the work on it: 1 ms for inputs of 1.5 MB. The array is never touched.
+# Freeing this array, which is never touched, raises the size up to which glibc keeps freed memory. Otherwise each large
+# array would get new pages from the system, which costs more than the work on it: 1 ms for inputs of 1.5 MB.
 np.empty(31 << 20, np.uint8)
 
 __all__ = ["Array", "array_bytes", "as_array", "first_of", "item_bytes", "np"]
 
 Array = np.ndarray[Any, Any]
 
-#: Bytes per element of the protocol's types that NumPy lacks.
+#: Bytes per element of the element types that a runner may send and NumPy lacks.
 _WITHOUT_NUMPY = {"bfloat16": 2}
 
 
 def item_bytes(name: str) -> int | None:
-    """Return the bytes per element of a type of the protocol ("float32", "bfloat16"); None for an unknown one.
-
-    Only types that `np.dtype(name)` knows can be read as an array; see `as_array`.
-    """
+    """Return the bytes per element of an element type ("float32", "bfloat16"); None for an unknown type."""
     if name in _WITHOUT_NUMPY:
         return _WITHOUT_NUMPY[name]
     try:
@@ -91,7 +88,10 @@ def item_bytes(name: str) -> int | None:
 
 
 def as_array(payload: bytearray, name: str, shape: tuple[int, ...], start: int = 0) -> Array | None:
-    """Return the bytes of a reply, from `start` on, as an array without a copy; None for a type that NumPy lacks."""
+    """Return the bytes of a runner's reply, from byte `start` on, as an array that shares their memory.
+
+    Returns None for the element type bfloat16, which NumPy lacks.
+    """
     if name in _WITHOUT_NUMPY:
         return None
     count = 1
@@ -101,10 +101,10 @@ def as_array(payload: bytearray, name: str, shape: tuple[int, ...], start: int =
 
 
 def array_bytes(array: Array) -> memoryview:
-    """Return the memory of a C-contiguous array as bytes, without a copy."""
+    """Return a view of a C-contiguous array's memory as bytes."""
     return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
 
 
 def first_of(mask: Array) -> tuple[int, ...]:
-    """Return the indices of the first true element of a bool array that has one."""
+    """Return the indices of the first True in a bool array. The array must hold at least one."""
     return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))

@@ -1,4 +1,4 @@
-"""Shared parts of the two command lines: one-line errors, numbers within bounds, exit codes. Imports no torch."""
+"""Shared code of the two command lines: one-line errors, numbers within bounds, exit codes. Does not import torch."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from grader.core.quantities import whole
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
 LONGEST_MESSAGE = 4000
-"""Characters of an error message that are printed: it may quote untrusted text."""
+"""Most characters of an error message that are printed. A message may quote long untrusted text."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose error is one line in place of a usage dump."""
+    """An argument parser that reports a mistake as one line, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help lists what there is)")
 
     def path(self, flag: str, help: str, metavar: str = "FILE", **more: Any) -> None:
-        """Add an option or an argument that is a path; `more` is as for `add_argument`."""
+        """Add an option or an argument whose value is a path. `more` is passed on to `add_argument`."""
         self.add_argument(flag, metavar=metavar, type=Path, help=help, **more)
 
 
 class _Version(argparse.Action):
-    """Print version and commit when it is met; the commit is not looked up before."""
+    """Action of --version: print version and commit. Looking up the commit takes time, so only this option does it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from grader.core import version
@@ -51,7 +51,7 @@ def add_version(parse: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class SizeOption:
-    """The option of one size of a run: `-N n` for the size N, with its description."""
+    """An option that sets one size of a run: flag `-N` for the size named N, with its description for the help."""
 
     flag: str
     name: str
@@ -62,7 +62,7 @@ LARGEST_SIZE = 1 << 20
 
 
 def add_sizes(parse: argparse.ArgumentParser, options: Iterable[SizeOption]) -> None:
-    """Give `parse` an option for each size."""
+    """Add an option for each size to the parser."""
     sizes = parse.add_argument_group("shape (defaults: the assignment's)")
     for option in options:
         sizes.add_argument(option.flag, dest=f"size_{option.name}", metavar="n", help=option.what)
@@ -74,7 +74,7 @@ def sizes(
     minima: Mapping[str, int],
     maxima: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the given sizes by name. Raises UsageError for one out of its bounds."""
+    """Return the sizes that were given on the command line, by name. Raises UsageError for a size out of its bounds."""
     return {
         option.name: whole_number(
             text, option.flag, minima.get(option.name, 1), maxima.get(option.name, LARGEST_SIZE)
@@ -85,7 +85,7 @@ def sizes(
 
 
 def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> list[str]:
-    """Return the command-line words that set these sizes."""
+    """Return the command-line words that set the chosen sizes: ["-N", "64", ...]."""
     return [
         word
         for option in options
@@ -95,7 +95,7 @@ def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> li
 
 
 def add_defines(parse: argparse.ArgumentParser, example: str = "NAME=8") -> None:
-    """Give `parse` the option -D for macros, which `macros` reads."""
+    """Add the option -D for macros to the parser; `macros` reads its values."""
     parse.add_argument(
         "-D",
         dest="defines",
@@ -107,7 +107,7 @@ def add_defines(parse: argparse.ArgumentParser, example: str = "NAME=8") -> None
 
 
 def macros(given: Iterable[str]) -> dict[str, str]:
-    """Return macros by name, "1" where no value is given. Raises UsageError for a malformed one."""
+    """Return the values of macros by name, from texts NAME=VALUE or NAME (value "1"). Raises UsageError for others."""
     pairs = {}
     for item in given:
         name, _, value = item.partition("=")
@@ -118,7 +118,7 @@ def macros(given: Iterable[str]) -> dict[str, str]:
 
 
 def whole_number(text: str, flag: str, low: int, high: int) -> int:
-    """Return `text` as a number from `low` to `high`. Raises UsageError, naming `flag` and the bounds."""
+    """Return `text` as a number. Raises UsageError, naming `flag` and the bounds, unless it is from `low` to `high`."""
     number = whole(text)
     if number is None or not low <= number <= high:
         raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
@@ -126,21 +126,21 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
 
 
 def add_lab(parse: argparse.ArgumentParser) -> None:
-    """List --lab and --labs in the help. `lab_as_config` replaces them before a command's own parser runs."""
+    """Add --lab and --labs to the parser, for its help only: `lab_as_config` has replaced both before it runs."""
     parse.add_argument("--lab", metavar="NAME", help="the assignment of this lab, in place of --config FILE")
     parse.add_argument("--labs", metavar="DIR", type=Path, help="look for the lab in DIR as well")
 
 
 def assignment_file(given: Path | None) -> Path:
-    """Return the staff's assignment file: as given, else the file with hidden cases if it exists, else the public
-    file."""
+    """Return the assignment file for a command of the staff: the given one, else HIDDEN_CONFIG, else PUBLIC_CONFIG."""
     return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
 
 
 def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exist: bool = True) -> Path:
-    """Return the file to judge: as given, else `name` in the working directory, in the folder `beside` or in the kit's.
+    """Return the file to judge: the given one, or `name` in the given folder.
 
-    Raises UsageError if it does not exist and `must_exist` is set.
+    Without a given path, `name` is looked for in the working directory, in the folder `beside` and in the kit's folder.
+    Raises UsageError if `must_exist` is set and the file does not exist.
     """
     places = (Path(), beside, ROOT)
     path = given or next((place / name for place in places if (place / name).exists()), ROOT / name)
@@ -156,7 +156,7 @@ def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exis
 
 
 def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
-    """Call `run` with the process's arguments and exit with its code. Errors are printed with `name` in front."""
+    """Call `run` with the process's arguments and exit with the code it returns. Errors are printed after `name`."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
             os._exit(EXIT_USAGE)  # closed by the caller: an error cannot be printed
@@ -173,8 +173,8 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
         print(f"\n{name}: interrupted", file=sys.stderr)
         code = EXIT_INTERRUPTED
     except OSError as error:
-        # The reader has gone (| head) or the disk is full. No verdict was delivered, so no verdict's exit code is
-        # returned.
+        # The reader of a pipe has ended (| head), or the disk is full. The verdict did not arrive, so its exit code
+        # would mislead.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             print(f"{name}: {error}", file=sys.stderr)
@@ -186,7 +186,7 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # Unloading the imported modules (torch in the demo) takes time and has no use.
+    # A normal exit unloads all modules first (torch in the demo), which takes time and is of no use.
     os._exit(code)
 
 

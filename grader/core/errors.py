@@ -1,6 +1,6 @@
-"""Exceptions for the kit's own failures, and the exit codes of every command line.
+"""Exceptions for wrong usage and for failures of the kit, and the exit codes of every command line.
 
-A fault of the submission is a verdict, never an exception.
+A fault of the submission never raises one of these exceptions: it becomes a verdict.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE, EXIT_KIT = 0, 1, 2, 3
 
 
 class UsageError(Exception):
-    """A mistake on the command line or in a config file: one line that says what to change (exit 2)."""
+    """A mistake on the command line or in a config file (exit code 2). The message is one line with the remedy."""
 
 
 class KitError(Exception):
-    """Failure of the kit or of the machine: what is missing and what to do next (exit 3)."""
+    """Failure of the kit or of the machine (exit code 3). The message names the cause and the next step."""
 
 
 @contextlib.contextmanager
 def explained(what: str, kind: type[Exception] = UsageError, remedy: str = "") -> Iterator[None]:
-    """Raise an OSError of the `with` block as an error of this kind: "cannot write FILE: no space left; REMEDY"."""
+    """Turn an OSError of the `with` block into an exception of type `kind`.
+
+    Its message is "WHAT: REASON; REMEDY", such as "cannot write FILE: no space left; set TMPDIR".
+    """
     try:
         yield
     except OSError as error:

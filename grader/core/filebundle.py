@@ -1,8 +1,8 @@
-"""Bundles: a hand-in of several Python files as one file, so that it is stored, sent and compared as a whole.
+"""Bundles: the Python files of one hand-in, joined into one file that is stored, sent and compared as a whole.
 
-Each file follows a line with its size and its name, relative to the folder that was handed in. The main file is first.
-`Bundle` finds modules in it as Python finds them in folders. Imports nothing of the kit: the runner of a student's file
-and the reader of its text use it as well.
+In a bundle each file's content follows a line with its size and its name, relative to the folder that was handed in.
+The main file is first. `Bundle` finds modules in a bundle as Python finds them in folders. This module imports nothing
+of the kit, because processes with student code use it as well.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping
 
 HEAD = re.compile(rb"# ---- ((?:\w[\w-]*/)*\w[\w-]*\.py) \((\d{1,8}) bytes\)\n")
 INIT = "__init__.py"
-#: The course's own files that name the classes to judge, relative to the folder that was handed in.
+#: Adapters: files in which a hand-in of CS336 names its classes to judge. Relative to the folder that was handed in.
 ADAPTERS = ("tests/adapters.py", "adapters.py")
 MOST_FILES = 100
-#: Modules that are never part of a hand-in: Python's own, and the libraries that judge it.
+#: Modules that are never looked for in a hand-in: Python's own, and libraries that the kit installs.
 INSTALLED = sys.stdlib_module_names | {"torch", "triton", "numpy", "cffi"}
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return several files as one bundle, in their order; a single file unchanged."""
+    """Join files into one bundle, in their order. A single file is returned unchanged."""
     if len(files) == 1:
         return next(iter(files.values()))
     return b"".join(
@@ -31,7 +31,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def split(data: bytes) -> dict[str, bytes]:
-    """Return the files of a bundle by name, the main one first; {} for a plain source."""
+    """Return the files of a bundle by name, the main file first; {} for data that is not a bundle."""
     found: dict[str, bytes] = {}
     place = 0
     while place < len(data):
@@ -44,13 +44,13 @@ def split(data: bytes) -> dict[str, bytes]:
 
 
 def roots(main: str, top: str) -> Iterator[str]:
-    """Yield the folders in which a module or package `top` is looked for."""
+    """Yield the folders in which the top-level module or package `top` may lie, as prefixes of paths ("src/")."""
     folder = main.rpartition("/")[0]
     yield from dict.fromkeys(("", f"{folder}/" if folder else "", "src/", f"{top.replace('_', '-')}/"))
 
 
 class Bundle:
-    """The files of one hand-in by name, the main one first."""
+    """The files of one hand-in by name, the main file first."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self.files = files
@@ -58,7 +58,7 @@ class Bundle:
         self._places: dict[str, str] = {}
 
     def place(self, module: str) -> str:
-        """Return the file of a module; the folder, ending in "/", of a package without a file; or ""."""
+        """Return the path of a module's file; "FOLDER/" for a package without `__init__.py`; "" if it is missing."""
         if module not in self._places:
             self._places[module] = self._place(module)
         return self._places[module]
@@ -75,7 +75,7 @@ class Bundle:
         return ""
 
     def module_of(self, file: str) -> str:
-        """Return the name by which a file is imported; "" if no import finds it."""
+        """Return the module name by which a file is imported; "" if no import leads to the file."""
         *folders, last = file.split("/")
         first = len(folders)
         while first and "/".join([*folders[:first], INIT]) in self.files:
@@ -85,6 +85,6 @@ class Bundle:
         return module if self.place(module) == file else ""
 
     def adapters(self) -> str:
-        """Return the file of adapters; "" if none was handed in."""
+        """Return the path of the first file `adapters.py`; "" if none was handed in."""
         found = (file for file in self.files if file.rpartition("/")[2] == "adapters.py")
         return next(found, "")

@@ -1,9 +1,9 @@
 """Untrusted text made safe to print, and the stream through which both command lines print everything.
 
 Names, sources, messages and output come from students. Printed unchanged, such text can set a terminal's title, erase
-lines or fake a "complete". So text is cleaned where it is printed, not where it is made. `guard_standard_streams` puts
-a `HarmlessStream` in front of stdout and stderr, which writes no character that a terminal obeys. The kit's own colours
-and progress line are named sequences (CONTROLS), which only `control` writes.
+lines or fake a line of the kit. So text is cleaned where it is printed, not where it is made: `guard_standard_streams`
+puts a `HarmlessStream` in front of stdout and stderr. It replaces every character that a terminal takes as a command.
+The kit's own colours and progress line are named sequences (CONTROLS), which only `control` writes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TextIO, cast
 
 MARK = "?"
 """Replacement for each harmful character: one column wide, in every encoding."""
-#: Line ends and tabs, and the marks that names in Arabic, Hebrew, Persian or Hindi hold between their letters.
+#: Characters that stay: line ends, tabs, and invisible marks that names in Arabic, Hebrew, Persian or Hindi need.
 KEPT = "\n\t\u200c\u200d\u200e\u200f"
 #: Control, format (direction of text, invisible letters) and lone surrogate characters; line and paragraph separators.
 _HARMFUL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
-#: The kit's own terminal sequences (ECMA-48), by what they do.
+#: The kit's own terminal sequences (ECMA-48), by purpose.
 CONTROLS = {
     "good": "\x1b[1;32m",
     "bad": "\x1b[1;31m",
@@ -58,15 +58,15 @@ def _is_harmful(char: str) -> bool:
 def harmless(text: str, mark: str = MARK) -> str:
     """Replace each character that is unsafe to print with `mark` ("?" or U+FFFD).
 
-    Unsafe are characters that a terminal obeys, that change the direction of text, or that no encoding holds. Newlines
-    and tabs stay, "\\r\\n" becomes "\\n". Takes linear time.
+    Unsafe are characters that a terminal takes as a command, that change the direction of text, or that cannot be
+    encoded. Newlines and tabs stay, "\\r\\n" becomes "\\n". Takes linear time.
     """
     return text.replace("\r\n", "\n").translate(_REPLACEMENTS[mark])
 
 
 def one_line(text: str, most: int = 80, clean: Callable[[str], str] = harmless) -> str:
-    """Return an untrusted name or value as one harmless line of at most `most` characters. `clean` removes the harm."""
-    # Cleaning costs time per character, and a text can be long: cut first, with room for removed characters.
+    """Return untrusted text as one line of at most `most` characters, without the characters that `clean` removes."""
+    # Cleaning a long text would take long: cut it first, with room for characters that disappear.
     kept = " ".join(clean(text[: 4 * most]).split())
     if len(kept) <= most and len(text) <= 4 * most:
         return kept
@@ -77,13 +77,13 @@ def one_line(text: str, most: int = 80, clean: Callable[[str], str] = harmless) 
 
 
 class HarmlessStream(io.TextIOBase):
-    """A text stream that cleans all text written to it and passes it on to the stream beneath."""
+    """A text stream that cleans each text with `harmless` and writes it to the stream beneath."""
 
     def __init__(self, beneath: TextIO) -> None:
         self._beneath = beneath
 
     def write(self, text: str) -> int:
-        """Write the cleaned text. Raises what the stream beneath raises: OSError, or ValueError if it is closed."""
+        """Write the cleaned text. Raises OSError, or ValueError if the stream beneath is closed."""
         self._beneath.write(harmless(text))
         return len(text)
 
@@ -114,26 +114,26 @@ class HarmlessStream(io.TextIOBase):
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """Wrap a stream in a HarmlessStream, unless it is one."""
+    """Wrap a stream in a HarmlessStream, unless it already is one."""
     return stream if isinstance(stream, HarmlessStream) else cast(TextIO, HarmlessStream(stream))
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return the stream beneath, for a library that writes terminal sequences of its own.
+    """Return the stream beneath a HarmlessStream, for a library that writes terminal sequences of its own.
 
-    Text passed to that library must be cleaned before.
+    The caller cleans untrusted text before it passes the text to that library.
     """
     return stream._beneath if isinstance(stream, HarmlessStream) else stream
 
 
 def control(stream: TextIO, name: str) -> None:
-    """Write one of CONTROLS to the stream."""
+    """Write the sequence `name` of CONTROLS to the stream."""
     unguarded(stream).write(CONTROLS[name])
 
 
 def guard_standard_streams() -> None:
     """Clean all that this process prints to stdout and stderr from now on."""
-    # A student's line or name may hold characters that the terminal's encoding lacks.
+    # A student's text may hold characters that the terminal's encoding lacks: escape them, or printing would fail.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

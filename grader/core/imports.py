@@ -1,6 +1,6 @@
 """Imports between the kit's modules, read from the sources without running them.
 
-They decide which modules a handout must hold and which files can change a verdict.
+These imports decide which modules a handout must hold and which files can change a verdict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCRIPT = "gpt149"
 class Import:
     """One import of a module of the kit.
 
-    `late`: it stands in a function and runs only when that is called. `typing`: only a type checker runs it.
+    `late` is True for an import inside a function, `typing` for one that only type checkers read (`TYPE_CHECKING`).
     """
 
     importer: str
@@ -39,9 +39,9 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
-    """Yield the kit's modules that one module imports.
+    """Yield the imports of the kit's modules in one module, whose dotted name is `name`.
 
-    A name without a module is yielded too, so that it can be reported.
+    An import of a module that does not exist is yielded too, so that it can be reported.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
@@ -51,9 +51,9 @@ def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
 
 
 def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> set[str]:
-    """Return these modules, all that they import when they run, now or later, and the packages around them.
+    """Return the wanted modules, all modules that they import directly or indirectly, and the packages around these.
 
-    A module of `stop`, or in one, is included, but its imports are not followed.
+    Imports for type checkers only are left out. The imports of modules and packages in `stop` are not followed.
     """
     known = modules(root)
     reached: set[str] = set()
@@ -82,7 +82,7 @@ def missing(root: Path, within: Iterable[str]) -> list[Import]:
 
 
 def third_party(root: Path, within: Iterable[str]) -> set[str]:
-    """Return the top-level names that these modules import from neither the kit nor the standard library."""
+    """Return the top-level names of the third-party packages that these modules import."""
     import sys
 
     known = modules(root)
@@ -99,7 +99,10 @@ def third_party(root: Path, within: Iterable[str]) -> set[str]:
 def _walk(
     node: ast.AST, late: bool, typing: bool
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
-    """Yield the imports below a node, in their order. Only statements are visited: most of a tree is expressions."""
+    """Yield the import statements below a node in their order, each with the flags `late` and `typing` of `Import`.
+
+    Only statements are visited, for speed: most nodes of a tree are expressions.
+    """
     for child in (child for name in _BLOCKS for child in getattr(node, name, ())):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, late, typing
@@ -116,8 +119,7 @@ _BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
 def _named(node: ast.Import | ast.ImportFrom, package: str, known: Collection[str]) -> Iterator[str]:
     """Yield the kit's modules that an import statement in a module of `package` names.
 
-    `from package import name` names a module, or something defined in the package. In the second case the package
-    itself is yielded.
+    For `from package import name` the package is yielded. If `name` is a module, that module is yielded too.
     """
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if _ours(alias.name))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def describe() -> dict[str, object]:
-    """Return processor, cores, memory, system and load. Facts that this system does not report are left out."""
+    """Return processor, cores, memory, system and load by name. Facts that the system does not report are left out."""
     facts: dict[str, object] = {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
@@ -34,7 +34,7 @@ _CACHE_FILES = (
 
 @functools.cache
 def cache_files() -> str:
-    """Return the contents of the files about the caches of core 0, a line "index0/size=32K" for each; "" if none."""
+    """Return lines such as "index0/size=32K", one for each file about the caches of core 0; "" without such files."""
     lines = []
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         for name in _CACHE_FILES:
@@ -44,16 +44,17 @@ def cache_files() -> str:
 
 
 def usable_cpus() -> list[int]:
-    """Return the cores this process may use, in order; empty where the system cannot report them (macOS)."""
+    """Return the numbers of the cores that this process may use, sorted; empty if the system hides them (macOS)."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | None:
-    """Return the cores for a timed runner that has `threads` threads and may use `cores` cores; None of either means
-    all.
+    """Return the numbers of the cores on which a timed runner may run; None for no limit.
 
-    A serial part gets the last core, so that the judge keeps the others. Returns None (no limit) for a part that uses
-    all cores, or if the system cannot limit it.
+    Args:
+        threads: number of threads of the part; None if it may use as many as there are cores. A part with a fixed
+            number gets the last cores, so that the judge keeps the others.
+        cores: most cores that the runner may use; None for all.
     """
     most = min((n for n in (threads, cores) if n is not None), default=None)
     order = core_order()
@@ -63,26 +64,26 @@ def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | No
 
 
 def timing_cores(cpus: Sequence[int] | None = None) -> list[int]:
-    """Return the cores on which serial timings may run side by side, the last one first.
+    """Return the numbers of the cores on which serial timings may run side by side, the last core first.
 
-    They are chosen from `cpus`, by default from all that this process may use. The rest is for the judges of these
-    timings and for builds meanwhile. Empty if no core can be reserved. Their number is measured (docs/measurements.md,
-    "Whether time is judged fairly").
+    The cores are chosen from `cpus`, by default from all that this process may use. The remaining cores are for the
+    judges of these timings and for builds. Returns [] if no core can be reserved. docs/measurements.md, "Whether time
+    is judged fairly", gives the measurements behind the number of cores.
     """
     order = core_order() if cpus is None else list(cpus)
     return list(reversed(order))[: timings_at_once(len(order))]
 
 
 def timings_at_once(cores: int) -> int:
-    """Return the number of serial timings that may run side by side on so many cores: half of them.
+    """Return the number of serial timings that may run side by side on so many cores: one for every two cores.
 
-    A judge works beside each of them, makes inputs and compares outputs.
+    Each timing needs a second core for its judge, which makes inputs and compares outputs meanwhile.
     """
     return cores // 2
 
 
 def core_order() -> list[int]:
-    """Return the usable cores: first one hardware thread of each physical core, then the second ones."""
+    """Return the usable cores: first one hardware thread of each physical core, then the second hardware threads."""
     taken: dict[str, int] = {}
     ranked = []
     for cpu in usable_cpus():

@@ -1,7 +1,8 @@
-"""The cache of built objects and precompiled headers: entries appear by rename, carry their last use, and expire.
+"""The cache of built objects and precompiled headers.
 
-Nothing is locked, so a killed build cannot block another one. At worst a directory under `work` stays until `prune`
-finds it old.
+An entry is built in a folder under `work` and renamed into place when it is complete. Its modification time is the time
+of its last use. Nothing is locked, so a killed build cannot block another build. Its folder under `work` stays until
+`prune` removes it as old.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from grader.core.errors import KitError
 
 MAX_BYTES = 2 << 30
 MAX_ENTRIES = 200
-#: An entry used this recently may be in use now: between the build that found an object and the runner that loads it.
+#: An entry used this recently is kept: a build may have chosen it for a runner that has not loaded it yet.
 MIN_AGE_S = 3600.0
 
 
@@ -33,7 +34,7 @@ def touch(entry: Path) -> bool:
 
 @contextlib.contextmanager
 def workplace(root: Path) -> Iterator[Path]:
-    """Make a fresh directory on the cache's file system, so that its files can be renamed into place.
+    """Yield a new folder in the cache, on whose file system its files can be renamed into place; remove it afterwards.
 
     Raises KitError if the cache cannot be written.
     """
@@ -52,7 +53,7 @@ def workplace(root: Path) -> Iterator[Path]:
 
 
 def publish(made: Path, entry: Path) -> None:
-    """Rename a finished file or directory into place. If another build was first, its entry stays: it is equal."""
+    """Rename a finished file or folder `made` to `entry`. If another build was first, its equal entry stays."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.rename(made, entry)
@@ -62,9 +63,9 @@ def publish(made: Path, entry: Path) -> None:
 
 
 def share(root: Path, other: Path, kinds: Collection[str]) -> None:
-    """Copy the entries of these kinds (".plain") to another cache, as hard links if both are on one file system.
+    """Copy entries whose suffix is in `kinds` (".plain") to the cache `other`, as hard links where possible.
 
-    An entry's name is a digest of all that decides it, so the other cache would have built the same.
+    An entry's name is a digest of all that its content depends on, so a build in the other cache would give the same.
     """
     for folder in ("objects", "headers"):
         for entry in _list(root / folder):
@@ -75,7 +76,7 @@ def share(root: Path, other: Path, kinds: Collection[str]) -> None:
 
 
 def second_name(file: str, name: str) -> None:
-    """Make a hard link to a file, or a copy if the file system has no links."""
+    """Create `name` as a hard link to `file`, or as a copy if a link is not possible."""
     try:
         os.link(file, name)
     except OSError:
@@ -88,9 +89,9 @@ def prune(
     max_entries: int = MAX_ENTRIES,
     min_age_s: float = MIN_AGE_S,
 ) -> None:
-    """Remove the least recently used entries until the bounds hold, and old leftovers of killed builds.
+    """Remove the least recently used entries until both limits hold, and old leftovers of killed builds.
 
-    An entry used within `min_age_s` seconds is kept in any case. Other processes may use and prune the cache meanwhile.
+    Entries used in the last `min_age_s` seconds stay. Other processes may use and prune the cache meanwhile.
     """
     now = time.time()
     paths = [path for folder in ("objects", "headers") for path in _list(root / folder)]
@@ -117,7 +118,7 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _used_and_size(path: Path) -> tuple[float, int] | None:
-    """Return the time of an entry's last use and its size in bytes; None if it has just vanished."""
+    """Return the time of an entry's last use and its size in bytes; None if another process has removed it."""
     try:
         status = path.stat()
         if not path.is_dir():

@@ -1,6 +1,6 @@
-"""Handling of processes whose parent dies: they end with it, or are adopted and killed.
+"""Processes whose parent dies: they either end with the parent, or are adopted by this process and killed.
 
-Linux only. Elsewhere these calls do nothing, and a process ends when its pipe does.
+Linux only. Elsewhere these calls do nothing, and a process ends when its pipe is closed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_GENERATIONS = 100
 
 
 def end_with_parent(number: int) -> None:
-    """Have the kernel send this process a signal when its parent dies."""
+    """Have the kernel send this process the signal `number` when its parent dies."""
     _set_option(PR_SET_PDEATHSIG, number)
 
 
@@ -37,7 +37,7 @@ def children() -> set[int]:
 
 
 def sweep(spared: Collection[int]) -> None:
-    """Kill every child but the spared ones, and the orphans that each of them leaves behind."""
+    """Kill every child except those in `spared`, then the orphans that they leave to this process, and so on."""
     for _ in range(MOST_GENERATIONS):
         strays = children().difference(spared)
         if not strays:

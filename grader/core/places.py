@@ -1,4 +1,4 @@
-"""Files and folders of this copy of the kit: the defaults of the commands."""
+"""Paths of this copy of the kit that commands use by default, and the names of the commands."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC_CONFIG = ROOT / "configs" / "gpt149.yaml"
-#: For the staff only; a handout has neither file.
+#: HIDDEN_CONFIG and WRITEUP_KEY are for the staff only: a handout lacks both files.
 HIDDEN_CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
 WRITEUP_KEY = ROOT / "configs" / "hidden" / "writeup_key.yaml"
 WRITEUP_TEMPLATE = ROOT / "writeup_template.md"
 MASTER = ROOT / "module.cpp"
-"""The master source; in a handout, the starter."""
+"""The source with starter and solution in one file; in a handout, the starter."""
 INSTALLED = ROOT.name == "gpt149_kit"
-"""True for a kit that `setup.py` put among installed packages: nothing is written into its folder."""
+"""True for a kit that was installed as a package by `setup.py`. Nothing is written into its folder."""
 HANDOUT_COMMAND = "python gpt149.py"
-"""Command of a handout, which the students of a class have, also if their course grades with an installed kit."""
+"""Command in messages for students, who have a handout even if their course grades with an installed kit."""
 STUDENT_COMMAND = "gpt149" if INSTALLED else HANDOUT_COMMAND
-"""Command of this copy of the kit, for the person who runs it."""
+"""Command in messages for the person who runs this copy of the kit."""
 STUDENT_PROGRAM = STUDENT_COMMAND.removeprefix("python ")
 GRADER_COMMAND = "gpt149-grader" if INSTALLED else "python -m grader"

@@ -1,8 +1,8 @@
-"""Access to files and folders at untrusted paths: no link is followed, no pipe is waited for.
+"""Access to files and folders at untrusted paths, without following links or waiting for pipes.
 
-A results folder may be shared, copied or unpacked from an archive. The file at a known name need not be the one that
-the kit wrote. Here a path must be a plain file or a folder. Anything else raises an OSError whose `strerror` describes
-it. Every read has a limit.
+A results folder may be shared, copied or unpacked from an archive. So another person may have replaced a file of the
+kit by a link or a pipe, say. Only plain files and folders are opened. Anything else raises an OSError whose `strerror`
+describes the object at the path. Every read has a limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from grader.core.quantities import size_text
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Without O_NONBLOCK, opening a pipe in the file's place would block.
+#: O_NONBLOCK: otherwise opening would block if a pipe has replaced the file.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -42,10 +42,10 @@ def folder(path: Path, *, make: bool = False) -> Iterator[int]:
 def open_file(
     path: Path | str, flags: int = os.O_RDONLY, *, inside: int | None = None, mode: int = 0o666
 ) -> int:
-    """Open the plain file at `path`, or of that name in the folder `inside`. Return its descriptor.
+    """Open the plain file at `path`, relative to the folder descriptor `inside` if given. Return its descriptor.
 
-    With O_CREAT a missing file is created. A file opened for writing must have one name only: bytes written through a
-    hard link change a file elsewhere. Raises OSError.
+    With O_CREAT a missing file is created. A file with a hard link elsewhere is not opened for writing, because the
+    bytes would change that other file too. Raises OSError.
     """
     try:
         descriptor = os.open(path, flags | _FILE, mode, dir_fd=inside)
@@ -75,9 +75,10 @@ def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> byt
 
 
 def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
-    """Put a file in place whole or not at all. It is on the disk before this returns, unless `sync` is False.
+    """Write a file `name` in the folder descriptor `inside`; after a failure the old file is still there.
 
-    Any other file or link of that name is replaced; a folder is not. Raises OSError.
+    Unless `sync` is False, the content is on the disk when this returns. An existing file or link is replaced, a folder
+    is not. Raises OSError.
     """
     partial = f".{name}.partial"
     try:
@@ -99,7 +100,7 @@ def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = Tru
 
 
 def trouble_with(path: Path, *, wants_folder: bool) -> str:
-    """Return the reason that nothing can be put at `path` (such as a link in place of a folder), or ""."""
+    """Return the reason why a file or folder cannot be written at `path` (a link in place of a folder, say), or ""."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -110,7 +111,7 @@ def trouble_with(path: Path, *, wants_folder: bool) -> str:
 
 
 def _described(error: OSError, path: Path | str, inside: int | None) -> OSError:
-    """Return the error with a description of the file at the path, if its kind is the reason."""
+    """Return the error with a new message if it came from the kind of file at the path (a link, a pipe, a folder)."""
     if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
         return error
     with contextlib.suppress(OSError):

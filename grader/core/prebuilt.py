@@ -1,4 +1,4 @@
-"""Programs and objects that a handout holds compiled, because their sources would give the solution away.
+"""Finder of prebuilt programs and objects: a handout holds them compiled, since their sources would show the solution.
 
 They lie in a folder `prebuilt` beside the code that uses them, one file for each platform.
 """
@@ -10,23 +10,23 @@ from pathlib import Path
 
 from grader.core.errors import KitError
 
-#: Other names of a processor that `platform.machine()` returns.
+#: Names that `platform.machine()` returns on some systems, and the names that files use for the same processor.
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def name(stem: str, system: str, machine: str) -> str:
-    """Return the file name for a platform, from `platform.system()` and `platform.machine()`.
+    """Return the name of a prebuilt file: "STEM-linux-x86_64". The name of an object (stem "lib...") ends in ".o".
 
-    Object files end in ".o".
+    `system` and `machine` are those that `platform` returns.
     """
     machine = machine.lower()
     return f"{stem}-{system.lower()}-{_MACHINES.get(machine, machine)}{_suffix(stem)}"
 
 
 def path(folder: Path, stem: str, what: str, system: str = "", machine: str = "") -> Path:
-    """Return the file for a platform, by default this one. `what` is its name in messages.
+    """Return the path of the prebuilt file for a platform, by default this one. `what` names the file in messages.
 
-    Raises KitError, listing the existing files, if this platform's is missing.
+    If the file is missing, raises KitError with the platforms for which `folder` has one.
     """
     system, machine = system or platform.system(), machine or platform.machine()
     found = folder / name(stem, system, machine)

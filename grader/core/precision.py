@@ -1,7 +1,7 @@
-"""Floating types of 16 bits beside float32, by the bits of their significand: stored form and conversion to float32.
+"""The floating types float16 and bfloat16: their stored form in NumPy arrays, and conversion to and from float32.
 
-NumPy has no bfloat16. Such an array is stored as the upper halves of float32 bit patterns (uint16). Computations use
-float32, which holds every number of either type exactly.
+NumPy has no bfloat16, so such an array is stored as uint16: the upper halves of float32 bit patterns. Computations use
+float32, which holds every float16 and bfloat16 number exactly.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Names of types by `precision`, the bits of the significand with its hidden bit. Half a unit in the last place of 1 is
-#: 2**-precision.
+#: Names of types by `precision`: the bits of the significand, the hidden bit included. A number near 1 is rounded by at
+#: most 2**-precision.
 DTYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
 FLOATING = tuple(DTYPES.values())
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4, "int64": 8}
-#: A NaN pattern that no arithmetic gives, as an unsigned integer: it marks an element as not written.
+#: Bits of an unusual NaN, which no arithmetic produces: an output that still holds it was not written there.
 POISON = {"float32": 0x7FC14914, "float64": 0x7FF8149149149149, "float16": 0x7E49, "bfloat16": 0x7FC9}
 
 
 def encoded(array: Array, dtype: str) -> Array:
-    """Round numbers to nearest even, into their stored form: float16 as such, bfloat16 as uint16."""
+    """Round an array to `dtype` (to nearest, ties to even). Return its stored form: uint16 for bfloat16."""
     from grader.core.arrays import np
 
     if dtype != "bfloat16":
@@ -29,13 +29,13 @@ def encoded(array: Array, dtype: str) -> Array:
             return np.ascontiguousarray(array, np.dtype(dtype))
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     rounded_up = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
-    # Rounding could turn a NaN into an infinity or change its sign.
+    # Adding to the bits of a NaN could make it an infinity or change its sign: set its quiet bit in place of that.
     kept = np.where(np.isnan(array), bits | np.uint32(0x400000), rounded_up)
     return (kept >> np.uint32(16)).astype(np.uint16)
 
 
 def widened(array: Array, dtype: str) -> Array:
-    """Convert the result of `encoded` to float32, exactly. Whole numbers and float64 stay as they are."""
+    """Convert a stored form (see `encoded`) to float32 exactly. Arrays of integers and of float64 stay as they are."""
     from grader.core.arrays import np
 
     if dtype == "bfloat16":
@@ -44,13 +44,13 @@ def widened(array: Array, dtype: str) -> Array:
 
 
 def rounded(array: Any, precision: int) -> Array:
-    """Round an array to a type with `precision` bits of significand; the result is float32."""
+    """Round an array to the type with `precision` bits of significand (see DTYPES). Return float32."""
     dtype = DTYPES[precision]
     return widened(encoded(array, dtype), dtype)
 
 
 def unwritten(sizes: tuple[int, ...], dtype: str) -> Array:
-    """Return a tensor in stored form, filled with the mark "not written": POISON, or the smallest whole number."""
+    """Return an array in stored form, filled with the mark for "not written": POISON, or the smallest integer."""
     from grader.core.arrays import np
 
     if dtype not in POISON:

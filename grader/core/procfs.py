@@ -1,8 +1,8 @@
 """Facts from /proc about a process that runs untrusted code, read within limits.
 
-That code decides how much there is to read: 65,530 mappings of a file whose path has 100,000 characters are gigabytes.
-So a file is read in pieces up to a limit. Only the beginning of a long line is kept, and only the first of very many
-threads. Data beyond a limit is never read; the caller is notified through `Excess`.
+The untrusted code decides how long these files are: 65,530 mappings of a file with a path of 100,000 characters are
+gigabytes. So a file is read in pieces up to a limit. Of a long line only the beginning is kept, and of very many
+threads only the first ones. If data lies beyond a limit, `Excess` notifies the caller.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from grader.core.quantities import size_text
 
 MOST_BYTES = 4 << 20
-"""Limit for one file. A runner with torch in it has 60 KiB of mappings, a native one 3 KiB."""
+"""Limit for one file. The mappings of a runner with torch take 60 KiB, those of a native runner 3 KiB."""
 LONGEST_LINE = 16 << 10
-"""Bytes of a line that are kept: a path of 4096 characters, each written as four."""
+"""Bytes of a line that are kept. The longest honest line has a path of 4096 characters, each escaped as four."""
 MOST_THREADS = 1024
 PIECE_BYTES = 64 << 10
 
@@ -31,7 +31,7 @@ class Excess:
 
 
 def text(path: str, most_bytes: int = PIECE_BYTES) -> str:
-    """Read a file up to `most_bytes`, enough for the short ones. Raises OSError."""
+    """Read a short file, at most `most_bytes` of it. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(_pieces(descriptor, most_bytes)).decode(errors="replace")
@@ -40,9 +40,10 @@ def text(path: str, most_bytes: int = PIECE_BYTES) -> str:
 
 
 def lines(path: str, excess: Excess, most_bytes: int = MOST_BYTES) -> Iterator[str]:
-    """Yield the lines of a file without their ends, each cut to LONGEST_LINE bytes. At most `most_bytes` are read.
+    """Yield the lines of a file without line ends, each cut to LONGEST_LINE bytes.
 
-    A line that the limit cuts in two is left out, and `excess` records it. Raises OSError.
+    If the file is longer than `most_bytes`, reading ends there: `excess` records it, and the last, incomplete line is
+    left out. Raises OSError.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -63,9 +64,9 @@ def lines(path: str, excess: Excess, most_bytes: int = MOST_BYTES) -> Iterator[s
 
 
 def threads(pid: int, excess: Excess) -> list[int]:
-    """Return the thread ids of a process, the oldest first; empty if the process cannot be read.
+    """Return the sorted thread ids of a process; [] if the process cannot be read.
 
-    Beyond MOST_THREADS the rest is left out, and `excess` records it.
+    If there are more than MOST_THREADS, the others are left out, and `excess` records it.
     """
     found: list[int] = []
     with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/task") as listing:
@@ -76,8 +77,10 @@ def threads(pid: int, excess: Excess) -> list[int]:
 
 
 def living(pid: int) -> str:
-    """Return the folder in /proc of a process, or that of its first living thread if its first thread has ended: then
-    the process's own folder shows neither memory nor mappings."""
+    """Return the /proc folder of a process's first living thread, usually that of the process itself.
+
+    When the main thread has ended, the process's own folder shows neither memory nor mappings.
+    """
     folders = (f"/proc/{pid}", *(f"/proc/{pid}/task/{thread}" for thread in threads(pid, Excess())))
     for folder in folders:
         with contextlib.suppress(OSError, IndexError):
@@ -87,10 +90,7 @@ def living(pid: int) -> str:
 
 
 def _pieces(descriptor: int, most_bytes: int) -> Iterator[bytes]:
-    """Yield a file's bytes up to a limit.
-
-    The kernel makes the content anew for each read, one page or line at a time.
-    """
+    """Yield a file's bytes in pieces, up to a limit."""
     left = most_bytes
     while left > 0 and (piece := os.read(descriptor, min(PIECE_BYTES, left))):
         left -= len(piece)

@@ -1,8 +1,8 @@
-"""Python files of a hand-in: the main file and all that it imports from its own folders.
+"""Python files of a hand-in: the main file and all files that it imports from its own folders.
 
-Files are found by following `import` lines from the main file and from the course's adapters, never by listing a
-folder. Other files there are neither read nor judged. Text is searched, not parsed, so a name in a comment may add a
-file that nothing needs. Python's own modules, torch, Triton and NumPy are never part of a hand-in. Links are not
+The files are found by following import statements from the main file and from adapters (`filebundle.ADAPTERS`). Other
+files in the folders are neither read nor judged. Imports are found by regular expressions, so one in a comment may add
+a file that is not needed. Python's own modules, torch, Triton and NumPy are never part of a hand-in. Links are not
 followed.
 """
 
@@ -22,13 +22,13 @@ from grader.core.quantities import size_text
 
 MOST_BYTES = 1 << 20
 MOST_PLACES, MOST_LOOKS = 20_000, 100_000
-"""Limits on the places where files are looked for, and on how often import lines lead to one."""
+"""Limits on the number of different paths at which a file is looked for, and on the number of all look-ups."""
 MOST_NAMES, MOST_PARTS = 200, 12
-"""Limits on the names in one import line, and on the parts of a name."""
+"""Limits on the names in one import statement, and on the parts of a dotted name."""
 ASKED = b"get_flashattention_autograd_function_"
-"""Beginning of the names that this assignment's adapters define; a file of adapters without it is ignored."""
+"""Start of the function names that adapters for attention define. A file of adapters without this text is ignored."""
 OF_LAB = b"from grader.assignment.labs import"
-"""Line of a lab's `__init__.py`."""
+"""Text that marks the `__init__.py` of a lab."""
 _IMPORT = re.compile(rb"(?:^|[;:])[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
 _FROM = re.compile(
     rb"(?:^|[;:])[ \t]*from[ \t]+([.\w]+)[ \t]*import[ \t]*(\([^)]{0,4000}|[^\n#;]*)", re.MULTILINE
@@ -40,11 +40,15 @@ Read = Callable[[str], "bytes | None"]
 
 
 class TooMany(Exception):
-    """Error for a hand-in with too many files or names. The text follows the name of its main file."""
+    """Error for a hand-in with too many files or names. The message is to be printed after the main file's name."""
 
 
 def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
-    """Return the main file and all files that it needs, by name relative to the folder where imports begin.
+    """Return the main file and all files that it needs. Their names are relative to the folder of absolute imports.
+
+    Args:
+        main: path of the main file, whose content is `content`.
+        read: reader for the other files, by path.
 
     Raises TooMany for more than MOST_FILES files or MOST_BYTES bytes.
     """
@@ -82,7 +86,7 @@ def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
 
 
 def _root(folder: str, read: Read) -> str:
-    """Return the folder where absolute imports begin, for a main file in `folder`."""
+    """Return the folder from which the absolute imports of a main file in `folder` are resolved."""
     while folder and read(f"{folder}/{INIT}") is not None:
         folder = folder.rpartition("/")[0]
     outer = folder.rpartition("/")[0]
@@ -99,7 +103,7 @@ def _packages(name: str) -> Iterator[str]:
 
 
 def _wanted(main: str, name: str, content: bytes) -> Iterator[str]:
-    """Yield the places at which the modules that a file imports may be."""
+    """Yield the paths at which the modules imported by the file `name` may lie. `main` is the main file's name."""
     text = re.sub(rb"\\\r?\n", b" ", content)
     for found in _IMPORT.finditer(text):
         for module in re.findall(rb"[\w.]+", found[1])[:MOST_NAMES]:
@@ -132,9 +136,9 @@ def _places(main: str, name: str, module: str, names: list[str] | tuple[()]) -> 
 
 
 def bundled(main: str, content: bytes, read: Read) -> bytes:
-    """Return the main file and all files that it needs as one bundle; unchanged if it needs none.
+    """Return the main file and all files that it needs as one bundle. A file that needs none is returned unchanged.
 
-    Raises as `gathered` does.
+    Raises TooMany, as `gathered` does.
     """
     return content if split(content) else pack(gathered(main, content, read))
 
@@ -143,7 +147,7 @@ def bundled(main: str, content: bytes, read: Read) -> bytes:
 
 
 def whole(source: Path) -> bytes:
-    """Return a source's content; for a Python file with own modules beside it, a bundle of them all.
+    """Return the content of a source on disk: for a Python file, a bundle with the modules that it imports.
 
     Raises UsageError for a file that cannot be read, and for too many files.
     """
@@ -158,7 +162,7 @@ def whole(source: Path) -> bytes:
 
 
 def members(source: Path) -> dict[str, Path]:
-    """Return the files of a hand-in on disk by their names in messages, the main file first; {} for a single file."""
+    """Return the paths of a hand-in's files by their names in messages, the main file first; {} for a single file."""
     path = source.resolve()
     try:
         found = gathered(path.as_posix(), path.read_bytes(), on_disk) if path.suffix == ".py" else {}
@@ -166,7 +170,7 @@ def members(source: Path) -> dict[str, Path]:
         return {}
     main = next(iter(found), "")
     top = path.parents[main.count("/")]
-    # The main file's name may be unusable for a module.
+    # `gathered` renames a main file whose name no module can have: use its true path.
     return {name: path if name == main else top / name for name in found} if len(found) > 1 else {}
 
 
@@ -186,6 +190,6 @@ def on_disk(path: str) -> bytes | None:
         if error.errno == errno.EFBIG:
             raise TooMany(f"imports {path}, which is too large: {error.strerror}") from error
         return None
-    # A lab's folder is a package of the kit, which a master in it does not need.
+    # A teacher's master in a lab's folder does not need the lab's own `__init__.py`.
     is_of_lab = path.endswith(f"/{INIT}") and OF_LAB in content
     return content if os.path.realpath(path) == path and not is_of_lab else None

@@ -1,7 +1,7 @@
-"""Sizes in bytes for people, and whole numbers from untrusted text.
+"""Text for sizes in bytes, and whole numbers from untrusted text.
 
-Two sizes have other formats on purpose: the profiler's table copies torch's (`grader.report.terminal`), and caches are
-named as on a command line, "32K" (`grader.study.helpers`).
+Two modules format sizes in other ways on purpose. The profiler's table copies the format of torch
+(`grader.report.terminal`), and sizes of caches are written as on a command line, "32K" (`grader.study.helpers`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ def size_text(size_bytes: float) -> str:
 
 
 def whole(text: str) -> int | None:
-    """Return the number that ASCII digits write; None for other text and for more than MOST_DIGITS digits."""
+    """Convert a text of ASCII digits to a number. Return None for other text and for more than MOST_DIGITS digits."""
     plain = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
     return int(text) if plain else None

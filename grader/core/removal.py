@@ -1,9 +1,9 @@
-"""Removal of a folder that untrusted code has filled, for any depth, names and modes.
+"""Removal of a folder that untrusted code has filled, at any depth and with any names and permissions.
 
-Theory of operation. A folder inside the one to be removed is emptied by moving its own folders up beside it, under
-fresh names. So no path has more than two parts, at most three descriptors are open, and nothing recurses. 100,000
-nested folders cost as much as 100,000 side by side. `shutil.rmtree` and `os.walk` recurse once per level before Python
-3.13, and paths end at 4096 bytes. Links are removed, never followed.
+Theory of operation. Before a subfolder is removed, the folders in it are moved up to the top folder, under new names.
+So no path has more than two parts, at most three descriptors are open, and no function recurses. 100,000 nested folders
+cost as much as 100,000 side by side. `shutil.rmtree` and `os.walk` are not used: before Python 3.13 they recurse once
+per level, and a path cannot be longer than 4096 bytes. Links are removed, never followed.
 
 Imports nothing of the kit: the process beside untrusted code (`torch.forkserver`) uses this file too.
 """
@@ -18,12 +18,12 @@ import stat
 from collections.abc import Collection, Iterator
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Errors for a new name that is taken: by a folder that is not empty, or by something else.
+#: Errors of a rename whose new name exists already.
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Remove a folder with all its content, a file or a link. Errors are ignored: what cannot be removed stays."""
+    """Remove a folder with all its content, a file or a link. Errors are ignored: files that resist stay."""
     folder, name = os.path.split(os.path.abspath(path))
     with contextlib.suppress(OSError), _closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as outer:
         _remove_in(outer, name)
@@ -45,7 +45,7 @@ def mount_points() -> list[str]:
     """List the mount points of this process, which a removal must not enter (Linux only; empty elsewhere)."""
     try:
         with open("/proc/self/mountinfo") as listing:
-            # White space and backslashes are octal escapes in this field.
+            # The kernel writes white space and backslashes in this field as octal escapes.
             return [
                 line.split()[4]
                 .encode("latin-1")
@@ -75,7 +75,7 @@ def _remove_in(outer: int, name: str) -> None:
 
 
 def _folders_left(folder: int) -> list[str]:
-    """Remove everything but folders. Return the folders' names."""
+    """Remove everything in a folder except its subfolders. Return the names of these."""
     with os.scandir(folder) as listing:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
     for name, is_folder in entries:
@@ -86,14 +86,14 @@ def _folders_left(folder: int) -> list[str]:
 
 
 def _moved_up(inner: int, name: str, top: int, fresh: Iterator[int]) -> str:
-    """Move a folder up, beside its parent. Return its new name. Raises OSError."""
+    """Move the folder `name` from `inner` to `top`, under an unused name from `fresh`. Return that. Raises OSError."""
     while True:
         new_name = str(next(fresh))
         try:
             try:
                 os.rename(name, new_name, src_dir_fd=inner, dst_dir_fd=top)
             except PermissionError:
-                # A folder must be writable itself to be moved.
+                # Only a writable folder can be moved to another parent.
                 os.chmod(name, 0o700, dir_fd=inner)
                 os.rename(name, new_name, src_dir_fd=inner, dst_dir_fd=top)
             return new_name
@@ -103,7 +103,7 @@ def _moved_up(inner: int, name: str, top: int, fresh: Iterator[int]) -> str:
 
 
 def _open(outer: int, name: str) -> int:
-    """Open a folder and make it writable, for any mode that it has. Return the descriptor. Raises OSError."""
+    """Open a folder, even without permission to read it, and make it writable. Return a descriptor. Raises OSError."""
     try:
         opened = os.open(name, _FOLDER, dir_fd=outer)
     except PermissionError:

@@ -1,5 +1,4 @@
-"""Results of the evaluator, as small frozen records, and their exit code. Reports are pure functions of these
-records."""
+"""Records of the evaluator's results, and the exit code that follows from them. Reports are made from these records."""
 
 from __future__ import annotations
 
@@ -9,23 +8,23 @@ from typing import Literal
 
 from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 
-#: `unjudged` does not judge the submission: the machine lacks a needed tool or device, and the points stay open.
+#: `unjudged` leaves the points open: the machine lacks a tool or device that judging the part needs.
 Verdict = Literal[
     "pass", "wrong", "slow", "crash", "timeout", "compile_error", "missing", "rejected", "unjudged"
 ]
 
 MAP_CELLS = 8
-"""Rows and columns of an error map, at most."""
+"""Most rows and most columns of an error map (`CaseResult.error_map`)."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Position of an output's error and, if its pattern shows it, the cause.
+    """Reason why a part or a case did not pass: for a wrong output the place of the error and, if found, its cause.
 
-    `code` is a stable machine name ("row_range", "not_written", ...). `message` is one to three sentences for the
-    student. Indices are those of the output; None if no single element is meant (a crash, say). For a call without an
-    answer, `hidden` says if its input was a hidden case's. It is None if no call is meant, and in results of older
-    kits.
+    `code` is a stable name for programs ("row_range", "not_written", ...). `message` is one to three sentences for the
+    student. `first_index` is the index of the first wrong element of the output. It is None if no element is meant (a
+    crash, say). For a call that returned no output, `hidden` is True if its input was that of a hidden case. Otherwise,
+    and in results of older kits, `hidden` is None.
     """
 
     code: str
@@ -40,10 +39,10 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Flag:
-    """Remark on a part that a person should know. `code` is a stable machine name, `message` one line for people.
+    """Remark on a part for a person. `code` is a stable name for programs, `message` one line for people.
 
     `level`: "note" is a fact about the judging (an undecided measurement). "review" is a suspicion, which never changes
-    points by itself. "rejected" is a proved cheat, which the part's verdict states too.
+    points by itself. "rejected" is a proved cheat; the part's verdict is then "rejected" too.
     """
 
     code: str
@@ -53,13 +52,14 @@ class Flag:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """Result of the kernel on one input. `max_error` is max |actual - expected|, absolute.
+    """Result of the kernel on the input of one case. `max_error` is the largest |actual - expected|.
 
-    No handout has the `hidden` cases: reports for students show neither their shape nor their diagnosis' numbers.
-    `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
+    Students do not get the `hidden` cases: reports for students show neither their shapes nor the numbers in their
+    diagnoses. `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
 
-    `error_map` locates the wrong elements of an output. It has at most MAP_CELLS rows of as many digits, over the rows
-    and columns of the slice with the most wrong elements. A digit runs from 0 (none wrong) to 9 (nearly all wrong).
+    `error_map` shows the places of the wrong elements, in the 2-D slice of the output that has the most of them. The
+    slice is divided into at most MAP_CELLS x MAP_CELLS cells. Each string is a row of cells. Each digit is the wrong
+    share of a cell, from 0 (none wrong) to 9 (nearly all wrong).
     """
 
     name: str
@@ -76,8 +76,8 @@ class CaseResult:
 class CardClock:
     """A GPU's SM clock over the timed calls of a part, in MHz.
 
-    `repeated` counts rounds that were measured again because the clock changed within them. `slowed_by` names what held
-    the clock down ("heat", "power limit" ...).
+    `repeated` counts rounds that were measured again because the clock changed within them. `slowed_by` names the
+    reasons for a reduced clock ("heat", "power limit" ...).
     """
 
     lowest_mhz: int
@@ -88,12 +88,12 @@ class CardClock:
 
 @dataclass(frozen=True)
 class Timing:
-    """Paired timing of student against reference. Lists hold one value per call, in the order of the calls.
+    """Timing of a part: student and reference were called in turn. Tuples hold one value per call, in their order.
 
-    `ratio_interval` holds the true ratio with probability `ratio_confidence`: 0.98, or less after an early pass.
-    `clock` is the one that decided: "cpu" or "wall". `verdict` is "pass" or "slow"; `flags` may hold "undecided".
-    `self_ratio` is the reference against itself over the same rounds: 1.0 on a fit machine. `fit` is True if it stayed
-    within bounds. If not, `verdict` is always "pass" with the flag "machine_unfit".
+    `ratio` is student time / reference time. `ratio_interval` holds the true ratio with probability `ratio_confidence`:
+    0.98, or less after an early pass. `clock` names the clock that decided. `flags` may hold "undecided".
+    `self_ratio` compares the reference with itself in the same rounds: 1.0 on a quiet machine. `fit` is True if it
+    stayed within bounds. Otherwise `verdict` is always "pass", with the flag "machine_unfit".
     """
 
     reference_ms: float
@@ -119,8 +119,8 @@ class Timing:
 class Memory:
     """Memory of one call, in bytes.
 
-    Profiler figures are what torch.profiler sees in the scope (the familiar "mem usage"). Peak figures are the growth
-    of the process's resident high-water mark during a call, less the inputs.
+    Profiler figures are those that torch.profiler reports for the call ("mem usage"). Peak figures are the growth of
+    the process's peak resident memory during a call, less the size of the inputs.
     """
 
     profiler_bytes: int | None
@@ -143,10 +143,10 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Standing:
-    """A kernel's place among others on this machine.
+    """Speed of a student's kernel, compared with known kernels on this machine.
 
-    Each field is its speed as a multiple of that kernel's, at equal threads. `peak_percent` is its share of the peak of
-    `cores` cores that do nothing but multiply-adds.
+    Each of the first six fields is the student's speed / the speed of the known kernel of that name, with equally many
+    threads. `peak_percent` is its speed in % of the most multiply-adds that `cores` cores can compute.
     """
 
     naive: float
@@ -161,7 +161,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class PartResult:
-    """Result of one part, without its points (`grader.score` computes them)."""
+    """Result of one part. Its points are not in it: `grader.score` computes them."""
 
     id: str
     title: str
@@ -175,11 +175,11 @@ class PartResult:
     output: str = ""
     """Output that the kernel printed, cut to a limit and made harmless for a terminal."""
     frontier: Standing | None = None
-    """None if the time was not measured, or the other kernels were not measured on this machine (`Lab.ladder`)."""
+    """None if the part was not timed, or if the known kernels (`Lab.ladder`) have no times on this machine."""
     judged_through: str = ""
-    """Id of the part that calls this one's function and decided its verdict; "" unless the function is not bound."""
+    """Id of the part whose function calls this part's function and was judged instead of it; "" if it was bound."""
     waits_for: str = ""
-    """Program or device that the machine lacks ("ispc"), for an `unjudged` part."""
+    """Program or device that an `unjudged` part needs and the machine lacks ("ispc"); or ""."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class SubmissionResult:
 
 @dataclass(frozen=True)
 class ScoreLine:
-    """One row of a score: a part, or an item that people give points for. `reason` is one line for students."""
+    """One row of a score: a part, or an item to which a person gives points. `reason` is one line for students."""
 
     id: str
     title: str
@@ -213,11 +213,11 @@ class ScoreLine:
 
 @dataclass(frozen=True)
 class Score:
-    """Points of one submission. `earned` is the sum of the lines. `total` is the rest after `penalty`.
+    """Points of one submission. `earned` is the sum of the lines, `total` is `earned` less `penalty` (for late days).
 
-    `max_points` leaves extra credit out, so `total` may exceed it. `late_days` are the started days that were charged.
-    `pending` names the lines that are not final: items without points in manual.csv, parts that were not judged.
-    `waiting` are the parts among them that this machine could not judge. While there are any, the total is not a grade.
+    `max_points` leaves extra credit out, so `total` may exceed it. `late_days` counts the started days that are
+    charged. `pending` holds the ids of lines that are not final: items without points in manual.csv, unjudged parts.
+    `waiting` holds those that this machine could not judge. If there are any, the total is not a grade yet.
     """
 
     lines: tuple[ScoreLine, ...]

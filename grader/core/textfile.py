@@ -1,4 +1,4 @@
-"""Reader of a text file that a person named: whole, within a limit, with a one-line error."""
+"""Reader of a text file that a user named: within a limit of size, with one-line errors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from grader.core.quantities import size_text
 
 
 def read(path: Path, most_bytes: int, *, no: str, advice: str) -> str:
-    """Read a file's UTF-8 text, with its byte order mark if it has one.
+    """Read a UTF-8 text file. A byte order mark stays in the text.
 
-    Raises UsageError if it is not a file, is larger than `most_bytes`, or is not UTF-8 text. The message for a large
-    file names `no`, the kind of file that was expected; the one for other text ends with `advice`.
+    Raises UsageError if the path is not a file, the file is larger than `most_bytes`, or it is not UTF-8. The message
+    for a large file is "this is not a NO": `no` names the expected kind of file. `advice` ends the one for other text.
     """
     try:
         if path.exists() and not path.is_file():

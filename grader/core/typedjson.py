@@ -1,8 +1,8 @@
 """Reader of JSON that the kit wrote and others may have changed: within limits, into records of known types.
 
-`parse` accepts only the depth and the length of numbers that the kit writes, not all that Python's reader can take: its
-own depth limit depends on the caller. `record` makes a dataclass of the values, field by field. Both raise only
-ValueError, which names the place.
+`parse` limits the depth of nesting and the length of numbers. Python's own depth limit will not do: it depends on the
+depth of the calls around. `record` converts the values to a dataclass, field by field. Both raise only ValueError, with
+the place of the fault.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_o
 MOST_DEPTH = 32
 """Limit on nested lists and objects. The deepest nesting that the kit writes is seven."""
 MOST_DIGITS = 19
-"""Limit on the digits of a whole number: a count of bytes has as many."""
+"""Limit on the digits of a whole number. The largest count of bytes (2^63) has 19."""
 _NO_BRACKETS = bytes(sorted({*range(256)} - {*b"[]{}"}))
 T = TypeVar("T")
 
@@ -32,8 +32,8 @@ def parse(data: bytes) -> Any:
 
 
 def _refuse_depth(data: bytes) -> None:
-    # Without escaped characters every quotation mark begins or ends a text: each second piece is outside of texts. A
-    # backslash outside of a text breaks this, but no JSON reader accepts one.
+    # Once escaped characters are removed, each quotation mark begins or ends a string. So every second piece of the
+    # split is outside of strings. A backslash outside of a string breaks this, but no JSON reader accepts it.
     outside = data.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2]
     depth = 0
     for mark in b"".join(outside).translate(None, _NO_BRACKETS):
@@ -62,7 +62,10 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def record(kind: type[T], value: Any, place: str = "") -> T:
-    """Convert `value` to a dataclass. Unknown keys, as of a later kit, are ignored. Raises ValueError."""
+    """Convert a parsed JSON object to the dataclass `kind`. Unknown keys, as a later kit may write, are ignored.
+
+    Raises ValueError for a value of a wrong type. `place` is the start of the path that its message gives.
+    """
     try:
         return cast(T, _reader(cast(Any, kind))(value))
     except _Misfit as misfit:
@@ -74,7 +77,10 @@ Reader = Callable[[Any], Any]
 
 
 class _Misfit(Exception):
-    """Error for a value that is not of its type. `path` leads to the value; each reader puts its own step in front."""
+    """Error for a value of a wrong type. `path` leads to the value (".parts[2].id").
+
+    Each reader that the exception passes on its way puts its own step in front.
+    """
 
     def __init__(self, what: str, path: str = "") -> None:
         super().__init__(what)
@@ -83,10 +89,7 @@ class _Misfit(Exception):
 
 @cache
 def _reader(wanted: Any) -> Reader:
-    """Return the function that converts a JSON value to this type.
-
-    Cached per type: results have thousands of values.
-    """
+    """Return the function that converts a JSON value to the type `wanted`. Cached: results have thousands of values."""
     origin, choices = get_origin(wanted), get_args(wanted)
     if is_dataclass(wanted):
         return _record_reader(cast(type, wanted))

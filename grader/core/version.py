@@ -17,9 +17,9 @@ GIT_TIMEOUT_S = 10.0
 
 @functools.cache
 def commit() -> str:
-    """Return the commit, with "+changes" for a changed checkout; "" if it is unknown.
+    """Return the commit, with "+changes" for a changed checkout; "" if the commit is unknown.
 
-    A note is read first: a handout may lie in the repository of a student.
+    The file NOTE is read first: a handout may lie in a student's own git repository, whose commit would be wrong.
     """
     try:
         return (ROOT / NOTE).read_text(encoding="utf-8").strip()
@@ -44,7 +44,7 @@ def commit() -> str:
 
 
 def describe() -> dict[str, object]:
-    """Return version and commit, as results hold them."""
+    """Return version and commit, for a result's field `kit`."""
     return {"version": grader.__version__, "commit": commit()}
 
 

@@ -1,4 +1,4 @@
-"""Writer of files that are complete or absent, for concurrent readers and after an interruption."""
+"""Writer of files that never appear half-written, neither to concurrent readers nor after an interruption."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def write(path: Path, pieces: Iterable[str], *, encoding: str = "utf-8") -> None:
-    """Write the pieces of a text, as `write_bytes` does. Raises OSError."""
+    """Encode the pieces of a text and write them with `write_bytes`. Raises OSError."""
     # One encoder for all pieces: only the beginning of the file gets a byte order mark.
     encoder = codecs.getincrementalencoder(encoding)()
     write_bytes(path, map(encoder.encode, pieces))
@@ -19,7 +19,7 @@ def write(path: Path, pieces: Iterable[str], *, encoding: str = "utf-8") -> None
 def write_bytes(path: Path, pieces: Iterable[bytes], *, mode: int | None = None) -> None:
     """Write the pieces to a file beside `path`, flush it to the disk, and rename it to `path`.
 
-    A link of that name is replaced, not followed. `mode` are the permissions, by default those of any new file. Raises
+    A link at `path` is replaced, not followed. `mode` gives the permissions, by default those of any new file. Raises
     OSError.
     """
     handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

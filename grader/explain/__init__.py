@@ -1,5 +1,6 @@
-"""From a wrong output or a crash to a cause, a place and lines.
+"""Explanation of a wrong output or a crash: its cause, its place in the output, and lines of the student's file.
 
 Knows expected values, one call's outputs, suspects, and the student's text. Offers `Oracle` for labs, `CaseRun`,
-`diagnose`, and `closer_look.Closer`. May import `core` to `backends`; the judge's classes fit its protocols.
+`diagnose`, and `closer_look.Closer`. May import the rooms from `core` to `backends`. It does not import `judge`, whose
+classes it uses through the protocols in `judged_part`.
 """

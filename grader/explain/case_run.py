@@ -3,8 +3,8 @@
 An output is the returned value, or a tensor argument that the function writes.
 
 The inputs of a case and the expected values are the same for every part and every submission of a class. Computing them
-can cost as much as a kernel's call, so a process that judges many submissions caches some. Inputs of timed calls are
-drawn afresh for each and never kept.
+can cost as much as a kernel's call, so a process caches those of small cases. Inputs of timed calls are drawn anew for
+each call and are not cached.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 KEPT = 32
 LARGEST_KEPT_ELEMENTS = 1 << 20
-"""Most elements of a case's inputs that are kept: with expected values, this size takes some 10 MB."""
+"""Most elements of a case's inputs that are cached. With its expected values, such a case takes some 10 MB."""
 #: Name of the output that a function returns.
 RESULT = ""
 
 
 @dataclass(frozen=True)
 class CaseRun:
-    """One call of a part's function. Its outputs are read and compared once, when they are first asked for."""
+    """One call of a part's function. Its outputs are read and compared on first use, and only once."""
 
     part: Part
     case: str
-    """The input's name: that of a case, or "timed call"."""
+    """Name of the input: a case's name, or "timed call"."""
     shape: Mapping[str, int]
     inputs: Mapping[str, Any]
     seen: Mapping[str, Any]
-    """Return the inputs that the call depends on."""
+    """Inputs on which the expected values depend."""
     call: Call
     oracle: Oracle
 
@@ -88,7 +88,7 @@ class CaseRun:
 def outputs_of(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call
 ) -> tuple[dict[str, Any] | None, Diagnosis | None]:
-    """Arrays as the oracle sees them, or None and why one has the wrong type or shape, or was never written."""
+    """Return (outputs by name, None), or (None, diagnosis) if an output has a wrong type or shape or is not written."""
     from grader.explain import diagnose
 
     if part.returns == "nothing" and part.table:
@@ -121,7 +121,7 @@ def outputs_of(
 
 
 def _unwritten(dtype: str) -> Any:
-    """Return the bits that mark an element as never written."""
+    """Return the bits that mark an element as not written (`core.precision.unwritten`)."""
     filled = unwritten((1,), dtype)
     return filled.view(f"u{filled.itemsize}")[0]
 
@@ -133,14 +133,14 @@ def expected_of(
     seen: Mapping[str, Any],
     shape: Mapping[str, int],
 ) -> dict[str, Expected]:
-    """Return a part's expected outputs, by name; those of a case are computed once for all submissions."""
+    """Return a part's expected outputs by name. For the inputs of a case they are computed once and cached."""
     if isinstance(inputs, CaseInputs):
         return expectations(part, inputs.expected(part.oracle, seen))
     return expectations(part, oracle.expected(seen, shape))
 
 
 def expectations(part: Part, expected: Expected | Mapping[str, Expected]) -> dict[str, Expected]:
-    """Return the oracle's expected outputs by name; an oracle with a single output need not name it."""
+    """Return an oracle's expected outputs by name. An oracle with a single output may return it without a name."""
     from grader.explain.comparison import Expected
 
     if isinstance(expected, Expected):
@@ -150,7 +150,7 @@ def expectations(part: Part, expected: Expected | Mapping[str, Expected]) -> dic
 
 
 class CaseInputs(dict[str, Any]):
-    """Input arrays by name, with the expected values once they were computed. Both are read-only."""
+    """Input arrays of a case by name, and a cache of the expected values. Callers must not change the arrays."""
 
     def __init__(self, lab: Lab, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
         super().__init__(inputs)
@@ -158,7 +158,7 @@ class CaseInputs(dict[str, Any]):
         self._expected: dict[tuple[str, int], Expected | Mapping[str, Expected]] = {}
 
     def expected(self, oracle: str, seen: Mapping[str, Any]) -> Expected | Mapping[str, Expected]:
-        """Return the expected values that the oracle of this name computes from the inputs in `seen`."""
+        """Return the expected values that the oracle of this name computes from the inputs `seen`."""
         key = (oracle, len(seen))
         if key not in self._expected:
             self._expected[key] = self._lab.oracle(oracle).expected(seen, self._shape)
@@ -173,7 +173,7 @@ _kept: OrderedDict[tuple[object, ...], CaseInputs] = OrderedDict()
 
 
 def question(lab: Lab, case: Case, shape: Mapping[str, int]) -> CaseInputs:
-    """Return the inputs of a case in this shape (which holds the case's own sizes already)."""
+    """Return the inputs of a case, cached if they are small. `shape` holds all sizes, the case's own included."""
     key = (id(lab), case.distribution, case.seed, *sorted(shape.items()))
     if key in _kept:
         _kept.move_to_end(key)

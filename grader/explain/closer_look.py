@@ -1,8 +1,9 @@
-"""Explanation of a wrong or crashing part, so that its student finds the line. The verdict is already known.
+"""Extended explanation of a wrong or crashing part, by which the student finds the line. The verdict is already known.
 
-Order of the sentences on a wrong result: an access outside of an array, if a checked build sees one; facts common to
-all inputs; the wrong step; the lines to look at; the smallest sizes that fail, as the next command. A step that fails
-loses only its own sentence. Nothing here changes a verdict, points, or a diagnosis' code.
+A message on a wrong result has these sentences, in this order: an access outside of an array, if a checked build (with
+sanitizers) finds one; facts common to all inputs; the wrong step of the computation; lines to look at; a command with
+the smallest sizes that fail. If the code for one sentence fails, only that sentence is missing. This module does not
+change verdicts, points, or the codes of diagnoses.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from grader.explain.suspect import FEWEST_PARTIAL
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-#: A tile's length that one input alone suggests.
+#: Words on a tile's length that a single input suggested.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
-#: General words on a signal, dropped where the place is known.
+#: A message on a signal with general advice, which is dropped if the place of the crash is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
-#: Sizes that a fact (`facts.condition`) names: a tile and a size that is a multiple of it, or two sizes that are
-#: compared.
+#: Patterns for facts that `common_facts.condition` returns: a size that is a multiple of a tile, a size above 1, two
+#: sizes that are compared. The groups are the names of the sizes.
 MULTIPLE = re.compile(r"right where (\w+) is a multiple of (\w+)")
 ABOVE = re.compile(r"right where (\w+) = 1, wrong where \1 > 1")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
@@ -49,69 +50,68 @@ OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all of them."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
-#: Most lines of a function that is shown whole if no single line fits better.
+#: Most lines of a function that is shown whole if no clue finds a line.
 SHORT = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
-#: Codes about digits, not about factors.
+#: Codes of diagnoses that a wrong factor does not explain.
 PRECISE = frozenset({"low_precision", "race"})
-#: Codes to which no sizes and no lines can add.
+#: Codes of diagnoses that need no further explanation by sizes or lines.
 PLAIN = frozenset(
     {"wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten", "exception", "protocol", "exit"}
 )
 
 
 def _sentence(explain: Callable[[], _T], otherwise: _U) -> _T | _U:
-    """Return `explain()`, or `otherwise` where the kernel breaks off or the explanation itself fails."""
+    """Return `explain()`, or `otherwise` if the kernel crashes in it or the explanation itself raises an error."""
     return attempt(explain, otherwise, expected=(faults.Faulty,))
 
 
 def _without_questions(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis of an infinite output without the questions about causes: a known cause answers them."""
+    """Return the diagnosis of an infinite output without its questions about the cause, once the cause is known."""
     numbers = NUMBERS.search(diagnosis.message) if diagnosis.code in ("not_finite", "overflow") else None
     return replace(diagnosis, message=f"NaN or infinity. {numbers[0]}") if numbers else diagnosis
 
 
 @dataclass(frozen=True)
 class _Findings:
-    """Results of the calls and builds that look closer at a wrong part."""
+    """Results of further calls and builds for a wrong part."""
 
     diagnosis: Diagnosis
     has_cause: bool
-    """True if the diagnosis names a mistake and not only a place."""
+    """True if the diagnosis names the mistake, and not only a place."""
     checked: Checked | None
     prober: Prober | None
     smallest: dict[str, int] | None
 
 
 class Closer:
-    """A closer look at one part that is wrong or broke off. `second` is None in a class."""
+    """Explainer of one part that is wrong or has crashed. `second` gives checked builds; None in a class, for time."""
 
     def __init__(self, judged: JudgedPart, second: OtherBuilds | None) -> None:
         self.judged, self.second, self.kernel = judged, second, judged.kernel
         self.part, self.assignment, self.source = self.kernel.part, self.kernel.assignment, judged.source
         self.body = self.kernel.body
 
-    # ---- calls without an answer
+    # ---- calls without an output
 
     def crash(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Add the place that a checked build reports for a crash on a public input, and the cause of earlier wrong
-        answers.
+        """Add to a crash on a public input the place that a checked build reports, and the cause of earlier errors.
 
-        A result in the wrong array is a wrong answer at one size and a crash at the next.
+        The cause may be the same: a write to a wrong array may give a wrong output at one size and a crash at another.
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
         before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
         return replace(placed, message=f"{placed.message}\n{before}") if before else placed
 
     def _before(self, diagnosis: Diagnosis) -> str:
-        """Return the cause of earlier wrong public outputs of a part that broke off; "" without one."""
+        """Return the cause of wrong outputs on public cases before the crash; "" without such outputs or cause."""
         wrong = [
             case for case in self.judged.cases if not case.hidden and case.diagnosis not in (None, diagnosis)
         ]
         found = concluded(wrong, self.kernel.oracle.axes)
         if found is None or found.code in unexplained(self.kernel.oracle.axes):
             return ""
-        # Many mistakes explain a single wrong element.
+        # With few wrong elements, too many suspects fit.
         if (found.wrong_count or 0) < FEWEST_PARTIAL:
             return ""
         name = next(case.name for case in wrong if case.diagnosis is found)
@@ -136,12 +136,12 @@ class Closer:
         lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
         lines = [lead, *self._with_indices(sanitizer_sites.words(found.sites.found, self.source.name)), kept]
         if call.status == "timeout":
-            # A proved access comes first: a damaged heap may make a call wait for ever.
+            # A proved access comes before the time-out: a damaged heap may make a call wait for ever.
             lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _with_lines(self, diagnosis: Diagnosis, pattern: str, words: str) -> Diagnosis:
-        """Add the lines of the whole file in which a pattern occurs, if these are few."""
+        """Add the lines of the whole file in which a pattern occurs, if there are few. `words` introduce them."""
         rows, code = (self.body.rows, self.body.code) if self.body is not None else ((), ())
         found = [n for n, row in enumerate(code) if re.search(pattern, row)]
         if not 0 < len(found) <= clues.MOST_PLACES:
@@ -150,8 +150,10 @@ class Closer:
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
 
     def _stopped(self, diagnosis: Diagnosis, stopped: Samples | None) -> Diagnosis:
-        """Add to a time-out the loops whose text shows that they cannot end. Without such loops, add the lines at which
-        the call was when it was stopped, and the loops around the most frequent one."""
+        """Add to a time-out the loops whose text shows that they cannot end.
+
+        Without such loops, add the lines that `stopped` saw running, and the loops around the most frequent line.
+        """
         if self.body is None or diagnosis.code != "timeout":
             return diagnosis
         name = self.source.name
@@ -172,7 +174,7 @@ class Closer:
         return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
-        """Explain a crash that happens only after earlier calls: name the variables that keep values between calls."""
+        """Explain a crash that happens only after earlier calls. Show static variables, which keep values."""
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
         first = found.sites.found[:1] if found is not None else []
         if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
@@ -186,10 +188,10 @@ class Closer:
             else words
         )
 
-    # ---- a wrong answer
+    # ---- a wrong output
 
     def wrong(self, known: Diagnosis) -> Diagnosis:
-        """Extend the diagnosis of a wrong answer by the other findings. `known` is a public case's."""
+        """Return the diagnosis `known` of a wrong public case, extended by all further findings."""
         if known.code in PLAIN:
             return known
         if known.code == "race" and (races := _sentence(self._races, "")):
@@ -212,7 +214,7 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
-        """Return the lines of a data race that a watched run saw."""
+        """Return the diagnosis with the lines of the data races that ThreadSanitizer found (`races`)."""
         numbers = NUMBERS.search(diagnosis.message)
         first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
         command = RACE.format(self._named("race "))
@@ -220,13 +222,13 @@ class Closer:
         return replace(diagnosis, message="\n".join(lines))
 
     def _shared(self, found: _Findings) -> str:
-        """Return the facts of all inputs, where the cause is not known or depends on sizes."""
+        """Return facts common to all inputs if the cause is unknown or depends on sizes, else ""."""
         if found.has_cause and found.diagnosis.code not in self.kernel.oracle.sized_codes:
             return ""
         return _sentence(lambda: self._facts(found.prober), "")
 
     def _dissection(self, found: _Findings) -> Dissected | None:
-        """Return the step that is wrong, where the cause is not known or has several steps."""
+        """Return the step of the computation that is wrong, if the cause is unknown or may be in several steps."""
         code, message = found.diagnosis.code, found.diagnosis.message
         is_named = found.has_cause or (code == "low_precision" and not message.startswith(CLOSE))
         if is_named and code not in self.kernel.oracle.dissected_codes:
@@ -234,7 +236,7 @@ class Closer:
         return _sentence(lambda: self._dissected(found.prober), None)
 
     def _lead(self, found: _Findings, shared: str, dissected: Dissected | None) -> str:
-        """Return the diagnosis, preceded by the sentences that were found besides it."""
+        """Return the diagnosis' message, preceded by sentences with the other findings."""
         added = [shared]
         if found.diagnosis.code == "unsteady":
             added.append(_sentence(self._left_behind, ""))
@@ -253,7 +255,7 @@ class Closer:
         return f"{lead} {message}".strip()
 
     def _stored(self, diagnosis: Diagnosis) -> Diagnosis:
-        """For an output of zeros, state whether its function stores anything."""
+        """For an output of zeros, add the line that stores into the output, or the reason why it does not arrive."""
         if diagnosis.code != "not_written" or self.body is None:
             return diagnosis
         shown = clues.lines(self.body, self.part, ["store"], self._right_outputs())
@@ -283,7 +285,7 @@ class Closer:
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
     def _factors(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Add a factor exp(a - b) that the text shows to be wrong: it overflows, or is always 1."""
+        """Add a factor exp(a - b) whose source text shows that it overflows or is always 1."""
         if self.body is None:
             return diagnosis
         name, words = self.source.name, ""
@@ -304,7 +306,7 @@ class Closer:
         return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
 
     def _right_outputs(self) -> list[str]:
-        """Return the outputs that were right on every input, if the part has several."""
+        """Return the names of the outputs that were right on every input; [] for a part with one output."""
         return sorted(self.kernel.seen_outputs - self.kernel.wrong_outputs)
 
     def _public(self) -> list[Case]:
@@ -313,7 +315,7 @@ class Closer:
         return sorted(cases, key=lambda case: math.prod({**self.kernel.shape, **case.shape}.values()))
 
     def _probed(self) -> tuple[Prober | None, dict[str, int] | None]:
-        """Return the calls at other sizes, and the smallest sizes that fail."""
+        """Call the kernel at other sizes. Return the Prober with these calls, and the smallest sizes that fail."""
         case, anchors = size_probe.choose(self.kernel), size_probe.anchors(self.kernel)
         if case is None or not anchors or not self.kernel.oracle.probes:
             return None, None
@@ -327,7 +329,7 @@ class Closer:
             return prober, None
 
     def _facts(self, prober: Prober | None) -> str:
-        """Return the strongest statement about all inputs: a place in the output, and which sizes are right."""
+        """Return facts that hold for all inputs: the wrong places in the output, and the sizes that are right."""
         oracle, kernel = self.kernel.oracle, self.kernel
         seen = [
             Seen(
@@ -351,12 +353,12 @@ class Closer:
         wrong = [each for each in every if each.wrong is not None]
         if place := common_facts.place(wrong, oracle.axes, oracle.tiles):
             return f"on all {len(wrong)} inputs on which it is wrong: {place}"
-        # On special inputs some results are right by chance.
+        # Special inputs may be right by chance: look at the random inputs of the probes alone.
         condition = common_facts.condition(probes, names, oracle.tiles)
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
 
     def _lengths(self, shape: Mapping[str, int]) -> dict[str, int]:
-        """Lengths of the returned output's axes that no size of the assignment gives, by their names in words."""
+        """Return the lengths of the output's axes that are not sizes of the assignment, by words for the axis."""
         oracle, dims = self.kernel.oracle, self.part.output_dims
         axes = oracle.axes if len(oracle.axes) == len(dims) else usual_axes(len(dims))
         lengths = binding.output_shape(self.part, shape)
@@ -377,14 +379,14 @@ class Closer:
     # ---- other builds
 
     def _checked(self, diagnosis: Diagnosis, known: bool) -> Checked | None:
-        """Run the checked build on inputs that were wrong, where memory may be the cause."""
+        """Run the checked build on inputs that were wrong, if a wrong access to memory may be the cause."""
         if self.second is None or (known and diagnosis.code not in ("unsteady", "race")):
             return None
         wrong = [case for case in self._public() if self.kernel.wrong.get(case.name) is not None]
         return self.second.look(self.part, wrong[:MOST_CHECKED])
 
     def _outside(self, diagnosis: Diagnosis, checked: Checked) -> Diagnosis:
-        """Put an access outside of an array before the other findings."""
+        """Return the diagnosis with the accesses outside of an array that the checked build found."""
         numbers = NUMBERS.search(diagnosis.message)
         lead = OUTSIDE
         if diagnosis.code in ("unsteady", "race"):
@@ -394,7 +396,7 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
 
     def _returned(self, places: str) -> list[str]:
-        """Return the line that returns a tensor of memory which is freed on return."""
+        """Return the lines that make a tensor of memory which is freed when the function returns (from_blob)."""
         found = self.body.find(r"\bfrom_blob\b") if self.body is not None and "freed" in places else []
         name = self.source.name
         return [
@@ -405,13 +407,13 @@ class Closer:
         ]
 
     def _with_indices(self, places: str) -> list[str]:
-        """Return lines of text: the reported places, and the source lines that compute the first place's indices."""
+        """Return `places` and, below, the source lines that compute the indices of the first places."""
         named = [int(line) for line in re.findall(rf"{re.escape(self.source.name)}:(\d+)", places)]
         body = self.body
         inside = [line for line in named if body is not None and body.opened < line <= body.last]
         if body is None or not inside:
             return [places]
-        # Lines of the access itself, and of the call around it.
+        # The first two places: the access, and the call of the function that makes it.
         indices = {place.line: place for line in reversed(inside[:2]) for place in body.indices(line)}
         made = [place for line, place in indices.items() if line not in named][: clues.MOST_PLACES]
         if any("omp_get_thread_num" in place.text for place in made):
@@ -438,7 +440,7 @@ class Closer:
         if found.diagnosis.code == "low_precision" or (
             found.has_cause and found.diagnosis.code != "unsteady"
         ):
-            # Rounding is not an access: the diagnosis says where to look.
+            # The cause is known: a run with sanitizers would not help.
             return repeated
         if checked is not None and checked.tried:
             return ["No access outside of an array was seen on these inputs.", *repeated]
@@ -461,7 +463,7 @@ class Closer:
         return watch(self.part) if watch is not None else ""
 
     def _left_behind(self) -> str:
-        """Return True if it is right on the first call of a process and wrong on the next."""
+        """Return a sentence if the first call of a process is right and the same call again is wrong, else ""."""
         case = next((case for case in self._public() if self.kernel.wrong.get(case.name) is not None), None)
         if case is None:
             return ""
@@ -479,7 +481,7 @@ class Closer:
         )
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
-        """Format all numbers of a very small output."""
+        """Return " (expected ..., got ...)" with all numbers of an output at these sizes; "" for a large output."""
         shape = {**self.kernel.shape, **sizes}
         inputs = self.kernel.lab.make_inputs(prober.case.distribution, shape, prober.case.seed)
         expected = self.kernel.expected(inputs, shape)
@@ -493,11 +495,11 @@ class Closer:
         if found is None:
             return ""
         wanted, got = (" ".join(f"{x:.6g}" for x in each.reshape(-1)) for each in (value, found))
-        # A result that changes from call to call may be right this time.
+        # A result that changes from call to call may be right in this call.
         return f" (expected {wanted}, got {got})" if wanted != got else ""
 
     def _bounds(self, facts_found: str) -> list[str]:
-        """Return clues to the loops whose ends the sizes of a fact suggest."""
+        """Return clues for loops whose ends may be wrong, from the sizes that the common facts name."""
         if several := MULTIPLE.search(facts_found):
             return [f"cut:{several[1]}", *([] if several[2].isdigit() else [f"until:{several[2]}"])]
         if above := ABOVE.search(facts_found):
@@ -530,10 +532,7 @@ class Closer:
         return [*suspected, clues.in_words(shown, self.body, name)]
 
     def _suspected(self, known: bool) -> list[str]:
-        """Return the compiler's warnings on the lines of the function.
-
-        If the mistake is already `known`, return only those on uninitialized variables.
-        """
+        """Return the compiler's warnings for the function; if a mistake is `known`, only on uninitialized variables."""
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []
         found = warnings.warned(self.source, self.judged.defines, self.body.first, self.body.last)

@@ -1,7 +1,7 @@
-"""Lines of the student's function that a finding is about. They are found in its text, never guessed.
+"""Clues: keywords for kinds of lines in a student's function, and the search for these lines.
 
-A clue is a keyword for a kind of line. This module has the clues for every lab; an oracle assigns clues to diagnoses
-(`grader.explain.oracle.Oracle.clues`).
+The clues of this module are the same for all labs. For each diagnosis a list of clues says which lines to show: USUAL
+for the codes of the engine, `grader.explain.oracle.Oracle.clues` for those of a lab.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from grader.source.landmarks import Body, Place
 
 MOST_PLACES, MOST_LINES = 4, 5
 HEADING = "Lines to look at in"
-"""Heading before a list of places. It marks the first of them as a part of the list, not as the message's own place."""
+"""Heading before a list of lines. Readers of a message know by it that the first line is not the place of the error."""
 _SUMS = r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+="
 
-#: Clues with a search of their own: the words for the student, and the function that finds the lines.
+#: Clues without an argument: words for the student, and the function that finds the lines.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with bounds of its own", Body.loops),
     "one_short": ("this ends before the last index", Body.one_short),
@@ -54,7 +54,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "skips": ("this skips the rest of a loop", lambda body: body.find(r"\b(?:continue|break)\s*;")),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
-#: Clues for the codes of the engine.
+#: Clues for the diagnosis codes of the engine.
 USUAL: dict[str, tuple[str, ...]] = {
     "remainder_tile": ("loops", "steps"),
     "partly_not_written": ("loops", "store", "steps"),
@@ -68,7 +68,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "race": ("parallel",),
     "wrong_values": ("skips", "loops", "store"),
 }
-#: Clues for codes that consist of an axis and one of these names.
+#: Clues for codes that hold the name of an axis and one of these texts ("row_range").
 OF_PLACES: dict[str, tuple[str, ...]] = {
     "_range": ("loops", "same_ends", "guards", "store"),
     "periodic_": ("loops", "steps"),
@@ -76,13 +76,13 @@ OF_PLACES: dict[str, tuple[str, ...]] = {
 
 
 def usual(code: str) -> tuple[str, ...]:
-    """Clues for codes of which the lab says nothing."""
+    """Return the clues for a diagnosis code that the lab's oracle does not mention."""
     return USUAL.get(code) or next((clues for part, clues in OF_PLACES.items() if part in code), ())
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A line of the student's file, and the words that describe it."""
+    """A line of the student's file that is shown, and words that describe it ("a sum")."""
 
     place: Place
     words: str
@@ -91,8 +91,9 @@ class Shown:
 def lines(body: Body, part: Part, clues: Sequence[str], right: Collection[str] = ()) -> list[Shown]:
     """Return the lines that the clues find in a function, those of the first clue first.
 
-    A clue that finds more than MOST_PLACES lines is dropped, since it singles out none. A clue that begins with "?"
-    counts only if those before it find nothing. Lines that store into the `right` outputs, by name, are left out.
+    A clue that finds more than MOST_PLACES lines is skipped, since so many lines do not help. A clue that begins with
+    "?" is used only if the clues before it found nothing. `right` names outputs that are right: lines that store into
+    them are left out.
     """
     found: dict[int, Shown] = {}
     for clue in clues:
@@ -149,7 +150,7 @@ def _outputs(body: Body, part: Part, right: Collection[str]) -> Sequence[str]:
 
 
 def _given(body: Body, part: Part, name: str) -> list[str]:
-    """Return the function's own name for the argument of this name, by its position."""
+    """Return the student's name for the part's argument `name`, found by its position, in a list; [] if unknown."""
     return [
         own
         for argument, own in zip(part.arguments, body.parameters, strict=False)
@@ -158,13 +159,13 @@ def _given(body: Body, part: Part, name: str) -> list[str]:
 
 
 def _workspaces(body: Body, part: Part) -> list[str]:
-    """Return the function's own names for arrays that are zeros on entry."""
+    """Return the student's names for the workspaces: arguments that are arrays of zeros."""
     given = zip(part.arguments, body.parameters, strict=False)
     return [own for argument, own in given if argument.startswith("zeros(") and own]
 
 
 def in_words(shown: Sequence[Shown], body: Body, file_name: str) -> str:
-    """Lines for a student, below the words of a diagnosis."""
+    """Return text with the found lines, or with the function's place if none was found, to follow a diagnosis."""
     if not shown:
         return f"{body.name} is {file_name}:{body.first} to {body.last}."
     rows = [

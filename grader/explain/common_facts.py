@@ -1,7 +1,7 @@
-"""Facts that hold for all inputs of a wrong kernel: the indices that are wrong, and the sizes that make it right.
+"""Facts that hold for all inputs of a wrong kernel: the indices that are wrong, and the sizes for which it is right.
 
-A statement is reported only if it holds for every input that was tried and at least one input shows it. Simple ones
-come first: a place of the output before a condition on sizes, a condition between sizes before one with numbers.
+A fact is reported only if it holds for every input that was tried. Simple facts are tried first: conditions that
+compare two sizes, for example, before conditions that compare a size with a number.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Axis, usual_axes
 
 Sizes = Mapping[str, int]
-#: Numbers that a size may have to be a multiple of.
+#: Numbers of which a size may have to be a multiple.
 STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
-#: With fewer inputs of each kind a condition on sizes could be chance. A bound must lie between so many sizes.
+#: Least numbers of right and of wrong inputs for a condition on sizes, and for one that names a number. With fewer
+#: inputs the condition could hold by chance.
 FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
 NEAREST = 1.5
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One input: its sizes, and a bool mask of the wrong elements, None where the output was right.
+    """One input that was tried: its sizes, and a bool mask of the wrong elements (None if the output was right).
 
-    `weak`: a wrong kernel may well be right on this input. `output` names the wrong output of a part with several.
+    `weak` marks an input on which even a wrong kernel may be right. `output` is the name of the wrong output, if the
+    part has several.
     """
 
     sizes: Sizes
@@ -36,8 +38,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class _Set:
-    """Indices along an axis, by the sizes of the input and the axis's length: words with a verb, for "only" and "all
-    but", and the indices themselves."""
+    """A set of wrong indices along an axis: `words` for it, and a function that returns the indices.
+
+    The function gets the input's sizes and the axis's length. `tile` is the size that it needs, if any.
+    """
 
     words: str
     indices: Callable[..., Sequence[int]]
@@ -45,10 +49,12 @@ class _Set:
 
 
 def place(seen: Sequence[Seen], axes: Sequence[Axis], tiles: Sequence[str]) -> str:
-    """Return the indices that are wrong on every input, in one statement without its end; "" where nothing simple
-    holds."""
+    """Return a clause on the wrong indices that holds for every input; "" if no simple one does.
+
+    `tiles` are the names of the sizes that are lengths of tiles.
+    """
     wrong = [each for each in seen if each.wrong is not None and each.wrong.ndim]
-    # Indices of different outputs are not to be compared.
+    # Indices of different outputs cannot be compared.
     if not wrong or len({each.output for each in wrong}) > 1:
         return ""
     dimensions = wrong[0].wrong.ndim if wrong[0].wrong is not None else 0
@@ -63,11 +69,11 @@ def place(seen: Sequence[Seen], axes: Sequence[Axis], tiles: Sequence[str]) -> s
 def _along(
     seen: Sequence[Seen], axis: Axis, at: int, tiles: Sequence[str], axes: Sequence[Axis]
 ) -> Iterator[str]:
-    """Yield at most one fact about an axis."""
+    """Yield the first fact that holds about axis number `at`, if any."""
     hits: list[tuple[Seen, Array | None, int]] = []
     for each in seen:
         if each.wrong is None:
-            # For a right output only its size is known.
+            # The mask of a right output is not kept: take the axis's length from the sizes.
             hits.append((each, None, each.sizes.get(axis.size, 0)))
         else:
             others = tuple(other for other in range(each.wrong.ndim) if other != at)
@@ -130,7 +136,7 @@ def _always(number: int, sizes: Sizes) -> int:
 
 
 def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
-    """Yield sets for axes longer than a tile; on shorter ones nothing is wrong."""
+    """Yield the same sets for axes longer than a tile, and empty sets for shorter axes."""
     for each in sets:
         yield replace(each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0))
 
@@ -158,7 +164,7 @@ def _of_tile(many: str, size: str, tile: str, length: Callable[[Sizes], int], ke
 
 
 def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
-    """Yield the first two axes as one, in the order of memory."""
+    """Yield the first fact that holds about the first two axes as one axis, in the order of memory."""
     pair = f"({axes[0].letter}, {axes[1].letter})"
     candidates = (
         _Set(f"only the last {pair} is right", lambda s, n: range(n - 1)),
@@ -181,12 +187,12 @@ def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
             return
 
 
-# ---- which sizes make it right
+# ---- the sizes for which a kernel is right
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that the sizes of all right inputs fulfil and those of no wrong one. Its words follow "where"."""
+    """A condition on sizes, in words after "where", with its negation in words. `test` returns True for such sizes."""
 
     words: str
     negated: str
@@ -194,8 +200,9 @@ class Condition:
 
 
 def condition(seen: Sequence[Seen], names: Sequence[str], tiles: Sequence[str]) -> str:
-    """Return a condition on the sizes for which the kernel is right, without the final period; "" if no simple one
-    separates right from wrong.
+    """Return a clause "right where ..., wrong where ..." on the sizes; "" if no simple condition separates the inputs.
+
+    `names` are the sizes that the condition may use, `tiles` those that are lengths of tiles.
     """
     right = [each.sizes for each in seen if each.wrong is None and not each.weak]
     wrong = [each.sizes for each in seen if each.wrong is not None]
@@ -258,7 +265,7 @@ def _conditions(
     if min(len(right), len(wrong)) < FEWEST_FOR_NUMBERS:
         return
     for name in names:
-        # The largest of several steps says most.
+        # Try the largest number first: it says most.
         for step in reversed(STEPS):
             yield Condition(
                 f"{name} is a multiple of {step}", "it is not", lambda s, n=name, t=step: s[n] % t == 0
@@ -272,14 +279,14 @@ def _conditions(
     for name in plain:
         low, high = max(s[name] for s in right), min(s[name] for s in wrong)
         if low < high and high >= NEAREST * low:
-            continue  # too far apart to name a bound
+            continue  # the sizes tried are too far apart to name a bound
         yield Condition(f"{name} <= {low}", f"{name} >= {high}", lambda s, n=name, most=low: s[n] <= most)
     for at, one in enumerate(plain):
         for other in plain[at + 1 :]:
             a, b = (max(s[name] for s in right) for name in (one, other))
             beyond = [s[one] for s in wrong if s[other] <= b], [s[other] for s in wrong if s[one] <= a]
             if not all(some and min(some) < NEAREST * low for some, low in zip(beyond, (a, b), strict=True)):
-                continue  # Too far apart to say where.
+                continue  # the sizes tried are too far apart to name bounds
             yield Condition(
                 f"{one} <= {a} and {other} <= {b}",
                 "one of them is larger",

@@ -1,4 +1,4 @@
-"""Expected values in float64 with their tolerances, and the comparison of an output with them."""
+"""Expected values in float64 with their tolerances, and their comparison with an output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNIT_ROUNDOFF = 2.0**-24
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected output of a kernel: `value` float64, and the largest |actual - value| accepted per element."""
+    """Expected output of a kernel, float64, and the largest |actual - value| that is accepted, for each element."""
 
     value: Array
     tolerance: Array | float
@@ -22,8 +22,10 @@ class Expected:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`wrong` is a bool array of the output's shape. `max_error` is max |actual - expected|, inf when an element is not
-    finite. `budget_used` is the largest error as a fraction of its element's tolerance.
+    """Result of a comparison. `wrong` is a bool array of the output's shape.
+
+    `max_error` is the largest |actual - expected|, inf if an element is not finite. `budget_used` is the largest
+    error / tolerance.
     """
 
     ok: bool
@@ -33,8 +35,10 @@ class Comparison:
 
 
 def compare(expected: Expected, actual: Array) -> Comparison:
-    """Compare an output of the right shape, of any floating type. An element that is not finite is wrong, unless that
-    very infinity is expected."""
+    """Compare an output of the right shape and any floating type with the expected one.
+
+    An element that is not finite is wrong, unless the same infinity is expected.
+    """
     with np.errstate(all="ignore"):
         error = np.subtract(actual, expected.value, dtype=np.float64)
         np.abs(error, out=error)
@@ -55,7 +59,7 @@ def compare(expected: Expected, actual: Array) -> Comparison:
 
 
 def error_map(wrong: Array) -> tuple[str, ...]:
-    """`CaseResult.error_map` of a bool array of any shape; an output of one axis has one row. () where nothing is."""
+    """Return `CaseResult.error_map` for a bool array of any shape; () if nothing is wrong. One axis gives one row."""
     if not wrong.any():
         return ()
     planes = wrong.reshape(-1, *wrong.shape[-2:]) if wrong.ndim >= 2 else wrong.reshape(1, 1, -1)

@@ -1,4 +1,4 @@
-"""A wrong output with the expected one, and the names of its axes."""
+"""A wrong output together with the expected output, and the names of its axes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from grader.core.arrays import Array, np
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of an output: what an index along it is called, and which of the assignment's sizes is its length.
+    """One axis of an output: words for its indices ("row", "rows", "i"), and the name of the size that is its length.
 
-    Indices of a `listed` axis have no order that matters: they are listed one by one, not as ranges.
+    The order of a `listed` axis has no meaning (heads, say): messages list its indices one by one, not as ranges.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Axis:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Codes of diagnoses that say where along it an output is wrong, and not why."""
+        """Codes of diagnoses that name the wrong indices along this axis, but not the cause."""
         if self.listed:
             return (self.plural.replace(" ", "_"),)
         return (f"{self.name}_range", f"periodic_{self.name}s")
@@ -34,7 +34,7 @@ _LAST = (Axis("row", "rows", "i"), Axis("column", "columns", "j"))
 
 
 def usual_axes(dimensions: int) -> tuple[Axis, ...]:
-    """Return names for the axes of an output that its oracle does not name."""
+    """Return default names for the axes of an output whose oracle does not name them."""
     if dimensions == 1:
         return (Axis("element", "elements", "i"),)
     first = [
@@ -45,8 +45,10 @@ def usual_axes(dimensions: int) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True)
 class Deviation:
-    """An output of the right shape that is wrong. `expected`, `actual` and `tolerance` are float64 and `wrong` bool,
-    all of one shape. `sizes` and `inputs` are the call's, by name; `tiles` are the sizes that are lengths of tiles."""
+    """A wrong output of the right shape. `expected`, `actual`, `tolerance` (float64) and `wrong` (bool) have one shape.
+
+    `sizes` and `inputs` are those of the call, by name. `tiles` names the sizes that are lengths of tiles.
+    """
 
     expected: Array
     actual: Array
@@ -57,11 +59,11 @@ class Deviation:
     axes: tuple[Axis, ...]
     tiles: tuple[str, ...] = ()
     output: str = "the output"
-    """Name of the output in words."""
+    """Name of the output in messages."""
 
     @cached_property
     def slack(self) -> Array:
-        """Largest allowed distance of a prediction from the output: rounding, and some more."""
+        """Largest difference between an output and a suspect's prediction that counts as equal, per element."""
         return 8 * self.tolerance
 
     @property
@@ -71,13 +73,11 @@ class Deviation:
     def agrees(
         self, wanted: Array, got: Array, slack: Array | None = None, wrong: Array | None = None
     ) -> bool:
-        """Return True if nearly all elements of `got` equal the wanted ones, also among the elements where the output
-        is wrong.
-        """
+        """Return True if `got` is within `slack` of `wanted` in over 97 % of the elements, and over 97 % of `wrong`."""
         slack, wrong = self.slack if slack is None else slack, self.wrong if wrong is None else wrong
         close = abs(got - wanted) <= slack
         return bool(wrong.any()) and bool(close.mean() > 0.97) and bool(close[wrong].mean() > 0.97)
 
     def finite(self) -> bool:
-        """Return True if everything that is wrong is a number."""
+        """Return True if all wrong elements are finite numbers."""
         return bool(np.isfinite(self.actual[self.wrong]).all())

@@ -1,9 +1,9 @@
-"""Diagnosis of a wrong output: where it is wrong, how much of it, and the likely cause, in words for the student.
+"""Diagnosis of a wrong output for the student: where it is wrong, how much of it, and the likely cause.
 
-Order of work, cheapest and surest first: no numbers at all (NaN, infinity); another answer on the second call; simple
-relations between the output and the right one (`relations`); suspected bugs whose prediction agrees with the output
-(`suspects`); the place of the wrong elements (`patterns`). A cause that explains the values comes before the place; the
-message names both.
+Causes are tried in this order: another output on a second call; elements never written; NaN or infinity; a simple
+relation between the output and the right one (`relations`); a suspect whose prediction agrees with the output
+(`suspect`). The message names the cause first, if one was found, and then the place of the wrong elements
+(`wrong_places`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from grader.explain.relations import NOT_STORED, first_found
 from grader.explain.suspect import Suspect
 from grader.explain.wrong_places import EVERYWHERE, Place, find_place
 
-#: Codes of outputs that are known to be wrong without a cause; places have codes of their axes (`unexplained`).
+#: Codes of diagnoses without a cause. `unexplained` adds the codes of places, which depend on the output's axes.
 UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake is named without doubt if it explains this share of the informative outputs, or if fewer outputs than this
-#: refute it. A mistake that explains less than half is not named.
+#: A mistake is named without reserve if it explains the share _EXPLAINING of the informative outputs, or if fewer than
+#: _FEWEST_AGAINST outputs refute it. A mistake that explains less than half of them is not named.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
-#: Codes of outputs that do not refute a mistake: on small inputs other outputs look like these.
+#: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
-#: Beginning of the message for a mistake that explains only half of the outputs.
+#: Beginning of the message for a mistake that explains half of the outputs or a little more.
 PARTLY = "This explains only"
 #: Most mistakes named in one message, and the text between them.
 _MOST_NAMED = 3
-#: With this many times more zeros than other wrong elements, the zeros are the finding.
+#: If the outputs of zeros are this many times larger than other wrong outputs, the zeros are reported.
 _FAR_SMALLER = 100
 #: C++ names of the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
@@ -64,12 +64,14 @@ def diagnose(
     name: str = "",
     shared: bool = True,
 ) -> Diagnosis:
-    """Explain an output of the right shape that `comparison` found wrong.
+    """Return the diagnosis of an output of the right shape that `comparison` found wrong.
 
-    `race` is the command that looks for data races in its part. `earlier` are the diagnoses of other wrong outputs of
-    the same kernel: a mistake that explains these, too, is looked for first. `again` are the outputs of further calls
-    with the same inputs; `shared` says whether several threads worked on them, and one alone has no race.
-    `name` is that of one output among several.
+    Args:
+        again: outputs of further calls with the same inputs.
+        race: command that looks for data races in the part, for the message.
+        earlier: diagnoses of other wrong outputs of the kernel. Mistakes that explain these are tried first.
+        name: name of the output, if the part has several.
+        shared: True if several threads worked. With one thread a data race is impossible.
     """
     own = attempt(lambda: oracle.diagnose(inputs, shape, expected, actual, comparison), None)
     if own is not None:
@@ -108,7 +110,7 @@ def diagnose(
         amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
         return _report(*oracle.not_finite(seen, amount), _place_of(bad, seen), seen)
     found = None
-    # Within a few tolerances, many predictions fit about as well as the right answer.
+    # If all errors are within a few tolerances, the predictions of many suspects would fit.
     if (abs(seen.actual - value) > 8 * seen.tolerance).any():
         found = first_found(oracle.relations, seen)
         if found is None:
@@ -125,7 +127,7 @@ def diagnose(
 def _explained(
     oracle: Oracle, seen: Deviation, place: Place, earlier: Sequence[Diagnosis]
 ) -> Explained | None:
-    """Findings of the suspects for an output."""
+    """Return the diagnosis by the suspects that explain an output; None if no suspect does."""
     suspects = attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
     if not suspects:
         return None
@@ -136,12 +138,12 @@ def _explained(
 def _unsteady(
     oracle: Oracle, seen: Deviation, place: Place, race: str, earlier: Sequence[Diagnosis]
 ) -> Diagnosis:
-    """Return the diagnosis of two calls that differ by more than rounding on the same inputs.
+    """Return the diagnosis of a kernel whose calls with the same inputs differ by more than rounding.
 
-    `race` is "" if only one thread works.
+    `race` is the command that looks for data races, "" if only one thread works.
     """
     if oracle.outside_codes:
-        # Memory beside a tensor changes from call to call: reading it is not a race.
+        # A suspect that reads memory outside of a tensor explains different outputs without a race.
         outside = [
             suspect
             for suspect in attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
@@ -159,21 +161,26 @@ def _unsteady(
 
 @dataclass(frozen=True)
 class Explained(Diagnosis):
-    """A diagnosis by suspects while its part is being judged: all that explain the output. `message` begins with the
-    words of the first."""
+    """A preliminary diagnosis with all suspects that explain the output. Other outputs may still refute some of them.
+
+    `message` begins with the words of the first suspect.
+    """
 
     suspects: tuple[Suspect, ...] = ()
     place_code: str = "wrong_values"
-    """Code of the same output without a cause."""
+    """Code of the diagnosis if all suspects are refuted."""
 
     def left(self, counts: Mapping[str, int]) -> list[Suspect]:
-        """Return the suspects that explain most outputs; `counts` has the number of outputs by suspect's name."""
+        """Return those suspects that explain the most outputs. `counts` are numbers of outputs by suspect's name."""
         outputs = [max(counts[name] for name in suspect.names) for suspect in self.suspects]
         most = max(outputs)
         return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
 
     def in_order(self, is_in_text: Callable[[str], bool]) -> Explained:
-        """Return a copy in which suspects that do not fit the function's text come last."""
+        """Return a copy in which the suspects that do not fit the function's source come last.
+
+        `is_in_text` returns True if a pattern occurs in the source.
+        """
         ordered = sorted(
             self.suspects, key=lambda suspect: bool(suspect.seen_in) and not is_in_text(suspect.seen_in)
         )
@@ -181,13 +188,13 @@ class Explained(Diagnosis):
         return replace(self, code=ordered[0].code, message=message, suspects=tuple(ordered))
 
     def narrowed_to(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
-        """Return the diagnosis with only these suspects' names, as a plain Diagnosis."""
+        """Return a plain Diagnosis that names only these suspects."""
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
         named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
         return self._plain(suspects[0].code, named + self.message.removeprefix(self.suspects[0].words))
 
     def unexplained(self) -> Diagnosis:
-        """Return the diagnosis without a cause: other outputs refute its suspects."""
+        """Return a plain Diagnosis without a cause, for suspects that other outputs refute."""
         return self._plain(self.place_code, self.message.removeprefix(self.suspects[0].words).strip())
 
     def _plain(self, code: str, message: str) -> Diagnosis:
@@ -196,7 +203,7 @@ class Explained(Diagnosis):
 
 
 def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
-    """Return the only tile length that fits every output; "" if several do or no suspect depends on one."""
+    """Return a sentence with the only tile length that fits all outputs; "" if several fit or none matters."""
     most = max((counts.get(name, 0) for suspect in suspects for name in suspect.names), default=0)
     lengths = {
         suspect.tiles[name]
@@ -211,9 +218,9 @@ def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
 
 
 def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
-    """Return the diagnoses of a kernel's outputs, each with the suspects that explain most of these outputs.
+    """Return the final diagnoses of a kernel's outputs: each names the suspects that explain the most outputs.
 
-    Several mistakes may give the same output on one input; another input separates them. If two or more are left, all
+    Several mistakes may give the same output on one input and different ones on another. If two or more are left, all
     are named. A suspect that most outputs refute is not named.
     """
     counts = _counts(diagnoses)
@@ -225,7 +232,8 @@ def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
 
 
 def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Diagnosis:
-    """Keep the suspects that explain most outputs, if they explain enough of the `saying` informative ones."""
+    """Return the final diagnosis of one output. `counts` are outputs by suspect, `saying` is the number of informative
+    outputs."""
     left = diagnosis.left(counts)
     most = max(counts[name] for suspect in left for name in suspect.names)
     narrowed = diagnosis.narrowed_to(left, counts)
@@ -237,7 +245,7 @@ def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Di
 
 
 def undecided(diagnoses: Sequence[Diagnosis | None]) -> bool:
-    """Return True if several mistakes explain all explained outputs, so that one more input may separate them."""
+    """Return True if each explained output still has several suspects, so that one more input may separate them."""
     counts = _counts(diagnoses)
     explained = [diagnosis for diagnosis in diagnoses if isinstance(diagnosis, Explained)]
     return bool(explained) and all(len(each.left(counts)) > 1 for each in explained)
@@ -258,18 +266,18 @@ def _most_common(diagnoses: Iterable[Diagnosis | None]) -> frozenset[str]:
 
 
 def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
-    """Return the codes of diagnoses that only say where an output with these axes is wrong; all others say why."""
+    """Return the codes of diagnoses without a cause, for an output with these axes."""
     named = [*axes, *usual_axes(1), *usual_axes(8)]
     return UNEXPLAINED | {code for axis in named for code in axis.codes}
 
 
 def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
-    """Return the diagnosis to show first, of those of several wrong cases.
+    """Return the one diagnosis of several wrong cases that says most.
 
-    On small or special inputs several bugs look alike. So explained mistakes come before mere places, then the code
-    found most often, then the largest case.
+    On small or special inputs several bugs look alike. So a diagnosis with a cause is preferred, then one with a place,
+    then the most frequent code, then the largest case.
     """
-    # Zeros on a small case come from a dropped remainder, unless all other elements are far smaller still.
+    # A case of zeros may just be smaller than a tile: prefer other cases, unless they are far smaller.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
     others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
     largest_zeros, largest = (
@@ -287,7 +295,6 @@ def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) 
         explained = diagnosis.code not in places
         if explained and diagnosis.code not in _SAYS_LITTLE:
             explained = 2 * counts[diagnosis.code] >= saying
-        # Any suspect may explain part of the elements that were never written.
         unsteady = diagnosis.code == "unsteady"
         is_place = diagnosis.code in places
         return unsteady, explained, is_place, counts[diagnosis.code], diagnosis.wrong_count or 0
@@ -296,9 +303,9 @@ def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) 
 
 
 def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | None:
-    """Return the diagnosis of a part from its cases, None if all are right.
+    """Return the diagnosis of a part from its cases; None if all are right.
 
-    The public cases alone decide if any of them has a diagnosis, since only these may be shown to the student.
+    If a public case has a diagnosis, only public cases count, since the student may see only these.
     """
     diagnoses = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
     public = [diagnosis for hidden, diagnosis in diagnoses if not hidden]
@@ -308,9 +315,7 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
 
 
 def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:
-    """Return the cases with diagnoses that take the others into account. Public cases are settled among themselves,
-    since their student sees them.
-    """
+    """Return the cases with their final diagnoses (`settled`). For public cases only public cases count."""
     public = settled([None if case.hidden else case.diagnosis for case in cases])
     every = settled([case.diagnosis for case in cases])
     return [
@@ -327,8 +332,10 @@ def wrong_type(
     dims: Sequence[str],
     wanted_dtype: str = "float32",
 ) -> Diagnosis:
-    """The call returned something else than a tensor of `wanted_dtype` and shape `wanted`, with dimensions called
-    `dims`."""
+    """Return the diagnosis of a call that did not return a tensor of type `wanted_dtype` and shape `wanted`.
+
+    `kind`, `dtype` and `shape` describe the returned value. `dims` are the dimensions as the assignment writes them.
+    """
     made = f"at::zeros({{{', '.join(dims)}}}, {SCALAR_TYPES[wanted_dtype]})"
     if shape is not None and dtype == wanted_dtype and tuple(shape) != tuple(wanted):
         code, what = "wrong_shape", f"a tensor of shape {tuple(shape)}"
@@ -351,7 +358,7 @@ def not_written(name: str) -> Diagnosis:
 
 
 def inputs_overwritten(changed: Iterable[str], inputs: Sequence[str], output: str) -> Diagnosis:
-    """Return the diagnosis for a call whose `output` is right but which changed some of its `inputs`."""
+    """Return the diagnosis of a call with a right output that changed some of its inputs."""
     needed = " and ".join(filter(None, [", ".join(inputs[:-1]), inputs[-1]]))
     return Diagnosis(
         "inputs_overwritten",
@@ -377,8 +384,8 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
 
 
 def _never_written(actual: Array) -> Array:
-    """Return a mask of the elements that still hold the values with which the output was sent."""
-    # Values of a 16-bit array read as float32 may have another sign.
+    """Return a mask of the elements that still hold the mark "not written" (`core.precision.unwritten`)."""
+    # A float32 array may come from float16 or bfloat16, whose marks widen to other bits.
     name = actual.dtype.name
     types = FLOATING if name == "float32" else (name,)
     bits = f"u{actual.dtype.itemsize}"

@@ -1,7 +1,7 @@
-"""Exceptions in code that explains a wrong result. Each removes its own sentence, never a verdict.
+"""Handling of exceptions in code that explains a wrong result: one sentence is lost, and the verdict stands.
 
-The author of a lab writes its suspects, facts and clues. A mistake in them is reported to the author with its file and
-line, and judging goes on.
+The author of a lab writes its suspects, facts and clues. A flag reports a mistake in them with its file and line, and
+judging goes on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _failed: ContextVar[tuple[str, ...]] = ContextVar("_failed", default=())
 def attempt(
     explain: Callable[[], _T], otherwise: _U, *, expected: tuple[type[Exception], ...] = ()
 ) -> _T | _U:
-    """Return `explain()`, or `otherwise` if it raises. The exception is recorded unless it is of an `expected` type."""
+    """Return `explain()`, or `otherwise` if it raises. Exceptions that are not of an `expected` type are recorded."""
     try:
         return explain()
     except expected:
@@ -35,7 +35,7 @@ def attempt(
 
 
 def flags() -> list[Flag]:
-    """Return a flag for each failure noted since the last call."""
+    """Return a flag for each exception recorded since the last call of this function."""
     found = dict.fromkeys(_failed.get())
     _failed.set(())
     return [
@@ -45,7 +45,7 @@ def flags() -> list[Flag]:
 
 
 def _place(error: Exception) -> str:
-    """Return "labs/attention/oracle.py:31", the innermost line that is not a library's."""
+    """Return the innermost line of the traceback that is not a library's, as "labs/attention/oracle.py:31"."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(part in frame.filename for part in _LIBRARIES)] or frames
     return f"{'/'.join(Path(own[-1].filename).parts[-3:])}:{own[-1].lineno}"

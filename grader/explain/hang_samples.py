@@ -1,9 +1,10 @@
-"""Lines of the student's file that a runner was in when a call of it did not end.
+"""Sampling of a call that does not end: the lines of the student's file at which it is found.
 
-Theory of operation. The runner is stopped three times before it is ended. Of a stopped thread Linux shows the program
-counter and the stack pointer (/proc/PID/task/TID/syscall). The program counter may be in a library, so the words at the
-top of the stack are looked at as return addresses. binutils' addr2line names their lines, as the checked build has
-line numbers. A word that an earlier call left on the stack may mislead, so only lines of the part's function count.
+Theory of operation. The runner is stopped three times before it is killed. For a stopped thread Linux reports the
+program counter and the stack pointer (/proc/PID/task/TID/syscall). The program counter may be in a library, so words at
+the top of the stack are tried as return addresses. The checked build has debug information, from which addr2line
+(binutils) gets the lines. A word on the stack may be left over from an earlier call, so only lines of the part's
+function count.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ STACK_BYTES, MOST_ADDRESSES = 4096, 400
 
 
 class Samples:
-    """Addresses that a runner of `program` was at, innermost first: one list for each sample and thread."""
+    """Samples of a runner of `program`. Each is the list of one thread's code addresses, the innermost call first."""
 
     def __init__(self, program: Path) -> None:
         self.program = program
         self.addresses: list[list[int]] = []
 
     def take(self, pid: int) -> None:
-        """Stop a process TIMES times and read where each of its threads is. Linux only."""
+        """Stop a process TIMES times and read the addresses of its first 16 threads. Linux only."""
         with contextlib.suppress(OSError, ValueError):
             base, end = self._mapped(pid)
             for _ in range(TIMES):
@@ -44,7 +45,7 @@ class Samples:
                 time.sleep(PAUSE_S)
 
     def lines(self, body: Body) -> Counter[int]:
-        """Return the lines of the function that the samples were in, each with its number of samples."""
+        """Return the number of samples on each line of the function."""
         every = list(dict.fromkeys(a for sample in self.addresses for a in sample))[:MOST_ADDRESSES]
         known = dict(zip(every, self._named(every), strict=False))
         found = Counter[int]()
@@ -55,7 +56,7 @@ class Samples:
         return found
 
     def _mapped(self, pid: int) -> tuple[int, int]:
-        """Return the addresses of the program in the process: its first and the end of its last."""
+        """Return the first and the end address of the program in the process's memory."""
         rows = [
             row.split()[0].split("-")
             for row in procfs.lines(f"/proc/{pid}/maps", procfs.Excess())
@@ -76,12 +77,12 @@ class Samples:
         finally:
             os.close(memory)
         words_of_stack = (int.from_bytes(top[at : at + 8], "little") for at in range(0, len(top) - 7, 8))
-        # A return address points to the next instruction.
+        # A return address points behind the call: take the byte before it.
         called = [counter - base, *(word - 1 - base for word in words_of_stack if base < word < end)]
         self.addresses.append([address for address in called if 0 <= address < end - base])
 
     def _named(self, addresses: list[int]) -> list[list[int]]:
-        """Return for each address its lines in the student's file, the innermost inlined call first."""
+        """Return the lines in the student's file for each address: the innermost first, as calls may be inlined."""
         if not addresses:
             return []
         command = ["addr2line", "-a", "-i", "-e", str(self.program), *map(hex, addresses)]

@@ -1,4 +1,4 @@
-"""A judged part as its explanation sees it. The judge's own classes fit these protocols."""
+"""Interface between the judge and the explanation of a part: the judge's classes implement these protocols."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Kernel(Checks, Protocol):
-    """The student's function, and which of its answers were wrong."""
+    """The student's function of one part, and a record of its wrong outputs."""
 
     lab: Lab
     backend: Backend
     wrong: dict[str, Any]
-    """By the input's name: a bool array of the output's shape, None where the answer was right."""
+    """Mask of the wrong elements (bool, of the output's shape) by case; None if the output was right."""
     wrong_output: dict[str, str]
-    """By the input's name: which output `wrong` is about."""
+    """Name of the output that the mask in `wrong` belongs to, by case."""
     seen_outputs: set[str]
     wrong_outputs: set[str]
 
@@ -42,15 +42,15 @@ class Kernel(Checks, Protocol):
     def body(self) -> Body | None: ...
 
     def sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
-        """Return the sizes that the part has."""
+        """Return the sizes in `shape` that the part uses."""
 
     def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Expected]:
-        """Return the expected outputs, by name."""
+        """Return the expected outputs by name."""
 
     def call(
         self, session: Session, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], **how: Any
     ) -> CaseRun:
-        """Call the function."""
+        """Call the function on these inputs; `how` are keywords of `Session.call`."""
 
     def call_case(self, session: Session, case: Case, **how: Any) -> CaseRun:
         """Call the function on the inputs of a case."""
@@ -58,27 +58,28 @@ class Kernel(Checks, Protocol):
 
 @dataclass(frozen=True)
 class JudgedPart:
-    """One part that is wrong or broke off."""
+    """One part that is wrong or has crashed, with all that its explanation needs."""
 
     kernel: Kernel
     source: Path
     defines: Mapping[str, str]
     cases: Sequence[CaseResult]
     broken: tuple[Case, Call] | None
-    """The case whose call gave no answer, with that call."""
+    """The case whose call returned no output, and that call."""
     fresh: Callable[..., Session]
-    """Starts a fresh runner with this number of `threads`."""
+    """Function that starts a new runner with this number of `threads`."""
     command: str
-    """Command that messages name, to be followed by a part."""
+    """Start of a command line in messages; the name of a part follows."""
     watch_races: Callable[[Part], str] | None = None
-    """Returns the races of a watched call with their lines, "" without any."""
+    """Function that runs a part under ThreadSanitizer and describes the data races found, with lines; "" for none."""
 
 
 @dataclass
 class Checked:
-    """Result of the checked build for a part.
+    """Result of calls to the checked build (with sanitizers) of a part. `tried` are the names of the cases called.
 
-    `is_right` names wrong cases that are right in this build, in which all new memory is zeros, without a bad access.
+    `is_right` names cases that are wrong in the usual build, and in this one right without a bad access: here all new
+    memory is zero.
     """
 
     sites: Sites
@@ -89,17 +90,17 @@ class Checked:
 
 
 class OtherBuilds(Protocol):
-    """Other builds of the student's file (`judge.second_build`)."""
+    """Checked builds of the student's file (`judge.second_build`)."""
 
     @property
     def is_allowed(self) -> bool: ...
 
     @property
     def exists(self) -> bool:
-        """Return True if there is a checked build."""
+        """Return True if a checked build could be made."""
 
     def look(self, part: Part, cases: Sequence[Case]) -> Checked | None:
-        """Call the part on these cases, each in a runner of its own, until a place is found or the time is up."""
+        """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up."""
 
     def look_in_turn(self, part: Part) -> Checked | None:
-        """Check all public cases as `look` does, in one runner."""
+        """Call the checked build on all public cases, one after the other in one runner."""

@@ -1,7 +1,7 @@
-"""Interface of a lab's oracle: expected values in float64, and explanations of wrong ones.
+"""Interface of a lab's oracle: expected values in float64, and explanations of wrong outputs.
 
-Only `expected` must be written. The rest makes verdicts quicker (`sample`), cheats and hangs easier to see (`flops`)
-and diagnoses better (all else).
+Only `expected` must be written. `sample` makes verdicts faster, `flops` shows impossible times, and all other members
+improve diagnoses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ask = Callable[[Shape, Inputs], "Array | None"]
 
 @dataclass(frozen=True)
 class Dissected:
-    """Description of a kernel's right and wrong steps, and the clues for its lines."""
+    """Finding about the steps of a kernel's computation: words on right and wrong steps, and clues for its lines."""
 
     words: str
     clues: tuple[str, ...] = ()
@@ -35,11 +35,12 @@ class Dissected:
 
 @dataclass(frozen=True)
 class Inquiry:
-    """Calls of a submission's other functions, to explain a wrong result (`grader.judge.correctness`).
+    """Further calls of a submission's functions that help to explain a wrong result (`grader.judge.correctness`).
 
-    For example, finite differences of a forward function check its derivative. `calls` are parts, by id, with the
-    inputs, by name, of their functions, at the sizes of the case to explain. `conclude` receives the outputs, by name,
-    in the same order: types and shapes are right, values may be anything. It returns a sentence for the student, or "".
+    For example, finite differences of a forward function check its derivative. `calls` lists pairs: a part's id, and
+    the inputs of its function by name, at the sizes of the case to explain. `conclude` receives the outputs of these
+    calls by name, in the same order. Their types and shapes are right, their values may be wrong. It returns a sentence
+    for the student, or "".
     """
 
     calls: Sequence[tuple[str, Mapping[str, Any]]]
@@ -47,39 +48,38 @@ class Inquiry:
 
 
 class Oracle(ABC):
-    """Expected outputs of one function of a lab, and explanations of wrong ones."""
+    """Expected outputs of one function of a lab, and explanations of wrong outputs."""
 
     axes: tuple[Axis, ...] = ()
-    """Names of the output's axes, one for each; () for the usual names."""
+    """Names of the output's axes; () for the usual names."""
     tiles: tuple[str, ...] = ()
-    """Sizes of the assignment that are lengths of tiles."""
+    """Names of the assignment's sizes that are lengths of tiles."""
     cuts: Mapping[str, tuple[str, ...]] = {}
-    """Sizes and macros by which kernels usually cut an axis into blocks, by the axis's letter. Used for pictures."""
+    """Names of sizes and macros that are usual block lengths along an axis, by the axis's letter. For pictures."""
     output = "the output"
     """Name of the output in messages."""
     relations: tuple[simple.Relation, ...] = (
         *(simple.not_written, simple.partly_not_written, simple.transposed, simple.moved),
         simple.constant_factor,
     )
-    """Relations that are tried first, in this order: see `grader.explain.relations`."""
+    """Relations (`grader.explain.relations`) that are tried before the suspects, in this order."""
     weak_relations: tuple[simple.Relation, ...] = (simple.imprecise,)
-    """Relations that are reported only if no suspect explains the output: they are very general."""
+    """Relations so general that they are tried only if no suspect explains the output."""
     outside_codes: frozenset[str] = frozenset()
-    """Codes of suspects that read beside a tensor. The values that they read change from call to call without a race.
-    """
+    """Codes of suspects that read memory outside of a tensor, whose values may change from call to call."""
     explains_not_finite = False
-    """True if `suspects` also predicts NaN and infinities; it is then called for outputs that hold some."""
+    """True if suspects also predict NaN and infinity. Only then are they tried on outputs that hold such values."""
     mistakes: tuple[Suspect, ...] = ()
-    """Suspects whose `predict` takes a `suspect.Situation` and gives the whole output, simpler ones first."""
+    """Suspects whose `predict` takes a `suspect.Situation` and returns the whole output, simpler ones first."""
     probes: Mapping[str, tuple[int, ...]] = {}
-    """Sizes that may be changed one at a time to find out on which a wrong kernel is right, by name, with values for
-    each; {} where sizes depend on one another."""
+    """Values to try for each size, by its name, to find the sizes at which a wrong kernel is right. One size at a time
+    is changed; {} if sizes depend on one another."""
     trivial: Mapping[str, int] = {}
-    """Sizes at which a wrong kernel is right by chance, by name."""
+    """For some sizes, by name, the value at which even a wrong kernel is often right."""
     clues: Mapping[str, tuple[str, ...]] = {}
-    """Patterns to look for in a student's function, by diagnosis code (`grader.explain.clues`)."""
+    """Clues to lines of a student's function (`grader.explain.clues`), by diagnosis code."""
     sized_codes: frozenset[str] = frozenset()
-    """Codes of causes that depend on sizes: the diagnosis also names the sizes that are right."""
+    """Codes of causes that depend on sizes: their messages also name the sizes for which the kernel is right."""
     dissected_codes: frozenset[str] = frozenset()
     """Codes of causes that `dissect` may refine."""
     race_advice = (
@@ -89,54 +89,54 @@ class Oracle(ABC):
 
     @abstractmethod
     def expected(self, inputs: Inputs, shape: Shape) -> Expected | Mapping[str, Expected]:
-        """Return the whole output in float64, with the tolerance of the assignment's precision.
+        """Return the whole expected output in float64, with its tolerance.
 
-        A part with several `outputs` gets a mapping by name; the returned value then has the name "".
+        For a part with several outputs return a mapping by name. A returned value has the name "".
         """
 
     def sample(
         self, inputs: Inputs, shape: Shape, draws: Draws, rows: int
     ) -> tuple[Any, Expected | Mapping[str, Expected]]:
-        """Return the index of about `rows` random rows of the output, chosen by `draws`, and the values expected."""
+        """Return an index of about `rows` random rows of the output, chosen by `draws`, and their expected values."""
         return (), self.expected(inputs, shape)
 
     def flops(self, shape: Shape) -> int:
-        """Operations that no way of computing it exactly can leave out; 0 where nothing is known."""
+        """Return the least number of operations that any exact computation needs; 0 if it is unknown."""
         return 0
 
     def diagnose(
         self, inputs: Inputs, shape: Shape, expected: Expected, actual: Array, comparison: Comparison
     ) -> Diagnosis | None:
-        """Return a diagnosis in place of the usual one; None for the usual one."""
+        """Return a diagnosis that replaces the usual one; None to keep the usual one."""
         return None
 
     def inquiry(
         self, inputs: Inputs, shape: Shape, expected: Mapping[str, Expected], actual: Mapping[str, Array]
     ) -> Inquiry | None:
-        """Return further calls of the submission's functions that help to explain the wrong outputs `actual`; None if
-        none would. `expected` and `actual` map the same names.
+        """Return further calls that help to explain the wrong outputs `actual`, or None.
+
+        `expected` and `actual` hold the outputs by name.
         """
         return None
 
     def dissect(self, ask: Ask, sizes: Shape) -> Dissected | None:
-        """Explain a kernel by its answers to inputs that isolate one of its steps.
+        """Find the wrong step of a kernel by calls with inputs that isolate one of its steps.
 
-        `ask` returns the kernel's float64 output for sizes (the others are the run's) and inputs, None if it gives
-        none. The kernel is wrong at `sizes`.
+        The kernel is wrong at `sizes`. `ask(sizes, inputs)` calls it and returns its output in float64, None without
+        an output. Sizes that are not given keep their values.
         """
         return None
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        """Return all suspects that explain the whole output, else those that explain its wrong elements; simpler ones
-        first.
+        """Return all suspects that explain the whole output, else those that explain its wrong elements.
 
-        `likely` names suspects that fit other outputs of the kernel. If some of them explain the whole output, the
-        others need not be tried.
+        Simpler suspects come first. `likely` names suspects that fit other outputs of the kernel. If some of them
+        explain the whole output, the others need not be tried.
         """
         return matching_suspects(self.mistakes, seen, likely)
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
-        """Return code and words for an output with NaN or infinity; `amount` says where, in words."""
+        """Return code and words for an output with NaN or infinity; `amount` says how many elements are affected."""
         return "not_finite", (
             f"NaN or infinity in {amount}. Is something divided by a sum that is still 0, or is memory read that was "
             "never written?"

@@ -1,6 +1,7 @@
 """Simple relations between a wrong output and the expected one: moved, multiplied, not written, imprecise.
 
-They need no inputs, only the two outputs, so they come before the suspects, which compute. An oracle may have more.
+A relation needs only the two outputs. So relations are tried before suspects, which compute an output from the inputs.
+An oracle may have more relations.
 """
 
 from __future__ import annotations
@@ -12,22 +13,21 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.explanation_errors import attempt
 
-#: Beginning of the message for an output that is imprecise for an unknown reason.
+#: Beginning of the message for an imprecise output whose cause is unknown.
 CLOSE = "The values are close"
-#: Message for an output of zeros, and its addition if nothing is known of the source.
+#: Message for an output of zeros, and the reason that it gives if the source shows none.
 ALL_ZEROS = "The output is all zeros"
 NOT_STORED = "the part is not written yet, or its result is never stored in {}"
-#: Code and words of a finding.
+#: Code and words for a relation that holds.
 Found = tuple[str, str]
 Relation = Callable[[Deviation], "Found | None"]
 
-#: Errors this small everywhere look like rounding, not like another formula. Half precision gives 1e-3 to
-#: 1e-2.
+#: Relative error up to which an output counts as imprecise and not as wrong. Half precision gives 1e-3 to 1e-2.
 ROUNDING = 0.02
 
 
 def first_found(relations: tuple[Relation, ...], seen: Deviation) -> Found | None:
-    """Return the sentence of the first relation that explains the output."""
+    """Return the code and words of the first relation that holds for the output; None if none holds."""
     for relation in relations:
         found = attempt(partial(relation, seen), None)
         if found is not None:
@@ -51,7 +51,7 @@ def partly_not_written(seen: Deviation) -> Found | None:
 
 
 def moved(seen: Deviation) -> Found | None:
-    """Find outputs that are shifted by one, or reversed, along an axis whose indices have an order."""
+    """Find an output that is shifted by one index or reversed along an axis whose order matters."""
     expected, actual, slack, wrong = seen.expected, seen.actual, seen.slack, seen.wrong
     for axis, of_axis in enumerate(seen.axes):
         name, size = of_axis.name, expected.shape[axis]
@@ -71,7 +71,7 @@ def moved(seen: Deviation) -> Found | None:
 
 
 def transposed(seen: Deviation) -> Found | None:
-    """Find outputs whose last two axes are exchanged in memory, for shapes in which that shows."""
+    """Find an output whose last two axes are exchanged in memory, if both are longer than 1."""
     if seen.expected.ndim < 2 or min(seen.expected.shape[-2:]) < 2:
         return None
     rows, columns = seen.expected.shape[-2:]
@@ -90,7 +90,7 @@ def transposed(seen: Deviation) -> Found | None:
 def constant_factor(seen: Deviation) -> Found | None:
     expected, actual = seen.expected, seen.actual
     if np.count_nonzero(expected) < 2:
-        return None  # any number is a multiple of a single other one
+        return None  # a single number is a multiple of any other
     square = np.square(expected).sum()
     factor = float((actual * expected).sum() / square) if square else 1.0
     if abs(factor - 1) < 1e-3 or abs(factor) < 1e-6:
@@ -99,7 +99,7 @@ def constant_factor(seen: Deviation) -> Found | None:
         return None
     names: dict[float, str] = {}
     own = [axis.size for axis in seen.axes if axis.size and not axis.listed]
-    # If the output's axes have no names, any size may be the forgotten factor.
+    # If the output's axes are not sizes of the assignment, try all sizes as the factor.
     for size in dict.fromkeys(
         own or [name for name in seen.sizes if name != "threads" and seen.sizes[name] > 2]
     ):
@@ -113,8 +113,10 @@ def constant_factor(seen: Deviation) -> Found | None:
 
 
 def row_factors(words: str, seen: Deviation) -> Found | None:
-    """Find rows that are multiples of the right ones, as where weights do not sum to 1. `words` have the factors from
-    {low} to {high}."""
+    """Find rows that are multiples of the right rows, as if weights did not sum to 1.
+
+    `words` are the message, with {low} and {high} in place of the smallest and the largest factor.
+    """
     expected, actual = seen.expected, seen.actual
     if expected.ndim < 2 or expected.shape[-1] < 3:
         return None
@@ -143,7 +145,7 @@ _NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
 
 def imprecise(seen: Deviation) -> Found | None:
     error = abs(seen.actual - seen.expected)
-    # A result without tolerance is counted or copied: a small error of it is not rounding.
+    # A result without tolerance is counted or copied: its errors are never rounding.
     if error.max() > ROUNDING * abs(seen.expected).max() or not seen.tolerance.any():
         return None
     for kind, precision in _NARROW:

@@ -1,4 +1,4 @@
-"""Places of a student's file at which a checked build saw an access that must not be, over many calls."""
+"""Collection of the bad accesses that sanitizers report over many calls, by their places in the student's file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_SHOWN = 5
 
 @dataclass(frozen=True)
 class Site:
-    """One place, and on which input it was first reached: "'ragged', B=2 H=3 N=103 d=40"."""
+    """One reported place, and the input on which it was first reported: "'ragged', B=2 H=3 N=103 d=40"."""
 
     report: SanitizerReport
     where: str
@@ -24,7 +24,7 @@ class Site:
 
 @dataclass
 class Sites:
-    """Reports of the sanitizers so far, each place once."""
+    """Reports of the sanitizers so far, one for each place."""
 
     source: Path
     program: Path | None = None
@@ -39,7 +39,7 @@ class Sites:
         for report in sanitize.reports(said, self.source):
             if report.place not in known:
                 self.found.append(Site(report, where))
-        # Reports without a line of the student's file are dropped if others have one.
+        # Drop reports without a line of the student's file if others have one.
         self.found = [site for site in self.found if site.report.frames] or self.found
 
     def diagnosis(self, hidden: bool | None = None) -> Diagnosis:
@@ -47,7 +47,7 @@ class Sites:
 
 
 def words(sites: Sequence[Site], file_name: str) -> str:
-    """Return all sites as text for a student, in the order in which they were reached, each with its source line."""
+    """Return text for a student with all sites in the order of their calls, each with its source lines."""
     count = len(sites)
     lines = (
         [] if count == 1 else [f"{count} places, in order: fix the first, since the rest may vanish with it."]
@@ -64,7 +64,7 @@ def words(sites: Sequence[Site], file_name: str) -> str:
 
 
 def _lines(report: SanitizerReport, file_name: str) -> list[str]:
-    """Return the student's lines, the caller of an accessor last; then the line that made the array."""
+    """Return the student's lines of a report, the innermost call first, then the line that allocated the array."""
     frames = [frame for frame in report.frames if not frame.text.startswith("#")] or report.frames
     shown = [f"  {_line(frame, file_name)}" for frame in frames[:3]]
     if report.made is not None and report.made not in report.frames:

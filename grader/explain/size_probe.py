@@ -1,7 +1,7 @@
-"""A wrong kernel called again at other sizes: at which it is right, and the smallest at which it is still wrong.
+"""Further calls of a wrong kernel, to find sizes at which it is right, and the smallest sizes at which it is wrong.
 
-One size at a time is changed, from one at which the kernel is wrong. The calls are small, in a runner of their own with
-all its limits, and bounded in number and time.
+The search starts at sizes at which the kernel is wrong and changes one size at a time. The calls are small, limited in
+number and time, and made in their own runner.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from grader.core.arrays import Array
 
 BUDGET_S, MOST_CALLS = 0.6, 120
-#: Limit on the number of elements in an output of a probe's call.
+#: Most elements in the output of such a call.
 LARGEST = 1 << 16
 #: Values to try when a size shrinks.
 SMALL = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)
 
 
 class Ended(Exception):
-    """Raised when the kernel gave no answer, or time is up. `crashed` are the sizes of the call without an answer."""
+    """Raised if a call returned no output, whose sizes are `crashed`, or if the calls or the time are used up."""
 
     def __init__(self, crashed: dict[str, int] | None = None) -> None:
         super().__init__()
@@ -39,9 +39,7 @@ class Ended(Exception):
 
 
 class Prober:
-    """Calls one kernel at sizes of its choice. `case` defines the kind of inputs; `session` is a runner used for
-    nothing else.
-    """
+    """Caller of one kernel at various sizes, in the runner `session`. `case` gives the distribution of the inputs."""
 
     def __init__(self, kernel: Kernel, session: Session, case: Case) -> None:
         self.kernel, self.session, self.case = kernel, session, case
@@ -52,7 +50,7 @@ class Prober:
         self.crashed: dict[str, int] | None = None
 
     def look(self, anchor: Mapping[str, int]) -> None:
-        """Change one size after the other from `anchor` on, at which the kernel is wrong."""
+        """Call the kernel with one size of `anchor` changed at a time. The kernel is wrong at `anchor`."""
         try:
             self.ask(anchor)
             for name in self.names:
@@ -62,7 +60,7 @@ class Prober:
             self.crashed = end.crashed
 
     def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
-        """Return the smallest sizes, one after the other, at which the kernel is wrong; None if `anchor` is right."""
+        """Shrink the sizes of `anchor` in turn while the kernel stays wrong. Return None if `anchor` is right."""
         found = dict(anchor)
         try:
             if not self.is_wrong(found):
@@ -91,7 +89,7 @@ class Prober:
         return self.ask(sizes).wrong is not None
 
     def ask(self, sizes: Mapping[str, int]) -> Seen:
-        """Return the result at these sizes, from memory if they were tried before. Raises Ended."""
+        """Return the result at these sizes, cached from earlier calls. Raises Ended."""
         key = tuple(sorted(sizes.items()))
         if key not in self.seen:
             shape = {**self.kernel.shape, **sizes}
@@ -109,7 +107,7 @@ class Prober:
         return run.comparisons[run.wrong].wrong.reshape(run.expected[run.wrong].value.shape), run.wrong
 
     def called(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> CaseRun:
-        """Call the function. Raises Ended where it gives no outputs."""
+        """Call the function. Raises Ended if it returns no outputs, or if a limit is reached."""
         part = self.kernel.part
         self.calls += 1
         if self.calls > MOST_CALLS or time.monotonic() > self.deadline_s:
@@ -123,7 +121,7 @@ class Prober:
         return run
 
     def output(self, sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> Array | None:
-        """Return the kernel's output as float64 for inputs that the oracle made; None without an answer."""
+        """Return the kernel's output as float64 for the given inputs; None if the call returned no output."""
         shape = {**self.kernel.shape, **sizes}
         try:
             run = self.called(shape, inputs)
@@ -134,15 +132,15 @@ class Prober:
 
 
 def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
-    """Return True if many a wrong kernel is right at these sizes."""
+    """Return True if even a wrong kernel is often right at these sizes."""
     trivial = {**oracle.trivial, **dict.fromkeys(oracle.tiles, 1)}
     return any(shape.get(name) == size for name, size in trivial.items())
 
 
 def choose(kernel: Kernel) -> Case | None:
-    """Return the public case whose distribution probes use; None if the part has none.
+    """Return the public case whose distribution of inputs is used; None if no case fits.
 
-    The case has the run's sizes, so that a command line can repeat a finding. No wrong kernel is right on it by chance.
+    It is a case with the run's sizes, so that a command line can repeat a finding, and with the largest weight.
     """
     sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)

@@ -1,4 +1,7 @@
-"""Suspected bugs: the words and the predicted output of each, and which predictions agree with a wrong output."""
+"""Suspects: possible bugs, each with words for the student and a prediction of the output that it would give.
+
+A suspect explains a wrong output if its prediction agrees with the output.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,20 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.explanation_errors import attempt
 
-#: Share of the elements that a prediction must agree with, and share that it must predict.
+#: Share of the elements in which prediction and output must agree, and share of the wrong elements that must be known.
 AGREEING, KNOWN = 0.97, 0.25
-#: With fewer wrong elements a suspect must also agree with the right ones near them: some suspect always fits a few.
+#: With fewer wrong elements a suspect must agree with the whole output: some suspect always fits a few elements.
 FEWEST_PARTIAL = 8
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A mistake and the output that it would give. A prediction is NaN where the value is unknown (memory beside a
-    tensor was read), None where the mistake does not apply. `names` identify the mistake among all others, also of the
-    same code, and are the same for all inputs. There is one name, or one for each tile length that gives this output;
-    `tiles` maps each of those to the length's own name. The lab chooses the argument of `predict`.
+    """A mistake and the output that it would give.
+
+    `predict` gets an argument that the lab chooses. It returns the output, with NaN for unknown values (read outside of
+    a tensor), or None if the mistake does not apply. `names` identify the mistake for all inputs; several mistakes may
+    share a `code`. Usually there is one name. A mistake that depends on a tile length has a name for each length that
+    gives this output. `tiles` maps these names to the lengths.
     """
 
     code: str
@@ -30,9 +35,8 @@ class Suspect:
     names: tuple[str, ...]
     tiles: Mapping[str, str] = field(default_factory=dict)
     seen_in: str = ""
-    """Regular expression that matches the source of a function which can have this mistake. Without a match, other
-    mistakes that explain the same output come first. "" matches any source.
-    """
+    """Regular expression for the source of functions that can have this mistake; "" for any source. If it does not
+    match, other mistakes that explain the same output come first."""
 
     def predicted(self, scene: Any) -> Any:
         """Return the prediction; None if `predict` returns None or raises."""
@@ -43,12 +47,12 @@ Predictor = Callable[[Any], "Array | None"]
 
 
 def row(name: str, code: str, words: str, predict: Predictor) -> Suspect:
-    """Return a mistake as a row of a table: its name, code, words for a student, and the output that it would give."""
+    """Return a Suspect with one name. With this function a lab can write its mistakes as rows of a table."""
     return Suspect(code, words, predict, (name,))
 
 
 def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:
-    """Return a decorator that adds a prediction to `suspects`, with a code and words.
+    """Return a decorator that adds the decorated prediction to `suspects`. Its arguments are a code and words.
 
     The words name the mistake and the place to look at, for a student, in one or two sentences.
     """
@@ -65,9 +69,9 @@ def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predi
 
 @dataclass(frozen=True)
 class Situation:
-    """Data that a prediction is computed from: the inputs as float64, the sizes, the right output and its name.
+    """Data for a prediction: the inputs by name (float64), the sizes, and the expected output with its name.
 
-    The name is that of one output among several, or the oracle's `output` for the returned value.
+    The name of a returned value is the oracle's `output`.
     """
 
     inputs: Mapping[str, Array]
@@ -85,8 +89,8 @@ def matching_suspects(
 ) -> list[Suspect]:
     """Return the suspects that explain an output, as `Oracle.suspects` does.
 
-    `scene` is what they predict from, by default a `Situation`; `agrees` compares as `agreement` does. A prediction
-    may be a mapping of outputs by name.
+    `scene` is the argument of their `predict`, by default a `Situation`. `agrees` replaces `agreement`. A prediction
+    may also be a mapping of outputs by name.
     """
     if scene is None:
         inputs = {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in seen.inputs.items()}
@@ -94,7 +98,7 @@ def matching_suspects(
     agrees = agrees or agreement
     full: list[Suspect] = []
     partial: list[Suspect] = []
-    # Suspects that fit other outputs come first; sorting is stable.
+    # Try the likely suspects first; the others keep their order.
     for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
         if full and likely.isdisjoint(suspect.names) and not likely.isdisjoint(full[0].names):
             break
@@ -110,13 +114,13 @@ def matching_suspects(
 
 
 def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
-    """Return two booleans: a prediction agrees with nearly all wrong elements, and with nearly all right ones too."""
+    """Return two booleans: the prediction agrees with nearly all wrong elements; it agrees with the right ones, too."""
     known, wrong = ~np.isnan(predicted), seen.wrong
     if int((known & wrong).sum()) < KNOWN * int(wrong.sum()):
         return False, False
     miss = abs(seen.actual - predicted)
     close = miss <= seen.slack + 1e-4 * np.minimum(abs(predicted), abs(seen.actual))
-    # A partial match must be far nearer to the output than the right answer is.
+    # On wrong elements the prediction must also be far nearer to the output than the expected value is.
     close_to_wrong = (close & (miss <= 0.25 * abs(seen.actual - seen.expected)))[known & wrong]
     if close_to_wrong.mean() < AGREEING:
         return False, False

@@ -1,4 +1,4 @@
-"""Describes in words where an output is wrong: the shape that the wrong elements form along its axes."""
+"""Description of the wrong elements of an output in words: the pattern of their indices along each axis."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from grader.core.arrays import Array, np
 from grader.explain.deviation import Axis
 
-#: Tile lengths that people use.
+#: Tile lengths that kernels commonly use.
 USUAL_TILES = (*range(2, 65), 80, 96, 100, 112, 120, 128, 192, 256, 512)
 
 
 def likely_tiles(cut: int, size: int, own_tiles: Iterable[int] = (), limit: int = 4) -> list[int]:
-    """Tile lengths whose last full tile of `size` ends at `cut`, likeliest first: the assignment's own block
-    lengths, then powers of two from 16 up and down, then the others."""
+    """Return tile lengths for which the last full tile of an axis of length `size` ends at `cut`, the likeliest first.
+
+    The assignment's own lengths come first, then powers of two, then others; at most `limit` are returned.
+    """
     fits = [t for t in dict.fromkeys((*own_tiles, *USUAL_TILES)) if t > 1 and size // t * t == cut]
     usual = [*own_tiles, 16, 32, 8, 64, 4, 128, 256, 512, 2]
     return sorted(fits, key=lambda t: (usual.index(t) if t in usual else len(usual), t))[:limit]
@@ -22,7 +24,7 @@ def likely_tiles(cut: int, size: int, own_tiles: Iterable[int] = (), limit: int 
 
 @dataclass(frozen=True)
 class Place:
-    """A pattern of the wrong elements. `code` is "" when they are everywhere or form no simple shape."""
+    """A pattern of the wrong elements. `code` is "" if they are everywhere or form no simple pattern."""
 
     code: str
     words: str
@@ -34,8 +36,10 @@ EVERYWHERE = Place("", "")
 def find_place(
     wrong: Array, axes: Sequence[Axis], shape: Mapping[str, int], tiles: Sequence[int] = ()
 ) -> Place:
-    """Return the simplest description of a bool mask: for each of its axes, which indices are affected. `shape` is the
-    call's sizes by name, `tiles` lengths of tiles that the assignment itself has."""
+    """Return the simplest description of the wrong elements: for each axis the indices that are affected.
+
+    `wrong` is a bool mask, `shape` the call's sizes by name, `tiles` the assignment's own tile lengths.
+    """
     if wrong.mean() > 0.995:
         return EVERYWHERE
     every = range(wrong.ndim)
@@ -43,14 +47,14 @@ def find_place(
     box = np.ones_like(wrong)
     for axis, hit in enumerate(touched):
         box &= hit.reshape([-1 if a == axis else 1 for a in every])
-    # A box of which half the values are right explains nothing.
+    # The affected indices span a box: if over half of it is right, the box explains nothing.
     if wrong.sum() < 0.5 * box.sum():
         return EVERYWHERE
     described = _Describing(axes, shape, tiles)
     found = [(described.axis(axis, hit), axis) for axis, hit in enumerate(touched) if not hit.all()]
     if not found:
         return EVERYWHERE
-    # A remainder says most. Then come the axes, the last one first.
+    # Sort: a remainder first, then listed axes from the last to the first, then the other axes.
     found.sort(key=lambda item: (item[0].code != "remainder_tile", not axes[item[1]].listed,
                                  -item[1] if axes[item[1]].listed else item[1]))  # fmt: skip
     return Place(found[0][0].code, "; ".join(place.words for place, _ in found))
@@ -63,7 +67,7 @@ class _Describing:
         self.axes, self.shape, self.tiles = axes, shape, tiles
 
     def axis(self, axis: int, hit: Array) -> Place:
-        """Describe the wrong indices of one axis. `hit`: bool (size of the axis), True where wrong, not all true."""
+        """Describe the wrong indices of one axis. `hit` is a bool array over its indices: True for a wrong index."""
         of, size = self.axes[axis], len(hit)
         name, indices = of.name, np.flatnonzero(hit).tolist()
         first, last, count = indices[0], indices[-1], len(indices)
@@ -76,7 +80,7 @@ class _Describing:
         contiguous = count == last - first + 1
         if contiguous and last == size - 1:
             tiles = likely_tiles(first, size, self.tiles)
-            # A single row, in an assignment without tiles, means a loop that ends too soon.
+            # Without tiles in the assignment, a single wrong row means a loop that ends too soon.
             if tiles and (count > 1 or self.tiles):
                 which = (
                     f"only the {name}s from {first} on are wrong"
@@ -114,8 +118,9 @@ class _Describing:
         )
 
     def share_of_thread(self, axis: int, first: int, count: int, size: int) -> str:
-        """Return a remark if the range is one thread's share under a static schedule, else "". Columns are not shared
-        out.
+        """Return a remark if the range is one thread's share of the axis under a static schedule, else "".
+
+        The last axis (columns) is usually not divided between threads.
         """
         threads = self.shape.get("threads", 1)
         chunk = -(-size // max(1, threads))
@@ -133,7 +138,7 @@ def _list(axis: Axis, indices: Sequence[int]) -> str:
 
 
 def _period(indices: Sequence[int]) -> tuple[int, list[int]] | None:
-    """Return the shortest period up to 64 with which `indices` repeat within their range, and the places within it."""
+    """Return the shortest period up to 64 with which `indices` repeat, and their remainders by it; or None."""
     present = set(indices)
     low, high = indices[0], indices[-1]
     for period in range(2, 65):

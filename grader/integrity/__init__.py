@@ -1,1 +1,1 @@
-"""Flags from a submission's object and process; untrusted files are read within limits."""
+"""Flags for people: signs of cheating in a submission's object file and in its process. Reads files within limits."""

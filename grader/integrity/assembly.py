@@ -1,16 +1,16 @@
-"""Machine code without a source, found in the assembly that a compiler made of a file.
+"""Finder of machine code that a student's file smuggles in as data, in the assembly that the compiler made of the file.
 
-Theory of operation. Compilers write instructions into executable sections and data into all others. Inline assembly,
-the name of a section and the name of a symbol enter the assembly unchanged, so they can place bytes where instructions
-belong. `#APP` and `#NO_APP` mark inline assembly, but a text can write these marks too. So the whole assembly is read,
-and all statements that compilers do not make are reported. Expected are:
+Theory of operation. Compilers write instructions into executable sections and data into all others. But compilers copy
+inline assembly, names of sections and names of symbols from the source unchanged. These can place bytes where
+instructions belong. `#APP` and `#NO_APP` mark inline assembly, but a source can contain these marks too. So the whole
+assembly is read, and all statements that compilers do not make are reported. Expected are:
 
     executable sections   instructions, labels and directives that place no bytes (SILENT).
     other sections        also directives that place data (DATA).
     flags of a section    those that compilers give: never writable and executable.
 
-The lexical rules are those of the GNU assembler for x86-64 (its manual, "Syntax"). Where two readings are possible, the
-statement is reported. Linear in the length of the text.
+The lexical rules are those of the GNU assembler for x86-64 (its manual, "Syntax"). A statement that can be read in two
+ways is reported. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import re
 from collections.abc import Iterator
 
 LARGEST_BYTES = 32 << 20
-"""Largest assembly in bytes that is read. The master's has 0.4 MB."""
+"""Size in bytes of the largest assembly that is read. That of the kit's own solution has 0.4 MB."""
 
-#: Directives that place no byte in the current section, or padding that the assembler chooses.
+#: Directives that place no bytes in the current section, except padding that the assembler chooses.
 _SILENT = """
     file loc ident type size globl global weak weakref hidden protected internal local set equ comm lcomm
     p2align align balign text data bss section addrsig addrsig_sym intel_syntax att_syntax rept endr
@@ -32,9 +32,9 @@ _DATA = """
 """
 SILENT, DATA = frozenset(_SILENT.split()), frozenset(_DATA.split())
 _ALIGNING = frozenset(("p2align", "align", "balign"))
-#: Padding with bytes that the assembler chooses, or with nop.
+#: Arguments of an alignment whose padding consists of nop, or of bytes that the assembler chooses.
 _ALIGNED = re.compile(r"\s*\w+\s*(?:,\s*(?:0x90)?\s*(?:,\s*\w*\s*)?)?\Z")
-#: Prefixes that gcc spells as data before a call for a thread's variable.
+#: Instruction prefixes that gcc writes as data, before a call that finds a thread-local variable.
 _PREFIX = re.compile(r"0x66(?:66)?\Z")
 
 _LEXEME = re.compile(r"\"(?:\\[^\n]|[^\"\\\n])*\"?|'\\?[^\n]|#[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -44,15 +44,15 @@ _STATEMENTS = re.compile(r"[\n;\x00-\x08\x0b-\x1f]")
 _LABEL = re.compile(r"[ \t]*(?:\"[^\"]*\"|[^ \t:,%()\"]+)[ \t]*:")
 _DIRECTIVE = re.compile(r"[ \t]*\.([\w.$]*)[ \t]*(.*)", re.DOTALL)
 _SECTION = re.compile(r"\"?([\w.$*-]+)\"?\s*(?:,\s*\"([a-zA-Z?]*)\"\s*(?:,.*)?)?\Z", re.DOTALL)
-#: Sections that linkers put among the code because of their names, and sections that are data without flags.
+#: Sections that linkers place in code because of their names, and sections that hold data unless flags make them code.
 _CODE_BY_NAME = re.compile(r"\.(?:text|init|fini|plt|stub|gnu\.linkonce\.t)(?:\.|\Z)")
 _DATA_BY_NAME = re.compile(r"\.(?:data|rodata|bss|tdata|tbss|debug_\w+|eh_frame|gcc_except_table)(?:\.|\Z)")
 
 
 def foreign_statements(text: str) -> Iterator[str]:
-    """Yield the directive (or character) of each statement that no compiler makes.
+    """Yield the directive (or first character) of each statement that no compiler makes, with its place.
 
-    With it stands the line of the source where the assembly names one, else the last label.
+    The place is "(line N)" of the source if the assembly names a line, else "(after LABEL)".
     """
     executable, line, label, known = True, "0", "the start", dict[str, bool]()
     for statement in _STATEMENTS.split(_LEXEME.sub(_without_comments, text)):
@@ -91,9 +91,9 @@ def _is_expected(name: str, rest: str, executable: bool) -> bool:
 
 
 def _section(rest: str, known: dict[str, bool]) -> tuple[bool, bool]:
-    """Return two flags of a section: it is executable, and its flags are among those that compilers give.
+    """Return (is executable, has only flags that compilers give) for the arguments of a .section directive.
 
-    `known` are the flags of earlier sections, which apply if a section gives none.
+    `known` holds, by name, the earlier sections that are executable: a section without flags takes them from there.
     """
     found = _SECTION.match(rest)
     if found is None:
@@ -109,8 +109,9 @@ def _section(rest: str, known: dict[str, bool]) -> tuple[bool, bool]:
 
 
 def _without_comments(lexeme: re.Match[str]) -> str:
-    """Return a string without the characters that separate statements, and a comment only if it names a line of the
-    source.
+    """Return the replacement of a string, character or comment, for splitting the assembly into statements.
+
+    A string loses the characters that separate statements. A comment stays only if it names a line of the source.
     """
     found = lexeme[0]
     if found[0] == "#":

@@ -1,11 +1,11 @@
-"""Facts of an ELF object: the functions that it imports, the libraries that it names, its texts.
+"""Reader of ELF objects: the functions that an object imports, the libraries that it needs, and its data.
 
-A small reader of ELF files (System V gABI, chapters 4 and 5; symbol versions as in the Linux Standard Base), so that
-nothing depends on binutils. Objects are compiled from untrusted text, which may name sections, give them any type and
-make any number of them. So the symbols are those that the loader will use: the ones that the dynamic segment points to.
-The section table only gives their number, and must agree with that segment; sections must not overlap. Before it is
-linked, an object has no segments: its one table of symbols is what the linker will use. A damaged object, or one that
-is not wholly understood, raises an error. All work is linear in the object's size.
+The reader follows the System V gABI (chapters 4 and 5) and, for symbol versions, the Linux Standard Base. It needs no
+binutils. Objects are compiled from untrusted text, which can name sections, choose their types and make any number of
+them. So the symbols of a linked object are read where the loader will read them: in the tables to which the dynamic
+segment points. The section table gives the number of symbols and must agree with that segment. Sections must not
+overlap. An object that is not linked yet has no segments: its only symbol table is read, as the linker will. An object
+that is damaged or not wholly understood raises an error. The time is linear in the object's size.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LARGEST_BYTES = 64 << 20
-"""Limit for reading an object at all. The assignment's limit is lower (`torch.torchbuild`)."""
+"""Largest object in bytes that is read. The limit on a submission's object is lower (`torch.torchbuild`)."""
 LONGEST_NAME = 4096
-"""Bytes of a symbol that are kept; torch's longest have 600."""
+"""Most bytes of a symbol's name that are kept. The longest names of torch have 600."""
 MOST_WANTED, MOST_NAMES_BYTES = 20_000, 2 << 20
-"""Symbols from elsewhere and their names together; a kernel has some hundred, of 30 KB. Names may share their ends in
-the file, so that together they can be as long as the square of its size."""
+"""Limits on the number of undefined symbols and on the bytes of all their names. A kernel has some hundred, of 30 KB.
+Names may overlap in the file, so without a limit their total length could be the square of the file's size."""
 MOST_SEGMENTS = 256
 
 _SHT_NULL, _SHT_SYMTAB, _SHT_DYNAMIC, _SHT_NOBITS, _SHT_DYNSYM, _SHT_VERSYM = 0, 2, 6, 8, 11, 0x6FFFFFFF
@@ -38,18 +38,20 @@ _SECTION, _SEGMENT, _SYMBOL = (
     struct.Struct("<IIQQQQQQ"),
     struct.Struct("<IBBHQQ"),
 )
-#: Version indices below this mean "local" and "global": the symbol has no version.
+#: Smallest version index of a symbol with a version; the lower ones mean "local" and "global".
 _FIRST_VERSION = 2
 
 
 class NotReadable(ValueError):
-    """Raised for a damaged file, or one that is not an ELF object for a 64-bit little-endian machine."""
+    """Raised for a damaged file, and for a file that is not a 64-bit little-endian ELF object."""
 
 
 @dataclass(frozen=True)
 class UndefinedSymbol:
-    """A symbol that the object expects others to define, its name cut at LONGEST_NAME bytes. The C and C++ libraries
-    give their symbols versions."""
+    """A symbol that the object uses but does not define. Its name is cut to LONGEST_NAME bytes.
+
+    `versioned` is True if it names a version, as symbols of the C and C++ libraries do.
+    """
 
     name: str
     versioned: bool
@@ -57,8 +59,10 @@ class UndefinedSymbol:
 
 @dataclass(frozen=True)
 class SharedObject:
-    """`wanted` in the order of the symbol table; `needed` are names of libraries; `data` are the bytes of all
-    sections that are loaded and are neither code nor the names of symbols."""
+    """Content of an object: its undefined symbols in the order of its symbol table, and the libraries that it needs.
+
+    `data` are the bytes of all loaded sections, except for code and the names of symbols.
+    """
 
     wanted: tuple[UndefinedSymbol, ...]
     needed: tuple[str, ...]
@@ -86,7 +90,8 @@ class _Segment:
 
 @dataclass(frozen=True)
 class _Dynamic:
-    """The entries that the loader reads: libraries (offsets of their names) and the addresses of its tables."""
+    """The dynamic segment, which the loader reads: its address, the offsets of the names of needed libraries, and its
+    entries by tag (mostly addresses of tables)."""
 
     address: int
     needed: tuple[int, ...]
@@ -99,7 +104,7 @@ def is_elf(path: Path) -> bool:
 
 
 def read(path: Path) -> SharedObject:
-    """Read an object. Raises NotReadable when it makes no sense or is too large, OSError when it cannot be read."""
+    """Read an object file. Raises NotReadable if it is damaged or too large, OSError if the file cannot be read."""
     size = path.stat().st_size
     if size > LARGEST_BYTES:
         raise NotReadable(f"{path.name} has {size >> 20} MiB, more than {LARGEST_BYTES >> 20}")
@@ -110,7 +115,7 @@ def read(path: Path) -> SharedObject:
 
 
 def parse(image: bytes) -> SharedObject:
-    """Read the bytes of an object. Raises NotReadable when they make no sense."""
+    """Read an object from its bytes. Raises NotReadable if it is damaged."""
     try:
         return _parse(image)
     except (struct.error, IndexError, OverflowError) as error:
@@ -141,7 +146,7 @@ def _parse(image: bytes) -> SharedObject:
 
 
 def _parse_relocatable(image: bytes) -> SharedObject:
-    """Read an object before linking: its symbols have no versions, and it names no library."""
+    """Read an object that is not linked yet. Its symbols have no versions, and it names no library."""
     sections = _sections(image)
     symbols = _only([one for one in sections if one.kind == _SHT_SYMTAB], "table of symbols")
     strings = sections[symbols.link]
@@ -150,7 +155,7 @@ def _parse_relocatable(image: bytes) -> SharedObject:
 
 
 def _texts(image: bytes, sections: list[_Section]) -> bytes:
-    """Yield the loaded segments that are not code."""
+    """Return the bytes of all loaded sections that are not code, joined by zero bytes."""
     return b"\0".join(
         image[one.offset : one.offset + one.size]
         for one in sections
@@ -173,13 +178,13 @@ def _segments(image: bytes) -> list[_Segment]:
 
 
 def _sections(image: bytes) -> list[_Section]:
-    """Return all sections. Raises NotReadable where two of them share bytes, which no linker makes."""
+    """Return all sections. Raises NotReadable if two of them overlap, which no linker makes."""
     (table,) = struct.unpack_from("<Q", image, 40)
     size, count = struct.unpack_from("<HH", image, 58)
     if table == 0 or size != _SECTION.size:
         raise NotReadable("no section table")
     if count == 0:
-        # From 65,280 sections on the header has no room for their number: it is the size of section 0.
+        # The header cannot hold a number of 65,280 or more. The number is then in the size field of section 0.
         count = _SECTION.unpack_from(image, table)[5]
     if count == 0 or table + count * size > len(image):
         raise NotReadable(f"{count} sections, which the file does not hold")
@@ -189,7 +194,7 @@ def _sections(image: bytes) -> list[_Section]:
     ):
         found.append(_Section(kind, flags, address, offset, length, link, info))
     end = 0
-    # Section 0 is a placeholder, and .bss has a length but no bytes in the file.
+    # Left out: section 0, which is a placeholder, and .bss, which has a length but no bytes in the file.
     for one in sorted(
         (s for s in found if s.kind not in (_SHT_NULL, _SHT_NOBITS) and s.size), key=lambda s: s.offset
     ):
@@ -217,7 +222,10 @@ def _dynamic(image: bytes, segments: list[_Segment]) -> _Dynamic:
 
 
 def _tables(sections: list[_Section], dynamic: _Dynamic) -> tuple[_Section, _Section, _Section | None]:
-    """Return the sections of symbols, of their names and of their versions: exactly those that the loader uses."""
+    """Return the sections of symbols, of their names and of their versions (None without versions).
+
+    Raises NotReadable if the loader would use other tables.
+    """
     own = _only([s for s in sections if s.kind == _SHT_DYNAMIC], "dynamic section")
     symbols = _only([s for s in sections if s.kind == _SHT_DYNSYM], "table of symbols")
     strings = sections[symbols.link]
@@ -254,7 +262,7 @@ def _only(found: list[T], what: str) -> T:
 
 
 def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -> bytes:
-    """Return the bytes at an address of the loaded object."""
+    """Return the `size` bytes that the loaded object has at an address. Raises NotReadable if they are not loaded."""
     for one in segments:
         if one.kind == _PT_LOAD and one.address <= address and address + size <= one.address + one.size:
             start = one.offset + address - one.address
@@ -263,7 +271,10 @@ def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -
 
 
 def _text(strings: bytes, offset: int) -> str:
-    """Return a name of at most LONGEST_NAME bytes. Raises NotReadable if it lies outside of the table or never ends."""
+    """Return the name at an offset of a string table, cut to LONGEST_NAME bytes.
+
+    Raises NotReadable for a name that the end of the table cuts off.
+    """
     end = strings.find(b"\0", offset, offset + LONGEST_NAME)
     if end < 0:
         end = offset + LONGEST_NAME

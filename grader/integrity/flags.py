@@ -1,11 +1,11 @@
-"""Signs that a right and fast answer was not earned, as flags for people (`grader.core.results.Flag`).
+"""Signs that a kernel cheats, as flags for people (`grader.core.results.Flag`).
 
-Theory of operation. There are three sources, none of which the runner controls: the built object, whose undefined
-symbols name its calls (`grader.integrity.inspection`); the runner's process as the judge sees it from outside
-(`runner.watch`); and the measured times. The profiler's list of operators comes out of the runner, so it can only
-accuse, never clear. "rejected" is only used without an innocent explanation: a kernel that loads the reference or a
-foreign library, work while the process was stopped, a time that no machine could reach. All else is "review".
-docs/decisions.md ("Known limits") lists cheats that these signs miss.
+Theory of operation. The signs come from three sources that the runner does not control. The undefined symbols of the
+built object name its calls (`grader.integrity.inspection`). The judge watches the runner's process from outside
+(`runner.watch`). And the judge measures times. The profiler's list of operators comes out of the runner: it can show
+guilt, but it cannot prove innocence. The level "rejected" is used only if no innocent explanation exists: a kernel that
+loads the reference or a foreign library, work while the process was stopped, a time that no machine could reach. All
+other signs get "review". docs/decisions.md ("Known limits") lists cheats that these signs miss.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from grader.runner.watch import Evidence
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Files of the C, C++, OpenMP and sanitizer runtimes, and files that they and torch's profiler load by themselves.
+#: Libraries that any runner may load: C, C++, OpenMP and sanitizer runtimes, and those that they or the profiler load.
 _RUNTIME = re.compile(
     r"(?:ld-|ld64)|lib(?:c|m|mvec|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|pthread|dl|rt|util|resolv|nsl|quadmath"
     r"|asan|ubsan|tsan|lsan|tbb|tbbmalloc|numa|archer|omptarget|gomp-plugin|nss|idn2?|cupti|cuda|cudart|nv|roc|amdhip|hsa|ze_"
@@ -37,10 +37,10 @@ _RUNTIME = re.compile(
 _OWN_FOLDERS = re.compile(r"/lib-dynload/|/gconv/|/nvidia/")
 _REFERENCE = "gpt149_ref"
 
-#: Operations in a cycle of one core: two fused multiply-adds of sixteen floats; with matrix units, far more.
+#: Most operations of one core per cycle: two fused multiply-adds of 16 floats each; with matrix units far more.
 _FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
 _HIGHEST_HZ = 6e9
-"""Clock rate that no core exceeds. A bound on time may be too low, never too high."""
+"""Clock rate that no core exceeds. It is generous, so that an honest time is never called impossible."""
 
 _MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE = 0.01, 0.1
 _LEAST_UNSTOPPED, _LEAST_LATE = 3, 4
@@ -51,16 +51,16 @@ _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 
 
 class Built(Protocol):
-    """A build, of which the object is read."""
+    """A build, of which only the path of the object is used here."""
 
     @property
     def object_path(self) -> Path | None: ...
 
 
 def inspect_object(build: Built) -> tuple[Flag, ...]:
-    """Return flags for imports of the built object that kernels do not need. Without an ELF object it returns none.
+    """Return flags for functions that the built object imports and no kernel needs; () without an ELF object.
 
-    Read by a child process, in bounded time; see `grader.integrity.inspection`.
+    A child process reads the object, in limited time (`grader.integrity.inspection`).
     """
     if build.object_path is None or not build.object_path.is_file() or not elf.is_elf(build.object_path):
         return ()
@@ -69,7 +69,7 @@ def inspect_object(build: Built) -> tuple[Flag, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _flags_of_object(path: Path) -> tuple[Flag, ...]:
-    # Called once per part; the path of a cached object holds the hash of all its inputs.
+    # Cached, since it is called for each part. The path identifies the content: it holds the hash of all inputs.
     return inspection.inspect(path)
 
 
@@ -77,7 +77,7 @@ def _flags_of_object(path: Path) -> tuple[Flag, ...]:
 
 
 def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
-    """Return flags for operators of torch that computed during the profiled call."""
+    """Return a flag if torch's operators computed during the profiled call; `rows` is the profiler's table."""
     ran = [
         row.name for row in rows if row.name.startswith("aten::") and not symbols.is_plain_operator(row.name)
     ]
@@ -87,7 +87,7 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
 
 
 def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
-    """Yield the flags for one runner's activity beyond its answers. `builds` are those that it may have loaded."""
+    """Yield flags for what the judge saw of one runner's process. `builds` are those that it may have loaded."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
         message = f"its process could not be looked at as a whole: {evidence.unseen}"
@@ -97,7 +97,7 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
         message = f"its process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"
         yield Flag("works_while_stopped", message, "rejected")
     if evidence.unstopped >= max(_LEAST_UNSTOPPED, evidence.stops / 2):
-        # Only another process can continue it, but a machine under great load may be slow to stop it.
+        # A stopped process can only be continued by another process. On a busy machine it may also be slow to stop.
         message = f"its process did not come to stand after {evidence.unstopped} of {evidence.stops} stops"
         yield Flag("works_while_stopped", message, "rejected" if evidence.children else "review")
     if evidence.children:
@@ -110,13 +110,12 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
 
 
 def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
-    """Yield a flag for work after many of the stops of a part's runners; one or two late stops are the system's
-    slowness.
+    """Yield a flag if a part's runners went on working after many of the stops. `late` counts such stops.
 
-    Beside other work a hidden thread is not always inside a system call when the stop comes: with three busy processes
-    on two cores, a third of the stops were late.
+    One or two late stops come from a slow system. A hidden thread that works on a busy machine makes a third of the
+    stops late (measured with three busy processes on two cores).
     """
-    # The first stop of each comes before any call.
+    # The first stop of each runner comes before any call, so it is not counted.
     late, stops = sum(one.late for one in runners), sum(max(0, one.stops - 1) for one in runners)
     if late >= max(_LEAST_LATE, stops / 6):
         yield Flag(
@@ -140,7 +139,7 @@ def _library_flags(new_code: Sequence[str], builds: Sequence[Built]) -> Iterator
 
 
 def _end_of(path: str) -> str:
-    """Return the end of a long path, which says most."""
+    """Shorten a long path to its end, which identifies the file best."""
     return path if len(path) <= LONGEST_NAME else f"...{path[3 - LONGEST_NAME :]}"
 
 
@@ -153,8 +152,12 @@ def _is_foreign(path: str, own: set[str]) -> bool:
 
 
 def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Iterator[Flag]:
-    """Yield flags for impossible times, and for use of more cores than given. `flops` are the fewest operations of a
-    timed call, `threads` its threads, `cores` those of the machine.
+    """Yield flags for impossible times, and for use of more cores than were given.
+
+    Args:
+        flops: the fewest operations with which the timed call can be computed.
+        threads: number of threads that the call was given.
+        cores: number of cores of the machine.
     """
     cpu_ms, wall_ms = timing.student_cpu_ms, timing.student_wall_ms
     floor_ms = 1e3 * flops / (_HIGHEST_HZ * flops_per_cycle())
@@ -175,9 +178,7 @@ def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Ite
 
 @functools.cache
 def flops_per_cycle() -> int:
-    """Return a generous bound on one core's operations per cycle; the smaller one only if the core certainly has no
-    matrix units.
-    """
+    """Return the most operations that one core can do per cycle: the smaller bound only if it has no matrix units."""
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -190,20 +191,21 @@ def flops_per_cycle() -> int:
 
 
 LEAST_VALUES = 16
-"""Distinct finite numbers among wrong elements from which equal outputs say something of how they were computed."""
+"""Least number of different finite values among the wrong elements for a digest: fewer may be equal by chance."""
 
 
 def output_sha256(output: Array, wrong: Array) -> str | None:
-    """Return a digest of shape, type and bytes. Wrong outputs of two people seldom agree to the last bit by chance.
-    None if the elements that are `wrong` (bool, of the output's shape) hold NaN, infinities or hardly more than a
-    constant: any two bugs may give those.
+    """Return a digest of a wrong output's shape, type and bytes, by which copies of one wrong kernel are found.
+
+    `wrong` is a bool array of the output's shape. Returns None if the wrong elements hold only NaN, infinities or few
+    different values: different bugs may give the same.
     """
     from grader.core.arrays import array_bytes, np
 
     values = output[wrong]
     if np.unique(values[np.isfinite(values)]).size < LEAST_VALUES:
         return None
-    # The type by torch's name, as it was written when outputs were torch's tensors: old digests stay comparable.
+    # "torch.": outputs were torch's tensors once, and digests must stay comparable with those of old results.
     digest = hashlib.sha256(f"{tuple(output.shape)} torch.{output.dtype.name} ".encode())
     digest.update(array_bytes(np.ascontiguousarray(output)))
     return digest.hexdigest()

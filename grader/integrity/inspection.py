@@ -1,10 +1,10 @@
-"""Child process that reads the calls and names of a built object: `python -m grader.integrity.inspection OBJECT`. It
-also reads the object's assembly if that lies beside it, as module.s beside module.o.
+"""Child process that inspects a built object and its assembly: `python -m grader.integrity.inspection OBJECT`.
 
-Theory of operation. A compiler writes the object, but untrusted text decides its content. `elf`, `symbols` and
-`assembly` read it in linear time; if they fail all the same, they fail in a child (`inspect`) with limits of time,
-memory and output. The judge continues in any case: an object that is not wholly understood gets the flag
-`unreadable_object`, for a person to look at, and is judged like any other. The child prints one JSON list of flags.
+Theory of operation. The object is written by a compiler, but its content depends on untrusted text. `elf`, `symbols`
+and `assembly` read it in linear time. Should they fail nevertheless, then only in a child process (`inspect`) with
+limits on time, memory and output. The judge continues in any case: an object that is not wholly understood gets the
+flag `unreadable_object` and is judged like any other. The child prints one JSON list of flags. It reads the assembly
+only if that lies beside the object, as module.s beside module.o.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from grader.integrity import assembly, elf, symbols
 from grader.sandbox import GIB, run_limited
 
 TIMEOUT_S = 20.0
-"""Processor time for one object. An honest one takes 0.1 s, the worst that `elf` lets through about three."""
+"""Limit on processor time for one object. An honest object takes 0.1 s, the worst that `elf` accepts about 3 s."""
 MEMORY_BYTES = GIB
 OUTPUT_BYTES = 64 << 10
 
-#: Calls of the file, by the categories of `grader.integrity.symbols`: the flag's code and its message.
+#: Flag (code and message) for calls of each category of `grader.integrity.symbols`.
 _CALLS = {
     "torch": ("torch_operators", "the file calls functions of torch that compute"),
     "hiding": ("hides_operators", "the file looks at or switches off torch's records of its operators"),
@@ -42,9 +42,9 @@ _CALLS = {
 }
 _MOST_NAMES, _MOST_LOADED_NAMES, _MOST_FOREIGN = 6, 1000, 1000
 LONGEST_NAME, LONGEST_REASON = 80, 200
-"""Characters of a name in a flag, and of why an object could not be read."""
+"""Most characters of a name in a flag, and of the reason why an object could not be read."""
 
-#: Texts by which a kernel that calls the loader names the libraries and functions to load.
+#: Names of libraries and functions that compute. A kernel that loads them at run time holds these names as data.
 _LOADED_NAMES = re.compile(
     rb"cblas_\w+|\b[sd]gemm\w*|lib(?:mkl|openblas|cblas|blas|blis|dnnl|torch|gpt149_ref)\w*|gpt149_ref\w*|_ZN2at\w+"
 )
@@ -84,12 +84,12 @@ def unreadable(why: str) -> Flag:
 
 
 def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
-    """Return an object's flags: one for each category of calls, and the proof if it names a library to load."""
+    """Return an object's flags: one for each category of its calls, and "rejected" if it names a library to load."""
     found = _wanted_by_category(content)
     flags = []
     for category, names in found.items():
         code, words = _CALLS[category]
-        # A thread on cores that it was not given is seen from outside (`more_cores`).
+        # Only a note for "cores": the judge sees from outside if a thread uses other cores (flag `more_cores`).
         flags.append(Flag(code, f"{words}: {listed(names)}", "note" if category == "cores" else "review"))
     if "loader" in found and (loaded := _loaded_names(content.data)):
         message = f"the file loads {listed(loaded)} with {listed(found['loader'])}"
@@ -98,12 +98,12 @@ def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
 
 
 def flags_of_assembly(path: Path) -> tuple[Flag, ...]:
-    """Return a flag for code in an assembly that no compiler makes. Only assembly for x86-64 is read."""
+    """Return a flag if an assembly holds statements that no compiler makes. Only assembly for x86-64 is read."""
     if platform.machine() not in ("x86_64", "AMD64") or not path.is_file():
         return ()
     if path.stat().st_size > assembly.LARGEST_BYTES:
         return (unreadable(f"its assembly has more than {assembly.LARGEST_BYTES >> 20} MiB"),)
-    # Read as latin-1: every byte is a letter, and the assembler knows no encoding either.
+    # latin-1 decodes any bytes; the assembler works on bytes, too.
     found = [*islice(assembly.foreign_statements(path.read_text("latin-1")), _MOST_FOREIGN)]
     if not found:
         return ()
@@ -127,7 +127,10 @@ def _for_people(symbol: str) -> str:
 
 
 def _loaded_names(data: bytes) -> set[str]:
-    """Return the names that are loaded, each with one letter more than is shown; too many end the search."""
+    """Return the names in an object's data that match _LOADED_NAMES, at most _MOST_LOADED_NAMES.
+
+    Each is cut to one letter more than is shown, so that `shown` marks the cut.
+    """
     found: set[str] = set()
     for match in _LOADED_NAMES.finditer(data):
         found.add(match[0][: LONGEST_NAME + 1].decode(errors="replace"))
@@ -136,11 +139,11 @@ def _loaded_names(data: bytes) -> set[str]:
     return found
 
 
-# ---- words, for this and the other flags
+# ---- names in messages, here and in the other flags
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return the first few names in order, none longer than LONGEST_NAME, and the number of the others."""
+    """Return a text with the first names in sorted order, each cut to LONGEST_NAME, and the number of the others."""
     found = sorted(set(names))
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
     return ", ".join(shown(name) for name in found[:_MOST_NAMES]) + more

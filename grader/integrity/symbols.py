@@ -1,7 +1,7 @@
-"""Categories of outside functions that a kernel uses, by their symbols: the lists behind `grader.integrity.flags`.
+"""Categories of the functions that a kernel imports, by their symbols. `grader.integrity.inspection` flags them.
 
-A student's own kernel needs memory, tensors to read and write, mathematics of the C library and threads. Functions that
-compute with torch in place of the student, or reach out of the kernel, have a category here. All others have none.
+A student's own kernel needs memory, tensors, mathematical functions of the C library and threads. Functions have a
+category here if they compute with torch in place of the student, or affect more than the kernel's own work.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _PLAIN = """
     manual_seed random_ result_type type_as
 """
 PLAIN_OPERATORS = frozenset(_PLAIN.split())
-"""Includes `max`, `abs`, `sub` and the like, by which people compare two outputs while they look for a bug. Operators
-that add up over an index (sum, mean, matmul) or take an exponential are not included: they may be the kernel's own
-work.
+"""Operators of torch that do not raise a flag. `max`, `abs`, `sub` and the like are included, because people compare
+outputs with them to find a bug. Sums over an index (sum, mean, matmul) and exponentials are not: they may be the
+student's task.
 """
 
 LONGEST_OPERATOR = 200
-"""Letters of a name, overload included; torch's longest has 67."""
+"""Longest name of an operator that is looked up, overload included. The longest of torch has 67 letters."""
 
-#: Operators that plain ones call, as the profiler shows them.
+#: Operators that plain operators call, so that the profiler shows them.
 INNER_OPERATORS = frozenset(
     {
         "_to_copy",
@@ -62,14 +62,14 @@ INNER_OPERATORS = frozenset(
     }
 )
 
-#: Namespaces and classes of torch that compute, or that call operators by another way than the usual one.
+#: Namespaces and classes of torch that compute, or that call operators other than by the usual functions.
 _COMPUTING = re.compile(
     r"at::(?:native|cpu|vml|redispatch|meta|compositeimplicitautograd|compositeexplicitautograd(?:nonfunctional)?|linalg|sparse)::"
     r"|c10::(?:Dispatcher|OperatorHandle|impl::OperatorEntry)\b"
     r"|torch::(?:nn|jit|linalg|special|fft|inductor|aot_inductor|autograd::generated)::"
     r"|(?:dnnl|mkldnn|ideep|fbgemm|gloo|onednn|caffe2::math|Sleef)::"
 )
-#: Functions that turn off torch's records of its operators, or query whether they are on.
+#: Functions that switch torch's recording of its operators off, or query its state.
 _HIDING = re.compile(
     r"at::(?:RecordFunction|RecordFunctionGuard|enableRecordFunction|isRecordFunctionEnabled|hasCallbacks"
     r"|hasThreadLocalCallbacks|hasGlobalCallbacks|clearCallbacks|clearThreadLocalCallbacks|clearGlobalCallbacks"
@@ -77,8 +77,8 @@ _HIDING = re.compile(
     r"|torch::(?:autograd::)?profiler::"
 )
 
-#: Names without C++ mangling, by purpose. All of them belong to the C library or to Python. `syscall` is not included:
-#: the sandbox's filter decides by number, and the C++ library calls it to wait for an atomic.
+#: Functions of the C library, by category. `syscall` is not among them: the C++ library calls it to wait for an atomic,
+#: and the sandbox's filter refuses dangerous calls by their numbers.
 _CATEGORIES = {
     "loader": "dlopen dlmopen dlsym dlvsym dlinfo dladdr dladdr1 dl_iterate_phdr _dl_find_object _r_debug "
     "__libc_dlopen_mode __libc_dlsym _dl_sym",
@@ -96,7 +96,7 @@ _PYTHON_RUNS = re.compile(
     r"Py(?:Run_|Import_|Eval_Eval|Eval_Call|Eval_Set|Sys_|_CompileString)|_?PyObject_(?:Call|Vectorcall)"
 )
 
-#: Names without a version that are not torch's: of linker and compilers, sanitizers, OpenMP runtimes, Python, ISPC.
+#: Symbols without a version that do not come from torch: of linkers, compilers, sanitizers, OpenMP, Python and ISPC.
 _NEUTRAL = re.compile(
     r"__gmon_start__$|_ITM_|_Jv_|__cxa_|_Unwind_|__gxx_|__asan|__ubsan|__tsan|__lsan|__sanitizer|__tls_|__dso|__stack_chk"
     r"|__start_|__stop_|__intel_|__svml|__libc_|__gcov|__llvm|GOMP_|GOACC|omp_|ompc_|__kmpc_|kmp_|_?Py|ISPC"
@@ -107,11 +107,11 @@ _BLAS = re.compile(
 
 
 def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
-    """Return one of "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network" and "python";
-    None for a function that any kernel may use.
+    """Return the category of an imported function; None for a function that any kernel may use.
 
-    `versions` is True if the object has symbol versions at all. Then a plain C name without a version that is unknown
-    to the C library can only come from torch's libraries (BLAS among them).
+    Categories: "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network", "python".
+    `versions` is True if any symbol of the object has a version. Then a C function without a version that the C library
+    lacks can only come from torch's libraries (BLAS among them).
     """
     name = symbol.name
     if name.startswith("_Z"):
@@ -146,15 +146,14 @@ def _of_cxx(name: str) -> str | None:
 
 
 def is_plain_operator(name: str) -> bool:
-    """Return True if an operator is harmless by its name, with its overload or without ("fill__Scalar",
-    "aten::fill_")."""
+    """Return True for the name of a plain operator, with or without overload ("fill__Scalar", "aten::fill_")."""
     name = name.removeprefix("aten::").partition(".")[0]
     if len(name) > LONGEST_OPERATOR:
         return False
     while name:
         if name in PLAIN_OPERATORS or name.lstrip("_") in PLAIN_OPERATORS or name in INNER_OPERATORS:
             return True
-        # An overload's name follows after an underscore, and may hold underscores itself.
+        # The overload's name follows an underscore and may hold underscores itself: try each.
         name = name.rpartition("_")[0]
     return False
 
@@ -162,15 +161,15 @@ def is_plain_operator(name: str) -> bool:
 _PREFIX = re.compile(r"_Z(?:T[VTIS]|GV|GTt)?")
 _QUALIFIERS = re.compile(r"N[rVKRO]*")
 _LENGTH = re.compile(r"L?(\d{1,9})(?!\d)")
-"""A longer number of digits is not the length of a real name."""
+"""The length of a name, before the name. No real name has a length of more than nine digits."""
 _DIGITS = re.compile(r"\d+")
 
 
 def qualified_name(mangled: str) -> str:
     """Return the namespaces, classes and name of a C++ symbol, without template arguments and parameters.
 
-    Follows <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2) as far as needed to find a function's
-    owner. "" for a symbol without a name (operators, guards). Linear in the symbol's length.
+    Reads <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2), as far as the categories need them. Returns
+    "" for a symbol without a name (operators, guards). The time is linear in the symbol's length.
     """
     prefix = _PREFIX.match(mangled)
     at = prefix.end() if prefix else 0
@@ -193,8 +192,10 @@ def qualified_name(mangled: str) -> str:
 
 
 def _after_template_arguments(text: str, at: int) -> int:
-    """Return the end of the balanced `I...E` that begins at `at`. Names inside are skipped by their lengths; other
-    letters that open a group (N, X, L, J, I) close with E as well."""
+    """Return the offset after the template arguments `I...E` that begin at `at`.
+
+    Names inside are skipped by their lengths. Groups that open with N, X, J, F or I close with E and may be nested.
+    """
     depth = 0
     while at < len(text):
         if digits := _DIGITS.match(text, at):
@@ -202,7 +203,7 @@ def _after_template_arguments(text: str, at: int) -> int:
             continue
         letter = text[at]
         if letter == "L":
-            # A literal: everything up to its E.
+            # A literal ends at the next E.
             end = text.find("E", at)
             at = len(text) if end < 0 else end + 1
             continue

@@ -1,5 +1,5 @@
-"""One request, one reply: sessions with a runner, the clock, and CPU and memory as seen from outside.
+"""Sessions with a runner: requests and replies, the clock, and a runner's CPU time and memory, measured from outside.
 
-All backends share it. `runner` is the untrusted side of a session and imports nothing of the kit; the rest is the
-trusted side. May import `core` and `sandbox`.
+All backends use this room. The module `runner` is the untrusted side of a session and imports nothing of the kit; all
+others are the trusted side. May import `core` and `sandbox`.
 """

@@ -1,6 +1,6 @@
 """One call to a runner: the request, and the checks of its reply.
 
-A reply is untrusted: only its sizes are believed, and a malformed one counts as no reply.
+A reply is untrusted: all its fields are checked, and a malformed reply counts as no reply.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from grader.core.harmless import harmless
 from grader.core.results import ProfileRow
 from grader.runner.frames import RunnerDied
 
-#: Upper limit for times and bytes of a profile, so that float64 holds them exactly.
+#: Limit on times and bytes in a profile: float64 holds whole numbers below it exactly.
 LARGEST_FIGURE = 1 << 53
-#: Limits on a runner's texts: characters of a message and of a function's name or signature, functions, rows of a
-#: profile.
+#: Limits on a reply: characters of a message, characters of a function's name or signature, number of functions, rows
+#: of a profile.
 LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200, 1000, 1000
 MOST_LINES, MOST_TRACE = 20, 800_000
 
@@ -40,10 +40,11 @@ KIND_NAMES = {0: "nothing", 1: "a number", 2: "a tensor", 3: "a std::vector<floa
 class Call:
     """Result of one request.
 
-    `status`: "ok", "exception" (the function threw; `message`), "crash" (`signal_name`, `exit_code` or `message` say
-    how), "timeout", or "protocol" (the reply made no sense). `output` is a contiguous NumPy array in the judge's own
-    memory. It is None if the function returned no tensor, or one that is too large or of a type that NumPy lacks.
-    `changed_inputs` are the positions of inputs that came back different, known only with the request's `echo`.
+    `status`: "ok", "exception" (the function threw; see `message`), "crash" (see `signal_name`, `exit_code` or
+    `message`), "timeout", or "protocol" (the reply was malformed). `output` is a contiguous NumPy array in the judge's
+    memory. It is None if the function returned no tensor, a tensor that is too large, or a type that NumPy lacks.
+    `changed_inputs` are the indices of inputs that the call changed; they are known only if the reply includes the
+    inputs (`echoes`).
     """
 
     status: Literal["ok", "exception", "crash", "timeout", "protocol"]
@@ -57,7 +58,7 @@ class Call:
     is_missing: bool = False
     """True if the status is "exception" because the function is not written yet."""
     has_waited: bool = False
-    """True if the status is "timeout" and CPU time was left."""
+    """True for a "timeout" at the wall-clock limit, before the CPU limit: the call waited for something."""
     signal_name: str = ""
     exit_code: int | None = None
     changed_inputs: tuple[int, ...] = ()
@@ -65,22 +66,22 @@ class Call:
     profile: tuple[ProfileRow, ...] = ()
     profiled_wall_s: float | None = None
     peak_bytes: int | None = None
-    """Growth of the process's resident bytes up to their highest, less the inputs."""
+    """Peak of the process's resident memory, less its resident memory before the call and the inputs."""
     held_bytes: int | None = None
-    """Highest resident bytes, less the inputs and the memory held before the student's code was loaded."""
+    """Peak of the process's resident memory, less the memory before the student's code was loaded and the inputs."""
     outside: tuple[int, ...] = ()
-    """Lines of the student's file that loaded from outside of every tensor, as far as the runner saw."""
+    """Lines of a student's GPU file that read outside of all tensors, as far as the runner noticed."""
     trace: str = ""
-    """Operators and launches of a call on a device, as its runner recorded them (`gpu.tracing`)."""
+    """Torch operators and kernel launches of a call on a GPU, recorded by its runner (`gpu.tracing`)."""
     idle_s: float | None = None
-    """Wall seconds in which no thread ran or waited for a core, known of runners that are stopped between calls."""
+    """Wall seconds in which no thread ran or waited for a core; None if the runner is not stopped between calls."""
     own_s: float | None = None
     """Wall seconds without the time lost to other programs; None unless `idle_s` is known (`Watch.waits`)."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One call: the function, its arguments in order and the inputs, NumPy arrays, that they refer to.
+    """One call: the function, its arguments in order, and the inputs (NumPy arrays) that arguments refer to.
 
     An argument is {"input": k}, {"zeros": [n, ...]}, {"value": x} or, in a table, {"column": k}.
     """
@@ -92,17 +93,17 @@ class Request:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     op: Literal["call", "table", "reserve"] = "call"
     reserved_bytes: int = 0
-    """Bytes that the operation "reserve" allocates, writes and frees, so that the next call finds no fresh memory."""
+    """Bytes that the operation "reserve" allocates, writes and frees, so that the next call reuses these pages."""
     echo: bool = False
-    """True if the reply includes the inputs as they are after the call, since some of them are its outputs."""
+    """True if the reply includes the inputs with their values after the call, because some are outputs as well."""
 
     dtypes: tuple[str, ...] = ()
-    """The protocol's names of the inputs' types where NumPy has another one for their bytes; () for NumPy's."""
+    """Element types of the inputs if some differ from their NumPy types (bfloat16 is stored as uint16); else ()."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the header, which only some kinds of runner read."""
+    """Additional fields of the request's header, which only some kinds of runners read."""
 
     def described(self, inputs: Sequence[Any]) -> dict[str, Any]:
-        """Return the header fields that describe the call; `inputs` are the arrays that follow it."""
+        """Return the header fields that describe the call; `inputs` are the arrays that follow the header."""
         return {
             "op": self.op,
             "function": self.function,
@@ -117,16 +118,16 @@ class Request:
         }
 
     def tensor_bytes(self) -> int:
-        """Return the bytes of a call's tensors: its inputs, its workspace and one output of float32."""
+        """Return the size in bytes of the call's tensors: its inputs, its workspace and one output of float32."""
         zeros = (item["zeros"] for item in self.arguments if "zeros" in item)
         floats = sum(math.prod(sizes) for sizes in (*zeros, self.output_shape))
         return 4 * floats + sum(array.nbytes for array in self.inputs)
 
 
 def offered(header: Mapping[str, Any]) -> dict[str, str]:
-    """Return the functions that a greeting offers, with their signatures' codes.
+    """Return the functions that a runner's greeting lists, with the codes of their signatures.
 
-    A name longer than any that an assignment uses is left out. Raises RunnerDied if the greeting is malformed.
+    Names longer than LONGEST_SIGNATURE are left out. Raises RunnerDied if the greeting is malformed.
     """
     functions = header.get("functions")
     if not isinstance(functions, list) or len(functions) > MOST_FUNCTIONS:
@@ -150,8 +151,9 @@ def understood(
     *,
     echo: bool = False,
 ) -> Call:
-    """Turn a reply into a Call. Only its sizes are trusted; `echo`: it includes the inputs. Raises RunnerDied if it
-    does not fit the request: missing tensors, a table of another size.
+    """Turn a reply into a Call. `echo` means that the reply should include the inputs.
+
+    Raises RunnerDied if the reply does not fit the request: tensors are missing, or a table has another size.
     """
     from grader.core.arrays import as_array, item_bytes
 
@@ -159,7 +161,7 @@ def understood(
         message, is_missing = words(header.get("message")), header.get("is_missing") is True
         return Call("exception", wall_s, cpu_s, message=message, is_missing=is_missing)
     try:
-        # Convert the numbers first: an error message must not quote the runner's text.
+        # Convert numbers and discard the errors' messages: they would quote the runner's text.
         kind, type_code = _whole(header["kind"]), _whole(header["dtype"])
         shape = tuple(_whole(size) for size in _listed(header["shape"], 8))
         rows = tuple(_profile_row(row) for row in _listed(header.get("profile", []), MOST_PROFILE_ROWS))
@@ -174,7 +176,7 @@ def understood(
     element_bytes = item_bytes(dtype)
     output, used = None, 0
     is_table = request.op == "table"
-    # A single number is in the header.
+    # A result that is a single number is in the header, not in the payload.
     if (is_table or kind in (2, 3)) and element_bytes is not None and not header.get("withheld"):
         used = math.prod(shape) * element_bytes
         if 0 < used <= len(payload):
@@ -182,7 +184,7 @@ def understood(
     if is_table and (output is None or (dtype, shape) != ("float64", request.output_shape)):
         raise RunnerDied(nonsense="reply header")
     echoes = _split_echoes(payload, used, request.inputs)
-    # The rows of a table do not come back.
+    # The last input of a table, its rows, does not come back.
     if (is_table or echo) and len(echoes) < len(request.inputs) - is_table:
         raise RunnerDied(nonsense="reply")
     changed = tuple(k for k, echo in enumerate(echoes) if not _same_bytes(echo, request.inputs[k]))
@@ -195,12 +197,12 @@ def understood(
 
 
 def words(value: Any) -> str:
-    """Return a runner's text. Anything but a text counts as "": converting a deep list could overflow the stack."""
+    """Clean a text from a runner. Other values become "": `str` of a deeply nested list could overflow the stack."""
     return harmless(value[:LONGEST_WORDS]) if isinstance(value, str) else ""
 
 
 def _whole(value: Any) -> int:
-    """Return a size or a code. Raises ValueError for a bool, a text, a fraction, or a number out of range."""
+    """Return a size or a code. Raises ValueError unless it is an int from 0 to 2^31 - 1."""
     if type(value) is not int or not 0 <= value < 1 << 31:
         raise ValueError("not a size")
     return value
@@ -213,13 +215,13 @@ def _listed(value: Any, most: int) -> list[Any]:
 
 
 def _profile_row(fields: Any) -> ProfileRow:
-    """Parse a row of the profiler's table. Raises an error of `_figure`'s, IndexError or KeyError for anything else."""
+    """Parse a row of the profiler's table. Raises IndexError, KeyError or an error of `_figure` for other values."""
     self_us, total_us, count, net_bytes, own_bytes = (_figure(fields[k]) for k in range(1, 6))
     return ProfileRow(words(fields[0])[:60], self_us, total_us, int(count), int(net_bytes), int(own_bytes))
 
 
 def _figure(value: Any) -> float:
-    """Return a number that any report can show. Raises ValueError, TypeError or OverflowError for anything else."""
+    """Return a number below LARGEST_FIGURE. Raises ValueError, TypeError or OverflowError for other values."""
     if type(value) not in (int, float):
         raise TypeError("not a number")
     number = float(value)
@@ -245,7 +247,7 @@ def _split_echoes(payload: bytearray, start: int, inputs: Sequence[Any]) -> tupl
 def _same_bytes(a: Any, b: Any) -> bool:
     from grader.core.arrays import array_bytes, np
 
-    # Python compares views one byte after the other: 0.9 ms for half a megabyte, where this takes 0.03 ms.
+    # NumPy takes 0.03 ms for half a megabyte; Python compares memoryviews byte by byte and takes 0.9 ms.
     one, other = (np.frombuffer(array_bytes(np.ascontiguousarray(each)), np.uint8) for each in (a, b))
     return np.array_equal(one, other)
 
@@ -253,17 +255,17 @@ def _same_bytes(a: Any, b: Any) -> bool:
 # ---- the time of all calls of a part
 
 MOST_CALLS, MOST_IDLE_CALLS = 15, 2
-"""Limits of all calls of a part together, in multiples of one call's limit: their time, and the time in which no thread
-runs or could run. An honest kernel waits for milliseconds. Suppose the reference's calls take a hundredth of the limit:
-a kernel 30 times slower uses a third of the first limit.
+"""Limits for all calls of a part together, in multiples of one call's time limit: MOST_CALLS for their time,
+MOST_IDLE_CALLS for the time in which no thread runs or waits for a core. Honest kernels are far below: they wait for
+milliseconds only, and one that is 30 times slower than the reference uses about a third of MOST_CALLS.
 """
 
 
 class Budget:
-    """Seconds that all calls of one part have used, in one runner or in several.
+    """Seconds that all calls of one part have used, in one or several runners.
 
-    A call has a limit of its own, which a kernel can use up in each of some sixty calls. Waiting for a busy core does
-    not count where the system shows it.
+    Each call has its own limit, but a kernel could use that up in each of some sixty calls. Time spent waiting for a
+    busy core does not count, if the system reports it.
     """
 
     def __init__(self, call_s: float) -> None:
@@ -275,7 +277,7 @@ class Budget:
         self.idle_s += call.idle_s or 0.0
 
     def excess(self) -> str:
-        """Return the reason why no further call is made, or ""."""
+        """Return the reason why no further call may be made; "" while the budget lasts."""
         if self.idle_s > MOST_IDLE_CALLS * self.call_s:
             return (
                 f"the calls before it waited for {self.idle_s:.0f} s without computing, and all calls of a part may "

@@ -1,4 +1,4 @@
-"""Pipes and exit status of runners, the same for forked and started ones."""
+"""Pipes and exit status of a runner, for runners that were forked and for those that were started as programs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from grader.runner.calls import Call
 from grader.runner.session import PIPE_BYTES
 
 F_SETPIPE_SZ = 1031
-#: Signals that a process brings upon itself; any other one was sent to it.
+#: Signals that a process causes by its own fault. Any other signal was sent by another process.
 OWN_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGXCPU", "SIGXFSZ"})
 
 
 @dataclass(frozen=True)
 class Pipes:
-    """The judge's and the runner's ends of three pipes: requests, replies, printed text. The judge's never block."""
+    """Three pipes to a runner: requests, replies, printed text. `ours` are the judge's ends, which never block."""
 
     ours: tuple[int, int, int]
     theirs: tuple[int, int, int]
@@ -45,7 +45,7 @@ class Pipes:
 
 
 def how_it_ended(status: int) -> Call:
-    """Convert a wait status to a Call without an answer."""
+    """Convert a wait status to a Call with the status "crash"."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         known = number in set(signal.Signals)

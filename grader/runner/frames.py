@@ -1,4 +1,4 @@
-"""Reply frames as the judge reads them: bounded, checked, and never believed beyond their own sizes."""
+"""The judge's reader of a runner's replies (frames), with limits on their sizes and checks of their form."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from grader.runner.payloads import Payloads
 
-#: Header length (u32) and payload length (u64), little endian; the header is JSON. See grader/runner/runner.py.
+#: Start of a frame: the lengths of header (u32) and payload (u64), little endian. See grader/runner/runner.py.
 FRAME = struct.Struct("<IQ")
 HEADER_LIMIT_BYTES = 1 << 20
 
 
 class RunnerDied(Exception):
-    """The runner closed its pipe, ran out of time or filled the disk; only `grader.runner.session` sees this."""
+    """Raised if no proper reply came: the runner closed its pipe, ran out of time, sent nonsense or filled the disk.
+
+    Only `grader.runner.session` catches it.
+    """
 
     def __init__(
         self, timed_out: bool = False, nonsense: str = "", excess: str = "", waited: bool = False
@@ -27,9 +30,10 @@ class RunnerDied(Exception):
 
 
 class Incoming:
-    """A reply frame as it arrives. A payload of more than `limit_bytes` is refused. The payload is in `memory`, or
-    follows on the pipe. `likely_bytes` is the expected length of the payload. That much is allocated and touched at
-    once, since allocating half a megabyte while a clock runs takes longer than filling it.
+    """A reply frame that is being received. Its payload follows on the pipe, or is in `memory` if that is set.
+
+    A payload of more than `limit_bytes` is refused. A buffer of `likely_bytes`, the expected length, is allocated and
+    written at once: allocating half a megabyte while the clock runs would take longer than filling it.
     """
 
     def __init__(self, limit_bytes: int, likely_bytes: int = 0) -> None:
@@ -46,8 +50,7 @@ class Incoming:
     def read_some(self, fd: int) -> None:
         """Read the available bytes. Raises RunnerDied at the end of the pipe or if the frame is malformed."""
         with contextlib.suppress(BlockingIOError):
-            # Frame, header and payload usually arrive together. Read at most three times, since the caller watches a
-            # clock.
+            # Lengths, header and payload usually arrive together: three reads. The caller must check the clock then.
             for _ in range(3):
                 if self.complete:
                     break

@@ -1,14 +1,14 @@
-"""Memory through which a native runner gets its inputs and gives its output; the frames stay on the pipes.
+"""Payload memory: memory through which a native runner gets its inputs and returns its output. Headers use the pipes.
 
 Theory of operation. The memory is a file without a name (memfd_create) that the judge and one runner hold open. Both
-read and write it with system calls, and neither maps it. So the runner's filter can still refuse to map any file.
-Inputs reach the same tensors as from a pipe, and SIGBUS cannot stop the judge. Two mappings would take as long (0.35
-and 0.34 ms for 1.5 MB in and 0.5 MB out, between bare programs). A pipe takes longer (0.60 ms), since it allocates each
-page anew and has room for a part of the inputs.
+read and write it with system calls and do not map it. So the runner's filter can refuse to map files, and a runner
+cannot end the judge by SIGBUS. Mapping the memory would not be faster (0.34 ms against 0.35 ms for 1.5 MB in and 0.5 MB
+out, between bare programs). A pipe takes longer (0.60 ms): it allocates each page anew and holds only a part of the
+inputs.
 
-The runner's threads may do anything with the memory: it holds only this runner's inputs and answer. The judge copies an
-answer once, before its clock stops, and looks at that copy only. Later writes are not seen. The judge does not stop the
-runner first: a thread that computes until the stop reaches it would gain that time.
+The memory holds only this runner's inputs and output, so the runner may write to it at any time. The judge copies an
+output once, before its clock stops, and uses that copy only. Later writes have no effect. The judge does not stop the
+runner before the copy: a thread could go on computing until the stop reaches it, and would gain that time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import sys
 if sys.platform == "linux":
     import fcntl
 
-#: Only written pages take memory. Larger payloads go through the pipes.
+#: Size of the memory, of which only written pages count. Larger payloads go through the pipes.
 LARGEST_BYTES = 32 << 20
-#: Bit in a frame's payload length: the payload, and the answer's, are in the memory.
+#: Bit in a request's payload length: its payload is in the memory, and the reply's is to be put there.
 IN_MEMORY = 1 << 63
 
 
 class Payloads:
-    """One runner's memory, as the judge holds it."""
+    """The judge's end of one runner's payload memory."""
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd, self.size = fd, size
@@ -35,23 +35,23 @@ class Payloads:
 
     @classmethod
     def made(cls, most_bytes: int = LARGEST_BYTES) -> Payloads | None:
-        """Return a new memory; None if the system or this Python does not support it."""
+        """Create a payload memory; None if the system or this Python does not support it."""
         if sys.platform != "linux" or not hasattr(os, "memfd_create"):
             return None
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             fd = os.memfd_create("payloads", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             stack.callback(os.close, fd)
             os.ftruncate(fd, most_bytes)
-            # Sealed even without a filter: the runner can neither shrink the memory nor forbid writing to it.
+            # Seal the size, and seal the seals: the runner can neither shrink the memory nor forbid writing to it.
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             stack.pop_all()
             return cls(fd, most_bytes)
         return None
 
     def put(self, inputs: list[memoryview]) -> bool:
-        """Write a request's payload, and zeros over the rest of the last answer. False if no memory is left.
+        """Write a request's payload, and zeros over the rest of the last output. Return False if memory ran out.
 
-        Without the zeros, a runner that writes no answer could pass off an earlier one.
+        Without the zeros, a runner that writes nothing could pass off an earlier output as a new one.
         """
         count = sum(len(each) for each in inputs)
         self._most_used = max(self._most_used, count)
@@ -61,7 +61,7 @@ class Payloads:
         return False
 
     def take(self, answer: bytearray) -> bool:
-        """Fill `answer` with the first bytes of the memory; False if there are fewer."""
+        """Fill `answer` with the first bytes of the memory. Return False if the memory is smaller."""
         self._written = len(answer)
         self._most_used = max(self._most_used, len(answer))
         with contextlib.suppress(OSError):
@@ -69,10 +69,7 @@ class Payloads:
         return False
 
     def excess_bytes(self) -> int:
-        """Return the bytes of pages beyond the longest payload so far.
-
-        No request or answer used them, and a runner cannot free them.
-        """
+        """Return the bytes that the runner has written beyond the longest payload so far: its use as workspace."""
         return max(0, 512 * os.fstat(self.fd).st_blocks - self._most_used)
 
     def close(self) -> None:

@@ -1,13 +1,14 @@
-"""Placement of the threads of a timed OpenMP call on cores, chosen by the judge in the same way for both sides.
+"""Pinning of the threads of a timed OpenMP call to cores, by the same rule for student and reference.
 
-Left to the system, the threads of a short parallel region pile up. They are woken in a chain, each mostly where it or
-its waker ran last; a core without work fetches some only after a while, and the region is over by then. Their cores
-stay the same from call to call, so a process may be slow or fast for its whole life: identical kernels of 2 to 3 ms, 8
-threads on 2 cores, took 2.4 to 10.2 ms (medians of one process each). Pinned, one thread to a core in turn, they took
-2.1 to 4.0 ms in the same minutes. Stopping a runner between its calls is not the cause: without it they pile up alike.
+Linux alone places the threads of a short parallel region badly. Each thread wakes the next one, mostly on the core
+where either ran last, so several threads share a core. An idle core takes over a thread only after some time, when the
+region is already over. The placement stays the same from call to call, so a process may be slow or fast for its whole
+life. Equal kernels of 2 to 3 ms with 8 threads on 2 cores took 2.4 to 10.2 ms (medians of one process each). With each
+thread pinned to one core, they took 2.1 to 4.0 ms in the same minutes. Stopping the runner between calls is not the
+cause: without stops the placement is as bad.
 
-Only threads that work are pinned, since torch keeps idle ones in every process, and only if the same threads work in
-every call. New threads of a call would all inherit one core.
+Only working threads are pinned, since torch keeps idle threads in every process. Threads are pinned only if the same
+ones work in every call: threads that a call starts anew would all inherit the core of the thread that starts them.
 """
 
 from __future__ import annotations
@@ -25,20 +26,19 @@ if TYPE_CHECKING:
     from grader.runner.session import Session
 
 IDLE_SHARE = 0.1
-"""A thread that used less than this share of the busiest one's CPU time is idle. Threads that have ended may have used
-this share of the process's time."""
+"""A thread is idle if it used less than this share of the busiest thread's CPU time. If threads that have ended used
+more than this share of the process's CPU time, nothing is pinned."""
 SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
-"""A call shorter than this still suffers from the first pinning, so it is repeated this many times more. A longer call
-is repeated, too, while fresh memory takes a good part of its time.
-"""
+"""The first call after pinning is slower. If it is shorter than SHORT_CALL_S, it is repeated SETTLING_CALLS times. A
+longer call is repeated only while the first touch of new memory takes a good part of its time."""
 FAULT_S, FRESH_SHARE, STEADY_SHARE = 1.7e-6, 0.03, 0.75
-"""Seconds that a page costs when it is first touched (3.5 ms for an output of 8 MiB). Then the largest share of a
-call's time that fresh pages may take: with more, the second of two calls in a row is the faster one. And the share of
-the call before from which on it does not fall any more."""
+"""FAULT_S: seconds for the first touch of a page (3.5 ms for 8 MiB). FRESH_SHARE: share of a call's time that first
+touches may take; with more, the next call would be faster. STEADY_SHARE: if their time is above this share of that in
+the call before, it will not fall further."""
 
 
 class Timed(Protocol):
-    """A call's times."""
+    """A call with its wall time in seconds."""
 
     @property
     def wall_s(self) -> float: ...
@@ -48,10 +48,10 @@ Sample = TypeVar("Sample", bound=Timed)
 
 
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:
-    """Make a first call, so that threads start and memory is touched, and pin the threads that worked in it.
+    """Make untimed calls, so that threads start and memory is touched. Pin the threads that worked in the first call.
 
-    The first thread is pinned to the first core of `pin_to`, and so on; without cores nothing is pinned. Returns the
-    last call's sample, raises what `call` raises.
+    Thread k is pinned to core k of `pin_to`, in turn; with less than two cores nothing is pinned. Returns the sample of
+    the last call. Raises the exceptions of `call`.
     """
     before = _thread_times_s(session.pid)
     process_before, faults_before = session.cpu_clock_s(), page_faults(session.pid)
@@ -63,7 +63,7 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[in
     for _ in range(SETTLING_CALLS):
         faults = page_faults(session.pid)
         fresh_s = (faults - faults_before) * FAULT_S
-        # A kernel that allocates fresh memory in every call will not settle further.
+        # If the time for new memory no longer falls, the kernel allocates in every call: more calls do not help.
         is_settled = fresh_s <= FRESH_SHARE * sample.wall_s or fresh_s > STEADY_SHARE * earlier_s
         if sample.wall_s >= SHORT_CALL_S and is_settled:
             break
@@ -73,9 +73,9 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[in
 
 
 def spread(pid: int, cores: Sequence[int]) -> None:
-    """Pin all threads but the first to the `cores`, one each in turn, so that they run side by side.
+    """Pin all threads except the first to the `cores` in turn, so that they run at the same time.
 
-    The first stays free: threads that it starts would inherit its core.
+    The first thread is not pinned: threads that it starts would inherit its core.
     """
     threads = procfs.threads(pid, Excess()) if cores else []
     _pin([thread for thread in threads if thread != pid], [*cores[1:], *cores[:1]])
@@ -92,14 +92,15 @@ def page_faults(pid: int) -> int:
 def _pin(threads: Sequence[int], cores: Sequence[int]) -> None:
     """Pin each of the threads to one of the `cores`, in turn."""
     for k, thread in enumerate(threads):
-        with contextlib.suppress(OSError):  # ended, or another user's: then it stays where the system puts it
+        with contextlib.suppress(OSError):  # the thread has ended, or belongs to another user
             os.sched_setaffinity(thread, {cores[k % len(cores)]})
 
 
 def _working(pid: int, before: Mapping[int, float], process_s: float) -> list[int]:
-    """Return the threads whose CPU time grew since `before`; none if only one did, or if others ended.
+    """Return the ids of the threads that have worked since `before`; [] if only one has, or if working threads ended.
 
-    `process_s` is the CPU time of the whole process meanwhile, ended threads included.
+    `before` holds CPU seconds by thread. `process_s` are the CPU seconds of the process since then, those of ended
+    threads included.
     """
     used = {thread: after - before.get(thread, 0.0) for thread, after in _thread_times_s(pid).items()}
     if not used or process_s - sum(used.values()) > IDLE_SHARE * process_s:
@@ -109,10 +110,7 @@ def _working(pid: int, before: Mapping[int, float], process_s: float) -> list[in
 
 
 def _thread_times_s(pid: int) -> dict[int, float]:
-    """Return the CPU seconds of each living thread by its number, the oldest first.
-
-    Empty if the system does not report them, or there are too many threads.
-    """
+    """Return the CPU seconds of each living thread by its id; {} if unknown, or if there are too many threads."""
     times: dict[int, float] = {}
     excess = Excess()
     for task in procfs.threads(pid, excess):

@@ -1,24 +1,22 @@
-"""The untrusted side where torch is needed: a process that loads one shared object and answers calls over a pipe.
+"""Runner with torch: an untrusted process that loads one shared object and answers calls over a pipe.
 
 Theory of operation. A runner is forked from a process that has imported torch (`torch.forkserver`), with pipe ends from
-the judge. It limits and locks itself before it comes here. It loads the object and answers one request with one reply
-until its pipe closes. The judge stops it (SIGSTOP) between calls. Of a runner's reply only the output's bytes are
-believed, so this file needs no defence against the code it loads; it only has to be small.
+the judge. The runner limits and locks itself before this code runs. It loads the object, then answers each request with
+one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. The judge believes only the output's bytes
+in a reply. So this file needs no defence against the code that it loads, and can be small.
 
 A message in either direction is a frame: header length (u32) and payload length (u64), little endian, a JSON
-header, the payload. The first frame, from the runner, lists the functions that the object offers. Requests:
+header, the payload. The runner sends two frames first: "ready", then the functions of the object. Requests:
 
-    call   function, arguments, inputs -> kind, dtype, shape + output bytes, then (echo_inputs) the inputs as they
-           are now
-    table  the function called once for each row of a table (accessors) -> one number a row, then the tensor
+    call     function, arguments, inputs -> kind, dtype, shape + output bytes, then the inputs if ECHOES is set
+    table    call the function once for each row of a table (accessors) -> one number a row, then the tensors
+    reserve  a number of bytes -> these were allocated, written and freed
 
-Bits of a request's payload length modify the call: ECHOES sends the inputs back, DELAYS delays threads. INPUTS makes no
-call but returns the inputs of the last one as they are now.
+Bits of a request's payload length: ECHOES requests the inputs' values after the call, DELAYS delays threads. INPUTS
+makes no call and returns the current values of the last call's inputs. A request without a header repeats the last call
+with new values of its inputs; the header of that call had "keep".
 
-A request without a header is the last call once more, with other bytes in its inputs; that call had to say "keep".
-
-Imports nothing of the kit. So a sandbox holds only the forkserver and the files that it names; the forkserver passes
-the loaded modules `loaded` and `delays`.
+Imports nothing of the kit, so that a sandbox holds few files. The forkserver passes the modules `loaded` and `delays`.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ ECHOES, DELAYS, INPUTS = 1 << 62, 1 << 61, 1 << 60
 
 
 def read_exactly(fd: int, *views: memoryview) -> bool:
-    """Fill the views from the pipe; False when the other side closed it first."""
+    """Fill the views from the pipe. Return False if the other side closed the pipe before they were full."""
     missing = [view for view in views if view]
     while missing:
         count = os.readv(fd, missing)
@@ -50,14 +48,14 @@ def read_exactly(fd: int, *views: memoryview) -> bool:
 
 
 def write_all(fd: int, *parts: bytes | memoryview) -> None:
-    """Write all parts, with one system call if the pipe has room: each write wakes the reader."""
+    """Write all parts, by one system call if the pipe has room: each call would wake the reader."""
     missing = [memoryview(part) for part in parts if part]
     while missing:
         drop(missing, os.writev(fd, missing))
 
 
 def drop(views: list[memoryview], count: int) -> None:
-    """Take the first `count` bytes out of a list of views."""
+    """Remove the first `count` bytes from a list of views."""
     while views and count >= len(views[0]):
         count -= len(views.pop(0))
     if count:
@@ -68,7 +66,7 @@ def drop(views: list[memoryview], count: int) -> None:
 
 
 class Served:
-    """One runner's state: the object, its pipes, and the tensors that the last call left alive."""
+    """State of a runner: the loaded object, its pipes, and the tensors of the last call."""
 
     def __init__(self, loading: Any, loaded: Any, request_fd: int, reply_fd: int, delays: Any) -> None:
         self.loading, self.loaded, self.delays, self.libc = loading, loaded, delays, delays.libc
@@ -112,11 +110,11 @@ class Served:
             except (self.loading.CallFailed, *self.failures) as failure:
                 is_missing = bool(getattr(failure, "is_missing", False))
                 self.reply({"status": "exception", "message": str(failure), "is_missing": is_missing})
-            # The student's printf must be in the capture even if the runner is killed at its next call.
+            # Flush the student's printf now: the runner may be killed in its next call.
             self.libc.fflush(None)
 
     def read_inputs(self, specs: list[dict[str, Any]]) -> list[Any]:
-        """Inputs in real tensors: aligned as torch aligns them, with red zones under AddressSanitizer."""
+        """Read the inputs into tensors that torch allocates: aligned, and guarded by AddressSanitizer if it is on."""
         import torch
 
         inputs = []
@@ -138,12 +136,12 @@ class Served:
         self.answer(request, inputs, *self.run_delayed(run))
 
     def run_delayed(self, run: Any) -> Any:
-        """Call a prepared function, with delays where the request says so."""
+        """Call a prepared function, with delays if the request wants them."""
         with self.delays if self.delayed else nullcontext():
             return run()
 
     def reserve(self, request: dict[str, Any], inputs: list[Any]) -> None:
-        """Touch and free memory, so that the next call gets it without page faults if the C library keeps it."""
+        """Write and free memory. If the C library keeps it, the next call gets it without page faults."""
         import torch
 
         torch.zeros(request["reserved_bytes"], dtype=torch.uint8)
@@ -175,11 +173,11 @@ class Served:
         free()
 
     def echoed(self, inputs: list[Any]) -> list[memoryview]:
-        """Return the bytes of the inputs as they are now, if the request wants them."""
+        """Return the bytes of the inputs after the call if the request wants them, else []."""
         return [self.loading.tensor_bytes(tensor) for tensor in inputs] if self.echoes else []
 
     def reply_with(self, header: dict[str, Any], request: dict[str, Any], inputs: list[Any]) -> None:
-        """Answer an operation of the loaded file's kind; the reply includes the inputs as they are now."""
+        """Answer an operation that only this kind of file has. The inputs follow if the request wants them."""
         self.reply(header, *self.echoed(inputs))
 
     def arguments(self, request: dict[str, Any], inputs: list[Any]) -> list[Any]:
@@ -196,12 +194,12 @@ class Served:
         return values
 
     def run_profiled(self, request: dict[str, Any], inputs: list[Any], label: str) -> Any:
-        """Make the call inside torch's profiler. The workspace counts if it is allocated inside the scope."""
+        """Make the call under torch's profiler. With "workspace_in_scope" the table counts the workspace's memory."""
         prepared = None if request["workspace_in_scope"] else self.arguments(request, inputs)
 
         def call() -> Any:
             values = self.arguments(request, inputs) if prepared is None else prepared
-            # The profiler nets allocations against frees: the workspace has to outlive the scope.
+            # The profiler subtracts freed memory: return the workspace, so that it is freed after the scope.
             return *self.loaded.prepared(request, values)(), values
 
         (header, payload, release, _workspace), figures = profiled(label, call)
@@ -210,8 +208,8 @@ class Served:
     def table(self, request: dict[str, Any], inputs: list[Any]) -> None:
         """Call an accessor once for each row of the last input, a float64 table whose columns are scalar arguments.
 
-        The vector argument is one buffer throughout, so a row may read values that an earlier row wrote. It is returned
-        after the numbers.
+        All calls get the same tensors, so a call may read values that an earlier call wrote. The reply holds one number
+        for each row, then the tensors.
         """
         import torch
 
@@ -242,8 +240,8 @@ class Served:
 
 
 def profiled(label: str, action: Any) -> tuple[Any, dict[str, Any]]:
-    """Run an action in the scopes of the profiler's table. Return its result and the profiler's rows."""
-    # torch.profiler.profile imports a second's worth of modules; this one gives the same events and figures.
+    """Run an action under torch's profiler, in a scope named `label`. Return its result and the profiler's figures."""
+    # torch.profiler.profile would take 1 s to import; this one gives the same events and figures.
     from torch.autograd.profiler import profile, record_function
 
     profiler = profile(use_kineto=True, profile_memory=True)
@@ -268,10 +266,12 @@ def run(
     own: Any = None,
     shared_fd: int | None = None,
 ) -> None:
-    """Load the object, report its functions and serve requests until the pipe closes. `loading` is loaded.py as a
-    module, `delays` a Delays of delays.py; `own` is devicerunner.py where the object is of one of its kinds,
-    `shared_fd` the judge's device memory for it. It reports that it is ready before it loads the object, whose code may
-    do anything. An end before that is not the object's fault."""
+    """Report "ready", load the object at `path`, report its functions, and serve requests until the pipe closes.
+
+    `loading` is the module loaded.py, `delays` a Delays of delays.py. For a GPU file `own` is the module
+    devicerunner.py, and `shared_fd` the judge's device memory. A process that ends before "ready" is not the student's
+    fault, since no student code has run.
+    """
     empty = Served(loading, None, request_fd, reply_fd, delays)
     empty.reply({"status": "ready"})
     try:

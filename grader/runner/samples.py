@@ -1,4 +1,4 @@
-"""Times of single calls, and of the four calls of one round."""
+"""Records of measured times: of one call, and of the four calls of a round."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sample:
-    """One call: wall seconds by the judge's clock and, where it can be read, CPU seconds of the runner."""
+    """Times of one call: wall seconds by the judge's clock, and CPU seconds of the runner (None if unknown)."""
 
     wall_s: float
     cpu_s: float | None
@@ -17,12 +17,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Round:
-    """Two calls of each side, each pair in the order of the calls."""
+    """Times of a round: two calls of the reference and two of the student, each in the order of the calls."""
 
     reference: tuple[Sample, Sample]
     student: tuple[Sample, Sample]
 
     @property
     def wall_s(self) -> float:
-        """Wall seconds of the four calls together."""
+        """Sum of the wall seconds of the four calls."""
         return sum(sample.wall_s for sample in (*self.reference, *self.student))

@@ -1,9 +1,9 @@
-"""The trusted side of a runner's pipe: it sends fresh inputs, holds the clock and freezes the runner between calls.
+"""The judge's side of a runner's pipes: it sends inputs, measures times and stops the runner between calls.
 
-`native.nativehost` starts a runner, or `torch.zygote` forks one, and returns a `PipeSession`. Each of its calls ends in
-a `Call`: an answer, an exception, a crash, a time-out or a malformed reply. The wall clock starts before anything in
-the runner can see the request. It stops when the output's last byte is in the judge's own memory. CPU time is read from
-the runner's process clock by this side. So nothing inside the runner can touch either.
+`native.nativehost` starts a runner, or `torch.zygote` forks one, and returns a `PipeSession`. Each of its calls returns
+a `Call`: an output, an exception, a crash, a time-out or a malformed reply. The wall clock starts before the runner can
+see the request. It stops when the output's last byte is in the judge's own memory. CPU time is read from the process
+clock of the runner. The judge reads both clocks, so code in the runner cannot falsify them.
 """
 
 from __future__ import annotations
@@ -39,32 +39,31 @@ from grader.sandbox.leftovers import Scratch
 OUTPUT_LIMIT_BYTES = 64 << 10
 LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
-#: How often a long call's working directory is looked at.
+#: Interval at which the size of the runner's working directory is checked during a long call.
 SCRATCH_LOOK_S = 0.25
-#: tgkill(2), which Python does not offer: the numbers of Linux's tables for these machines.
+#: System-call numbers of tgkill(2) by machine: Python has no function for it.
 _TGKILL = {"x86_64": 234, "aarch64": 131}
 _LIBC = ctypes.CDLL(None)
 Own = TypeVar("Own", bound="Session")
 
 
 class Session(ABC):
-    """The judge's end of one runner with one object loaded. Not reusable after a crash or time-out, which `death` then
-    describes.
-    """
+    """The judge's end of one runner with one loaded object. After a crash or time-out, which `death` describes, no
+    further call is possible."""
 
     call_timeout_s: float
     call_cpu_s: float | None = None
-    """Limit of a call's CPU seconds; the wall limit then only ends a call that waits."""
+    """Limit on a call's CPU seconds. With it, the wall-clock limit only ends calls that wait."""
     budget: Budget | None = None
-    """Limit of the calls of several runners together."""
+    """Limit on the time of all calls of a part, in several runners."""
     before_timeout: Callable[[int], None] | None = None
-    """Called with the process of a call that did not end, before it is ended."""
+    """Function that is called with the runner's process id after a time-out, before the runner is killed."""
     death: Call | None = None
     load_error: str | None = None
     functions: Mapping[str, str] = MappingProxyType({})
-    """Signatures of the object's functions, by name."""
+    """Codes of the signatures of the object's functions, by function name."""
     pid = 0
-    """The runner's process; 0 if it has none."""
+    """Process id of the runner; 0 if it has no process of its own."""
 
     def __enter__(self: Own) -> Own:
         return self
@@ -73,12 +72,12 @@ class Session(ABC):
         self.close()
 
     def cpu_clock_s(self) -> float | None:
-        """CPU seconds of the runner so far; None if the system does not report them."""
+        """Return the CPU seconds of the runner so far; None if the system does not report them."""
         return None
 
     @property
     def shares_work(self) -> bool:
-        """True if threads besides the first have worked in the calls so far, as `delays` requires."""
+        """True if several threads have worked in the calls so far. Only then does `delays` have an effect."""
         return False
 
     @property
@@ -88,7 +87,7 @@ class Session(ABC):
 
     @property
     def evidence(self) -> Evidence:
-        """Return the observations of the runner from outside; complete once the session has been closed."""
+        """Return the judge's observations of the runner's process. They are complete once the session is closed."""
         return Evidence()
 
     @abstractmethod
@@ -105,13 +104,13 @@ class Session(ABC):
     ) -> Call:
         """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default).
 
-        `delays` delays the runner's threads at random moments if they have shared work so far, so that a race shows.
-        The call's time then means nothing.
+        `echo_inputs` requests the inputs' values after the call. `delays` stops the runner's threads at random moments,
+        so that a data race shows; the call's time then means nothing. `measure_peak` fills in the Call's memory.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """End the runner and everything it started, after reading the output that is left in its pipe."""
+        """Read the rest of the runner's printed text, then end the runner and all processes that it started."""
 
 
 class PipeSession(Session):
@@ -129,10 +128,17 @@ class PipeSession(Session):
         memory: Payloads | None = None,
         prepares: bool = False,
     ) -> None:
-        """`pipes` are the judge's ends: requests, replies, printed text. `reap` kills the runner and returns how it
-        ended. `freeze` stops it between calls, which is only needed if time is judged. `memory` is the payload memory
-        that the runner shares; the session closes it. A runner that `prepares` reports when it is ready, before it
-        loads the object. Raises KitError if it ends before that: no student's code has run yet."""
+        """Read the runner's greeting.
+
+        Args:
+            reap: function that kills the runner and returns a Call that describes its end.
+            pipes: the judge's ends of the pipes: requests, replies, printed text.
+            freeze: stop the runner between calls, which is only needed if time is judged.
+            memory: payload memory that the runner shares. The session closes it.
+            prepares: True for a runner that reports "ready" before it loads the object.
+
+        Raises KitError if the runner ends before it is ready: no student code has run yet.
+        """
         self._reap, self.pid, self._scratch = reap, pid, scratch
         self._memory = memory
         self._stands = False
@@ -147,7 +153,7 @@ class PipeSession(Session):
         self._kept_header: dict[str, Any] | None = None
         self._scratch_seen_s = 0.0
         self._own_bytes = 0
-        """Resident bytes of a runner that was forked, before it loads the object."""
+        """Resident bytes of a forked runner before it loads the object."""
         if prepares:
             self._await_ready()
             self._own_bytes = self._status_bytes("VmRSS") or 0
@@ -185,10 +191,10 @@ class PipeSession(Session):
         if self.budget is not None and (excess := self.budget.excess()):
             self.death = replace(self._end(RunnerDied(timed_out=True)), message=excess)
             return self.death
-        # Imported late: NumPy loads while the zygote imports torch, and not in processes that only read types.
+        # Imported here: NumPy then loads while the zygote imports torch, and processes that make no calls skip it.
         from grader.core.arrays import array_bytes, np
 
-        # If a kernel knew of the echo before the call, it could act differently in compared calls.
+        # Request the inputs after the call: a kernel that knew of it before could behave differently in such calls.
         asks_after = echo_inputs and not request.echo and request.op == "call"
         inputs = [np.asarray(array, order="C") for array in request.inputs]
         input_bytes = sum(array.nbytes for array in inputs)
@@ -197,7 +203,7 @@ class PipeSession(Session):
             **request.described(inputs),
             "profile": profile_label,
             "workspace_in_scope": workspace_in_scope,
-            # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
+            # 8 bytes per element: a wrong element type may be wider. An output of a wrong shape may be cut.
             "max_output_bytes": max(wanted_bytes, 1 << 20),
             "keep": not (self._freezes or profile_label or request.more),
             **request.more,
@@ -232,7 +238,7 @@ class PipeSession(Session):
         if resident_before is not None:
             highest = self._status_bytes("VmHWM")
             if highest is not None:
-                # The system does not count the shared memory's pages as the runner's.
+                # Linux does not count pages of the payload memory as the runner's: add those used as workspace.
                 own = highest - input_bytes + (self._memory.excess_bytes() if self._memory else 0)
                 peak_bytes, held_bytes = max(0, own - resident_before), max(0, own - self._own_bytes)
                 call = replace(call, peak_bytes=peak_bytes, held_bytes=held_bytes)
@@ -248,8 +254,8 @@ class PipeSession(Session):
     ) -> Call:
         """Send a request without tensors and wait for its reply.
 
-        `begin` is called after the clock has started, before the runner resumes; `finish` when the reply has arrived,
-        before the clock and the runner stop.
+        `begin` is called after the clock has started and before the runner resumes. `finish` is called when the reply
+        has arrived, before the clock and the runner stop.
         """
         if self.death is not None:
             return self.death
@@ -286,7 +292,7 @@ class PipeSession(Session):
     # ---- one exchange
 
     def _encoded(self, header: dict[str, Any]) -> bytes:
-        """Return the header as JSON; b"" if it repeats the header of the call that the runner keeps."""
+        """Return the header as JSON; b"" (repeat the last call) if it equals the header of the call before."""
         if header == self._kept_header:
             return b""
         self._kept_header = header if header["keep"] and header["op"] == "call" else None
@@ -305,8 +311,8 @@ class PipeSession(Session):
 
     def _greet(self) -> None:
         try:
-            # Loading includes leaving: an exit(0) in an initialiser must not look like an endless loop while torch
-            # shuts down.
+            # The object may call exit(0) while it is loaded. Torch then takes seconds to shut down: wait for it, or it
+            # would look like an endless loop.
             self._exchange(None, [], max(self.call_timeout_s, LOAD_TIMEOUT_S), incoming := Incoming(0))
         except RunnerDied as end:
             self.death = self._end(end)
@@ -327,8 +333,8 @@ class PipeSession(Session):
         incoming: Incoming,
         marks: int = 0,
     ) -> tuple[float, float | None]:
-        """Write the request, if there is one, and read its reply; wall and CPU seconds to the output's last byte."""
-        # A stopped runner reads no memory: the clocks need not run while it is filled, only before the runner resumes.
+        """Write the request (None for none) and read a reply. Return wall and CPU seconds until its last byte."""
+        # A stopped runner cannot read the payload memory, so it can be filled before the clock starts.
         ready = self._laid_out(text, inputs, incoming.limit_bytes, marks) if self._stands else None
         if self._freezes:
             self._watch.resuming()
@@ -373,7 +379,7 @@ class PipeSession(Session):
             stood_s = self._watch.stopped(cpu_s)
             self._stands = stood_s is not None
             if cpu_s is not None and cpu_started is not None and stood_s is not None:
-                # The CPU clock of a thread that still ran at the last byte lags by at most one tick.
+                # If a thread still ran at the last byte, the clock read there may lag by one tick: correct it.
                 cpu_s = min(stood_s - cpu_started, cpu_s + TICK_S)
             self._refuse_excess()
         elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
@@ -382,7 +388,7 @@ class PipeSession(Session):
         return wall_s, cpu_s
 
     def _has_spent(self, cpu_started: float | None) -> bool:
-        """Return True if the present call has used more CPU time than it may."""
+        """Return True if the current call has used more CPU time than `call_cpu_s`."""
         now = None if self.call_cpu_s is None else cpu_clock_s(self.pid)
         return now is not None and cpu_started is not None and now - cpu_started > (self.call_cpu_s or 0.0)
 
@@ -393,9 +399,9 @@ class PipeSession(Session):
     def _laid_out(
         self, text: bytes | None, inputs: list[memoryview], limit_bytes: int, marks: int
     ) -> tuple[list[memoryview], Payloads | None]:
-        """Return the request's bytes for the pipe, and the shared memory if the inputs are there.
+        """Return the request's bytes for the pipe, and the payload memory if the inputs were put there.
 
-        Inputs go through the pipe unless they and the largest possible reply both fit into the shared memory.
+        The payload memory is used if both the inputs and the largest possible reply fit into it.
         """
         if text is None:
             return [], None
@@ -405,9 +411,9 @@ class PipeSession(Session):
         return [memoryview(FRAME.pack(len(text), input_bytes | marks) + text), *inputs], None
 
     def _send_some(self, buffers: list[memoryview]) -> bool:
-        """Return True if there is more to send."""
+        """Write bytes of the request until the pipe is full. Return True if bytes remain to be sent."""
         try:
-            # Write all at once: each separate write would wake the runner for a part of the request.
+            # One system call for all buffers: each separate write would wake the runner.
             written = os.writev(self._request_fd, buffers)
         except BlockingIOError:
             return True
@@ -466,7 +472,7 @@ class PipeSession(Session):
             stop_threads(self.pid)
 
     def _reset_peak(self) -> int | None:
-        """Reset the resident high-water mark of the stopped runner; returns its resident bytes (Linux only)."""
+        """Reset the peak of the runner's resident memory. Return its resident bytes; None if this is not possible."""
         try:
             Path(f"{procfs.living(self.pid)}/clear_refs").write_text("5")
         except OSError:
@@ -482,7 +488,7 @@ class PipeSession(Session):
 
 
 def cpu_clock_s(pid: int) -> float | None:
-    """CPU seconds of a whole process from its own clock (Linux: CPUCLOCK_SCHED of the thread group); None elsewhere."""
+    """Return the CPU seconds of a process from its process clock (CPUCLOCK_SCHED); None except on Linux."""
     if sys.platform != "linux":
         return None
     try:
@@ -492,8 +498,7 @@ def cpu_clock_s(pid: int) -> float | None:
 
 
 def has_ended(pid: int) -> bool:
-    """Return True if a child of the zygote is dead and only waits to be reaped; False where the system does not show
-    it."""
+    """Return True if a process has ended and only waits to be reaped; False if the system does not show it."""
     try:
         return procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] in "ZX"
     except (OSError, IndexError):
@@ -501,18 +506,18 @@ def has_ended(pid: int) -> bool:
 
 
 def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
-    """Let a process that closed its pipe finish dying, so that its own signal is seen and not our SIGKILL."""
+    """Wait until a process that closed its pipe has ended, so that its exit status is not that of our SIGKILL."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
         time.sleep(0.001)
 
 
 def stop_threads(pid: int) -> None:
-    """Send SIGSTOP to a process, and to each of its threads. Raises ProcessLookupError when it is gone.
+    """Send SIGSTOP to a process and to each of its threads. Raises ProcessLookupError if the process is gone.
 
-    A process's signal goes to its first thread, and the others stop only once that thread runs. Beside other work,
-    threads that spin at the end of a parallel region went on for milliseconds. A running thread takes a signal of its
-    own at once and stops all others with it. SIGCONT withdraws signals that were not delivered.
+    A signal to the process reaches its first thread, and the others stop only when that thread gets a core. On a busy
+    machine, threads that spin at the end of a parallel region went on for milliseconds. A running thread receives its
+    own signal at once, and then stops all others. SIGCONT cancels the signals that are still pending.
     """
     os.kill(pid, signal.SIGSTOP)
     number = _TGKILL.get(platform.machine())

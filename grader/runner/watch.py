@@ -1,8 +1,8 @@
-"""Observations of a runner from outside, which it cannot falsify.
+"""Observations of a runner's process from outside. The runner cannot falsify them.
 
-Linux reports in /proc the files that a process has mapped as code, the cores of its threads and its children. The CPU
-clock of a stopped process stands still. If the system reports nothing (macOS, a sandbox that hides the process), the
-judge has no evidence and raises no flag.
+/proc lists the files that a process has mapped as code, the cores of its threads and its children. The CPU clock of a
+stopped process must not advance. If the system reports nothing (macOS, a sandbox that hides the process), the judge has
+no evidence and raises no flag.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from dataclasses import dataclass, replace
 from grader.core import procfs
 from grader.core.procfs import Excess
 
-#: A process that has this mapped is a zygote or was forked from one. Mappings of other processes are not a measure.
+#: Library by which a zygote is recognised: only a zygote's mappings are compared with those of its runners.
 TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
-"""CPU time that a stop may still take, at least and as a share of the call's: freeing the memory of a large call takes
-such a share. Measured: 0.02 to 0.15 ms in the median.
-"""
+"""CPU seconds that a runner may use between the stop signal and its stop: LATE_CPU_S, or LATE_CPU_SHARE of the call's
+CPU time if that is more (for freeing memory). Measured: 0.02 to 0.15 ms in the median."""
 _CLOCK_MONOTONIC_COARSE = 6
 TICK_S = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if sys.platform == "linux" else 0.0
-"""Largest lag of another process's CPU clock for each of its running threads. The scheduler adds up at its ticks (4 ms
-at 250 Hz) and whenever a thread leaves its core. The clock of a stopped process is exact.
-"""
-#: Share of a runner's CPU time that its other threads must have used for its work to count as parallel.
+"""Seconds by which another process's CPU clock may lag for each running thread. Linux updates it at the scheduler's
+ticks (every 4 ms at 250 Hz) and when a thread leaves its core. The clock of a stopped process is exact."""
+#: Share of a runner's CPU time that threads other than the first must have used if its work is to count as parallel.
 SHARED_WORK = 0.2
 
 
@@ -37,15 +35,15 @@ SHARED_WORK = 0.2
 class Evidence:
     """Observations of one runner.
 
-    - `new_code`: paths of code mapped since the fork, the student's object included. In a native runner: paths of all
-      code but its own program.
+    - `new_code`: files mapped as code since the fork, the student's object included. In a native runner: all files
+      mapped as code except its program.
     - `frozen_cpu_s`: CPU seconds that it used during the `frozen_wall_s` for which it was stopped.
-    - `stops`: number of stop signals. `unstopped` of them had no effect. After `late` of them it used more CPU time
-      than stopping takes.
+    - `stops`: number of stops. `unstopped` counts stops after which it did not stand still in time, `late` those after
+      which it used more CPU time than stopping takes.
     - `extra_cpus`: cores that its threads may run on, beyond those that it was given.
     - `children`: number of its living child processes.
-    - `unseen`: the reason why a part of this could not be observed (too much to read, or its first thread has ended).
-      Normally "".
+    - `unseen`: the reason why a part of this could not be observed (too much to read, or its first thread has ended);
+      normally "".
     """
 
     new_code: tuple[str, ...] = ()
@@ -60,7 +58,7 @@ class Evidence:
 
 
 class Watch:
-    """Observes one runner: when it stops, before it resumes, and a last time before it is ended."""
+    """Observer of one runner: it reads /proc after each stop, before each resume, and before the runner is ended."""
 
     def __init__(
         self,
@@ -69,8 +67,10 @@ class Watch:
         cpu_clock_s: Callable[[int], float | None],
         own_code: Collection[str] | None = None,
     ) -> None:
-        """`cpus` are the runner's cores, None for all of the judge's. `own_code` are the files that it may have mapped
-        as code, its program; None for those of the zygote that it was forked from.
+        """Read the code that the runner may have mapped.
+
+        `cpus` are the runner's cores, None for all of the judge's. `own_code` are the files of a native runner's
+        program. None stands for a forked runner, whose code is that of its zygote.
         """
         self._pid, self._cpu_clock_s = pid, cpu_clock_s
         self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
@@ -86,11 +86,11 @@ class Watch:
         self.evidence = Evidence()
 
     def stopped(self, call_cpu_s: float | None = None) -> float | None:
-        """Record that the runner has just been sent a stop, after a call of `call_cpu_s` CPU seconds. Returns its CPU
-        clock once it is stopped, None if it is not, or if the system does not report it.
+        """Observe how the runner stops, right after the stop signal. Return its CPU clock in seconds after the stop.
 
-        Threads that spin at the end of a parallel region, wait for a core or free memory need some time to stop. A
-        runner that works on in long system calls, in many of its stops, does so on purpose: it slows the next call.
+        Returns None if it does not stop in time, or if the system does not report the clock. `call_cpu_s` are the CPU
+        seconds of the call before. Threads need some time to stop if they spin at the end of a parallel region, wait
+        for a core or free memory. A runner that often works on in long system calls does so on purpose.
         """
         before_s = self._cpu_clock_s(self._pid)
         self._stops += 1
@@ -107,12 +107,12 @@ class Watch:
         return cpu_s if stands else None
 
     def waits(self, wall_s: float, cpu_s: float | None) -> tuple[float | None, float | None]:
-        """Return two figures of the last call in seconds, None for both if the system does not show them. The first is
-        a lower bound of the time in which no thread ran or waited for a core. The second is the time that the call
-        would have taken without other programs on its cores.
+        """Return (idle seconds, own seconds) of the last call; None for both if the system does not report them.
 
-        On n of k cores, n the mean number of threads that ran or waited, the same work takes cpu / min(n, k). The waits
-        of threads that ended during the call are not known: they make both figures larger.
+        Idle seconds are those in which no thread ran or waited for a core. Own seconds are the time that the call would
+        have taken without other programs. To compute them, let n be the mean number of threads that ran or waited. On k
+        cores their work takes cpu_s / min(n, k). Waits of threads that ended in the call are not known, so both figures
+        are too large then.
         """
         if cpu_s is None or not self._queued or wall_s <= 0:
             return None, None
@@ -122,14 +122,14 @@ class Watch:
         return idle_s, min(wall_s, idle_s + cpu_s / wanted)
 
     def loaded(self) -> None:
-        """Record the CPU time of loading the object: torch's idle threads then spin for 0.1 s on many cores."""
+        """Record the CPU time so far, so that `shares_work` leaves out the loading, when torch's idle threads spin."""
         self._loading_s = self._used_s() or (0.0, 0.0)
 
     def shares_work(self) -> bool:
-        """Say if threads besides the first have worked since the object was loaded. True if unknown.
+        """Return True if threads besides the first have worked since the object was loaded, or if this is unknown.
 
-        A native runner has no thread that the kernel did not make, so one is enough, however short the calls were.
-        Torch keeps idle threads in every runner: there they must have done a good part of the runner's work.
+        In a native runner every further thread was started by the student's code, so its existence is enough. A runner
+        with torch always has idle threads: there SHARED_WORK of the CPU time must come from further threads.
         """
         if self._threads_are_the_kernels and self._threads > 1:
             return True
@@ -139,7 +139,7 @@ class Watch:
         return whole_s - first_s > SHARED_WORK * whole_s
 
     def _used_s(self) -> tuple[float, float] | None:
-        """Return the CPU seconds of all threads and of the first one, or None where the system does not show them."""
+        """Return the CPU seconds of all threads and of the first thread; None if the system does not report them."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             first_s = int(procfs.text(f"/proc/{self._pid}/schedstat").split()[0]) / 1e9
             if (cpu_s := self._cpu_clock_s(self._pid)) is not None:
@@ -147,7 +147,7 @@ class Watch:
         return None
 
     def resuming(self) -> None:
-        """Record the runner's clocks before it resumes."""
+        """Record the CPU time that the runner used while it was stopped; call this before it resumes."""
         self._queued_before = self._queued
         cpu_s = self._cpu_clock_s(self._pid)
         if self._stopped_at is not None and cpu_s is not None:
@@ -156,7 +156,7 @@ class Watch:
         self._stopped_at = None
 
     def ending(self) -> None:
-        """Record the final evidence. Call this while the runner is alive and stopped, before it is ended."""
+        """Record the final evidence; call this while the runner is alive and stopped, before it is ended."""
         self.resuming()
         known, excess = self._known_code, self._excess
         if procfs.living(self._pid) != f"/proc/{self._pid}":
@@ -175,9 +175,9 @@ class Watch:
 
 
 def _stands_still(pid: int, excess: Excess) -> tuple[bool, int]:
-    """Wait until every thread is stopped. Return True if that was soon enough, and the number of threads.
+    """Wait until every thread has stopped, at most STOP_WITHIN_S. Return (True if they stopped, number of threads).
 
-    A process that cannot be seen counts as stopped.
+    A process that cannot be observed counts as stopped.
     """
     deadline = time.monotonic() + STOP_WITHIN_S
     while True:
@@ -199,7 +199,7 @@ def _thread_states(pid: int, excess: Excess) -> list[str]:
 
 
 def _queued_s(pid: int, excess: Excess) -> dict[int, float]:
-    """Return the seconds that each thread has waited for a core so far; empty where the system does not show them."""
+    """Return the seconds that each thread has waited for a core so far; {} if the system does not report them."""
     found: dict[int, float] = {}
     for task in procfs.threads(pid, excess):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -218,29 +218,29 @@ def _parent(pid: int) -> int:
 
 
 def _torchs_code(pid: int) -> frozenset[str] | None:
-    """Return the code that a zygote has mapped; None for any other process, or one that cannot be seen."""
+    """Return the files that a zygote has mapped as code; None for other processes and if they cannot be read."""
     found = _code_of(pid, Excess())
     return found if any(TORCH_LIBRARY in path for path in found) else None
 
 
 def _code_of(pid: int, excess: Excess) -> frozenset[str]:
-    """Paths of all files of which a process has mapped code; empty when it cannot be seen."""
+    """Return the paths of all files that a process has mapped as code; empty if they cannot be read."""
     found = set()
     with contextlib.suppress(OSError):
         for line in procfs.lines(f"{procfs.living(pid)}/maps", excess):
             fields = line.split(maxsplit=5)
-            # [vdso] and the like are not files.
+            # Mappings such as [vdso] are not files.
             if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
-                # A program that has left the cache meanwhile is the same one.
+                # A program that was removed from the cache meanwhile is still the same program.
                 found.add(fields[5].removesuffix(" (deleted)"))
     return frozenset(found)
 
 
 def _cpus_of(pid: int, excess: Excess) -> set[int]:
-    """Cores that any thread of a process may use."""
+    """Return the cores on which any thread of a process may run."""
     found: set[int] = set()
     for task in procfs.threads(pid, excess):
-        # A thread may end between the listing and the question.
+        # A thread may have ended since the listing.
         with contextlib.suppress(OSError):
             found |= os.sched_getaffinity(task)
     return found

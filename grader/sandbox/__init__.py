@@ -1,31 +1,31 @@
-"""Confinement of the two untrusted things a submission is: text for a compiler, and native code in a runner.
+"""Sandboxes for a submission: for the compiler that reads its text, and for the runner that runs its native code.
 
-Theory of operation. All secrets are in another process: the judge has the inputs, the expected values, the rubric and
-the clock. The sandbox keeps untrusted code inside its own process, in layers. A tier is a set of them:
+Theory of operation. All secrets are in another process, the judge: inputs, expected values, rubric and clock. The
+sandbox confines untrusted code to its own process, in layers. Each tier (A to D) has some of these layers:
 
     limits      memory, CPU and wall time, file sizes, processes (setrlimit and the judge's clock)        A B C D
-    filter      seccomp: no process but one's own, no signal but to oneself, no network                   A B C
-    uid         a user id that nobody else has, if the judge is root                                      A B C
-    files       Landlock: the system's libraries, Python, one's own object; one folder to write to        A B
-    namespaces  bubblewrap: those files are all that is there, the processes and the network too          A
+    filter      seccomp: no other processes, no signals to other processes, no network                    A B C
+    uid         a user id that no other process has, if the judge is root                                 A B C
+    files       Landlock: only the system's libraries, Python and its own object; one writable folder     A B
+    namespaces  bubblewrap: only those files exist, other processes and the network are invisible         A
 
-A compiler is started by the judge through `run_limited`: own session, output read through a pipe up to a bound, the
-whole process group killed at the end. In a sandbox it goes through `lock.py`, a script that locks itself and becomes
-the compiler; it then sees the submission's text, the headers and an empty folder for its object, never the cache.
+The judge starts a compiler through `run_limited`: in its own session, with its output read from a pipe up to a limit.
+At the end the whole process group is killed. In tiers A to C the judge starts `lock.py`, a script that locks itself and
+becomes the compiler. The compiler sees the submission's text, the headers and an empty folder for its object, never the
+cache.
 
-Native runners lock themselves before they become the student's program: `native.nativehost` lists the layers of each
-tier there. They have a filter in tier D, too. The rest of this text is about runners with torch. These are forked by a
-zygote (`torch.forkserver`), which has imported torch and holds no student code. In tier A it lives in namespaces from
-its start. Each runner puts on the filter, the uid and Landlock after the fork and before it loads the student's object,
-by the same `lock.py`. That order makes a runner cheap: Python and torch start once without a lock, and the locked
-process only has to compute. The zygote keeps its own uid (or, where there is just one, is protected by the filter and
-Landlock), so a kernel cannot reach it. The judge watches a runner from outside by its id, which the kernel translates
-between the namespaces.
+Native runners lock themselves before they become the student's program; `native.nativehost` lists their layers. They
+have a filter in tier D, too. The rest of this text is about runners with torch. These are forked by a zygote
+(`torch.forkserver`), which has imported torch and holds no student code. In tier A the zygote is started in namespaces.
+After the fork, and before it loads the student's object, a runner locks itself with `lock.py`: filter, uid, Landlock.
+This makes a new runner cheap, since Python and torch start only once. The zygote keeps its own uid, so a kernel cannot
+reach it. If there is only one uid, the filter and Landlock protect the zygote. The judge watches a runner from outside
+by its process id, which the Linux kernel translates between the namespaces.
 
-A runner's leftovers are removed with it. Its folder is its own, and a tier A zygote takes its whole file system along.
-Processes can only be left behind in tier D, where the zygote kills them.
+When a runner ends, its folder is removed with all that it left there. In tier A the zygote's whole file system vanishes
+with it. Only in tier D can a runner leave processes behind; the zygote kills them.
 
-`choose` tries each tier before it believes it: a process inside must fail to read a file outside and to open a socket.
+`choose` tries each tier before use: a test program inside must fail to read a file outside and to open a socket.
 """
 
 from grader.sandbox.command import Finished, TimeLimit, patience_s, run_limited
@@ -53,5 +53,5 @@ __all__ = [
 
 
 def describe() -> dict[str, object]:
-    """Return the tier of a student's own run, for the result file."""
+    """Return tier D, the sandbox of a student's own run, as `result.json` records it."""
     return OPEN.describe()

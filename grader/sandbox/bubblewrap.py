@@ -1,4 +1,4 @@
-"""The command line that puts a program into namespaces of its own (tier A), after bwrap(1)."""
+"""The command line of bubblewrap that starts a program in its own namespaces (tier A). Source: bwrap(1)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-#: Capabilities of a zygote that is root: to give its runners another uid, to end them and to clean up after them.
+#: Capabilities of a zygote that runs as root: to change its runners' uid, to kill them and to remove their files.
 ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 
 
@@ -24,12 +24,15 @@ def command(
     facts: Iterable[str] = (),
     changing: Mapping[Path, str] | None = None,
 ) -> list[str]:
-    """Return the prefix for a command that sees only `read` and `write` under their own names and `places` (and the
-    writable `changing`) under others. It also gets a bare /dev and an empty /tmp of `scratch_bytes`.
+    """Return the words to put before a command. It then sees only the following files, a bare /dev and an empty /tmp.
 
-    With `own_processes` it has a process namespace and a /proc of its own. Without it, /proc is missing and the command
-    replaces bwrap, so that the caller can read its CPU time. The command also sees `devices`, and those of `facts`
-    outside of /proc.
+    Args:
+        read, write: paths that it sees under their own names, `write` with the right to write.
+        places, changing: outside paths with the names that they have inside, `changing` with the right to write.
+        own_processes: give it a process namespace and /proc. Otherwise it has no /proc, and it replaces the process of
+            bwrap, so that the caller can read its CPU time.
+        scratch_bytes: size of /tmp and of /dev/shm.
+        devices, facts: device files, and files about the machine. Those of `facts` in /proc are left out.
     """
     line = [program, "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if own_processes:
@@ -47,7 +50,7 @@ def command(
     for path in facts:
         if not path.startswith("/proc/"):
             line += ["--ro-bind-try", path, path]
-    # The device folder's file system has no size limit: writable files go to two that have one.
+    # /dev would be writable without a limit of size: make it read-only. /dev/shm and /tmp are writable up to a limit.
     line += [*size, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     line += [*size, "--perms", "1777", "--tmpfs", "/tmp"]
     for folder in dict.fromkeys(
@@ -56,7 +59,7 @@ def command(
             *map(os.path.dirname, (*places.values(), *(changing or {}).values())),
         ]
     ):
-        # Folders that bwrap creates on the way to a file are otherwise closed to other users.
+        # Without --dir, bwrap creates the folders above a file closed to other users.
         line += ["--dir", str(folder)]
     for path in read:
         line += _seen(path, read)
@@ -70,14 +73,13 @@ def command(
 
 
 def _seen(path: Path, read: Collection[Path]) -> list[str]:
-    """Return the options that show a path as it is outside: /bin is a link to usr/bin on many systems and a folder on
-    others.
+    """Return the options that make a path visible: a link as a link (/bin on many systems), else a file or folder.
 
-    If a link points outside of all visible paths (an environment kept elsewhere), its target takes its place.
+    If a link's target is not visible itself (an environment elsewhere, say), the target appears in the link's place.
     """
     target = Path(os.path.realpath(path))
     if path.is_symlink() and any(target.is_relative_to(other) for other in read):
-        # For a link to a link only the final target must be visible.
+        # For a link to a link, link to the final target: the link in between may be invisible.
         step = path.parent / os.readlink(path)
         return ["--symlink", str(target) if step.is_symlink() else os.readlink(path), str(path)]
     return ["--ro-bind", str(path), str(path)]

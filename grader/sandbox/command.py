@@ -1,4 +1,4 @@
-"""Running a compiler under limits, in a sandbox if there is one, with its output read up to a bound."""
+"""Function that runs a compiler under limits, usually in a sandbox, and returns the beginning of its output."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from grader.sandbox.lock import ENTERED, EXIT_FAILED
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox
 
 PATIENCE, LEAST_PATIENCE_S = 8, 60.0
-"""Wall-clock time that a command may take, in multiples of its processor time: a core that many programs share."""
+"""Limit on wall-clock time: this multiple of the processor time, but at least 60 s. Other programs share the cores."""
 CHECK_S = 1.0
 
 
 def patience_s(cpu_s: float) -> float:
-    """Return the wall-clock time after which a command that has not used `cpu_s` is given up."""
+    """Return the limit on wall-clock time, in seconds, for a command that may use `cpu_s` seconds of processor time."""
     return max(LEAST_PATIENCE_S, PATIENCE * cpu_s)
 
 
 class TimeLimit:
-    """Processor time that several commands may use together, with a wall-clock limit as a backstop."""
+    """Limit on the processor time that several commands use together. Their wall-clock time is limited, too."""
 
     def __init__(self, cpu_s: float) -> None:
         self.cpu_s = max(0.0, cpu_s)
@@ -44,8 +44,10 @@ class TimeLimit:
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that ended. `returncode` is negative for a signal; `output` is stdout and stderr, cut at the bound.
-    `timed_out` says that it took more than its processor time."""
+    """Result of a command. `returncode` is negative for a signal; `output` is stdout and stderr, cut to the limit.
+
+    `timed_out` is True if it used up its processor time.
+    """
 
     returncode: int
     output: bytes
@@ -68,13 +70,13 @@ def run_limited(
     system: Sequence[Path] | None = None,
     uid: int | None = None,
 ) -> Finished:
-    """Run a command under limits and return its bounded output; nothing of its process group outlives the call.
+    """Run a command under limits and return its output. Its whole process group is killed before this returns.
 
     In a `sandbox` it may only write to `cwd`, and sees `read` besides `system` (None: the system and Python). `uid` is
     its user, if the sandbox gives it one. `timeout_s` is processor time; several commands may share a TimeLimit.
 
-    Raises FileNotFoundError when the program does not exist (without a sandbox). Raises KitError when the sandbox does
-    not start, and when wall-clock time is over (`patience_s`) before the processor time: that is the machine's fault.
+    Raises FileNotFoundError if the program does not exist (without a sandbox). Raises KitError if the sandbox does not
+    start. If the wall-clock limit (`patience_s`) ends the command first, the machine is too busy: KitError, too.
     """
     limit_of_time = timeout_s if isinstance(timeout_s, TimeLimit) else TimeLimit(timeout_s)
 
@@ -132,7 +134,7 @@ def run_limited(
 
 
 def _closed(program: str) -> str:
-    """Return a sentence on the folder that keeps other users from a program, "" if none does."""
+    """Return a sentence that names the folder by which a program is closed to other users; "" if it is open to them."""
     found = shutil.which(program)
     for name in dict.fromkeys((found, os.path.realpath(found)) if found else ()):
         for folder in reversed(Path(name).parents):
@@ -145,8 +147,9 @@ def _closed(program: str) -> str:
 
 
 class _Entered:
-    """Detects that a sandbox was entered, by a pipe that only its script writes to (`grader.sandbox.lock`). The
-    command's output is untrusted text and may claim that the sandbox failed.
+    """Pipe by which the script `lock.py` reports that the lock is on and the command starts.
+
+    The command cannot write to it. The command's own output is untrusted and may claim that the sandbox failed.
     """
 
     def __init__(self) -> None:
@@ -169,9 +172,7 @@ def _sandboxed(
     uid: int | None,
     entered_fd: int,
 ) -> list[str]:
-    """Return the command, wrapped in the script that locks itself and becomes the command, and in bubblewrap in
-    tier A.
-    """
+    """Return the command line of `lock.py`, which locks itself and becomes the command; in tier A inside bubblewrap."""
     spec = {
         "lock": sandbox.compiler_lock(
             uid,
@@ -195,7 +196,7 @@ def _sandboxed(
 
 
 class _Patience:
-    """Time that is left to a running command and all that it started."""
+    """Remaining time of a running command and its descendants. Their processor time is read at least once a second."""
 
     def __init__(self, pid: int, limit: TimeLimit) -> None:
         self.pid, self.limit = pid, limit
@@ -204,11 +205,11 @@ class _Patience:
         self._looks_s = time.monotonic() + limit.cpu_s - limit.used_s
 
     def left_s(self) -> float:
-        """Return the seconds until the next look, 0.0 once the time is over."""
+        """Return the seconds until the processor time must be read again; 0.0 if a time limit was reached."""
         now_s = time.monotonic()
         if now_s >= self._looks_s:
             known_s = _cpu_s_of_tree(self.pid)
-            # Where the system does not show it, wall-clock time counts.
+            # Unknown on systems without /proc: there the limit counts as wall-clock time.
             self.cpu_s = self.limit.cpu_s if known_s is None else known_s
             left_s = self.limit.cpu_s - self.limit.used_s - self.cpu_s
             self.is_over, self.is_starved = left_s <= 0, left_s > 0 and now_s >= self.limit.ends_s
@@ -217,7 +218,7 @@ class _Patience:
 
 
 def _cpu_s_of_tree(pid: int) -> float | None:
-    """Return the processor time of a process, of its descendants and of those that ended; None if it is unknown."""
+    """Return the processor time of a process and its descendants, ended ones included; None if it is unknown."""
     found = dict[int, tuple[int, float]]()
     with contextlib.suppress(FileNotFoundError), os.scandir("/proc") as entries:
         for entry in entries:
@@ -235,7 +236,7 @@ def _cpu_s_of_tree(pid: int) -> float | None:
 
 
 def _read_bounded(fd: int, output_bytes: int, patience: _Patience) -> bytes:
-    """Read to the end of the pipe or of the time, keeping the first `output_bytes`."""
+    """Read a pipe until it ends or the time is over. Return the first `output_bytes`."""
     kept = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
@@ -248,6 +249,6 @@ def _read_bounded(fd: int, output_bytes: int, patience: _Patience) -> bytes:
 
 
 def _wait_for_end(pid: int, patience: _Patience) -> None:
-    """Wait until the process or its time ends (it may close its output and live on). Leaves it unreaped."""
+    """Wait until the process has ended or its time is over: it may have closed its output earlier. Does not reap it."""
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and patience.left_s():
         time.sleep(0.002)

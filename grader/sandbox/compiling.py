@@ -1,4 +1,4 @@
-"""The folder that a compiler of a student's text may write to, and the copying of its outputs."""
+"""The folder into which a compiler writes when it compiles a student's text, and the copying of its outputs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from grader.sandbox.tiers import Sandbox
 
 @dataclass(frozen=True)
 class Room:
-    """The folders of a compiler's run. `header` is the folder of the precompiled header as the compiler sees it; `read`
-    are the paths that it sees besides the system and Python; `uid` is its user, None for the judge's own.
+    """The paths of one compiler run. `folder` is writable; `header` is the precompiled header's folder.
+
+    `read` are the paths that the compiler sees besides the system and Python. `uid` is its user, None for the judge's.
     """
 
     folder: Path
@@ -28,7 +29,7 @@ class Room:
     uid: int | None = None
 
     def put(self, name: str, content: bytes) -> Path:
-        """Write a file that the compiler's user may read under any umask."""
+        """Write a file into the folder. Every user may read it, even under a strict umask."""
         path = self.folder / name
         path.write_bytes(content)
         path.chmod(0o644)
@@ -37,10 +38,10 @@ class Room:
 
 @contextlib.contextmanager
 def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
-    """Yield a room for the compilers of one build; `place` is the build's own empty folder.
+    """Yield a Room for the compilers of one build. Its folder is usually `place`, the build's own empty folder.
 
-    Where only another uid hides the judge's files (tier C), that user has to be able to come in: the room is then
-    outside of the cache, with a second name of the header in it.
+    In tier C the compiler runs as another user, who cannot enter the cache. Then the room is a temporary folder, with
+    a hard link or a copy of the header's files.
     """
     read = () if header is None else (header,)
     if not sandbox.own_uid or sandbox.hides_files:
@@ -64,8 +65,10 @@ def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
 
 
 def taken(made: Path, place: Path) -> Path:
-    """Return the compiler's product, as a file of the judge in `place`. Raises KitError for anything but a plain
-    file."""
+    """Return the compiler's output file `made`, copied to `place` if it lies elsewhere.
+
+    Raises KitError if it is missing or is not a plain file.
+    """
     try:
         if not stat.S_ISREG(made.lstat().st_mode):
             raise KitError(f"the compiler left something else than a file as {made.name}; please report this")

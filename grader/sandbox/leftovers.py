@@ -1,4 +1,4 @@
-"""Leftovers of a runner outside of its own process: files beyond measure, files elsewhere, processes."""
+"""Leftovers of a runner: too many or too large files in its folder, files elsewhere, and processes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from grader.core import removal
 from grader.core.quantities import size_text
 from grader.sandbox.limits import Limits
 
-#: Folders of a usual system in which any user may write. Subfolders of such folders are open, too.
+#: Folders in which any user may write on a usual system. Their writable subfolders are searched, too.
 OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A runner's working directory, checked from outside. `pid` is None for a runner that cannot create files."""
+    """A runner's working directory, seen by the judge. `pid` is the runner's process id, None if it has no files."""
 
     folder: Path
     limits: Limits
     pid: int | None = None
 
     def excess(self) -> str:
-        """Return the limit that the runner's files exceed, in words, or "". Reads at most one entry past the limit."""
+        """Return a message if the runner's files exceed the limits, else "". Stops at the first entry beyond them."""
         total_bytes = sum(nameless_files(self.pid).values()) if self.pid is not None else 0
         if total_bytes > self.limits.scratch_bytes:
             return f"it keeps more than {size_text(self.limits.scratch_bytes)} in files that it deleted or never named"
@@ -45,10 +45,10 @@ class Scratch:
 
 
 def nameless_files(pid: int) -> dict[tuple[int, int], int]:
-    """Bytes on disk of the deleted files that a process holds open or mapped, by device and inode.
+    """Return the bytes on disk of deleted files that a process holds open or mapped, by device and inode.
 
-    Its threads may have descriptors of their own. A mapped file counts as far as it is mapped where its size is not
-    this user's to see.
+    The descriptors of each thread are read, since a thread may have its own. If this user may not read the size of a
+    mapped file, the size of the mapping counts.
     """
     found: dict[tuple[int, int], int] = {}
 
@@ -75,7 +75,7 @@ def nameless_files(pid: int) -> dict[tuple[int, int], int]:
 
 
 def _is_nameless(link: str) -> bool:
-    """Return True for a link to a deleted file on a disk; another limit bounds files in memory."""
+    """Return True for a link to a deleted file on a disk. Files in memory are left out: another limit bounds them."""
     return link.endswith(" (deleted)") and not any(word in link for word in ("/memfd:", "/dev/zero", "/SYSV"))
 
 
@@ -87,9 +87,7 @@ def _names(folder: str) -> list[str]:
 
 
 class TooDeep(Exception):
-    """Raised for a folder whose path is longer than the system allows: files in it cannot be counted, so it is
-    refused.
-    """
+    """Raised for a folder whose path is longer than the system allows, so that its files cannot be counted."""
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
@@ -113,7 +111,7 @@ def _listed(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def remove_files_of(uids: range | None) -> None:
-    """Remove the files of these users from folders that are open to everyone. Nobody else uses these ids."""
+    """Remove all files of these user ids, which only runners have, from the folders where any user may write."""
     if uids is None:
         return
     for folder in OPEN_FOLDERS:
@@ -141,7 +139,7 @@ def _remove_owned(folder: str, uids: range) -> None:
 
 
 def kill_processes_in(folder: Path) -> None:
-    """Kill every process that works in a folder of ours: runners and their children whose parent is gone."""
+    """Kill every process whose working directory lies in `folder`: runners, and their children left without parent."""
     with contextlib.suppress(OSError):
         top = os.stat(folder)
         for name in os.listdir("/proc"):
@@ -157,7 +155,7 @@ def _works_in(cwd: str, folder: Path, top: os.stat_result) -> bool:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-    # The path is too long: climb step by step until the folder or the root.
+    # The path is too long for the system: go up from parent to parent, to `folder` or to the root.
     here = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while not os.path.samestat(os.fstat(here), top):

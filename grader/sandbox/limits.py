@@ -1,4 +1,4 @@
-"""Limits of a runner, and the number of processes that they leave a user."""
+"""Limits of a runner, and the numbers of processes and of queued signals that its user id may have."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import os
 from dataclasses import dataclass
 
 GIB = 1 << 30
-#: Limits on the threads that a kernel may start; a shared uid's limit also covers the user's other programs.
+#: Limits on threads. The limit of a shared uid is higher, because it counts the user's other programs as well.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
-#: Queued signals, each timer's place among them included: a runner has one timer.
+#: Limits on queued signals. Each timer counts as one; a runner has one timer.
 OWN_UID_SIGNALS, SHARED_UID_SIGNALS = 8, 64
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a runner. `memory_bytes` is address space beyond what the zygote has mapped at the fork; None
-    lifts it (AddressSanitizer reserves terabytes). `cpu_s` is a backstop for the judge's own wall limit.
-    `scratch_bytes` and `scratch_files` bound what it leaves in its working directory."""
+    """Limits of a runner.
+
+    `memory_bytes` limits the address space beyond that of the zygote at the fork; None for no limit (AddressSanitizer
+    reserves terabytes). `cpu_s` applies should the judge's own limit on wall time fail. `scratch_bytes` and
+    `scratch_files` limit the files in its working directory.
+    """
 
     memory_bytes: int | None = 4 * GIB
     file_bytes: int = 64 << 20
@@ -28,17 +31,17 @@ class Limits:
 
 
 def process_limit(own_uid: bool) -> int | None:
-    """Return the limit for RLIMIT_NPROC, which counts all threads of a user; None where it has no effect."""
+    """Return the limit for RLIMIT_NPROC, which counts all threads of a user; None if it would have no effect."""
     if own_uid:
         return OWN_UID_PROCESSES
-    # The kernel lets root start any number.
+    # Root may start any number of threads in spite of the limit.
     if not os.path.isdir("/proc/self/task") or os.geteuid() == 0:
         return None
     return threads_of(os.geteuid()) + SHARED_UID_PROCESSES
 
 
 def signal_limit(own_uid: bool) -> int:
-    """Return a limit for RLIMIT_SIGPENDING, which counts the queued signals of all processes of a user."""
+    """Return the limit for RLIMIT_SIGPENDING, which counts the queued signals of all processes of a user."""
     if own_uid:
         return OWN_UID_SIGNALS
     with contextlib.suppress(OSError, ValueError), open("/proc/self/status") as status:
@@ -49,7 +52,7 @@ def signal_limit(own_uid: bool) -> int:
 
 
 def threads_of(uid: int) -> int:
-    """Return the number of a user's threads on this machine, as /proc shows them."""
+    """Return the number of threads that a user has on this machine, according to /proc."""
     total = 0
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -1,8 +1,8 @@
 """Locks that a process puts on itself before it runs a student's code: limits, another uid, fewer files, a filter.
 
-Runs inside the sandbox: in a runner after its fork, or as a script that becomes a compiler. It carries out what the
-judge has decided (`grader.sandbox`) and decides nothing itself, so it needs only the standard library. Nothing here
-can be undone by the process that called it.
+Runs in a runner after its fork, or as a script that becomes a compiler. The judge decides on the locks
+(`grader.sandbox`); this file only applies them, so it needs only the standard library. The process cannot undo a lock
+that it has put on.
 
 Sources: landlock(7), seccomp(2), prctl(2), capset(2).
 """
@@ -20,11 +20,12 @@ import struct
 import sys
 from typing import Any
 
-#: Message of the script when the lock is on and the command comes next; exit code if the lock failed.
+#: Byte that the script writes when the lock is on, before the command; exit code if the lock failed.
 ENTERED, EXIT_FAILED = b"1", 125
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SECCOMP_SET_MODE_FILTER = 1
-#: TSYNC binds every thread. SPEC_ALLOW: kernels before 5.16 slow a filtered process down against Spectre otherwise.
+#: Flags to try in turn: TSYNC (1) applies the filter to every thread. SPEC_ALLOW (4) avoids Spectre protections that
+#: make a filtered process slow on Linux before 5.16.
 SECCOMP_FLAGS = (1 | 4, 1)
 #: Landlock's three calls have the same numbers on every machine.
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
@@ -45,18 +46,18 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def system_call(number: int, *arguments: Any) -> int:
-    """Make a system call without a name in the C library. Numbers are passed as wide as a register."""
+    """Make a system call by its number and return its result. Integer arguments are passed as 64-bit values."""
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return int(libc.syscall(ctypes.c_long(number), *wide))
 
 
 class LockFailed(OSError):
-    """A part of the lock could not be put on; the process must not go on."""
+    """Error for a lock that could not be put on. The process must then not run the student's code."""
 
 
 def enter(lock: dict[str, Any]) -> None:
-    """Put on the whole lock: {"uid", "files", "calls"}, each None if the tier has no such part."""
-    # Open the rules' files before the uid changes: the new uid may have no access.
+    """Apply a lock {"uid", "files", "calls"} to this process. An entry is None if the tier lacks that layer."""
+    # Open the files of the rules before the uid changes: the new user may not be allowed to open them.
     ruleset = None if lock["files"] is None else file_ruleset(lock["files"])
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     if lock["uid"] is not None:
@@ -64,7 +65,7 @@ def enter(lock: dict[str, Any]) -> None:
         os.setresgid(lock["uid"], lock["uid"], lock["uid"])
         os.setresuid(lock["uid"], lock["uid"], lock["uid"])
     if sys.platform == "linux":
-        # Set the parent-death signal again: a change of uid clears it.
+        # A change of uid clears the signal that ends this process with its parent: set it again.
         check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "death signal")
     drop_capabilities()
     if ruleset is not None:
@@ -82,9 +83,7 @@ def check(result: int, what: str) -> int:
 
 
 def drop_capabilities() -> None:
-    """Give up the privileges that a root without another uid still has. With no_new_privs no program gives them
-    back.
-    """
+    """Give up all privileges, which a process that stays root would keep. With no_new_privs it cannot regain them."""
     if sys.platform == "linux":
         header = struct.pack("=Ii", 0x20080522, 0)
         check(libc.capset(header, bytes(24)), "capabilities")
@@ -101,10 +100,10 @@ def landlock_version() -> int:
 
 
 def file_ruleset(files: dict[str, Any]) -> int:
-    """Return a ruleset for {"read", "run", "write"}, lists of paths; files outside of them can no longer be opened."""
+    """Return a Landlock ruleset that allows only files below the paths in the lists {"read", "run", "write"}."""
     version = landlock_version()
     rights = LANDLOCK_FILE_RIGHTS.get(version, LANDLOCK_FILE_RIGHTS[5])
-    # From version 4 on TCP, from 6 on signals and abstract sockets outside the domain are refused as well.
+    # Version 4 and later can also refuse TCP; version 6 also signals and abstract sockets to processes outside.
     network, scope = (3 if version >= 4 else 0), (3 if version >= 6 else 0)
     attributes = struct.pack("=QQQ", rights, network, scope)[
         : 8 if version < 4 else 16 if version < 6 else 24
@@ -124,7 +123,7 @@ def add_rule(ruleset: int, path: str, allowed: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
-        return  # A path that is missing or out of reach needs no rule.
+        return  # a path that this process cannot open needs no rule
     try:
         if not os.path.isdir(path):
             allowed &= RIGHTS_ON_A_FILE
@@ -142,7 +141,7 @@ class FilterProgram(ctypes.Structure):
 
 
 def filter_calls(calls: dict[str, Any]) -> None:
-    """Install a seccomp filter in this process for good: {"program" (hex), "pid_places", "call_number"}."""
+    """Install a seccomp filter in this process for good. `calls` holds a `seccomp.Filter`, its program in hex."""
     program = bytearray.fromhex(calls["program"])
     for place in calls["pid_places"]:
         struct.pack_into("=I", program, place, os.getpid())
@@ -158,8 +157,8 @@ def filter_calls(calls: dict[str, Any]) -> None:
 
 
 def limit(limits: dict[str, Any]) -> None:
-    """Set resource limits for this process and its children: the fields of `grader.sandbox.Limits`, and "processes"."""
-    mapped = mapped_bytes()  # first: under the limit of open files it might no longer be readable
+    """Set resource limits for this process and its children: the fields of `sandbox.Limits`, and "processes"."""
+    mapped = mapped_bytes()  # read first: the limit on open files could prevent it later
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
@@ -171,7 +170,7 @@ def limit(limits: dict[str, Any]) -> None:
         ceiling = mapped + limits["memory_bytes"]
         with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
-    # If memory runs out, the kernel should end this process before the judge.
+    # If memory runs out, Linux should kill this process rather than the judge.
     with contextlib.suppress(OSError):
         score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         os.write(score, b"1000")
@@ -179,7 +178,7 @@ def limit(limits: dict[str, Any]) -> None:
 
 
 def mapped_bytes() -> int:
-    """Address space of this process in bytes; 0 if the system neither reports nor limits it."""
+    """Return the size of this process's address space in bytes; 0 except on Linux."""
     if sys.platform != "linux":
         return 0
     statm = os.open("/proc/self/statm", os.O_RDONLY)
@@ -192,7 +191,7 @@ def mapped_bytes() -> int:
 
 
 def probe(secrets: list[str]) -> None:
-    """Try forbidden actions from inside: print the files that could be read, then open a socket."""
+    """Try forbidden actions in the locked process: read these files, print the readable ones, then open a socket."""
     readable = []
     for path in secrets:
         with contextlib.suppress(OSError), open(path, "rb") as secret:
@@ -205,9 +204,9 @@ def probe(secrets: list[str]) -> None:
 
 
 def main() -> None:
-    """lock.py SPEC COMMAND...: lock this process and become the command, or try the lock with `--probe FILE...`.
+    """Run as `lock.py SPEC COMMAND...`: lock this process, then become the command. `--probe FILE...` tests the lock.
 
-    ENTERED is written to spec["entered_fd"] just before it becomes the command.
+    Just before the process becomes the command, it writes ENTERED to the descriptor spec["entered_fd"].
     """
     spec, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
@@ -216,7 +215,7 @@ def main() -> None:
         if command[0] == "--probe":
             probe(command[1:])
         else:
-            # All further output is the command's own.
+            # From here on, all output is the command's.
             os.write(spec["entered_fd"], ENTERED)
             os.set_inheritable(spec["entered_fd"], False)
             os.execvp(command[0], command)

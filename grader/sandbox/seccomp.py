@@ -1,10 +1,10 @@
 """The system calls that a runner and a compiler may make, as programs for the kernel's seccomp filter.
 
-A runner computes: it needs memory, threads, clocks, signals to itself and, with torch in it, files of its own. Its
-filter (`native_filter`, or `runner_filter` with torch) lists the allowed calls. Calls that only an escape needs
-(another process, the network, another's memory) end the process with SIGSYS. So a fork bomb ends at its first fork. All
-others answer EPERM. A compiler starts other programs, so its filter lists the refused calls. A call with a number
-beyond this table answers ENOSYS, as on an older kernel, for which libraries have a fallback.
+A runner only computes: it needs memory, threads, clocks, signals to itself and, if it holds torch, files of its own.
+Its filter (`native_filter`, or `runner_filter` with torch) lists the allowed calls. Calls that are needed only to
+escape (to other processes, their memory or the network) kill the process with SIGSYS. So a fork bomb ends at its first
+fork. All other calls fail with EPERM. A compiler starts other programs, so its filter lists the refused calls instead.
+A call whose number is higher than LAST_KNOWN fails with ENOSYS, as on an older Linux: libraries then use an older call.
 
 Sources: seccomp(2), bpf(2), the kernel's Documentation/userspace-api/seccomp_filter.rst, and the numbers in
 asm/unistd_64.h (x86-64) and asm-generic/unistd.h (aarch64).
@@ -19,9 +19,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-#: No timer_create: its timer could send SIGCONT, and a runner that the judge has stopped would wake itself. Only the
-#: timer that a runner makes before it is locked can be set (grader/backends/torch/delays.py).
-#: Each entry is a name with its numbers on x86-64 and aarch64, '-' for a missing one.
+#: System calls that a runner with torch may make. Each entry of these tables is a name with the call's numbers on
+#: x86-64 and on aarch64, '-' if it is missing there. timer_create is not allowed: a timer could send SIGCONT and wake a
+#: runner that the judge has stopped. A runner creates its one timer before it is locked (backends/torch/delays.py).
 ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
 pwritev 296 70, lseek 8 62, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24,
@@ -48,9 +48,9 @@ pselect6 270 72, epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epo
 epoll_pwait 281 22, eventfd 284 -, eventfd2 290 19, getrandom 318 278, restart_syscall 219 128,
 exit 60 93, exit_group 231 94, wait4 61 260, waitid 247 95
 """
-#: Calls that start programs: fatal in a runner, normal in a compiler.
+#: Calls that start processes or programs: they kill a runner, and a compiler may make them.
 STARTS_PROCESSES = "fork 57 -, vfork 58 -, execve 59 221, execveat 322 281"
-#: Calls that reach beyond the process: fatal in a runner, refused to a compiler.
+#: Calls that affect other processes or the system: they kill a runner, and fail in a compiler.
 REACHES_OUT = """
 ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272,
 tkill 200 130, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240, pidfd_open 434 434,
@@ -58,7 +58,7 @@ pidfd_send_signal 424 424, pidfd_getfd 438 438, unshare 272 97, setns 308 268, s
 setpgid 109 154, mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, open_tree 428 428,
 move_mount 429 429, fsopen 430 430, fsmount 432 432, mount_setattr 442 442
 """
-#: Calls that an honest program may make but can do without: EPERM for both.
+#: Calls that an honest program may make but can do without: they fail with EPERM in runners and compilers.
 REFUSED = """
 socketpair 53 199, bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, keyctl 250 219,
 add_key 248 217, request_key 249 218, io_uring_setup 425 425, io_uring_enter 426 426,
@@ -70,18 +70,18 @@ mknodat 259 33, shmget 29 194, msgget 68 186, semget 64 190, mq_open 240 180, fa
 memfd_create 319 279, memfd_secret 447 447, sched_setscheduler 144 119,
 sched_setattr 314 274, setpriority 141 140, ioprio_set 251 30
 """
-#: Calls that are judged by their arguments.
+#: Calls that are allowed or refused by their arguments.
 BY_ARGUMENT = """
 clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimit64 302 261, fcntl 72 25,
 ioctl 16 29, socket 41 198, personality 135 92, timer_settime 223 110
 """
-#: Calls of CUDA's driver beyond ALLOWED, besides a local socket on which it listens. A runner on a GPU and its builder
-#: may make them. Found by trial (docs/measurements.md); they connect to nothing.
+#: Calls that CUDA's driver makes besides ALLOWED, to listen on a local socket. A runner on a GPU and its compiler may
+#: make them, since they connect to nothing. They were found by trial (docs/measurements.md).
 CARD_ALLOWED = "bind 49 200, listen 50 201"
 SECCOMP = "seccomp 317 277"
-#: All calls of a native runner (inside/runner.cpp): it reads and writes its open descriptors, and computes. No call
-#: here names a file. The C library asks the machine for more (the number of cores in /sys, its own path in /proc,
-#: whether its output is a terminal). These calls answer EPERM, and it does without.
+#: Calls that a native runner (inside/runner.cpp) may make: to read and write its open descriptors, and to compute. None
+#: of them opens a file. The C library also tries to read the number of cores in /sys, its own path in /proc and the
+#: terminal's properties. These calls fail with EPERM, and it works without them.
 NATIVE_ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, close 3 57, fstat 5 80, munmap 11 215, mprotect 10 226,
 mremap 25 216, brk 12 214, futex 202 98, rseq 334 293, set_robust_list 273 99,
@@ -99,14 +99,14 @@ NATIVE_BY_ARGUMENT = (
     "mmap 9 222, madvise 28 233, timer_create 222 107, pread64 17 67, pwrite64 18 68, open 2 -, openat 257 56"
 )
 NETWORK = "socket 41 198, socketpair 53 199, connect 42 203, bind 49 200"
-#: The highest number that this table was made with (Linux 6.1).
+#: The highest number of a system call in the Linux from which these tables were made (6.1).
 LAST_KNOWN = 450
 
 CLONE_THREAD, MAP_SHARED, MAP_ANONYMOUS, MAP_HUGETLB = 0x00010000, 0x1, 0x20, 0x40000
 PROT_WRITE, PROT_EXEC = 0x2, 0x4
-#: MADV_REMOVE, MADV_COLD and MADV_PAGEOUT: they hide pages from a process's resident memory and keep their data.
+#: MADV_REMOVE, MADV_COLD and MADV_PAGEOUT: they lower a process's measured resident memory without freeing its data.
 HIDING_ADVICE = (9, 20, 21)
-#: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and O_TMPFILE's own bit: the same on both machines.
+#: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and the bit of O_TMPFILE: equal on x86-64 and aarch64.
 WRITING = 0x1 | 0x2 | 0x40 | 0x200 | 0x400000
 #: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 CLONE_NEW_NAMESPACES = 0x7E020000
@@ -114,29 +114,30 @@ CLONE_NEW_NAMESPACES = 0x7E020000
 PRCTLS = (15, 16, 0x53564D41, 23, 21, 3)
 #: A native runner's descriptor of the memory for its inputs and outputs (inside/pipes.h).
 PAYLOADS_FD = 5
-#: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY send signals, F_SETOWN to any process.
+#: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY: they request signals, F_SETOWN even for other processes.
 REFUSED_FCNTLS = (8, 10, 15, 1024, 1026)
-#: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: requests of the C library for a file.
+#: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: requests that the C library makes for ordinary files.
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
 AF_UNIX = 1
-#: Values for a query and for ADDR_NO_RANDOMIZE: ThreadSanitizer's shadow memory has fixed addresses.
+#: A query, and ADDR_NO_RANDOMIZE, which ThreadSanitizer needs: its shadow memory has fixed addresses.
 PERSONALITIES = (0xFFFFFFFF, 0x0040000)
 
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-#: Byte offsets in struct seccomp_data; of each 64-bit argument the low word comes first on both machines.
+#: Byte offsets in struct seccomp_data. Arguments have 64 bits, the low half first on x86-64 and aarch64.
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
-#: Forbidden properties of an executable mapping (mmap's arguments): writable, without a file, the payload memory.
+#: Tests of mmap's arguments. An executable mapping is refused if it is writable, without a file, or of payload memory.
 WRITABLE_CODE = ((2, _ANY_BIT, PROT_WRITE), (3, _ANY_BIT, MAP_ANONYMOUS), (4, _EQUAL, PAYLOADS_FD))
-#: Large pages of the machine's reserve are not counted as a process's memory. Large pages by madvise are.
+#: mmap with MAP_HUGETLB is refused: Linux does not count these pages as the process's memory. Large pages by madvise
+#: are counted.
 RESERVED_PAGES = (3, _ANY_BIT, MAP_HUGETLB)
 _X32_CALLS = 0x40000000
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An instruction set as seccomp knows it. `column` is its place in the tables above."""
+    """An instruction set. `column` is its column in the tables above, `audit` its number in seccomp."""
 
     column: int
     audit: int
@@ -148,9 +149,11 @@ MACHINES |= {"amd64": MACHINES["x86_64"], "arm64": MACHINES["aarch64"]}
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter program. At `pid_places`, byte offsets in `program`, the locked process writes its own id (u32). At
-    `token_places` it writes the low and the high half of a random number (u32 each). Only a caller that knows the
-    number can make the one execveat.
+    """A program for seccomp's filter. The locked process fills in some of its numbers, at byte offsets in `program`.
+
+    At `pid_places` it writes its own process id (u32). At `token_places` it writes the low and the high half of a
+    random number (u32 each): the filter allows execveat only to a caller that passes this number. `call_number` is that
+    of the system call seccomp.
     """
 
     program: bytes
@@ -160,18 +163,17 @@ class Filter:
 
 
 def numbers(table: str, machine: Machine) -> dict[str, int]:
-    """Return the numbers of a table's calls by name, without those that this machine lacks."""
+    """Return the numbers of the calls in a table by name, without calls that the instruction set lacks."""
     rows = (entry.split() for entry in table.replace("\n", " ").split(","))
     return {row[0]: int(row[machine.column]) for row in rows if row[machine.column] != "-"}
 
 
 @functools.cache
 def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
-    """Return a filter that allows threads but no processes and signals only to oneself; None for an unsupported
-    machine.
+    """Return the filter of a runner with torch; None for an unsupported instruction set.
 
-    With `card` any ioctl is allowed as well, since a GPU's driver is controlled by ioctls. The files that may be opened
-    bound them.
+    It allows threads but no processes, and signals only to the runner itself. With `card` (a GPU) any ioctl is allowed
+    as well, since a GPU's driver is controlled by ioctls. Landlock limits the device files that can be opened for them.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -183,7 +185,7 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     else:
         program.refuses(numbers(ALLOWED, machine)["mmap"], RESERVED_PAGES)
     program.returns(numbers(ALLOWED, machine).values(), ALLOW)
-    # glibc falls back to clone, whose flags can be seen from here.
+    # clone3 passes its flags in memory, which a filter cannot read. After ENOSYS glibc calls clone instead.
     program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
     program.by_bits(special["clone"], CLONE_THREAD, found=ALLOW, otherwise=KILL)
     program.by_own_pid(special["kill"], otherwise=KILL)
@@ -193,7 +195,7 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
     program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=ALLOW if card else _EPERM)
-    # A torch with CUDA tries to reach a local daemon when it first profiles, and works without it.
+    # At its first profile, a torch with CUDA tries to connect to a local daemon. It works without: refuse, do not kill.
     program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=KILL)
     program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)
     program.returns(numbers(REACHES_OUT, machine).values(), KILL)
@@ -202,14 +204,15 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
 
 @functools.cache
 def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | None:
-    """Threads, memory, clocks and open pipes: no file by name, no process; None for an unsupported machine.
+    """Return the filter of a native runner; None for an unsupported instruction set.
 
-    It is put on by the program that becomes the runner (inside/launch.cpp). Its one execveat passes a random number as
-    a sixth argument, which the kernel ignores and no code in the runner can guess. With `opens_libraries` a program may
-    open files to read and map them, as a dynamic one, or one with sanitizers, does at its start.
+    It allows threads, memory, clocks and open pipes, but no process and no file by name. The launcher
+    (inside/launch.cpp) installs the filter and then starts the runner by execveat. As a sixth argument, which Linux
+    ignores, it passes a random number. Code in the runner cannot guess the number, so it cannot call execveat.
 
-    Memory that the program can write never becomes executable. A static program has all of its code at the start. One
-    that opens libraries may map a file as code, but not for writing, and not the payload memory.
+    With `opens_libraries` the program may open files to read and map them, as a dynamic program, or one with
+    sanitizers, does at its start. Memory that the program can write never becomes executable. So it may map a library's
+    file as code, but not for writing, and it may not map the payload memory as code.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -230,7 +233,7 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
                 program.by_bits(special[call], WRITING, found=_EPERM, otherwise=ALLOW, argument=argument)
     else:
         program.refuses(special["mmap"], executable)
-        # Shared pages that it unmaps keep their data, and are not counted as its memory.
+        # Shared pages keep their data when they are unmapped, and do not count as the process's memory then.
         program.refuses(special["mmap"], (3, _ANY_BIT, MAP_SHARED))
         program.by_bits(special["mmap"], MAP_ANONYMOUS, found=ALLOW, otherwise=_EPERM, argument=3)
     program.by_values(special["madvise"], 2, HIDING_ADVICE, found=_EPERM, otherwise=ALLOW)
@@ -241,10 +244,10 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     program.by_own_pid(special["kill"], otherwise=KILL)
     program.by_own_pid(special["tgkill"], otherwise=KILL)
     program.by_values(special["prlimit64"], 0, (0,), found=ALLOW, otherwise=_EPERM)
-    # Without settings of its own a timer sends SIGALRM and nothing else (inside/delays.h): no SIGCONT to a runner that
-    # the judge has stopped.
+    # Argument 1 is 0: a timer with default settings, which sends SIGALRM (inside/delays.h). Others could send SIGCONT
+    # and so wake a runner that the judge has stopped.
     program.by_wide_value(special["timer_create"], 1, found=ALLOW, otherwise=_EPERM)
-    # The fourth argument requests the timer's state, which shows whether the present call is delayed.
+    # Argument 3 is 0: otherwise the call returns the timer's state, which shows whether this call is to be delayed.
     program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.token_places += program.by_wide_value(starts.pop("execveat"), 5, found=ALLOW, otherwise=KILL)
     program.returns(starts.values(), KILL)
@@ -254,10 +257,10 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
 
 @functools.cache
 def compiler_filter(machine_name: str, card: bool = False) -> Filter | None:
-    """Return a filter that allows programs and their children, but no network, no foreign memory, no new session or
-    namespace.
+    """Return the filter of a compiler; None for an unsupported instruction set.
 
-    With `card` it also allows the calls of CUDA's driver.
+    It allows programs and children, but no network, no access to other processes' memory, and no new session or
+    namespace. With `card` it also allows the calls of CUDA's driver.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -279,14 +282,14 @@ _EPERM = ERRNO | errno.EPERM
 
 
 class _Program:
-    """Classic BPF, put together block by block; each block leaves the call's number loaded or returns."""
+    """Builder of a filter in classic BPF, block by block. A block returns a verdict or keeps the call number loaded."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.code: list[bytes] = []
         self.pid_places: list[int] = []
         self.token_places: list[int] = []
-        # A call of another instruction set (i386 on x86-64) has other numbers.
+        # Kill calls of other instruction sets (i386 or x32 on x86-64), whose numbers mean other calls.
         self.add(_LOAD, _MACHINE)
         self.add(_EQUAL, machine.audit, 1, 0)
         self.add(_RETURN, KILL)
@@ -298,7 +301,10 @@ class _Program:
         self.code.append(struct.pack("=HBBI", code, if_true, if_false, value))
 
     def returns(self, values: Iterable[int], verdict: int) -> None:
-        """Add one test for each range of consecutive values: the kernel checks every number of an installed program."""
+        """Add a block that returns `verdict` for these call numbers.
+
+        It has one test for each run of consecutive numbers, since the tests cost time at each call.
+        """
         for first, last in _runs(values):
             if first == last:
                 self.add(_EQUAL, first, 0, 1)
@@ -308,7 +314,7 @@ class _Program:
             self.add(_RETURN, verdict)
 
     def refuses(self, call: int, *conditions: tuple[int, int, int]) -> None:
-        """Answer EPERM if all conditions hold, each an argument, a test and its value."""
+        """Add a block that refuses a call with EPERM if all conditions hold: (argument's index, test, value) each."""
         self.add(_EQUAL, call, 0, 2 * len(conditions) + 2)
         for k, (argument, test, value) in enumerate(conditions):
             self.add(_LOAD, _ARGUMENTS + 8 * argument)
@@ -334,7 +340,10 @@ class _Program:
         self.add(_RETURN, otherwise)
 
     def by_wide_value(self, call: int, argument: int, *, found: int, otherwise: int) -> list[int]:
-        """Decide by all 64 bits of an argument: zero, or the two halves that are filled in later, the low one first."""
+        """Add a block that returns `found` if all 64 bits of an argument equal a value, else `otherwise`.
+
+        The value is 0 unless it is filled in later. Return the byte offsets of its low and its high half.
+        """
         self.add(_EQUAL, call, 0, 6)
         places = []
         for half, distance in ((0, 3), (4, 1)):
@@ -346,7 +355,7 @@ class _Program:
         return places
 
     def by_own_pid(self, call: int, *, otherwise: int) -> None:
-        """Allow a call whose first argument is the locked process's own id, which it fills in itself."""
+        """Add a block that allows a call whose first argument is the process's own id (filled in by the process)."""
         value_offset = struct.calcsize("=HBB")
         self.pid_places.append((len(self.code) + 2) * struct.calcsize("=HBBI") + value_offset)
         self.by_values(call, 0, (0,), found=ALLOW, otherwise=otherwise)
@@ -360,7 +369,7 @@ class _Program:
 
 
 def _runs(values: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of neighbours."""
+    """Yield the first and the last number of each run of consecutive numbers."""
     ordered = sorted(values)
     first = ordered[0]
     for value, following in itertools.pairwise([*ordered, -1]):

@@ -1,4 +1,4 @@
-"""Choice of the sandbox that this machine can give, by trial, and the effects of each tier on a process."""
+"""The sandbox tiers: choice of the strongest tier that works here, found by trial, and the locks of each tier."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ from grader.sandbox.limits import Limits
 Tier = Literal["A", "B", "C", "D"]
 TIERS: tuple[Tier, ...] = ("A", "B", "C", "D")
 LOCK = Path(lock.__file__)
-#: Place inside of tier A where the judge's files appear.
+#: Folder in which a process in tier A sees the judge's files.
 INSIDE = "/run/gpt149"
 PROBE_TIMEOUT_S = 20.0
-#: User ids above those of people and below those of services on usual systems, within the range of a container.
+#: User ids for runners: BLOCKS blocks of BLOCK ids. On usual systems they are above those of people and below those of
+#: dynamic services, and within the range of a container.
 FIRST_UID, BLOCKS, BLOCK = 50_000, 500, 16
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Confinement of untrusted code. Plain data, so that it can be handed to a worker process.
+    """Settings of a sandbox. Plain data, so that it can be sent to a worker process.
 
-    `bwrap` is the path of bubblewrap in tier A; `own_user_namespace` says that it needs one (the judge is not root);
-    `landlock` is its version in the kernel, 0 for none; `own_uid` gives each runner a user id of its own.
+    `bwrap` is the path of bubblewrap in tier A. If the judge is not root, bubblewrap needs `own_user_namespace`.
+    `landlock` is the version of Landlock in this Linux, 0 to do without. `own_uid` gives each runner a user id of its
+    own.
     """
 
     tier: Tier
@@ -53,7 +55,7 @@ class Sandbox:
 
     @property
     def applied(self) -> tuple[str, ...]:
-        """Return the limits that are really in force, in words for a result file."""
+        """Return the names of the layers that are in force, for `result.json`."""
         words = {
             "bubblewrap": self.bwrap is not None,
             "namespaces": self.bwrap is not None,
@@ -72,20 +74,18 @@ class Sandbox:
 
     @property
     def hides_files(self) -> bool:
-        """Return True if files are out of sight for any owner and mode."""
+        """Return True if namespaces or Landlock hide files. Otherwise only owners and permissions protect them."""
         return bool(self.bwrap or self.landlock)
 
     @property
     def locks(self) -> bool:
-        """Return True if there is more than limits."""
+        """Return True if the sandbox has locks besides limits (all tiers but D)."""
         return self.tier != "D"
 
     def runner_lock(
         self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
     ) -> dict[str, Any] | None:
-        """Return the lock that `grader.sandbox.lock.enter` puts on a runner; None in tier D. With `card` it may use a
-        GPU.
-        """
+        """Return the lock of a runner, for `sandbox.lock.enter`; None in tier D. With `card` it may use a GPU."""
         if not self.locks:
             return None
         files = {
@@ -95,7 +95,7 @@ class Sandbox:
         }
         if card:
             files["read"] += view.CARD_FACTS
-            # CUDA's driver writes the names of its threads there, and ends where it cannot.
+            # CUDA's driver writes the names of its threads to /proc/self/task, and aborts if it cannot.
             files["write"] += [*view.card_devices(), "/proc/self/task"]
         return self._lock(uid, files, seccomp.runner_filter(platform.machine(), card))
 
@@ -108,9 +108,9 @@ class Sandbox:
         card: bool = False,
         system: Iterable[str] | None = None,
     ) -> dict[str, Any]:
-        """Return the lock of a compiler, which may also run the files that it may read (its own parts).
+        """Return the lock of a compiler. It may run the programs that it may read, such as its own parts.
 
-        `system` takes the place of the system's and Python's folders.
+        `system` replaces the system's and Python's folders.
         """
         run = [*(_readable() if system is None else system), *read]
         files = {"read": [*view.DEVICES], "run": run, "write": [*write, "/dev/null"]}
@@ -145,10 +145,10 @@ class Sandbox:
         card: bool = False,
         system: Iterable[Path] | None = None,
     ) -> list[str]:
-        """Return the command, in tier A inside namespaces.
+        """Return the command line that runs the command in namespaces in tier A; in other tiers the command itself.
 
-        The namespaces hold the system, Python and these paths, with `card` also the devices of a GPU. `system` replaces
-        the system and Python, except for the bare interpreter that the script of the lock needs.
+        In the namespaces it sees the system, Python and these paths (see `bubblewrap.command`), with `card` also the
+        devices of a GPU. `system` replaces the system and Python, except for the interpreter that `lock.py` needs.
         """
         if self.bwrap is None:
             return list(command)
@@ -170,7 +170,7 @@ class Sandbox:
         return [*prefix, *command]
 
     def protect(self, *paths: Path) -> None:
-        """Close these files and folders to other users where nothing but their rights hides them (tier C)."""
+        """In tier C, take the permissions for these paths from other users: no other layer hides the files there."""
         if self.hides_files or not self.own_uid:
             return
         for path in paths:
@@ -178,8 +178,9 @@ class Sandbox:
                 path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
 
     def check_within_reach(self, folder: Path) -> None:
-        """Check that the runners' user ids can reach a folder. Raises KitError if not: a file that they cannot open
-        would otherwise look like the student's fault.
+        """Raise KitError unless the runners' user ids can reach a folder.
+
+        A runner that cannot open its files would otherwise look like the student's fault.
         """
         if not self.own_uid or self.bwrap:
             return
@@ -192,7 +193,7 @@ class Sandbox:
 
     @contextlib.contextmanager
     def claimed_uids(self) -> Iterator[range | None]:
-        """Yield user ids for the runners of one zygote, or None if they keep the judge's."""
+        """Yield user ids for the runners of one zygote, or None if they keep the judge's user id."""
         if not self.own_uid:
             yield None
             return
@@ -200,7 +201,7 @@ class Sandbox:
             yield block
 
 
-#: Only limits, as in a student's own run, which judges files of the same user.
+#: Tier D, only limits: for a student's own run, in which code and judge belong to the same user.
 OPEN = Sandbox("D")
 
 
@@ -212,10 +213,10 @@ def _readable() -> list[str]:
 
 
 def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
-    """Return the strongest tier that works here, or the one named `wanted` ("A" to "D"); each is tried before it is
-    believed.
+    """Return the strongest tier that works here, or tier `wanted` ("A" to "D"). Each is tested before it is returned.
 
-    Raises UsageError for a tier that does not work here, and for tier D unless `trust` says that the code is trusted.
+    Raises UsageError if the wanted tier does not work here. Tier D is returned only with `trust`: the caller trusts the
+    code. Without it, UsageError is raised instead.
     """
     if wanted is not None and wanted not in TIERS:
         raise UsageError(f"there is no sandbox tier '{wanted}': choose A, B, C or D")
@@ -239,10 +240,10 @@ def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
 
 
 def of_file(source: Path) -> Sandbox:
-    """Return limits alone for the user's own work, the strongest tier that works here for a file from elsewhere.
+    """Return tier D for the user's own file, and the strongest tier that works here for other files.
 
-    Their own is a file that this user owns, in the working directory, the kit's folder or one of its labs. Anything
-    else may be somebody else's code: a teacher opens a student's file, a student a friend's.
+    A file is the user's own if this user owns it and it lies in the working directory, the kit's folder or a lab's.
+    Others may be somebody else's code: a teacher opens a student's file, a student a friend's.
     """
     folder = source.absolute().parent
     places = [Path.cwd(), ROOT, *(ROOT / "labs").glob("*/")]
@@ -255,7 +256,7 @@ def of_file(source: Path) -> Sandbox:
 
 @functools.cache
 def _tried(tier: str) -> tuple[Sandbox | None, str]:
-    """Return the tier if it confines a test program, else None and the reason."""
+    """Return the sandbox of a tier and "" if it confines a test program; else None and the reason."""
     if sys.platform != "linux":
         return None, "only Linux has it"
     if seccomp.runner_filter(platform.machine()) is None:
@@ -291,7 +292,7 @@ def _lacks(tier: str) -> str:
 
 
 def _escape(sandbox: Sandbox) -> str:
-    """Return what code in this sandbox could still do, or the reason why it does not start; "" if all is well."""
+    """Test a sandbox with a program that tries to escape. Return the fault that it shows; "" if the sandbox holds."""
     with tempfile.TemporaryDirectory(prefix="gpt149-probe-") as folder, sandbox.claimed_uids() as block:
         os.chmod(folder, 0o711)
         closed, open_to_all = Path(folder, "closed"), Path(folder, "open")
@@ -322,7 +323,7 @@ def _escape(sandbox: Sandbox) -> str:
         return "it does not hide files"
     if needed and needed not in readable:
         return f"other users cannot read {needed}"
-    # bwrap passes a signal on as a shell does.
+    # The filter kills a program that opens a socket. bwrap reports that signal as exit code 128 + number.
     if ended.returncode not in (-signal.SIGSYS, 128 + signal.SIGSYS):
         return "it does not refuse the network"
     return ""
@@ -330,10 +331,10 @@ def _escape(sandbox: Sandbox) -> str:
 
 @contextlib.contextmanager
 def claimed_block() -> Iterator[range]:
-    """Yield a block of user ids that no other process on the machine has.
+    """Yield a block of user ids that no other process on the machine uses.
 
-    The claim is the name of an abstract socket: the kernel gives it to one process and takes it back at its end,
-    however it ends. Raises KitError when all are taken.
+    The process claims the block by the name of an abstract socket. Linux gives a name to one process only, and frees it
+    when that process ends, even by a signal. Raises KitError if all blocks are taken.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
         for block in random.sample(range(BLOCKS), BLOCKS):

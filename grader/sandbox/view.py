@@ -1,4 +1,4 @@
-"""Files that the inside of a sandbox may see: the system's libraries, Python and torch, and never the kit's own."""
+"""Files that code in a sandbox may see: the system's libraries, Python and torch, but not the kit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from grader.core.places import ROOT
 
 INSTALLED = ("site-packages", "dist-packages")
-#: Subfolders of the kit that compilers and runners read: the headers and the runner's files.
+#: Subfolders of the kit that compilers and runners read: they hold the headers and the runner's files.
 NEEDED = ("grader",)
-#: Contents of a Python environment. If one was created in the kit's own folder, these belong to it.
+#: Names in a Python environment. If the kit's folder is also an environment, these names are not the kit's.
 ENVIRONMENT = ("bin", "etc", "include", "lib", "lib64", "pyvenv.cfg", "share")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-#: Tables of the loader and of Debian's alternatives, and the local time zone; nothing else of /etc.
+#: The only visible files of /etc: tables of the loader, Debian's alternatives, and the local time zone.
 SYSTEM_TABLES = (
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
@@ -26,7 +26,7 @@ SYSTEM_TABLES = (
     "/etc/alternatives",
     "/etc/localtime",
 )
-#: Files that a dynamic program opens before it starts.
+#: Files that the loader opens before a dynamic program starts.
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 FACTS = (
@@ -61,7 +61,7 @@ def card_devices() -> list[str]:
 
 @functools.cache
 def system_paths() -> tuple[Path, ...]:
-    """Return the existing system folders and tables, without a kit that lies in one of them (/usr/src, say)."""
+    """Return those of SYSTEM and SYSTEM_TABLES that exist. A kit that lies in one of them (/usr/src) is left out."""
     return tuple(
         without([Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path)], kit_paths())
     )
@@ -69,8 +69,7 @@ def system_paths() -> tuple[Path, ...]:
 
 @functools.cache
 def python_paths() -> tuple[Path, ...]:
-    """Return the interpreter, its environment, torch, and other folders of installed packages that it imports from,
-    without anything of the kit's."""
+    """Return the folders of the interpreter, its environment, torch and other installed packages, without the kit."""
     return tuple(without(outermost(_python_roots()), kit_paths()))
 
 
@@ -92,31 +91,33 @@ def _python_roots() -> set[Path]:
         roots.add(Path(torch).parent.parent)
     # Add a user's own packages, and the folders of PYTHONPATH and .pth files.
     roots |= {Path(place) for place in sys.path if place and next(Path(place).glob("*.dist-info"), None)}
-    # The target of an environment that is a link belongs to it, too.
+    # If an environment is a link, its target must be visible, too.
     return roots | {root.resolve() for root in roots}
 
 
 def torch_file() -> str:
-    """Return a file of torch; "" without torch. Does not import it."""
+    """Return the path of a file of torch; "" if torch is not installed. Does not import torch."""
     spec = importlib.util.find_spec("torch")
     return (spec.origin or "") if spec is not None else ""
 
 
 def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
-    """Return the paths of the kit's folder that belong to the kit: all but an environment in it."""
+    """Return the paths in the kit's folder, except for those of a Python environment that lies there."""
     environments = _python_roots()
     return tuple(
         path
         for path in sorted(root.iterdir())
         if path.name not in ENVIRONMENT
-        # A link to an environment does not count: closing it would close the environment of other kits.
+        # Leave out a link to an environment elsewhere, too: hiding it would hide the environment of other kits.
         and not any(each.is_relative_to(place) for each in environments for place in (path, path.resolve()))
     )
 
 
 def secrets() -> tuple[Path, ...]:
-    """Return the paths of the kit that no submission may read: all but NEEDED. So the solution, references, hidden
-    cases, known kernels and tests are among them. A folder with temporary files stays open."""
+    """Return the paths of the kit that no submission may read: all but NEEDED and a folder with temporary files.
+
+    The solution, references, hidden cases, known kernels and tests are among them.
+    """
     temporary = Path(tempfile.gettempdir())
     return tuple(
         path for path in kit_paths() if path.name not in NEEDED and not temporary.is_relative_to(path)
@@ -124,7 +125,7 @@ def secrets() -> tuple[Path, ...]:
 
 
 def outermost(paths: Iterable[Path]) -> list[Path]:
-    """Return the paths that are not inside of another one."""
+    """Return the paths that do not lie inside another of the paths."""
     ordered = sorted({Path(os.path.abspath(path)) for path in paths})
     kept: list[Path] = []
     for path in ordered:
@@ -134,9 +135,7 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
 
 
 def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files of `paths` without those under `secrets`: a folder that holds a secret is replaced by its other
-    entries.
-    """
+    """Yield the paths without the secrets: a folder that holds a secret is replaced by its other entries."""
     hidden = [Path(os.path.realpath(secret)) for secret in secrets]
     pending = [*paths][::-1]
     while pending:
@@ -151,9 +150,7 @@ def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
 
 
 def programs_folders(program: str) -> tuple[Path, ...]:
-    """Return the folder of a compiler's own parts, the prefix that holds its bin, unless the system or Python
-    has it.
-    """
+    """Return the folder with a compiler's own parts (PREFIX of PREFIX/bin/NAME); () if it is visible anyway."""
     prefix = Path(program).resolve().parent.parent
     known = (*system_paths(), *python_paths())
     if prefix == Path("/") or any(prefix.is_relative_to(os.path.realpath(path)) for path in known):

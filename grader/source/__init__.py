@@ -1,4 +1,4 @@
-"""The student's text: functions and lines of C++, and the compiler's errors in words for students.
+"""Reading of a student's source: functions and lines of C++, and explanations of the compiler's errors for students.
 
-Nothing here starts a program. May import `core`.
+Does not start programs. May import `core`.
 """

@@ -1,8 +1,8 @@
-"""Functions, classes and macros that a C++ file defines, and those that each of them reaches by name.
+"""Functions, classes and macros that a C++ file defines, and the other definitions that each of them uses by name.
 
-The text is untrusted and read in the judge's process. One pass over its words and brackets finds all definitions, so
-the work is linear in the text. No type is known. A name with several definitions is followed only where one of them
-has a loop. Functions within functions and classes belong to those.
+The text is untrusted and is read in the judge's process. One pass over its words and brackets finds all definitions, so
+the time is linear in the text. Types are not known. A name with several definitions is left out if more than one of
+them has a loop. A function inside a function or class counts as part of that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _END_OF_LOOP = re.compile(r"[][(){};]")
 _AFTER_PARAMETERS = frozenset({"const", "noexcept", "override", "final", "mutable", "->", "::", "&", "*"})
 _NO_FUNCTION = frozenset({"if", "for", "while", "switch", "catch", "return", "sizeof", "alignas", "decltype"})
-#: A loop, or a call that loops: an algorithm, threads, a function without a name.
+#: A loop, or code that may loop: an algorithm, threads, a lambda expression.
 _LOOP = re.compile(
     r"\b(?:for|while|do|goto|for_each(?:_n)?|transform(?:_reduce)?|accumulate|inner_product|reduce|parallel_for|async|thread)"
     r"\b|\]\s{0,9}[({]"
@@ -32,12 +32,12 @@ _LOOP = re.compile(
 
 @dataclass(frozen=True)
 class Definition:
-    """A function, class or macro. `text` is its body, without comments and literals."""
+    """A function, class or macro. `text` is its body without comments and literals."""
 
     name: str
     text: str
     parameters: tuple[str, ...] | None = None
-    """Names of its parameters; None for a class, and for a macro without brackets."""
+    """Names of its parameters; None for a class and for a macro without parentheses."""
 
     @property
     def has_loop(self) -> bool:
@@ -45,7 +45,7 @@ class Definition:
 
     @property
     def shape(self) -> str:
-        """Return the text with each word replaced by a number of its own and no blanks: equal for renamed copies."""
+        """Return the text without blanks, with a number for each different word: equal for copies with other names."""
         numbers = dict[str, str]()
         renamed = _WORD.sub(lambda word: f"<{numbers.setdefault(word[0], str(len(numbers)))}>", self.text)
         return "".join(renamed.split())
@@ -56,7 +56,7 @@ class Definition:
 
     @functools.cached_property
     def loops(self) -> list[str]:
-        """The texts of the outermost loops, each with the statement that it controls."""
+        """Texts of the outermost loops, each with the statement that it repeats."""
         return [self.text[first:last] for first, last in self._spans]
 
     @functools.cached_property
@@ -67,7 +67,7 @@ class Definition:
 
     @property
     def outside(self) -> list[tuple[int, int]]:
-        """First and last places of the text between the outermost loops."""
+        """Start and end offsets of the pieces of text between the outermost loops."""
         ends = [0, *itertools.chain(*self._spans), len(self.text)]
         return list(zip(ends[::2], ends[1::2], strict=True))
 
@@ -89,7 +89,7 @@ class Definition:
 
 @functools.lru_cache(maxsize=2)
 def of_source(source: str) -> CallGraph:
-    """Return the graph of a file. All parts of a submission ask for it in turn."""
+    """Return the call graph of a file. Cached, since each part of a submission needs it."""
     return CallGraph(source)
 
 
@@ -109,7 +109,7 @@ class CallGraph:
                 self.known[name] = Definition(name, text, (working or ones)[0].parameters)
 
     def reached(self, name: str) -> dict[str, Definition]:
-        """Return the definition of this name and all that it reaches by name; empty if the file has none."""
+        """Return the definition of `name` and all that it uses, directly or not; {} if `name` is not defined."""
         found, open_ = dict[str, Definition](), [name]
         while open_:
             now = open_.pop()
@@ -128,14 +128,14 @@ def _macros(code: str) -> Iterator[Definition]:
 
 
 def _definitions(code: str) -> Iterator[Definition]:
-    """Yield the functions, classes and lambda expressions of namespaces."""
+    """Yield the functions, classes and named lambda expressions that stand outside of functions and classes."""
     opened = list[tuple[str, str, int]]()
-    """Open brackets: the bracket, the name before it, and the place after it."""
+    """Open brackets: the bracket, the name before it, and the offset after it."""
     inside = 0
-    """Open bodies of functions and classes around the present place."""
+    """Number of bodies of functions and classes around the current token."""
     before, earlier, callable_, declared = "", "", "", ""
     heads = list[tuple[int, int]]()
-    """Places of the brackets with parameters, of each body that is open."""
+    """For each open body, the start and end offsets of the parameters before it; (0, 0) without parameters."""
     closed_at = (0, 0)
     for token in _TOKEN.finditer(code):
         word = token[0]

@@ -1,6 +1,6 @@
-"""Text of C++, CUDA and Python sources: comments, literals, functions. Linear, since the text is untrusted.
+"""Finder of comments, literals and functions in C++, CUDA and Python sources. Takes linear time: the text is untrusted.
 
-pygments reads C++ 10 to 17 times as slowly, and takes quadratic time for 800 KB of declarations without a body.
+pygments would take 10 to 17 times as long for C++, and quadratic time for 800 KB of declarations without a body.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-#: Tokens that open a comment or a literal, and tokens read as a whole so that nothing inside opens one: names and
-#: numbers, whose digits a ' may separate. Each alternative matches in linear time, without backtracking.
+#: Tokens that open a comment or a literal. Names and numbers are matched too, so that a ' between digits does not seem
+#: to open a character. Each alternative matches in linear time, without backtracking.
 CPP = re.compile(
     r"//(?:\\.|[^\\\n])*"
     r"|(?P<comment>/\*)"
@@ -25,7 +25,7 @@ PYTHON = re.compile(
     r"#[^\n]*|(?:\b[rRbBfFuU]{1,2})?(?:(?P<triple>'''|\"\"\")|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?)",
     re.DOTALL,
 )
-#: A directive by which a file gives its lines other numbers and names; in a text without comments.
+#: A #line directive, which changes the line numbers and file name in messages. For a text without comments.
 LINE_DIRECTIVE = re.compile(r"^[ \t\f\v]*(?:#|%:)[ \t\f\v]*(?:line\b|\d)", re.MULTILINE)
 SPLICE = re.compile(r"\\[ \t\r]*\n")
 
@@ -35,7 +35,8 @@ def hidden(
 ) -> Iterator[tuple[bool, int, int]]:
     """Yield (True for a comment, start, end) of each comment, string and character in a text.
 
-    One that is never closed ends with its line, or with the file where it may span lines.
+    An unclosed one ends with its line, or with the file if its kind may span lines. `spliced` is the text with joined
+    lines, if `text` comes from one.
     """
     at = 0
     while token := language.search(text, at):
@@ -53,12 +54,12 @@ def hidden(
 
 
 def without_comments(source: str) -> str:
-    """Return the source with a space for each comment, string and character."""
+    """Return the source with one space in place of each comment, string and character."""
     return _code(source, None)
 
 
 def blanked(source: str, language: re.Pattern[str] = CPP) -> str:
-    """Return the source with spaces in place of comments and literals. Every character keeps its place."""
+    """Return the source with comments and literals overwritten by spaces. All other characters keep their offsets."""
     kept, start = [], 0
     for _, begin, end in hidden(source, language):
         kept += [source[start:begin], re.sub(r"[^\n]", " ", source[begin:end])]
@@ -67,8 +68,10 @@ def blanked(source: str, language: re.Pattern[str] = CPP) -> str:
 
 
 def without_layout(source: str) -> str:
-    """Return the source without its comments, blank lines and superfluous blanks, literals as they are: where two
-    sources are equal in this, they mean the same but for line numbers (`__LINE__`)."""
+    """Return the source without comments, blank lines and superfluous blanks. Literals stay.
+
+    Two sources for which this is equal mean the same, except for line numbers (`__LINE__`).
+    """
     pieces, code, start = [], ["\n"], 0
     for is_comment, begin, end in hidden(source):
         code.append(source[start:begin])
@@ -86,8 +89,9 @@ def _squeezed(code: str) -> str:
 
 
 def renames_lines(source: str) -> bool:
-    """Return True if the file itself names its lines, so that it decides the places in the compiler's messages. Also
-    True if compilers may disagree on the beginning of a raw string.
+    """Return True if the file has #line directives, so that places in the compiler's messages cannot be trusted.
+
+    Also True if compilers may disagree on the beginning of a raw string.
     """
     spliced = _splice(source)
     code = _code(spliced.text, spliced)
@@ -96,8 +100,11 @@ def renames_lines(source: str) -> bool:
 
 @dataclass
 class _Spliced:
-    """A source whose lines that end in a backslash are joined. In the text each place of `cuts` follows a splice;
-    `ends` are the places after them in the source."""
+    """A source and its `text`, in which lines that end in a backslash are joined with the next line.
+
+    `cuts` are the offsets in the text at which lines were joined, `ends` the corresponding offsets in the source.
+    `is_doubtful` is True if compilers may read a raw string in two ways.
+    """
 
     source: str
     cuts: list[int]
@@ -106,18 +113,19 @@ class _Spliced:
     is_doubtful: bool = False
 
     def in_source(self, at: int) -> int:
-        """Return the place in the source of the character at this place of the text."""
+        """Map an offset in the joined text to an offset in the source."""
         k = bisect_right(self.cuts, at)
         return self.ends[k - 1] + at - self.cuts[k - 1] if k else at
 
     def in_text(self, at: int) -> int:
-        """Map an offset in the source, outside of a splice, to an offset in the joined text."""
+        """Map an offset in the source (not inside a removed line end) to an offset in the joined text."""
         k = bisect_right(self.ends, at)
         return self.cuts[k - 1] + at - self.ends[k - 1] if k else at
 
     def end_of_raw(self, mark: str, begin: int, opened: int) -> int:
-        """Return the offset after a raw string whose opening is at `begin` to `opened`; -1 if it is never closed. Lines
-        within it are not joined: its end is searched in the source, not in the joined text.
+        """Return the offset after a raw string whose opening reaches from `begin` to `opened`; -1 if it never ends.
+
+        A raw string keeps backslashes at line ends, so its end is searched in the source, not in the joined text.
         """
         first = self.in_source(opened - 1) + 1
         if first - self.in_source(begin) != opened - begin:
@@ -156,8 +164,10 @@ _NO_FUNCTIONS = frozenset({"if", "while", "for", "switch", "catch"})
 
 @dataclass(frozen=True)
 class Definition:
-    """A function's definition by its places in the text: `name` at `start`, parameters from `opened` to `closed`, the
-    body from `body` to `end`, where its brace is."""
+    """A function's definition, as offsets in the text: its name begins at `start`.
+
+    Its parameters reach from `opened` to `closed`, its body from `body` to `end`, the offset of the closing brace.
+    """
 
     name: str
     start: int
@@ -168,9 +178,9 @@ class Definition:
 
 
 def definitions(code: str) -> list[Definition]:
-    """Return the functions that C++ code without comments and literals defines, by their place.
+    """Return the functions that C++ code defines, in its order. The code has no comments and literals any more.
 
-    One whose braces never close, as before an `#else` with a second head, is left out.
+    A function whose brace is never closed is left out. Two heads, around an `#else`, can have this effect.
     """
     found: list[Definition] = []
     brackets: list[tuple[str, int, int]] = []
@@ -200,7 +210,7 @@ def definition(code: str, name: str) -> Definition | None:
 
 
 def parameter_names(text: str) -> tuple[str, ...]:
-    """Return the names of the parameters between two brackets; "" for one without a name."""
+    """Return the names of the parameters in a text like "int n, float *x"; "" for a parameter without a name."""
     names, depth, part = [], 0, ""
     for letter in f"{text},":
         depth += (letter in "(<[{") - (letter in ")>]}")
@@ -218,7 +228,7 @@ _DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")
 
 @dataclass(frozen=True)
 class PythonSpan:
-    """A definition in Python: lines `first` to `end` - 1, counted from 0, and its indentation."""
+    """A definition in Python: lines `first` to `end` - 1, counted from 0, and its indentation in blanks."""
 
     name: str
     kind: str
@@ -228,7 +238,10 @@ class PythonSpan:
 
 
 def python_definitions(lines: list[str]) -> list[PythonSpan]:
-    """Return functions and classes of Python lines without comments and literals, inner ones before outer ones."""
+    """Return the functions and classes in Python lines, inner definitions before outer ones.
+
+    The lines have no comments and literals any more.
+    """
     found: list[PythonSpan] = []
     pending: list[tuple[int, str, str, int]] = []
     for k, line in enumerate([*lines, "end"]):

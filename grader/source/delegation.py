@@ -1,6 +1,6 @@
-"""Decision whether a C++ function does its own work, or leaves it to functions that are given all of its inputs.
+"""Decision if a C++ function does its own work, or only calls a function that does all of it.
 
-The text is untrusted. Each helper's text replaces at most one of its calls, so the work is linear in the file.
+The text is untrusted. Each helper's text replaces at most one of its calls, so the time is linear in the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from grader.source.callgraph import Definition
 from grader.source.cpptext import definitions, parameter_names
 
 DEEPEST = 20
-"""Helpers that call helpers are followed this far. A call that is not followed counts as own work."""
+"""Depth to which helpers of helpers are followed. A call that is not followed counts as own work."""
 LONGEST_CALL = 1000
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\s*(?:<[^<>;(){}]*>\s*)?\(")
@@ -34,11 +34,17 @@ _DECLARED = re.compile(r"[\w>][\s&*]+([A-Za-z_]\w*)\s*(?:[=({]|$)")
 def works_itself(
     name: str, own: Mapping[str, Definition], shared: Collection[str], inputs: Collection[str]
 ) -> bool:
-    """Return False if a function leaves its work to a `shared` function that is given all of its `inputs` at once.
+    """Return False if a function leaves all of its work to one call of a `shared` function.
 
-    The call stands outside of all loops, in the function or in one of its `own` helpers. It does not hand over another
-    `own` function. No own loop uses the inputs, or values made from them, for more than numbers that nothing else is
-    made of. Other loops may write workspaces or copy a result. `inputs` are names of parameters.
+    Args:
+        name: the function.
+        own: definitions that only this function uses, directly or not, by name; its own definition included.
+        shared: names of functions that call functions of another part.
+        inputs: names of the function's parameters that hold its inputs.
+
+    For False, these must hold: the call is outside of all loops and gets all inputs, but none of the `own` functions.
+    Own loops use the inputs, and values made from them, only for numbers that do not reach a result. They may write
+    workspaces or copy a result.
     """
     inlined = _Inlined(name, own)
     body = inlined.body
@@ -47,7 +53,7 @@ def works_itself(
     pending, delegates = list[str](), False
     for statement in body.statements:
         words = set(_WORD.findall(statement))
-        # A function that is named and not called, or an object of a class, may be called by others.
+        # A function that is named without a call, or an object of a class, may be handed to others, which call it.
         given = words & (looping | handed) - {call[1] for call in _CALL.finditer(statement)}
         if not words.isdisjoint(shared):
             if given or _OPEN_LAMBDA.search(statement):
@@ -61,7 +67,7 @@ def works_itself(
         for found in (*_SET.finditer(statement), *_CONSTRUCTED.finditer(statement)):
             if came := _origins(found[2], origins):
                 origins.setdefault(found[1], set()).update(came)
-    # A loop that repeats one and the same call does not divide the work: the call still does all of it.
+    # A loop that repeats the same call does not divide the work: each call does all of it.
     constant = {*origins, *(own[name].parameters or ())}
     loops = list[str]()
     for loop in body.loops:
@@ -89,13 +95,13 @@ def works_itself(
     is_shared_out = any(not given.isdisjoint(_WORD.findall(loop)) for loop in used)
     if is_shared_out or (used and _may_matter(used, body.statements)):
         return True
-    # Helpers that were not replaced by their text: those in loops, and classes.
+    # Find helpers that were not replaced by their text: those called in loops, and classes.
     left, called = [each for each in pending if _origins(each, origins)], set[str]()
     while left:
         reached = (set(_WORD.findall(left.pop())) & own.keys()) - called - {name}
         called |= reached
         left += [own[each].text for each in reached]
-    # A helper may also use values that were put into variables of the file.
+    # A helper may also get its inputs through global variables.
     kept = origins.keys() - set(inputs)
     ones = [
         own[each]
@@ -106,13 +112,13 @@ def works_itself(
 
 
 def _is_replaced(one: Definition, replaced: set[str]) -> bool:
-    """Return True for a class whose functions with loops were all replaced."""
+    """Return True for a class of which all functions with loops were replaced by their text."""
     looping = {each.name for each in _members(one) if each.has_loop and one.parameters is None}
     return bool(looping) and replaced >= looping
 
 
 def _may_matter(loops: Collection[str], statements: Collection[str]) -> bool:
-    """Return False if the loops only set numbers on which no returned value and no argument of a call depends."""
+    """Return False if the loops only set numbers that affect neither a returned value nor an argument of a call."""
     if any(call[1] not in _READS for loop in loops for call in _CALL.finditer(loop)):
         return True
     live, pieces = set[str](), list[tuple[set[str], set[str]]]()
@@ -130,7 +136,7 @@ def _may_matter(loops: Collection[str], statements: Collection[str]) -> bool:
 
 
 def _set_names(statement: str) -> set[str]:
-    """Return the names on the left of an assignment, or counted up or down."""
+    """Return the names that a statement may change: those left of an assignment, and those with ++ or --."""
     ends = [found.start() for found in _ASSIGNS.finditer(statement)]
     counted = {each for found in _CHANGED.findall(statement) for each in found if each}
     return counted | ({*_WORD.findall(statement[: ends[-1]])} - _NO_VARIABLE if ends else set())
@@ -141,17 +147,17 @@ def _origins(text: str, origins: Mapping[str, set[str]]) -> set[str]:
 
 
 class _Inlined:
-    """A function's body in which calls outside of loops are replaced by the text of the helper that is called.
+    """A function's body in which calls of helpers outside of loops are replaced by the helpers' text.
 
-    Helpers are functions that loop, and lambda expressions. Their parameters are assigned before their text. A call's
-    value is left out.
+    Helpers are functions with loops, and lambda expressions. Assignments to their parameters precede the text. The
+    value that a call returns is left out.
     """
 
     def __init__(self, name: str, own: Mapping[str, Definition]) -> None:
         members = (each for one in own.values() if one.parameters is None for each in _members(one))
         self.helpers = {**{each.name: each for each in members}, **own}
         self.lambdas = dict[str, Definition]()
-        """Named lambda expressions, and those that are called where they stand."""
+        """Lambda expressions that have a name or are called at once, by name (a made-up name for the latter)."""
         self.replaced = {name}
         self.body = Definition(name, self._inlined(own[name].text, DEEPEST))
 
@@ -173,7 +179,7 @@ class _Inlined:
         return "".join((*pieces, text[at:]))
 
     def _without_lambdas(self, text: str) -> str:
-        """Return the text with the name alone for each lambda expression that has one or is called at once."""
+        """Move lambda expressions to `lambdas`. Return the text with only their names in it."""
         pairs, pieces, at = _pairs(text), list[str](), 0
         for found in _LAMBDA.finditer(text):
             head = found.end()
@@ -203,7 +209,7 @@ def _members(one: Definition) -> Iterator[Definition]:
 
 
 def _assigned(names: tuple[str, ...], arguments: str) -> Iterator[str]:
-    """Yield an assignment for each argument of a call; the last parameter takes all that are left."""
+    """Yield an assignment of each argument to its parameter; surplus arguments go to the last parameter."""
     depth, start, k = 0, 0, 0
     for at, letter in enumerate(f"{arguments},"):
         depth += (letter in "([{") - (letter in ")]}")
@@ -214,7 +220,7 @@ def _assigned(names: tuple[str, ...], arguments: str) -> Iterator[str]:
 
 
 def _pairs(text: str) -> dict[int, int]:
-    """Return the place of the closing bracket for that of each opening one."""
+    """Return the offset of the closing bracket by the offset of its opening bracket."""
     found, opened = dict[int, int](), list[tuple[str, int]]()
     for bracket in _BRACKET.finditer(text):
         if bracket[0] in "([{":

@@ -1,7 +1,6 @@
-"""From a compiler's output to the few lines that help: the first error, its line with a caret, a hint.
+"""Short explanation of a compiler's output for a student: the first error, its line with a caret, and a hint.
 
-Reads the plain text of gcc, clang and ispc, which share a format. The file was compiled under the name that `sources`
-gives it. Nothing here runs a compiler.
+Reads the text that gcc, clang and ispc print, which has one format. Does not run a compiler.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ MAX_LINES = 15
 MAX_COLUMNS = 110
 MAX_MESSAGE = 300
 LONGEST_LINE = 8192
-"""Characters of a line of the compiler's that are looked at; a source or a #line directive can make it print any."""
+"""Most characters of a line of the compiler's output that are read. A source can make a line as long as it likes."""
 LOCATION = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d{1,9}):(?:(?P<column>\d{1,9}):)?\s+(?P<text>.*)$")
 UNDEFINED, UNDEFINED_APPLE = (
     re.compile(r"undefined reference to [`']"),
     re.compile(r"\s+\"([^\"]+)\", referenced from"),
 )
-#: Errors for a name that is defined twice: of GNU ld and gold, of lld, and of Apple's linker.
+#: Errors for a name that is defined twice, as GNU ld, gold, lld and Apple's linker print them.
 REPEATED = re.compile(
     r"multiple definition of [`'](?P<gnu>[^']+)'|duplicate symbol(?:: | ')(?P<other>[^'\s]+)"
 )
@@ -36,15 +35,15 @@ BINDING_HEADER = "gpt149_abi.h"
 MISPLACED = re.compile(
     r"expected identifier before '\{'|before 'namespace'|namespaces? |block scope|not allowed here"
 )
-#: A whole line by which a compiler, assembler or linker reports that memory ran out. It names no place.
+#: A line by which a compiler, assembler or linker reports that memory ran out. It names no place in a file.
 OUT_OF_MEMORY = re.compile(
     r"^(?:[\w./+-]+: )?(?:fatal: |LLVM ERROR: |fatal error: )?(?:out of memory(?: allocating \d+ bytes.*)?"
     r"|(?:virtual )?memory exhausted(?:: Cannot allocate memory)?|.*: Cannot allocate memory"
     r"|final link failed: (?:memory exhausted|Cannot allocate memory)"
     r"|\s*what\(\):  ?std::bad_alloc|terminate called after throwing an instance of 'std::bad_alloc')\s*$"
 )
-#: Lines that no program prints when it has run out of memory: an error with a place (the assembler writes "Error"), and
-#: a linker's errors after it has read all files.
+#: Other errors, which a program that ran out of memory does not print: errors with a place in a file (the assembler
+#: writes "Error"), and errors of a linker that has read all files.
 PLACED_ERROR = re.compile(
     r":\d+: (?:fatal )?error: |undefined reference to |multiple definition of ", re.IGNORECASE
 )
@@ -52,8 +51,10 @@ PLACED_ERROR = re.compile(
 
 @dataclass(frozen=True)
 class Message:
-    """One error. `line` and `column` (in bytes, from 1) are in the student's file `file`, 0 where unknown;
-    `via` names the header in which the compiler noticed it, "" when it is in the student's own text."""
+    """One compiler error. `line` and `column` (in bytes) count from 1 in the student's file `file`; 0 if unknown.
+
+    `via` is the header in which the compiler noticed the error; "" for an error in the student's own text.
+    """
 
     file: str
     line: int
@@ -63,8 +64,9 @@ class Message:
 
 
 def ran_out_of_memory(finished: Finished) -> bool:
-    """Return True if a program reported that it ran out of memory. Text that a source makes the compiler print (#error)
-    has a place before it and does not count.
+    """Return True if a compiler or linker reported that it ran out of memory.
+
+    A source can make the compiler print the same words (#error). They follow a place then, and do not count.
     """
     if finished.returncode == 0:
         return False
@@ -77,7 +79,7 @@ def _lines(output: str) -> list[str]:
 
 
 def undefined_name(line: str) -> str:
-    """Return the function that a linker misses, by its line on it; "" for any other line."""
+    """Return the name of the undefined function that a line of a linker reports; "" for any other line."""
     if opened := UNDEFINED.search(line):
         end = line.find("'", opened.end() + 1)
         return line[opened.end() : end] if end > 0 else ""
@@ -86,8 +88,7 @@ def undefined_name(line: str) -> str:
 
 
 def missing_symbols(output: str) -> list[str]:
-    """Return the linker's lines on functions that exist nowhere, each once. Python's own functions are left out, since
-    the interpreter provides them."""
+    """Return one line of the linker for each undefined function. Python's are left out: the interpreter has them."""
     found: dict[str, str] = {}
     for line in _lines(output):
         name = undefined_name(line)
@@ -97,17 +98,16 @@ def missing_symbols(output: str) -> list[str]:
 
 
 def repeated_symbols(output: str) -> list[str]:
-    """Return the names that a linker met in two places, once each."""
+    """Return the names that a linker reports as defined twice, once each."""
     found = filter(None, map(REPEATED.search, _lines(output)))
     return list(dict.fromkeys(match["gnu"] or match["other"] for match in found))
 
 
 def errors(output: str, names: tuple[str, ...]) -> list[Message]:
-    """Return the errors in the compiler's order, each placed in one of the student's files (`names`) if any line leads
-    there.
+    """Return the errors in the compiler's order. `names` are the student's files.
 
-    gcc lists the way to a place in a header before the error ("required from here", "included from"). clang lists it
-    after the error ("in instantiation of ... requested here").
+    An error in a header gets the place in a student's file that led to it, if the compiler names one. gcc names it
+    before the error ("required from here", "included from"), clang after it ("... requested here").
     """
     found: list[Message] = []
     pending: tuple[str, int, int] | None = None
@@ -132,9 +132,9 @@ def errors(output: str, names: tuple[str, ...]) -> list[Message]:
 
 
 def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float) -> str:
-    """At most 15 lines for the student about a compiler that failed. `sources` is the text of each file by its name.
+    """Return 1 to MAX_LINES lines for the student about a compiler that failed, without control characters.
 
-    Never empty. Control characters of the source or the output are made harmless.
+    `sources` holds the text of each file by the name under which it was compiled.
     """
     output = finished.output.decode(errors="replace")
     if finished.timed_out:
@@ -164,7 +164,7 @@ def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float)
 
 
 def _placed(found: list[Message], sources: Mapping[str, str]) -> list[Message]:
-    """Return the errors with the places that the compiler named; without places if the file renames its own lines."""
+    """Return the errors, without their places if #line directives in the sources make the places unreliable."""
     if not any(map(renames_lines, sources.values())):
         return found
     return [replace(item, file=next(iter(sources)), line=0, column=0, via="") for item in found]
@@ -173,7 +173,7 @@ def _placed(found: list[Message], sources: Mapping[str, str]) -> list[Message]:
 def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
     first = next((item for item in found if item.file in sources), found[0])
     if first.via.endswith(BINDING_HEADER):
-        # The macro's own error does not help: a block before the macro is still open.
+        # The error inside PYBIND11_MODULE would not help: usually a block before the macro is still open.
         stands = "PYBIND11_MODULE stands inside another block: expected '}' before it"
         first = replace(first, text=stands if MISPLACED.search(first.text) else first.text, via="")
     text = simplify(first.text)
@@ -197,7 +197,7 @@ def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
 
 
 def _excerpt(message: Message, source: str) -> list[str]:
-    """Return the line and a caret under the place, with the line clipped around it."""
+    """Return the source line of a message and a caret under its column. A long line is cut around the column."""
     rows = source.split("\n")
     if not 1 <= message.line <= len(rows):
         return []
@@ -238,12 +238,12 @@ TYPE_NAMES = (
 
 
 def simplify(text: str) -> str:
-    """Return a message with shortened templates: type names as people write them."""
+    """Shorten a message of the compiler: type names become those that people write, deep templates become <...>."""
     text = text[:LONGEST_LINE]
     for pattern, replacement in TYPE_NAMES:
         text = pattern.sub(replacement, text)
     text = re.sub(r" \[with [^\]]*\]|; [\w:]+ = [^;\]']+", "", text)
-    # Template arguments nested three deep do not help a person who wrote none of them.
+    # Template arguments that are nested three deep come from libraries and do not help a student.
     deep = re.compile(r"<[^<>]*<[^<>]*<[^<>]*>[^<>]*>[^<>]*>")
     while len(text) > 160 and deep.search(text):
         text = deep.sub("<...>", text)

@@ -1,4 +1,4 @@
-"""Advice for the usual compiler errors of a first C++ kernel: a table of messages."""
+"""Hints for compiler errors that are common in a first C++ kernel: a table from the compiler's messages to advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from grader.source.cpptext import blanked, definitions, without_comments
 
-#: Header of each name that a first kernel often uses.
+#: Names that a first kernel often uses, with their headers.
 HEADERS = {
     "omp_get_thread_num": "<omp.h>",
     "omp_get_max_threads": "<omp.h>",
@@ -26,19 +26,19 @@ STD_NAMES = frozenset(
     {"vector", "string", "cout", "cerr", "endl", "min", "max", "pair", "accumulate", "fill", "swap"}
 )
 LEAST_LIKENESS, LONGEST_WORD, MOST_COMPARED = 0.75, 60, 100
-"""Limits for misspelt names: least likeness (0 to 1), longest name, and most names that are compared."""
+"""Limits for the search of a misspelt name: least similarity (0 to 1), longest name, most names that are compared."""
 LONGEST_MESSAGE = 1000
 LARGEST_LOOKED_AT = 1 << 16
-"""Characters of a source that decide whether it is a text at all."""
+"""Number of characters at the start of a source by which binary files are recognised."""
 MISMATCH = "target specific option mismatch"
-"""gcc's words on an intrinsic whose instructions the file may not use. The intrinsic's header names them."""
+"""Words of gcc's error for an intrinsic whose instructions are not enabled. The name of its header shows which."""
 Hint = Callable[[re.Match[str], int, str], str]
 
 
 def hint_for(message: str, line: int, source: str, header: str = "") -> str:
-    """Return one or two sentences on the error `message` at `line` of `source`, or "" without a useful one.
+    """Return one or two sentences of advice on the error `message` at `line` of `source`; "" if none fits.
 
-    `header` is the file name of the header in which the compiler noticed it.
+    `header` is the file name of the header in which the compiler noticed the error.
     """
     message = message[:LONGEST_MESSAGE]
     if header and MISMATCH in message:
@@ -70,11 +70,9 @@ def _undeclared(match: re.Match[str], line: int, source: str) -> str:
 
 
 def _nearest(name: str, source: str) -> str:
-    """Return the word most similar to `name` among the source's functions and the words that it uses more than once; ""
-    for none.
+    """Return the word most similar to `name` among the source's functions and repeated words; "" if none is similar.
 
-    A comparison takes time quadratic in the words' length, so only the words with the most letters in common are
-    compared.
+    A comparison takes time quadratic in the words' length. So only the words that share the most letters are compared.
     """
     if len(name) > LONGEST_WORD:
         return ""
@@ -84,7 +82,7 @@ def _nearest(name: str, source: str) -> str:
     used = (used | set(_functions(source))) - {name}
     letters, common = Counter(name), {}
     for word in used:
-        # difflib's quick ratio: an upper bound of the ratio.
+        # An upper bound of difflib's similarity, which costs less to compute.
         shared = sum(min(count, word.count(letter)) for letter, count in letters.items())
         if 2 * shared >= LEAST_LIKENESS * (len(name) + len(word)):
             common[word] = shared / (len(name) + len(word))
@@ -105,8 +103,9 @@ def _call(match: re.Match[str], line: int, source: str) -> str:
 
 
 def _functions(source: str) -> dict[str, list[str]]:
-    """Return the parameters of each function in a source by name, without functions that may be called in
-    several ways.
+    """Return the names of the parameters of each function in a source, by its name.
+
+    Functions that can be called in several ways (overloads, default arguments) get [].
     """
     found: dict[str, list[str]] = {}
     code = blanked(source)
@@ -121,7 +120,7 @@ def _functions(source: str) -> dict[str, list[str]]:
 
 
 def _same_count(row: str, name: str, wanted: int) -> bool:
-    """Return True if the call in this row has `wanted` arguments, or continues in the next row."""
+    """Return True if the call of `name` in this row has `wanted` arguments, or if it continues in the next row."""
     start = row.find(name)
     opening = row.find("(", start)
     if start < 0 or opening < 0:
@@ -148,9 +147,7 @@ def _header(match: re.Match[str], line: int, source: str) -> str:
 
 
 def _stray(match: re.Match[str], line: int, source: str) -> str:
-    """Return the hint for a stray character. A file that is not a text is full of zeros or control characters; a pasted
-    quote is not.
-    """
+    """Return the hint for a stray character: a pasted typographic quote, UTF-16 (many zeros) or a binary file."""
     letters = source[:LARGEST_LOOKED_AT]
     if letters.count("\0") * 3 > len(letters):
         return "the file is UTF-16, as PowerShell's '>' and some editors write it: save it as UTF-8."
@@ -160,7 +157,7 @@ def _stray(match: re.Match[str], line: int, source: str) -> str:
 
 
 def _instructions(match: re.Match[str], line: int, source: str) -> str:
-    """Name the attribute and the pragma that allow the instructions of an intrinsic."""
+    """Return the hint for an intrinsic whose instructions are not enabled: an attribute and a pragma enable them."""
     found = match.groupdict()
     isa, name = found.get("isa") or "avx2", found.get("name") or ""
     wanted, note = ISAS.get(isa, isa), ""
@@ -182,7 +179,7 @@ def _text(advice: str) -> Hint:
 
 
 ISAS = {"avx2": "avx2,fma", "fma": "avx2,fma", "wmm": "aes,pclmul"}
-"""Targets to allow, by the instructions that the compiler names, where these are not the target itself."""
+"""Targets for an attribute, by the compiler's name for the instructions; for other instructions it is the target."""
 _LVALUE = _text(
     "a parameter 'int &x' (or 'float &x') takes only a variable: put the constant or the sum into a variable first, "
     "or declare the parameter 'int x'."
@@ -193,7 +190,7 @@ _TENSOR_ELEMENT = _text(
 )
 _BRACE = _text("a '{' further up is never closed: check the braces of the functions and loops above.")
 
-#: The first row whose pattern matches gcc's or clang's message and whose advice is not empty decides.
+#: Patterns of messages of gcc and clang with their advice. The first that matches and gives advice is used.
 HINTS: tuple[tuple[str, Hint], ...] = (
     (
         r"redefinition of .*gpt149_",

@@ -1,10 +1,10 @@
-"""Lines of a student's function that a finding is about, found in its text. No line is guessed.
+"""Search for the lines of a student's function that explain a wrong result.
 
-The text is searched, its meaning is not analysed: where an argument's values are read, where a function such as exp is
-called, which loops have other bounds than 0 to a size. Comments and literals do not count.
+Regular expressions find lines such as reads of an argument, calls of exp, and loops with other bounds than 0 and a
+size. Comments and literals do not count. The meaning of the code is not analysed.
 
-The text is untrusted and read in the judge's process. Names are matched as words and looked up in a set, so the work is
-linear in the text. A function of more than LARGEST_BODY characters or MOST_LINES lines is not followed at all.
+The text is untrusted and is read in the judge's process. Names are matched as words and looked up in a set, so the time
+is linear in the text. A function of more than LARGEST_BODY characters or MOST_LINES lines is not searched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from grader.source.cpptext import blanked, definition, parameter_names
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
-#: Pairs of equal variables that are followed at once.
+#: Most pairs of equal variables that are known at once.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
@@ -29,20 +29,20 @@ _WHOLE = re.compile(
     r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
 )
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
-#: A name in a lookahead, so that the names inside of a match are found as well.
+#: The array in `name[...] =`. It is matched in a lookahead, so that names in its brackets are found as well.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+))")
-#: A view over memory: `Matrix S{QK_t.data(), N}`.
+#: A variable that is initialised in braces, such as a view over memory: `Matrix S{QK_t.data(), N}`.
 _BRACED = re.compile(r"\b(\w+)\s*\{\s*([^{};]{0,200})\}")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
-#: A sum, its index if it is an element (`S(i, j)`, `S[i]`), and the added expression.
+#: `sum += expression`: the sum's name, its index if it is an element (`S(i, j)`, `S[i]`), and the expression.
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _BARE_TYPE = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
 _BARE = re.compile(rf"^\s*{_BARE_TYPE}\s+(\w+\s*(?:,\s*\w+\s*)*|\w+\s*\[[^\]]*\]\s*);")
 _TYPE_OPENED = re.compile(r"\b(?:struct|class|union)\b[^;(){}]{0,200}\{")
-#: A variable that becomes the maximum of itself and another number, in three spellings.
+#: A variable that becomes the maximum of itself and another number: by max(), by `if`, or by `?:`.
 _TAKES_LARGER = re.compile(
     r"\b([A-Za-z_]\w*)\s*(?:\[[^\]\n]{0,80}\]\s*)?=\s*(?:std\s*::\s*)?f?[mM][aA][xX]\w*\s*[<(](?!\s*\))"
     r"|\bif\s*\([^;{}\n]{0,160}[<>]=?\s*(?:\w+\s*\[\s*)?([A-Za-z_]\w*)\s*\]?\s*\)\s*\{?\s*\2\s*=(?!=)"
@@ -51,9 +51,9 @@ _TAKES_LARGER = re.compile(
 _EXP = re.compile(r"\b\w*exp[fl2]?\s*\(")
 _LVALUE = r"[A-Za-z_]\w*(?:\s*\[[^\[\]]{0,80}\])?"
 _SET_TO = re.compile(rf"({_LVALUE})\s*=(?!=)\s*({_LVALUE})?\s*$")
-#: A pointer's initialiser with an offset.
+#: An initialiser of a pointer that adds an offset: `= p + n`, `= &p[n]`.
 _WITHIN = re.compile(r"=\s*(?:&\s*\w+\s*\[\s*(?!0?\s*\])|[^=;]*\)?\s*\+)")
-#: Lines of a lambda in which its `return` is looked for.
+#: Number of lines from a lambda's first in which its `return` is looked for.
 _LAMBDA_LINES = 8
 _CONDITION = re.compile(r"\s*(?:if|else)\b")
 _CHANGED = re.compile(
@@ -61,10 +61,11 @@ _CHANGED = re.compile(
 )
 _CEILING = re.compile(r"[-+]\s*1\b|[cC][eE][iI][lL]|[dD]iv\s*\(|\?|%")
 _INT = re.compile(r"\b(?:int|long|short|size_t|unsigned|u?int\d+_t)\s*&?\s*(\w+)")
-#: A literal without a point over a name, which may have a cast.
+#: A whole number divided by a name: `1 / N`, `1 / (int) N`.
 _LITERAL_OVER = re.compile(r"(?<![\w.])\d+\s*/\s*(?:(\(\s*int\s*\))\s*)?([A-Za-z_]\w*)\b(?!\s*[.(\[])")
 _CLIPPED = re.compile(r"\bmin\b|\?")
-#: An initialiser that takes over memory: a tensor's values, a pointer, a reference; not a number out of it.
+#: An initialiser by which a variable shares or copies the memory of another: a tensor's data, a pointer, a reference.
+#: One that reads a single element is matched too, and its bracket is group 2.
 _TAKEN_OVER = re.compile(
     r"(?:[\w:]*[Ff]ormat\w*\s*\(|&\s*)?([A-Za-z_]\w*)\b(?:\s*\.\s*(?:data\w*|begin)\b|\s*\+|\s*\)?\s*$|(\s*\[))"
 )
@@ -72,7 +73,7 @@ _TAKEN_OVER = re.compile(
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the source, counted from 1, and its text."""
+    """A line of the source: its number, counted from 1, and its text."""
 
     line: int
     text: str
@@ -80,8 +81,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Body:
-    """A function's definition. `first` and `last` are its lines, `opened` the line that opens its body. `rows` are the
-    source's lines, `code` the same without comments and literals.
+    """A function's definition in a source file, with searches for lines in it.
+
+    `first` and `last` are the numbers of its lines, `opened` that of the line with the opening brace. `rows` are all
+    lines of the file, `code` the same lines without comments and literals.
     """
 
     name: str
@@ -92,12 +95,12 @@ class Body:
     rows: tuple[str, ...]
     code: tuple[str, ...]
     text: str = ""
-    """The body without comments and literals, with all of each line."""
+    """The function's body without comments and literals. Unlike in `code`, long lines are not cut."""
 
     def by_statements(self) -> Body:
-        """Return the same function with one statement on each line, however it was laid out.
+        """Return the same function with one statement on each line; a long statement takes several lines.
 
-        Its line numbers are of no use to people. A long statement continues on the next line.
+        Its line numbers are not those of the file.
         """
         text = re.sub(r"[;{}]", "\\g<0>\n", self.text)
         code = ("{", *re.sub(rf"[^\n]{{{LONGEST_LINE - 100}}}\w{{0,100}}", "\\g<0>\n", text).split("\n"))
@@ -109,26 +112,22 @@ class Body:
         return [self._place(n) for n in self._lines() if wanted.search(self.code[n - 1])]
 
     def uses(self, pattern: str) -> list[Place]:
-        """Return the lines that `find` gives, without those that copy an argument: a copy is not a use."""
+        """Return the lines that `find` returns, without those that only copy an argument."""
         _, made = self.made_of(self.parameters)
         return [place for place in self.find(pattern) if place.line not in made]
 
     def reads(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that use one of these variables, or values made from them, without lines that only make such
-        values.
-        """
+        """Return the lines that use one of these variables or a copy of one, without lines that make a copy."""
         known, made = self.made_of(names)
         return [self._place(n) for n in self._lines() if n not in made and self._uses(n, known)]
 
     def stores(self, names: Iterable[str]) -> list[Place]:
-        """Lines that assign to an element of one of these, or hand it to a function whose name says that it writes."""
+        """Return the lines that write to one of these arrays: by `name[i] =`, or by a function named write, set ..."""
         known, _ = self.made_of(names)
         return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER)
 
     def values(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set one of these variables or an element of it. Loop counters and parameters do not
-        count.
-        """
+        """Return the lines that set one of these variables or its elements, without loop counters and parameters."""
         counters = re.findall(
             r"\bfor\s*\(\s*[\w:]+\s+(\w+)", "\n".join(self.code[n - 1] for n in self._lines())
         )
@@ -142,7 +141,7 @@ class Body:
         return self.values(name for n in self._lines() for name in found.findall(self.code[n - 1]))
 
     def stored(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set a value which is stored into one of these."""
+        """Return the lines that set a variable whose value is then stored into one of these arrays."""
         values = list[str]()
         for place in self.stores(names):
             row = self.code[place.line - 1]
@@ -151,15 +150,15 @@ class Body:
         return self.values(values)
 
     def summed_from(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that give a value to a sum of addends from `names`."""
+        """Return the lines that set or change a sum to which values of `names` are added."""
         known, _ = self.made_of(names)
         added = (re.search(r"([A-Za-z_]\w*)\s*\+=(.*)", self.code[n - 1]) for n in self._lines())
         return self.values(sum_[1] for sum_ in added if sum_ and known & set(re.findall(r"\w+", sum_[2])))
 
     def begun(self, names: Iterable[str]) -> list[Place]:
-        """Return lines that start a sum of addends from `names`: from an array's element, or by adding to an element.
+        """Return the lines that start a sum of values of `names` with an array's element, or add to an element.
 
-        Without such lines, return all lines that start a sum.
+        Such a sum may include an old value. Without such lines, return all lines that set the sum's first value.
         """
         known, _ = self.made_of(names)
         sums, kept = set[str](), self._added_to_itself(known)
@@ -181,8 +180,10 @@ class Body:
         return begins
 
     def _added_to_itself(self, known: set[str]) -> set[int]:
-        """Lines that store into an array what it holds plus something of `known`, written without `+=`; the line that
-        reads the old value too, where that is a line of its own."""
+        """Return the lines that add a value of `known` to an array's element without `+=`: `a[i] = a[i] + x`.
+
+        If another line reads the old value first (`old = a[i]`), it is included.
+        """
         derived, old, found = set(known), dict[str, tuple[int, set[str]]](), set[int]()
         for n in self._lines():
             row = self.code[n - 1]
@@ -200,8 +201,11 @@ class Body:
         return found
 
     def lost_copies(self) -> list[tuple[Place, str]]:
-        """Find `return` statements of a tensor that the function never writes: it writes an array that was copied from
-        the tensor, and does not copy it back. Yields each statement's line and the array's name."""
+        """Find `return` statements of a tensor whose result was left in a copy.
+
+        The function copied the tensor into an array, wrote the array and did not copy it back. Return each statement's
+        line with the array's name.
+        """
         found = list[tuple[Place, str]]()
         for place in self.find(r"\breturn\s+\w+\s*;"):
             returned = re.findall(r"\breturn\s+(\w+)\s*;", self.code[place.line - 1])
@@ -215,8 +219,10 @@ class Body:
         return found
 
     def overwritten(self) -> list[tuple[Place, str, str]]:
-        """Return statements that fill a tensor, into whose memory a pointer stores, with an array that is never stored
-        into: the line, the tensor and the array."""
+        """Find `return fill(tensor, array)` where the array was never written and the result is already in the tensor.
+
+        Return the line, the tensor and the array of each.
+        """
         return [
             (place, tensor, array)
             for place in self.find(r"\breturn\s+\w*[Ff]ill\w*\s*\(")
@@ -227,7 +233,7 @@ class Body:
         ]
 
     def cleared(self, names: Iterable[str]) -> list[Place]:
-        """Lines that set one of these arrays, or an element of it, to zero."""
+        """Return the lines that set one of these arrays, or its elements, to zero."""
         known, _ = self.made_of(names)
         zero = re.compile(r"[=,({]\s*0[.0f]*\s*[;,)]")
         some = (n for n in self._lines() if self._uses(n, known) and zero.search(self.code[n - 1]))
@@ -239,8 +245,10 @@ class Body:
         ]
 
     def bare(self) -> list[Place]:
-        """Return lines that declare a variable without a value, unless its next use sets it. Members of a struct are
-        left out."""
+        """Return the lines that declare a variable without a value whose next use does not set it.
+
+        Members of a struct or class are left out.
+        """
         text = self._all()
         starts = accumulate((len(self.code[n - 1]) + 1 for n in self._lines()), initial=0)
         members = [(m.end(), _closed(text, m.end(), "{}")) for m in _TYPE_OPENED.finditer(text)]
@@ -258,7 +266,7 @@ class Body:
 
     @cached_property
     def _maxima(self) -> tuple[set[str], set[int]]:
-        """Variables that take a maximum, and the lines that update one."""
+        """Names of variables that hold a running maximum, and the numbers of the lines that update one."""
         text, names, lines = self._all(), set[str](), set[int]()
         for found in _TAKES_LARGER.finditer(text):
             names.add(found[found.lastindex or 0])
@@ -266,7 +274,7 @@ class Body:
         return names, lines
 
     def maxima_begun(self) -> list[Place]:
-        """Lines that give a running maximum its first value."""
+        """Return the lines that give a running maximum its first value."""
         names, updates = self._maxima
         return [place for place in self.values(names) if place.line not in updates]
 
@@ -283,7 +291,7 @@ class Body:
         return found
 
     def grown_exponents(self) -> list[tuple[Place, str]]:
-        """Return the lines with exp(new - old), where `new` takes a maximum and `old` does not, each with this term."""
+        """Return the lines with exp(new - old) where only `new` is a running maximum, each with the text of the exp."""
         names, _ = self._maxima
         return [
             (self._place(n), text)
@@ -292,9 +300,10 @@ class Body:
         ]
 
     def unit_factors(self) -> list[tuple[Place, str, Place]]:
-        """Lines with exp(a - b) below a line that has set one of them to the other: line, term and that line.
+        """Find exp(a - b) where an earlier line has set a to b, or b to a, so that the factor is always 1.
 
-        An equality holds until its block ends, and none is taken from a condition without a block.
+        Return its line, its text and the earlier line. The two count as equal until one changes or the block ends. An
+        assignment after an `if` without braces does not count.
         """
         pending = dict[int, list[tuple[str, str, str]]]()
         for n, text, new, old in self._exponents():
@@ -325,8 +334,10 @@ class Body:
         return found
 
     def stuck_loops(self) -> list[tuple[Place, str, str]]:
-        """Loops whose test nothing in them changes: the line, the variable that is tested, and those that the step
-        changes instead ("" where it changes none)."""
+        """Find loops that never change the variable that they test.
+
+        Return the line, the tested variable, and the variables that the step changes instead ("" if it changes none).
+        """
         found = list[tuple[Place, str, str]]()
         for n in self._lines():
             for control in self._controls(n):
@@ -351,7 +362,7 @@ class Body:
         return [(self._place(line), tested[1], ", ".join(sorted(_changed(step))))]
 
     def _ended(self, line: int) -> int:
-        """Return the last line of the loop that begins on a line."""
+        """Return the number of the last line of the loop that begins on line `line`."""
         depth, opened = 0, False
         for n in range(line, self.last + 1):
             for letter in re.findall(r"[(){};]", self.code[n - 1]):
@@ -362,7 +373,10 @@ class Body:
         return self.last
 
     def cut(self, name: str) -> list[Place]:
-        """Loops whose end is this size over a number, rounded down; without any, loops to this size in steps."""
+        """Return the loops that may skip the rest of a size `name`: they end at the size / a number, rounded down.
+
+        Without such loops, return those that go to the size in steps of more than 1.
+        """
         divided = re.compile(rf"\b{re.escape(name)}\s*/")
         ends = [(n, end) for n, _, end in self._ends()]
         for n in self._lines():
@@ -379,7 +393,7 @@ class Body:
         return "\n".join(self.code[n - 1] for n in self._lines())
 
     def enclosing(self, line: int) -> list[Place]:
-        """Loops that a line is in, the outermost first, its own included."""
+        """Return the lines of the loops around line `line`, the outermost first. A loop on the line itself counts."""
         groups, pending, depth = list[list[int]](), list[int](), 0
         for n in range(self._lines().start, line + 1):
             row = "" if self.code[n - 1].lstrip().startswith("#") else self.code[n - 1]
@@ -398,7 +412,7 @@ class Body:
         return [self._place(n) for n in dict.fromkeys([n for group in groups for n in group] + pending)]
 
     def whole_divisions(self) -> list[tuple[Place, str]]:
-        """Lines that divide a whole number by another, as `1 / N` does, and the division."""
+        """Return the lines that divide a whole number by another, such as `1 / N`, with the text of the division."""
         header = "\n".join(self.code[self.first - 1 : self.last])
         ints = set(_INT.findall(header))
         return [
@@ -409,7 +423,10 @@ class Body:
         ]
 
     def whole_sums(self) -> list[Place]:
-        """Return the lines that declare a whole number to which other numbers are added, and these sums."""
+        """Return the lines with sums that may lose fractions: an integer variable to which other values are added.
+
+        Both the declaration and the additions are returned.
+        """
         declared = dict[str, int]()
         for n in self._lines():
             if _WHOLE.match(self.code[n - 1]):
@@ -423,7 +440,7 @@ class Body:
         return [self._place(n) for n in sorted(found)]
 
     def one_short(self) -> list[Place]:
-        """Loops that end before, and not at, a last index: `j < last` where `last` is something - 1."""
+        """Return the loops that stop before the last index: `j < last` where `last` is something - 1."""
         last = {
             name
             for n in self._lines()
@@ -439,7 +456,10 @@ class Body:
         ]
 
     def ends_of_row(self) -> list[Place]:
-        """Lines that make the counter of one loop the end of another, which does not begin there."""
+        """Return the lines by which a loop ends at the counter of another loop, as in `j <= i`.
+
+        A loop that also begins at that counter is left out.
+        """
         controls = [(n, control) for n in self._lines() for control in self._controls(n)]
         counters = {name for _, control in controls for name in re.findall(r"(\w+)\s*=", control)[:1]}
         made = dict[str, tuple[int, set[str]]]()
@@ -458,14 +478,14 @@ class Body:
         return [self._place(n) for n in dict.fromkeys(found)]
 
     def same_ends(self) -> list[Place]:
-        """Loops of two counters that end at one and the same size."""
+        """Return the loops with different counters that end at the same size."""
         counters = dict[str, set[str]]()
         for _, counter, end in self._ends():
             counters.setdefault(end, set()).add(counter)
         return [self._place(n) for n, _, end in self._ends() if len(counters[end]) > 1]
 
     def _ends(self) -> list[tuple[int, str, str]]:
-        """Return each loop's line, its counter, and the counter's end."""
+        """Return the line, the counter and the end of each loop: `i < N` gives ("i", "N")."""
         ends = list[tuple[int, str, str]]()
         for n in self._lines():
             for control in self._controls(n):
@@ -474,8 +494,10 @@ class Body:
         return ends
 
     def until(self, name: str, *, mixed: bool = False) -> list[Place]:
-        """Return the loops that end at this size. If the counter of some of them ends elsewhere in another loop, return
-        only these; with `mixed` nothing else.
+        """Return the loops that end at the size `name`.
+
+        If the counters of some of them end at other sizes in other loops, return only those. With `mixed` return only
+        such loops in any case.
         """
         ends = self._ends()
         wanted = re.compile(rf"\b{re.escape(name)}\b")
@@ -485,12 +507,12 @@ class Body:
         return [self._place(n) for n in dict.fromkeys(n for n, _, _ in (few if few or mixed else hits))]
 
     def indices(self, line: int) -> list[Place]:
-        """Return the lines, up to this one, that compute the indices used in it, in this order:
+        """Return the lines up to line `line` that compute the indices used in it, in this order:
 
         1. loops around it with unusual bounds (see `loops`);
-        2. lambdas that return an index, and pointers that begin within an array;
-        3. conditions between the last assignment of an index and this line;
-        4. assignments of whole numbers that the line uses or that bound its loops.
+        2. lambdas that return an index, and pointers with an offset into an array;
+        3. conditions on an index, after its last assignment;
+        4. assignments of integers that the line uses or that bound its loops.
         """
         names, loops = set(re.findall(r"[A-Za-z_]\w*", self.code[line - 1])), list[Place]()
         odd = {place.line for place in self.loops()}
@@ -517,7 +539,7 @@ class Body:
         return [*loops, *map(self._place, dict.fromkeys([*offsets, *tested, *whole]))]
 
     def _offsets(self, names: set[str]) -> list[int]:
-        """Return the lines at which lambdas of these names return a value, or such pointers get an offset."""
+        """Return the lines at which a lambda of `names` returns a value, or a pointer of `names` gets an offset."""
         found = [n for n, name, _ in self._copies if name in names and _WITHIN.search(self.code[n - 1])]
         for n in self._lines():
             opened = re.search(r"\bauto\s+(\w+)\s*=\s*\[", self.code[n - 1])
@@ -539,7 +561,7 @@ class Body:
         ]
 
     def steps(self) -> list[Place]:
-        """Loops in steps of more than one."""
+        """Return the loops whose step is not 1."""
         return [
             self._place(n)
             for n in self._lines()
@@ -548,7 +570,7 @@ class Body:
         ]
 
     def made_of(self, names: Iterable[str]) -> tuple[set[str], set[int]]:
-        """Return these variables with their copies and pointers into them, and the lines that make the latter."""
+        """Return these variables with their copies and pointers to them, and the lines that make copies or pointers."""
         known, made = set(names), set[int]()
         for _ in range(2):
             for n, name, source in self._copies:
@@ -559,7 +581,7 @@ class Body:
 
     @cached_property
     def _copies(self) -> list[tuple[int, str, str]]:
-        """Return line, new name and copied name of each declaration that takes over memory."""
+        """Line, new name and old name of each declaration that copies an array or points to its memory."""
         found = list[tuple[int, str, str]]()
         for n in self._lines():
             row = self.code[n - 1]
@@ -572,7 +594,7 @@ class Body:
 
     @cached_property
     def returned(self) -> tuple[str, ...]:
-        """The variables that its return statements name."""
+        """Names of the variables in the function's return statements."""
         texts = re.findall(r"\breturn\b([^;]{0,400});", "\n".join(self.code[self.first - 1 : self.last]))
         return tuple(
             dict.fromkeys(name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*\b(?!\s*[(:])", text))
@@ -582,7 +604,7 @@ class Body:
         return range(self.opened + (self.opened < self.last), self.last + 1)
 
     def _where(self, names: set[str], *patterns: re.Pattern[str]) -> list[Place]:
-        """Lines in which one of the patterns finds one of these names."""
+        """Return the lines in which one of the patterns finds one of these names."""
         return [
             self._place(n)
             for n in self._lines()
@@ -596,7 +618,7 @@ class Body:
         return Place(line, harmless(self.rows[line - 1].strip())[:160])
 
     def _controls(self, line: int) -> list[str]:
-        """Return the loop controls on this line: the text between each loop's brackets."""
+        """Return the text in parentheses of each `for` on this line: "int i = 0; i < N; i++"."""
         row, found = self.code[line - 1], []
         for start in re.finditer(r"\bfor\s*\(", row):
             control, depth = "", 1
@@ -611,12 +633,15 @@ class Body:
 
 
 def _changed(text: str) -> set[str]:
-    """Return names that get a value in a text, or whose elements do."""
+    """Return the names of variables that a text changes, or whose elements it changes."""
     return {name for found in _CHANGED.findall(text) for name in found if name}
 
 
 def _closed(text: str, at: int, brackets: str) -> int:
-    """Return the place after the bracket that closes the one which ends at `at`; the text's end where none does."""
+    """Return the offset after the bracket that closes the one before `at`; the text's end if it is never closed.
+
+    `brackets` is the opening and the closing bracket, such as "()".
+    """
     depth = 1
     for found in re.compile(rf"[{re.escape(brackets)}]").finditer(text, at):
         depth += 1 if found[0] == brackets[0] else -1
@@ -626,7 +651,7 @@ def _closed(text: str, at: int, brackets: str) -> int:
 
 
 def _apart(text: str) -> list[str]:
-    """Split at the minus signs between two operands outside of brackets."""
+    """Split a text at each minus sign between two operands that is not inside brackets."""
     pieces, depth = [""], 0
     for letter in text:
         depth += (letter in "([{") - (letter in ")]}")
@@ -638,7 +663,7 @@ def _apart(text: str) -> list[str]:
 
 
 def _added_names(text: str) -> set[str]:
-    """Names in a text that are not subtracted."""
+    """Return the names in a text that do not follow a minus sign."""
     return set(re.findall(r"(?<!-)(?<!-\s)\b[A-Za-z_]\w*", text))
 
 
@@ -647,7 +672,7 @@ def _squeezed(text: str) -> str:
 
 
 def _is_declared(before: str) -> bool:
-    """Return True if the text before a name ends as a declaration does: a type or a comma, then a blank, * or &."""
+    """Return True if the text before a name ends as in a declaration: a type or a comma, then a blank, * or &."""
     text = before.rstrip()
     if text.endswith(("*", "&")):
         text = text[:-1].rstrip()
@@ -657,9 +682,7 @@ def _is_declared(before: str) -> bool:
 
 
 def function(source: str, name: str) -> Body | None:
-    """Return the definition of a function of this name; None if the text has none that is easily found, or one that is
-    too long.
-    """
+    """Return the definition of the function `name` in a source; None if it is not found or too long."""
     text = source[:LARGEST_SOURCE]
     code = blanked(text)
     found = definition(code, name)

@@ -1,8 +1,8 @@
-"""Places in gcc's output that are the compiler's own.
+"""Marks by which the true places in gcc's output differ from places that a source makes gcc print.
 
-A source influences much of a compiler's output: a string in `#pragma message` or `static_assert` may hold line ends,
-and so whole lines that look like errors elsewhere. gcc writes the places of its messages in a configurable colour. Here
-the colour is a random number of each run, which no source can know: text with it comes from the compiler.
+A string in `#pragma message` or `static_assert` may hold line ends. So a source can make gcc print whole lines that
+look like errors in other places. gcc prints the places of its own messages in a colour, which can be configured. The
+kit makes this colour a random number for each run. A source cannot know it, so text with this colour comes from gcc.
 """
 
 from __future__ import annotations
@@ -10,31 +10,29 @@ from __future__ import annotations
 import re
 import secrets
 
-#: The option for output without marks, and its replacement with marks.
+#: gcc's option for output without colours, and the option that replaces it to get marks.
 PLAIN, MARKED = "-fdiagnostics-color=never", "-fdiagnostics-color=always"
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m(?:\x1b\[K)?|\x1b\[K")
-#: Beginning of a line that names a place, as `grader.source.diagnostics` reads it.
+#: Start of a line that names a place, in the format that `grader.source.diagnostics` reads.
 _PLACE = re.compile(rb"[^\s:][^:]*:\d+:")
 _INCLUDED = re.compile(rb"In file included from |\s+from ")
 _ERROR = re.compile(rb"[^\s:][^:]*:\d+:(?:\d+:)? +(?:fatal )?error: ")
-#: Messages of assembler and linker with a place. They have no colours, and run only if the compiler found no error.
+#: Messages of the assembler with a place. They have no colours, and appear only if the compiler found no error.
 _LATER = re.compile(rb"[^\s:][^:]*:\d+: (?:Error|Fatal error|Warning|Info): ")
 
 
 def drawn() -> str:
-    """Draw a mark for one run. It consists of digits, as only digits may be a colour."""
+    """Draw the random mark for one run. It consists of digits only, as a colour must."""
     return str(secrets.randbelow(1 << 62) + (1 << 62))
 
 
 def colors(mark: str) -> str:
-    """Return the value of GCC_COLORS."""
+    """Return the value of the environment variable GCC_COLORS that makes gcc use the mark."""
     return f"locus={mark}"
 
 
 def plain(output: bytes, mark: str) -> bytes:
-    """Return gcc's messages without colours. Lines that name a place but do not come from the compiler are indented, so
-    that they do not look like errors.
-    """
+    """Return gcc's messages without colours. Lines that imitate a place are indented: they are not read as errors."""
     sign = b"\x1b[%sm\x1b[K" % mark.encode()
     lines = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
     has_errors = any(begins and _ERROR.match(text) for _, begins, text in lines)
