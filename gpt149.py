@@ -96,11 +96,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
         help="for Classroom 50's runner: its files, into this folder",
     )
     parse.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        default=PUBLIC_CONFIG,
-        help="another assignment",
+        "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
     )
     if has_demo:
         demo.add_options(parse)

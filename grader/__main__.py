@@ -112,9 +112,7 @@ def _class_commands(commands: Any) -> None:
         help="when each was handed in, for lateness: a CSV with id,time",
     )
     times.add_argument(
-        "--file-times",
-        action="store_true",
-        help="if no other time is known, use a submission's file time",
+        "--file-times", action="store_true", help="if no other time is known, use a submission's file time"
     )
     times.add_argument(
         "--commit-times",

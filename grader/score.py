@@ -25,15 +25,7 @@ from datetime import datetime
 
 from grader.assignment.records import Assignment, Part
 from grader.assignment.rubric import ONE_THREAD, LateRule
-from grader.core.results import (
-    CaseResult,
-    Diagnosis,
-    PartResult,
-    Score,
-    ScoreLine,
-    SubmissionResult,
-    Timing,
-)
+from grader.core.results import CaseResult, Diagnosis, PartResult, Score, ScoreLine, SubmissionResult, Timing
 
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0

@@ -161,9 +161,7 @@ def _number(text: str, flag: str, high: float) -> float:
 
 
 def run(
-    given: argparse.Namespace,
-    find_source: Callable[[Path | None, str], Path],
-    defines: Mapping[str, str],
+    given: argparse.Namespace, find_source: Callable[[Path | None, str], Path], defines: Mapping[str, str]
 ) -> int:
     """Do what the command line says; returns the exit code.
 

@@ -13,16 +13,7 @@ from typing import get_args
 
 from grader.assignment import labs, layers, partkeys, rubric
 from grader.assignment.expressions import call_of, evaluate_int, is_number
-from grader.assignment.records import (
-    Assignment,
-    Case,
-    Output,
-    Part,
-    Returns,
-    RunLimits,
-    Shape,
-    TorchRunner,
-)
+from grader.assignment.records import Assignment, Case, Output, Part, Returns, RunLimits, Shape, TorchRunner
 from grader.assignment.yamlnode import Keys, Node
 from grader.core.errors import UsageError
 from grader.core.seeds import derive

@@ -84,10 +84,7 @@ def second_name(file: str, name: str) -> None:
 
 
 def prune(
-    root: Path,
-    max_bytes: int = MAX_BYTES,
-    max_entries: int = MAX_ENTRIES,
-    min_age_s: float = MIN_AGE_S,
+    root: Path, max_bytes: int = MAX_BYTES, max_entries: int = MAX_ENTRIES, min_age_s: float = MIN_AGE_S
 ) -> None:
     """Remove the least recently used entries until both limits hold, and old leftovers of killed builds.
 

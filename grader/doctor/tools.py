@@ -131,9 +131,7 @@ def _numpy(host: Host) -> Finding:
     if (whole(major) or 0) >= 2:
         return ok(f"NumPy {version}")
     return fail(
-        f"NumPy 2 is missing (found: {version or 'none'})",
-        "nothing can be judged",
-        "pip install 'numpy>=2'",
+        f"NumPy 2 is missing (found: {version or 'none'})", "nothing can be judged", "pip install 'numpy>=2'"
     )
 
 
@@ -158,9 +156,7 @@ def _torch(host: Host) -> Iterator[Finding]:
         said = json.loads(ran.output.strip().splitlines()[-1])
     except (ValueError, IndexError):
         yield warn(
-            f"torch cannot be imported: {ran.line(-1)}",
-            WITHOUT_TORCH,
-            "pip install --force-reinstall torch",
+            f"torch cannot be imported: {ran.line(-1)}", WITHOUT_TORCH, "pip install --force-reinstall torch"
         )
         return
     if said["trouble"]:

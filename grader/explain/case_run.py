@@ -127,11 +127,7 @@ def _unwritten(dtype: str) -> Any:
 
 
 def expected_of(
-    part: Part,
-    oracle: Oracle,
-    inputs: Mapping[str, Any],
-    seen: Mapping[str, Any],
-    shape: Mapping[str, int],
+    part: Part, oracle: Oracle, inputs: Mapping[str, Any], seen: Mapping[str, Any], shape: Mapping[str, int]
 ) -> dict[str, Expected]:
     """Return a part's expected outputs by name. For the inputs of a case they are computed once and cached."""
     if isinstance(inputs, CaseInputs):

@@ -352,8 +352,7 @@ def wrong_type(
 
 def not_written(name: str) -> Diagnosis:
     return Diagnosis(
-        "not_written",
-        f"{name} still holds what it held before the call: {NOT_STORED.format(name)}.",
+        "not_written", f"{name} still holds what it held before the call: {NOT_STORED.format(name)}."
     )
 
 

@@ -110,8 +110,7 @@ class _Describing:
                 return Place(periodic, f"only the {'odd' if rest[0] else 'even'} {name}s are wrong")
             which = ", ".join(str(r) for r in rest[:4]) + (" ..." if len(rest) > 4 else "")
             return Place(
-                periodic,
-                f"the wrong {name}s repeat every {period}: those at {which} of each {period}",
+                periodic, f"the wrong {name}s repeat every {period}: those at {which} of each {period}"
             )
         return Place(
             code, f"{count} of {size} {name}s are wrong, the first ones {', '.join(map(str, indices[:4]))}"

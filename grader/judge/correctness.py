@@ -223,11 +223,7 @@ class Correctness:
         again = any(case.name == step.case.name and case.ok for case in self.cases)
         shared = self.delays and session.shares_work
         run = self.marker.call_case(
-            session,
-            step.case,
-            echo_inputs=True,
-            delays=self.delays and step.held_up,
-            measure_peak=step.peak,
+            session, step.case, echo_inputs=True, delays=self.delays and step.held_up, measure_peak=step.peak
         )
         call = run.call
         self.shaken_s += met_s(call) * shared

@@ -100,16 +100,7 @@ def evaluate(
             import_numpy(assignment)  # a file that does not compile has its verdict without
 
         bench = Bench(
-            assignment,
-            source,
-            options,
-            listener,
-            made,
-            zygote,
-            stack,
-            exclusive,
-            host,
-            inspected.result,
+            assignment, source, options, listener, made, zygote, stack, exclusive, host, inspected.result
         )
         results = _judge(bench, parts)
         of_object = (*made.flags, *inspected.result())

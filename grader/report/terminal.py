@@ -35,15 +35,7 @@ if TYPE_CHECKING:
     from grader.assignment.labs import Ladder
     from grader.assignment.records import Assignment
 
-COLUMNS = (
-    "Name",
-    "Self CPU %",
-    "Self CPU",
-    "CPU total %",
-    "CPU total",
-    "CPU Mem",
-    "# of Calls",
-)
+COLUMNS = ("Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU Mem", "# of Calls")
 """Columns of torch's own table that fit. The mean is the total over the calls, and few rows take memory themselves."""
 ROW_LIMIT = 10
 

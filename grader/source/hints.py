@@ -196,10 +196,7 @@ HINTS: tuple[tuple[str, Hint], ...] = (
         r"redefinition of .*gpt149_",
         _text("the file has PYBIND11_MODULE more than once: bind everything in one."),
     ),
-    (
-        rf"(?:'[^']*?(?P<name>\w+)\([^']*': )?{MISMATCH}(?: in (?:x86)?(?P<isa>\w+?)intrin\.h)?",
-        _instructions,
-    ),
+    (rf"(?:'[^']*?(?P<name>\w+)\([^']*': )?{MISMATCH}(?: in (?:x86)?(?P<isa>\w+?)intrin\.h)?", _instructions),
     (
         r"'(?P<name>\w+)' (?:needs isa option -m|(?:requires|needs) target feature '?)(?P<isa>\w+)",
         _instructions,

@@ -157,9 +157,7 @@ class MemoryStudy:
             rows = [row for row in self.rows if row.part.id == name and row.peak]
             found.append(
                 Series(
-                    name,
-                    tuple(float(row.size) for row in rows),
-                    tuple((row.peak or 0) / MIB for row in rows),
+                    name, tuple(float(row.size) for row in rows), tuple((row.peak or 0) / MIB for row in rows)
                 )
             )
         return [series for series in found if series.x]

@@ -49,13 +49,7 @@ from grader.judge.bench import Bench, Options, Watched
 from grader.sandbox import Sandbox, of_file
 from grader.study import options, outcome, racereport
 from grader.study.racereport import RaceResult
-from grader.study.standalone import (
-    Kit,
-    Ran,
-    Unsuitable,
-    build_program,
-    ran,
-)
+from grader.study.standalone import Kit, Ran, Unsuitable, build_program, ran
 
 #: More threads than cores make them interrupt each other.
 COMPARED_THREADS = (1, 2, 3, 4, 8, 16)
@@ -181,10 +175,7 @@ WRAPPED = ("_exit", "pthread_create", START_THREAD, "__tsan_func_entry", "__tsan
 #: Without optimisation every access happens in the line that contains it.
 KIT = Kit(
     flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
-    link_flags=(
-        "-fsanitize=thread",
-        *(f"-Wl,--wrap={name}" for name in WRAPPED),
-    ),
+    link_flags=("-fsanitize=thread", *(f"-Wl,--wrap={name}" for name in WRAPPED)),
     runtime="openmp_tsan.cpp",
 )
 TSAN_OPTIONS = ":".join(

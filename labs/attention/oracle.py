@@ -426,8 +426,4 @@ class Write4D(Oracle):
         return offsets.diagnose_write(inputs, shape, expected.value, actual.astype(np.float64), wrong)
 
 
-ORACLES: dict[str, Oracle] = {
-    "attention": Attention(),
-    "read4d": Read4D(),
-    "write4d": Write4D(),
-}
+ORACLES: dict[str, Oracle] = {"attention": Attention(), "read4d": Read4D(), "write4d": Write4D()}

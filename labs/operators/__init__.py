@@ -82,10 +82,7 @@ class _Operators(Lab):
         "step": ("--step", "stride of maxpool2d"),
     }
     studies: ClassVar = {
-        "train": (
-            ".train.command",
-            "two networks learn to read digits on your operators, beside PyTorch's",
-        ),
+        "train": (".train.command", "two networks learn to read digits on your operators, beside PyTorch's"),
         "ladder": (
             ".studies.ladder",
             "a part between the reference, fast kernels, PyTorch's and the machine's limit",

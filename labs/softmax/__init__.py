@@ -39,10 +39,7 @@ class _Softmax(Lab):
     watched_sizes: ClassVar = {"R": 13, "C": 29, "d": 6}
 
     studies: ClassVar = {
-        "traffic": (
-            ".studies.traffic",
-            "loads, stores and cache lines of the parts' loops, simulated",
-        ),
+        "traffic": (".studies.traffic", "loads, stores and cache lines of the parts' loops, simulated"),
         "accuracy": (".studies.accuracy", "where your parts overflow, and how exact they are"),
     }
     programs: ClassVar = ("studies/native/cachesim.cpp",)

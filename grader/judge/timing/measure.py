@@ -63,13 +63,7 @@ from typing import Any, Literal
 
 from grader.backends.pairs import PairOf, play
 from grader.core.results import Timing
-from grader.judge.timing.intervals import (
-    Estimate,
-    confidence_of,
-    coverage,
-    interval_rank,
-    median_estimate,
-)
+from grader.judge.timing.intervals import Estimate, confidence_of, coverage, interval_rank, median_estimate
 from grader.runner.samples import Round
 
 Clock = Literal["cpu", "wall"]

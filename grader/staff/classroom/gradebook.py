@@ -363,8 +363,7 @@ def extend(
         name = entry_named(history, submission_id).submission_id
         given = {"extension": extension, "slip": slip, "reason": reason}
         now = replace(
-            days.get(name, byhand.Days()),
-            **{key: value for key, value in given.items() if value is not None},
+            days.get(name, byhand.Days()), **{key: value for key, value in given.items() if value is not None}
         )
         byhand.write_days(folder, {**days, name: now})
     print(f"{name}: {now.text() or 'no days'}; written to {folder / byhand.FILE}")

@@ -18,15 +18,7 @@ from grader.core.places import GRADER_COMMAND
 from grader.judge.regrade import Rest
 from grader.report import result_json
 from grader.report.progress import Progress
-from grader.staff.classroom.executor import (
-    Done,
-    Event,
-    Executor,
-    Failed,
-    Job,
-    MachineMet,
-    Phase,
-)
+from grader.staff.classroom.executor import Done, Event, Executor, Failed, Job, MachineMet, Phase
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.ledger import HeldTiming, Ledger, Record, now
 from grader.submission import Submission

@@ -29,14 +29,7 @@ from grader.integrity import inspection
 from grader.report import words
 from grader.report.progress import Progress, counted, shortened
 from grader.sandbox import Sandbox, patience_s
-from grader.staff.classroom import (
-    byhand,
-    changes,
-    fingerprints,
-    gradebook,
-    ledger,
-    planning,
-)
+from grader.staff.classroom import byhand, changes, fingerprints, gradebook, ledger, planning
 from grader.staff.classroom.executor import LocalExecutor
 from grader.staff.classroom.grading import Grading, Interruption
 from grader.staff.classroom.ledger import Entry, History, Run, now
@@ -174,11 +167,7 @@ def refuse_places(out: Path, ids: Sequence[str]) -> None:
 
 
 def timed(
-    wanted: RunOptions,
-    history: History,
-    assignment: Assignment,
-    submissions: list[Submission],
-    scratch: Path,
+    wanted: RunOptions, history: History, assignment: Assignment, submissions: list[Submission], scratch: Path
 ) -> list[Submission]:
     """Return the submissions with times from a table, their files or their commits, if one of these is requested."""
     source = planning.source_of_times(wanted, history)

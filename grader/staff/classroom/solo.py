@@ -80,11 +80,7 @@ def run(
 
 
 def _publish(
-    assignment: Assignment,
-    result: SubmissionResult,
-    scored: Score,
-    only: Submission,
-    sources: Sources,
+    assignment: Assignment, result: SubmissionResult, scored: Score, only: Submission, sources: Sources
 ) -> None:
     """Write the log as feedback.txt, and the files for GitHub."""
     row = Row(only.id, only.name, "", result, scored, None)

@@ -272,11 +272,7 @@ async def scheduler(security: Any, port: str, address_file: str) -> None:
     from distributed import Scheduler
 
     async with Scheduler(
-        protocol="tls",
-        host="127.0.0.1",
-        port=int(port),
-        security=security,
-        dashboard_address="127.0.0.1:0",
+        protocol="tls", host="127.0.0.1", port=int(port), security=security, dashboard_address="127.0.0.1:0"
     ) as found:
         partial = Path(address_file + ".partial")
         partial.write_text(found.address)

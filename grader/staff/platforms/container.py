@@ -263,11 +263,7 @@ def _evaluate(container: Container, root: Path, assignment: Assignment, source: 
     box = sandbox.choose()
     box.protect(*(root / name / HIDDEN_CONFIG.parent for name in container.kits))
     return evaluate(
-        assignment,
-        source,
-        assignment.select("all"),
-        options(assignment, timing=True),
-        sandbox=box,
+        assignment, source, assignment.select("all"), options(assignment, timing=True), sandbox=box
     )
 
 

@@ -111,8 +111,7 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
         _list("no grade yet, left as they were", [s.submission_id for _, s in pairs if s.total is None]),
         _not_final([s for _, s in pairs if s.total is not None]),
         _list(
-            f"in {path.name} without a submission, left as they were",
-            [names[k] for k in matched.only_listed],
+            f"in {path.name} without a submission, left as they were", [names[k] for k in matched.only_listed]
         ),
         _list(
             f"submissions of nobody in {path.name}",

@@ -19,18 +19,11 @@ from grader.study import helpers
 
 _BOUND = re.compile(r'^\s*m\.def\(\s*"(\w+)"', re.MULTILINE)
 #: Compilers that make objects for other platforms on this one, where they are installed.
-CROSS_COMPILERS = {
-    ("Linux", "aarch64"): "aarch64-linux-gnu-g++",
-    ("Linux", "x86_64"): "x86_64-linux-gnu-g++",
-}
+CROSS_COMPILERS = {("Linux", "aarch64"): "aarch64-linux-gnu-g++", ("Linux", "x86_64"): "x86_64-linux-gnu-g++"}
 
 
 def release(
-    kit: Kit,
-    out: Path,
-    references: Sequence[Path],
-    say: Callable[[str], None],
-    platform: str = "gradescope",
+    kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str], None], platform: str = "gradescope"
 ) -> tuple[Path, ...]:
     """Write all files of a platform's release into `out`, or nothing. `references` are further prebuilt objects.
 

@@ -339,13 +339,7 @@ def counts(walks: Sequence[Walk], settings: Settings) -> dict[Walk, int | None]:
     return counted
 
 
-def count(
-    program: str,
-    part: Part,
-    shape: Shape,
-    model: Model,
-    settings: Settings,
-) -> int:
+def count(program: str, part: Part, shape: Shape, model: Model, settings: Settings) -> int:
     """Return the lines fetched by one call. Raises UsageError if the file cannot be run alone, or the kernel fails."""
     try:
         built = build_program(settings.source, KIT, {"TILE_SIZE": str(shape.tile)})

@@ -275,11 +275,7 @@ def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macr
     variants = [replace(students[0], label="reference", reference=True), *students]
     outcomes = laboratory.timed(variants, settings.rounds)
     return TileSweep(
-        part,
-        macro,
-        tuple(tiles),
-        compared(outcomes, rivals=range(1, len(variants))),
-        options.about(shape),
+        part, macro, tuple(tiles), compared(outcomes, rivals=range(1, len(variants))), options.about(shape)
     )
 
 

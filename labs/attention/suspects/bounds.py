@@ -204,8 +204,7 @@ _RIGHT = "A row of QK_t has N elements: element (i, j) lies at i * N + j."
 
 
 @suspect(
-    CODE,
-    f"The product with V reads the weights with stride d in the place of N, at i * d + j. {_RIGHT}",
+    CODE, f"The product with V reads the weights with stride d in the place of N, at i * d + j. {_RIGHT}"
 )
 def weights_read_with_stride_d(s: Scene) -> Array | None:
     places = s.rows[:, None] * s.d + np.arange(s.keys)
@@ -240,10 +239,7 @@ def scores_written_with_stride_d(s: Scene) -> Array | None:
     return np.stack(out)
 
 
-@suspect(
-    CODE,
-    f"QK_t is read and written with stride d in the place of N everywhere, at i * d + j. {_RIGHT}",
-)
+@suspect(CODE, f"QK_t is read and written with stride d in the place of N everywhere, at i * d + j. {_RIGHT}")
 def stride_d_everywhere(s: Scene) -> Array | None:
     if s.d >= s.keys or s.keys > _MOST_REPLAYED:
         return None

@@ -386,10 +386,7 @@ class _Rounds:
         loop, numbers = (sources.UPDATE, 3) if work.in_place else (sources.COPY, 2)
         moving = Request(loop, [{"value": max(1, work.moved_bytes // numbers // sources.FLOAT_BYTES)}], [])
         nothing = Request(sources.NOTHING, [{"value": 1}], [])
-        made = {
-            sources.NOTHING: self._repeated(bare, nothing),
-            MOVING: self._repeated(bare, moving),
-        }
+        made = {sources.NOTHING: self._repeated(bare, nothing), MOVING: self._repeated(bare, moving)}
         for number, kernel in enumerate(self.kernels):
             assert kernel.bench is not None
             session = self._session(kernel.bench)

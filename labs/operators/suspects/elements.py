@@ -92,9 +92,7 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
         return None
 
     @mistakes.adds(
-        "dB",
-        "broadcast_mean",
-        "dB gets the mean of the gradients of its uses; their sum is right.",
+        "dB", "broadcast_mean", "dB gets the mean of the gradients of its uses; their sum is right."
     )
     def mean(s: Situation) -> Array | None:
         uses = s.sizes["R"] * s.sizes["C"] // (s.sizes["RB"] * s.sizes["CB"])

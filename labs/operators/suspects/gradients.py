@@ -103,9 +103,7 @@ def common(mistakes: Mistakes, *names: str) -> None:
             return added(s)
 
         @mistakes.adds(
-            name,
-            "gradient_negated",
-            f"The gradient is subtracted from {name}, or has the wrong sign.",
+            name, "gradient_negated", f"The gradient is subtracted from {name}, or has the wrong sign."
         )
         def negated(s: Situation) -> Array:
             return -added(s)

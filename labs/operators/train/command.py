@@ -117,11 +117,7 @@ def parser() -> Parser:
         ("--images", "n", f"digits drawn, a sixth of them held out ({DEFAULT_IMAGES})"),
         ("--lockstep", "n", f"steps in which every call is compared with PyTorch ({DEFAULT_LOCKSTEP})"),
         ("--threads", "n,n,...", "OpenMP threads (1); with several, a table and figure of the speed-up, too"),
-        (
-            "--rounds",
-            "n",
-            f"rounds; each times every number of threads twice ({options.DEFAULT_ROUNDS})",
-        ),
+        ("--rounds", "n", f"rounds; each times every number of threads twice ({options.DEFAULT_ROUNDS})"),
     ):
         group.add_argument(flag, metavar=name, help=what)
     group.add_argument("--go-on", action="store_true", help="go on after an operator differs from PyTorch")

@@ -153,14 +153,7 @@ def opened(assignment: Assignment, source: Path, wanted: Iterable[str]) -> Itera
         host = stack.enter_context(NativeHost(of_file(source))) if made.native else None
         runners = stack.enter_context(ExitStack())
         bench = _LongBench(
-            assignment,
-            source,
-            Options(profile=False),
-            lambda event: None,
-            made,
-            zygote,
-            runners,
-            host=host,
+            assignment, source, Options(profile=False), lambda event: None, made, zygote, runners, host=host
         )
         first = next(part for part in assignment.parts if kind_of(part).is_students)
 

@@ -85,8 +85,7 @@ NAIVE += [
 
 
 @mistake(
-    "wrong_stride",
-    "Row i is read from X[i * R + j]: each row has C elements, so that it begins at i * C.",
+    "wrong_stride", "Row i is read from X[i * R + j]: each row has C elements, so that it begins at i * C."
 )
 def rows_of_another_length(s: Scene) -> Array | None:
     rows, columns = s.whole.shape

@@ -19,13 +19,7 @@ STEADY = 0.03
 """Largest relative difference of the clocks at which calls of one kernel can be compared."""
 POWER_LIMIT = "power limit"
 #: nvmlClocksEventReason*: reasons for a slow clock on a busy card.
-SLOWED_BY = {
-    0x04: POWER_LIMIT,
-    0x08: "hardware slowdown",
-    0x20: "heat",
-    0x40: "heat",
-    0x80: "power brake",
-}
+SLOWED_BY = {0x04: POWER_LIMIT, 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 
 
 @dataclass(frozen=True)
