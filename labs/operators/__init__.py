@@ -1,7 +1,7 @@
 """Operators of a neural network, forward and backward: element by element, matrix products, images, losses, SGD.
 
-Backward functions add to the gradients that they receive. A distribution is named by its operands. A kind stands
-before the operands where the numbers are not uniform in [-2, 2], or where the gradients are 0 before the call.
+Backward functions add to the gradients that they receive. The name of a distribution lists its tensors. A kind comes
+before them if the numbers are not uniform in [-2, 2], or if the gradients are 0 before the call.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class _Operators(Lab):
             "a part between the reference, fast kernels, PyTorch's and the machine's limit",
         ),
     }
-    #: Some kernel parallelises each loop over images, rows and taps. No size is a multiple of another.
+    #: Sizes for finding races: several iterations in every loop that a kernel may parallelise (images, rows, taps).
     watched_sizes: ClassVar = {
         "R": 13, "C": 7, "RB": 1, "CB": 7, "n": 101, "M": 11, "K": 7, "N": 5, "batch": 11, "I": 7, "O": 5,
         "classes": 5, "images": 5, "channels": 3, "height": 7, "width": 6, "filters": 4, "kernel": 3,
         "stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 3, "step": 2,
     }  # fmt: skip
-    #: The data under a filter grow with the square of its side.
+    #: Memory studies vary the side of a filter: the columns of im2col grow with its square.
     growth: ClassVar = ("kernel", (1, 3, 5, 7))
 
     def oracle(self, name: str) -> Oracle:

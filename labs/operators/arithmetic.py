@@ -1,7 +1,7 @@
 """The operators and their gradients in NumPy, in the type of their inputs: float64 for expected values.
 
-`Taps` describes the reads of a convolution: the rows and columns of the image that each place and each row and column
-of the filter meet. Mistakes in indices are other taps (`labs.operators.suspects.pictures`).
+`Taps` has the indices of the image's rows and columns that a convolution reads. Mistakes in indices are other taps
+(`labs.operators.suspects.pictures`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def summed_to(x: Array, rows: int, columns: int) -> Array:
 
 @dataclass(frozen=True)
 class Taps:
-    """Indices in the image that a convolution reads: `rows` int (OH, K) and `columns` int (OW, K), from 0. Outside of
-    the image the value is 0."""
+    """Indices in the image that a convolution reads: `rows` int (OH, K), one for each output row and filter row, and
+    `columns` int (OW, K) likewise. At indices outside of the image, the value read is 0."""
 
     rows: Array
     columns: Array
@@ -37,8 +37,8 @@ def usual_taps(s: Shape) -> Taps:
 
 
 def taps(s: Shape, stride: int, pad: int, flipped: bool = False) -> Taps:
-    """Return the taps of the right number of places, in steps of `stride` from -`pad` on; `flipped` reverses the
-    filters.
+    """Return the taps of a convolution with this stride and padding, for the right output size. `flipped`: the filter's
+    rows and columns are reversed.
     """
     along = np.arange(s["kernel"])
     along = along[::-1] if flipped else along
@@ -65,7 +65,7 @@ def seen(x: Array, t: Taps) -> Array:
 
 
 def convolved(x: Array, w: Array, t: Taps) -> Array:
-    """(N, F, OH, OW), without a bias."""
+    """Return the convolution of the images x with the filters w, without a bias: (N, F, OH, OW)."""
     return np.tensordot(seen(x, t), w, ([3, 4, 5], [1, 2, 3])).transpose(0, 3, 1, 2)
 
 
@@ -75,11 +75,11 @@ def filter_gradient(dy: Array, x: Array, t: Taps) -> Array:
 
 
 def image_gradient(dy: Array, w: Array, t: Taps, height: int, width: int) -> Array:
-    """(N, C, height, width): the filters times dy, added where each was read."""
+    """Return the images' gradient (N, C, height, width): w times dy, added up at the element that each tap read."""
     given = np.tensordot(dy, w, ([1], [0])).transpose(0, 3, 1, 2, 4, 5)  # (N, C, OH, OW, K, K)
     total = np.zeros((*given.shape[:2], height, width), dy.dtype)
     for kh, kw in np.ndindex(*w.shape[2:]):
-        # A single tap reads each element at most once.
+        # One filter element (kh, kw) reads each element of the image at most once, so plain += is right.
         rows, columns = t.rows[:, kh], t.columns[:, kw]
         down, right = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
         at = (slice(None), slice(None), rows[down][:, None], columns[right])
@@ -91,21 +91,21 @@ def image_gradient(dy: Array, w: Array, t: Taps, height: int, width: int) -> Arr
 
 
 def pooling_windows(x: Array, s: Shape) -> Array:
-    """(N, C, OH, OW, side * side), each window in row-major order."""
+    """Return all windows, (N, C, OH, OW, side * side), each in row-major order."""
     windows = np.lib.stride_tricks.sliding_window_view(x, (s["side"], s["side"]), (2, 3))
     chosen = windows[:, :, :: s["step"], :: s["step"]]
     return chosen.reshape(*chosen.shape[:4], -1)
 
 
 def pooled(x: Array, s: Shape) -> tuple[Array, Array]:
-    """Return the maxima (N, C, OH, OW), and int64 where in its plane the first of each is."""
+    """Return the maximum of each window, (N, C, OH, OW), and the index in its plane of the first one, int64."""
     windows = pooling_windows(x, s)
     first = windows.argmax(4)
     return np.take_along_axis(windows, first[..., None], 4)[..., 0], place_in_plane(first, s)
 
 
 def place_in_plane(place_in_window: Array, s: Shape) -> Array:
-    """Convert a place in its window (N, C, OH, OW) to h * width + w in the plane."""
+    """Convert indices within windows, (N, C, OH, OW), to indices h * width + w within the plane."""
     down, right = np.divmod(place_in_window, s["side"])
     height, width = place_in_window.shape[2:]
     rows = np.arange(height)[:, None] * s["step"] + down
@@ -113,7 +113,7 @@ def place_in_plane(place_in_window: Array, s: Shape) -> Array:
 
 
 def scattered(dy: Array, index: Array, shape: tuple[int, ...]) -> Array:
-    """dy (N, C, OH, OW) added to zeros of `shape` (N, C, H, W) where `index` says."""
+    """Add dy (N, C, OH, OW) to zeros of `shape` (N, C, H, W), at the indices `index` within each plane."""
     planes, size = shape[0] * shape[1], shape[2] * shape[3]
     flat = index.reshape(planes, -1) + np.arange(planes)[:, None] * size
     return np.bincount(flat.ravel(), dy.ravel(), planes * size).reshape(shape)

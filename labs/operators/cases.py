@@ -1,4 +1,4 @@
-"""Inputs of the operators: from a distribution, sizes and a seed, the same bits on any machine.
+"""Inputs of the operators. The same distribution, sizes and seed give the same bits on any machine.
 
 A distribution is `OPERANDS` or `KIND_OPERANDS`. Operands name the tensors, the kind names the distribution of their
 numbers. Before the call, gradients (dA, dX, ...) hold numbers that the call must add to, except in the kind `fresh`.
@@ -25,14 +25,14 @@ LEVELS = 3
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
-    """Float32 tensors by name, labels and indices int64. Raises UsageError for sizes that do not fit each other."""
+    """Return the input tensors by name: float32, labels and indices int64. Raises UsageError for inconsistent sizes."""
     kind, _, operands = distribution.rpartition("_")
     draw = _Drawing(Draws(seed), kind)
     return _MAKERS[operands](draw, shape)
 
 
 class _Drawing:
-    """Random tensors of one kind (`equal`, `negative`, `tied`, `sparse`, `large`, `fresh`, or any other: uniform)."""
+    """Draws random tensors of one kind: `equal`, `negative`, `tied`, `sparse`, `large`, `fresh`, or else uniform."""
 
     def __init__(self, draws: Draws, kind: str) -> None:
         self.draws, self.kind = draws, kind
@@ -46,7 +46,7 @@ class _Drawing:
         if self.kind == "tied":
             return np.floor(x * np.float32(LEVELS / 2 / BOUND))
         if self.kind == "sparse":
-            # A third are zeros, of both signs.
+            # A third of the numbers are 0 or -0.
             zero = np.where(x < 0, np.float32(-0.0), np.float32(0.0))
             return np.where(abs(x) < BOUND / 3, zero, x)
         if self.kind == "large":
@@ -97,7 +97,7 @@ def _layers(draw: _Drawing, s: Shape) -> dict[str, Array]:
     return {
         "X": draw.operand(n, i),
         "W": draw.operand(i, o),
-        # All values differ in every kind of input, so that the output shows which one was added.
+        # The biases differ in every kind of input, so that the output shows which one was added.
         "b": draw.upstream(o),
         "dY": draw.upstream(n, o),
         "dX": draw.gradient(n, i),

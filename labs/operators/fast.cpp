@@ -1,12 +1,13 @@
-// The operators as an engineer would write them who has a day for it: what the ladder (`lab operators ladder PART`) puts
-// beside a student's kernels. For the staff; students get it compiled.
+// Fast versions of the operators, which the ladder (`lab operators ladder PART`) compares with a student's kernels.
+// Only for the staff; students get it compiled.
 //
-// All products of matrices, those of the convolution among them, go through one core, `multiply`. It cuts the matrices into
-// blocks that fit the caches and copies each block into the order in which it is read (Goto and van de Geijn, Anatomy of
-// high-performance matrix multiplication, 2008). What remains is bound by memory: one pass over each tensor, in vectors.
+// All matrix products, also those of the convolution, use one function, `multiply`. It cuts the matrices into blocks
+// that fit the caches and copies each block into the order in which it is read (Goto and van de Geijn, Anatomy of
+// high-performance matrix multiplication, 2008). The other operators are limited by memory: they make one vectorised
+// pass over each tensor.
 //
-// It compiles with the flags of any submission, and is faster with those of a wider instruction set (-mavx2 -mfma,
-// -mavx512f): vectors are the compiler's, as wide as its target has them.
+// This file compiles with the flags of any submission. It is faster with the flags of a wider instruction set (-mavx2
+// -mfma, -mavx512f), since the compiler chooses the width of the vectors.
 #include <torch/extension.h>
 
 #include <omp.h>
@@ -25,10 +26,11 @@ namespace {
 // ----------------------------------------------------------------------------------------------------------
 
 constexpr long kLine = 64;
-// Fewer operations than this take less time than waking a team of threads.
+// With fewer operations than this, one thread is faster than a team, which takes time to wake.
 constexpr long kWorthThreads = 1 << 16;
 
-// Room that stays from call to call, since fresh pages cost as much as the work in them. Never read before it is written.
+// Workspace that is kept between calls, since fresh pages take as long as the work in them. It is always written before
+// it is read.
 struct Room {
     float *at = nullptr;
     long size = 0;
@@ -61,9 +63,10 @@ constexpr int kLanes = 8, kTileRows = 6;
 constexpr int kLanes = 4, kTileRows = 6;
 #define EVERY_OTHER {0, 2, 5, 7}
 #endif
-// A tile of C is kept in registers: kTileRows rows of two vectors each.
+// A tile of C stays in registers: kTileRows rows of two vectors each.
 constexpr int kTileColumns = 2 * kLanes;
-// A panel of B (kDepth x kTileColumns) stays in the first cache, a block of A (kRows x kDepth) and of B in the second.
+// A panel of B (kDepth x kTileColumns) stays in the first-level cache, a block of A (kRows x kDepth) and of B in the
+// second.
 constexpr long kDepth = 256, kRows = 12 * kTileRows, kColumns = 16 * kTileColumns;
 
 typedef float Vector __attribute__((vector_size(4 * kLanes), may_alias));
@@ -71,10 +74,10 @@ typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_
 typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
 typedef int64_t Places __attribute__((vector_size(8 * kLanes), aligned(8), may_alias));
 
-// Of a vector and one that begins at its last number.
+// Picks every other number of two loaded vectors, of which the second begins at the last number of the first.
 constexpr Integers kEveryOther = EVERY_OTHER;
 
-// Element (i, j) is at[i * row + j * column]: a matrix, or with exchanged steps its transpose.
+// Element (i, j) is at[i * row + j * column]. With `row` and `column` exchanged it is the transposed matrix.
 struct Matrix {
     const float *at;
     long row, column;
@@ -84,8 +87,9 @@ struct Matrix {
 Matrix plain(const float *at, long columns) { return {at, columns, 1}; }
 Matrix transposed(const float *at, long columns) { return {at, 1, columns}; }
 
-// Copies `count` (at most `width`) lines of `length` numbers each so that the k-th numbers of all lines lie side by side,
-// `width` of them, with zeros for lines that are missing. `across` and `along` are the steps between lines and in one.
+// Copies `count` lines of `length` numbers each, so that the k-th numbers of all lines become neighbours. If there are
+// fewer than `width` lines, zeros stand for the others. `across` is the step between lines, `along` the step within a
+// line.
 void pack(const float *from, long across, long along, long count, long width, long length, float *to) {
     if (across == 1 && count == width) {
         for (long k = 0; k < length; k++) std::memcpy(to + k * width, from + k * along, width * sizeof(float));
@@ -96,8 +100,8 @@ void pack(const float *from, long across, long along, long count, long width, lo
         for (long k = 0; k < length; k++) to[k * width + line] = from[line * across + k * along];
 }
 
-// C (rows, columns), which is a full tile or the edge of a matrix with `step` columns, gets (or with `add` is added) the
-// product of two packed panels.
+// Stores the product of two packed panels in a tile of C (rows, columns), or adds it with `add`. C is part of a matrix
+// with `step` columns; at its edge a tile may be smaller.
 void tile(const float *a, const float *b, long depth, float *c, long step, long rows, long columns, bool add) {
     Vector sums[kTileRows][2] = {};
     for (long k = 0; k < depth; k++) {
@@ -124,14 +128,14 @@ void tile(const float *a, const float *b, long depth, float *c, long step, long 
         for (long j = 0; j < columns; j++) c[i * step + j] = (add ? c[i * step + j] : 0) + kept[i][j];
 }
 
-// C (m, n) in row-major order gets (or with `add` is added) the product of A (m, k) and B (k, n). Blocks of C are shared
-// out, so that nobody else writes what a thread writes; called inside of a team it is one thread's work.
+// Stores the product of A (m, k) and B (k, n) in C (m, n), row-major, or adds it with `add`. Threads share blocks of C,
+// so that each element is written by one thread. Called inside of a team, one thread does all of the work.
 void multiply(Matrix a, Matrix b, float *c, long m, long n, long k, bool add) {
     const long panels = blocks(n, kTileColumns);
     float *packedB = roomOfB.of(kDepth * panels * kTileColumns);
 #pragma omp parallel if (m * n * k > kWorthThreads)
     {
-        // No larger than a thread's share: few rows should not be few threads' work.
+        // Blocks are at most as large as a thread's share, so that all threads have work even if there are few rows.
         const long share = blocks(blocks(m, omp_get_num_threads()), kTileRows) * kTileRows;
         const long rows = std::min(kRows, share), down = blocks(m, rows), right = blocks(n, kColumns);
         float *packedA = roomOfA.of(rows * kDepth);
@@ -164,7 +168,7 @@ void multiply(Matrix a, Matrix b, float *c, long m, long n, long k, bool add) {
 // Sums and products of elements
 // ----------------------------------------------------------------------------------------------------------
 
-// Each element (i, j) of an (R, C) matrix with that element of B which is used for it.
+// Combines each element (i, j) of the (R, C) matrix `a` with the element of B that is used for it.
 template <class Combine>
 void broadcast(const float *b, float *o, const float *a, long R, long C, long RB, long CB, Combine combine) {
 #pragma omp parallel for if (R * C > kWorthThreads)
@@ -182,8 +186,8 @@ void broadcast(const float *b, float *o, const float *a, long R, long C, long RB
     }
 }
 
-// Adds to dB (RB, CB) what `use(at)` gives for each element of an (R, C) matrix that used it. Where rows share elements of
-// dB, a thread adds its rows up by itself before it adds them to the others'.
+// Adds `use(at)` to dB (RB, CB) for each element `at` of an (R, C) matrix. If rows share elements of dB, each thread
+// first adds up its own rows, and then adds the sum to dB.
 template <class Use>
 void addUses(float *gb, long R, long C, long RB, long CB, Use use) {
     const bool shared = RB == 1 && R > 1;
@@ -220,7 +224,7 @@ void addUses(float *gb, long R, long C, long RB, long CB, Use use) {
 // Images
 // ----------------------------------------------------------------------------------------------------------
 
-// One convolution's sizes, and which places of a line of the output see a number of the image at a given tap.
+// Sizes of a convolution, and the range of output columns for which a tap is inside the image.
 struct Window {
     long C, H, W, K, stride, pad, OH, OW;
     long places() const { return OH * OW; }
@@ -232,7 +236,8 @@ struct Window {
     long at(long o, long k) const { return o * stride + k - pad; }
 };
 
-// A row for each tap (c, kh, kw), a column for each place, with zeros for what is outside of the image.
+// Writes a matrix with a row for each tap (c, kh, kw) and a column for each place; zeros stand for numbers outside of
+// the image.
 void im2col(const float *x, const Window &s, float *columns) {
     for (long t = 0; t < s.taps(); t++) {
         const long c = t / (s.K * s.K), kh = t / s.K % s.K, kw = t % s.K;
@@ -255,7 +260,7 @@ void im2col(const float *x, const Window &s, float *columns) {
     }
 }
 
-// Adds each number of such columns to where it came from.
+// Adds each number of such a matrix to the element of the image that im2col would read for it.
 void col2im(const float *columns, const Window &s, float *gx) {
     for (long t = 0; t < s.taps(); t++) {
         const long c = t / (s.K * s.K), kh = t / s.K % s.K, kw = t % s.K;
@@ -275,8 +280,8 @@ Window window(int C, int H, int Wd, int K, int stride, int pad) {
     return {C, H, Wd, K, stride, pad, (H + 2 * pad - K) / stride + 1, (Wd + 2 * pad - K) / stride + 1};
 }
 
-// kLanes numbers, `step` apart; a step that the compiler knows (0: it does not) needs no loads one by one. Nothing behind
-// the last number is read.
+// Loads kLanes numbers that are `step` apart. If kStep, the step known to the compiler, is not 0, whole vectors are
+// loaded. Nothing after the last number is read.
 template <int kStep>
 Vector apart(const float *from, long step) {
     if (kStep == 1) return *reinterpret_cast<const Unaligned *>(from);
@@ -290,8 +295,8 @@ Vector apart(const float *from, long step) {
     return made;
 }
 
-// The maxima of one plane. The windows of kLanes places in a line are looked at together: the largest numbers so far and
-// where in their windows they are stay in registers.
+// Computes the maxima of one plane. kLanes neighbouring windows are computed together: their largest numbers so far,
+// and the indices of these, stay in registers.
 template <int kStep>
 void maxima(const float *from, float *y, int64_t *index, int Wd, int K, int stride, int OH, int OW) {
     const int step = kStep ? kStep : stride;
@@ -303,7 +308,7 @@ void maxima(const float *from, float *y, int64_t *index, int Wd, int K, int stri
         int64_t *places = index + (long)oh * OW;
         int done = 0;
         while (OW >= kLanes && done < OW) {
-            // The last ones are looked at with some that were before.
+            // The last vector overlaps the one before, so that it is full.
             const int ow = std::min(done, OW - kLanes), left = top + ow * step;
             Vector best = apart<kStep>(from + left, step);
             Integers where = {};
@@ -340,8 +345,8 @@ void maxima(const float *from, float *y, int64_t *index, int Wd, int K, int stri
 // Softmax
 // ----------------------------------------------------------------------------------------------------------
 
-// e^x for x <= 0 in operations that vectors have: 2^n e^r with |r| <= ln(2) / 2 and a polynomial for e^r. Below -87 it
-// stays at e^-87, which no sum with a 1 in it notices.
+// Returns e^x for x <= 0, by operations that exist for vectors: 2^n e^r with |r| <= ln(2) / 2 and a polynomial for e^r.
+// For x below -87 it returns e^-87, which is too small to change a sum of 1 or more.
 inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x;
     const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum is rounded to a whole number.
@@ -368,7 +373,7 @@ float largest(const float *row, long C) {
     return most;
 }
 
-// The exponentials of a row, if wanted, and their sum.
+// Returns the sum of the exponentials of a row, and stores them in `kept` unless it is null.
 float exponentials(const float *row, float most, long C, float *kept) {
     float sum = 0;
     if (kept) {
@@ -443,7 +448,7 @@ torch::Tensor reluForward(torch::Tensor X, int n) {
 void reluBackward(torch::Tensor dO, torch::Tensor X, torch::Tensor dX, int n) {
     const float *go = dO.data_ptr<float>(), *x = X.data_ptr<float>();
     float *gx = dX.data_ptr<float>();
-    // Added everywhere: a condition on what is stored would keep vectors out.
+    // Adds 0 where x <= 0, since a condition on the store would prevent vectorisation.
 #pragma omp parallel for simd if (n > kWorthThreads)
     for (int i = 0; i < n; i++) gx[i] += x[i] > 0 ? go[i] : 0;
 }
@@ -484,7 +489,7 @@ torch::Tensor conv2dForward(torch::Tensor X, torch::Tensor W, torch::Tensor b, i
     torch::Tensor Y = at::empty({N, F, s.OH, s.OW}, at::kFloat);
     const float *x = X.data_ptr<float>(), *w = W.data_ptr<float>(), *bias = b.data_ptr<float>();
     float *y = Y.data_ptr<float>();
-    // A thread has whole images; a single one is shared out in `multiply`.
+    // Each thread computes whole images. A single image is shared by threads in `multiply`.
 #pragma omp parallel for if (N > 1)
     for (long n = 0; n < N; n++) {
         float *columns = roomOfColumns.of(s.taps() * s.places()), *out = y + n * F * s.places();
@@ -501,7 +506,8 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
     const float *gy = dY.data_ptr<float>(), *x = X.data_ptr<float>(), *w = W.data_ptr<float>();
     float *gx = dX.data_ptr<float>(), *gw = dW.data_ptr<float>(), *gb = db.data_ptr<float>();
     const long taps = s.taps(), places = s.places();
-    // An image of dX belongs to one thread. All of them add to dW and db: each to its own, and in the end to the others'.
+    // Each image of dX belongs to one thread. All threads add to dW and db: first to their own buffers, which are added
+    // at the end.
 #pragma omp parallel if (N > 1)
     {
         float *columns = roomOfColumns.of(taps * places), *ownW = roomOfGradient.of(F * taps + F), *ownB = ownW + F * taps;

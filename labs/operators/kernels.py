@@ -1,7 +1,7 @@
-"""Kernels with known verdicts: the master with one named edit. For the staff, not handed out.
+"""Kernels with known verdicts: the master with one named edit. Only for the staff; a handout lacks this file.
 
-`python -m grader selftest --lab operators` judges them all. WRONG have the codes that name their mistake. RIGHT are
-other honest ways to write the same, which must also pass in time.
+`python -m grader selftest --lab operators` judges them all. Each kernel of WRONG has the code of its expected
+diagnosis. Kernels of RIGHT are correct ways to write the same; they must pass, in time too.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-// The operators of a small neural network, each with its gradient. handout.md says what every part asks for, and how it
-// is judged.
+// The operators of a small neural network, each with its gradient. handout.md describes all parts and how they are
+// judged.
 //
-// You write the bodies. The names, the arguments and their order stay as they are: the tests, and the network that
-// trains on these functions, call them through the table at the end of this file. Add helper functions and standard
-// headers as you like.
+// You write the bodies. Do not change names, arguments and their order: the tests, and the network that is trained,
+// call these functions through the table at the end of this file. Add helper functions and standard headers as you
+// like.
 //
-// Every tensor arrives contiguous, in row-major order: float32, but for labels and indices, which are int64. The element
-// (i, j) of a matrix with N columns is number i * N + j of its data, and that of (n, c, h, w) in a tensor (N, C, H, W)
-// is number ((n * C + c) * H + h) * W + w.
+// All tensors are contiguous, in row-major order, and float32; only labels and indices are int64. Element (i, j) of a
+// matrix with N columns is number i * N + j of its data. Element (n, c, h, w) of a tensor (N, C, H, W) is number
+// ((n * C + c) * H + h) * W + w.
 //
-// A forward function returns a new tensor. A backward function is given the gradient of the loss with respect to the
-// operator's result (dO, dY) and ADDS the gradients with respect to its operands to what is in dA, dB, dX ... already,
-// as a tensor may be an operand of several operators.
+// A forward function returns a new tensor. A backward function gets the gradient of the loss with respect to the
+// operator's result (dO, dY). It ADDS the gradients with respect to the operands to the numbers that are already in dA,
+// dB, dX ..., since a tensor may be an operand of several operators.
 #include <torch/extension.h>
 
 #include <omp.h>
@@ -24,8 +24,8 @@
 // Sums and products of matrices, element by element
 // ----------------------------------------------------------------------------------------------------------
 
-// O = A + B. A and O are (R, C), and B is (RB, CB) with RB 1 or R and CB 1 or C: a single row or column of B stands for
-// all of them (it is broadcast).
+// O = A + B. A and O are (R, C). B is (RB, CB), where RB is 1 or R and CB is 1 or C: a single row or column of B is
+// used for all rows or columns of A (it is broadcast).
 torch::Tensor addForward(torch::Tensor A, torch::Tensor B, int R, int C, int RB, int CB) {
     torch::Tensor O = at::zeros({R, C}, at::kFloat);
     // BEGIN STARTER
@@ -43,8 +43,8 @@ torch::Tensor addForward(torch::Tensor A, torch::Tensor B, int R, int C, int RB,
     return O;
 }
 
-// Adds to dA (R, C) and dB (RB, CB) the gradients of the sum, where dO (R, C) is that of its result. An element of B that
-// was used several times gets the sum of all these gradients.
+// Adds the gradients of the operands to dA (R, C) and dB (RB, CB). dO (R, C) is the gradient of the result. An element
+// of B that is used several times gets the sum of the gradients of all uses.
 void addBackward(torch::Tensor dO, torch::Tensor dA, torch::Tensor dB, int R, int C, int RB, int CB) {
     // BEGIN STARTER
     // // YOUR CODE HERE
@@ -52,7 +52,7 @@ void addBackward(torch::Tensor dO, torch::Tensor dA, torch::Tensor dB, int R, in
     // BEGIN SOLUTION
     const float *go = dO.data_ptr<float>();
     float *ga = dA.data_ptr<float>(), *gb = dB.data_ptr<float>();
-    // Rows may share the elements of dB, so that threads could not take rows each.
+    // Rows may share the elements of dB, so rows cannot be shared by threads.
     for (int i = 0; i < R; i++) {
         float *row = gb + (RB == 1 ? 0 : i) * CB;
         for (int j = 0; j < C; j++) {
@@ -142,7 +142,7 @@ torch::Tensor matmulForward(torch::Tensor A, torch::Tensor B, int M, int K, int 
     // BEGIN SOLUTION
     const float *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
     float *o = O.data_ptr<float>();
-    // With j innermost both rows are read as they lie, and the compiler makes eight sums at once.
+    // With j in the innermost loop both rows are read in memory order, and the compiler vectorises the loop.
 #pragma omp parallel for
     for (int i = 0; i < M; i++)
         for (int k = 0; k < K; k++) {
@@ -170,7 +170,7 @@ void matmulBackward(torch::Tensor dO, torch::Tensor A, torch::Tensor B, torch::T
             for (int j = 0; j < N; j++) sum += go[i * N + j] * b[k * N + j];
             ga[i * K + k] += sum;
         }
-    // Each thread has rows of dB of its own. Were i outside, all of them would add to all of dB.
+    // Each thread has its own rows of dB. With i in the outer loop, all threads would add to all of dB.
 #pragma omp parallel for
     for (int k = 0; k < K; k++)
         for (int i = 0; i < M; i++) {
@@ -218,7 +218,7 @@ void linearBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
             for (int o = 0; o < O; o++) sum += gy[n * O + o] * w[i * O + o];
             gx[n * I + i] += sum;
         }
-    // The whole batch adds to each element of dW: a thread has rows of dW, and not a share of the batch.
+    // The whole batch adds to each element of dW. So threads share the rows of dW, not the batch.
 #pragma omp parallel for
     for (int i = 0; i < I; i++)
         for (int n = 0; n < N; n++) {
@@ -234,10 +234,11 @@ void linearBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
 // Images
 // ----------------------------------------------------------------------------------------------------------
 
-// Each of F filters W (F, C, K, K) is laid over each place of the images X (N, C, H, Wd), which have a border of `pad`
-// zeros on all sides, in steps of `stride`:
+// Each of F filters W (F, C, K, K) is applied at each place of the images X (N, C, H, Wd), which have a border of `pad`
+// zeros on all sides. Places are `stride` apart:
 //   Y[n, f, oh, ow] = b[f] + sum over c, kh, kw of W[f, c, kh, kw] * X[n, c, oh * stride + kh - pad, ow * stride + kw - pad]
-// As a matrix product (im2col): the columns of a matrix are what a filter sees at each place, and W is a matrix (F, C*K*K).
+// As a matrix product (im2col): a column for each place has the C*K*K numbers of the image under the filter, and W is a
+// matrix (F, C*K*K).
 torch::Tensor conv2dForward(torch::Tensor X, torch::Tensor W, torch::Tensor b, int N, int C, int H, int Wd, int F, int K,
                             int stride, int pad) {
     const int OH = (H + 2 * pad - K) / stride + 1, OW = (Wd + 2 * pad - K) / stride + 1;
@@ -276,8 +277,9 @@ torch::Tensor conv2dForward(torch::Tensor X, torch::Tensor W, torch::Tensor b, i
     return Y;
 }
 
-// The gradients of each product and sum above: db[f] gets all of dY[:, f], dW[f] what each place saw times dY there,
-// and each number of dX what the filters made of it at all places that saw it (col2im).
+// Adds the gradients of the formula above. db[f] gets the sum of dY[:, f]. dW[f] gets, for each place, the image's
+// numbers under the filter times dY at this place. Each number of dX gets, for each place that uses it, the filters'
+// numbers times dY at this place (col2im).
 void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::Tensor dX, torch::Tensor dW,
                     torch::Tensor db, int N, int C, int H, int Wd, int F, int K, int stride, int pad) {
     const int OH = (H + 2 * pad - K) / stride + 1, OW = (Wd + 2 * pad - K) / stride + 1;
@@ -292,7 +294,7 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
     for (int f = 0; f < F; f++)
         for (int n = 0; n < N; n++)
             for (int p = 0; p < places; p++) gb[f] += gy[(n * F + f) * places + p];
-    // A thread has rows of dW, and so has what they see in all images: nobody else adds to them.
+    // Threads share the taps. Each element of dW has one tap, so only one thread adds to it.
 #pragma omp parallel for
     for (int t = 0; t < taps; t++) {
         const int c = t / (K * K), kh = t / K % K, kw = t % K;
@@ -313,7 +315,7 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
             }
         }
     }
-    // An image of dX belongs to one thread, in which the places overlap.
+    // Places overlap within an image of dX, so threads share the images.
 #pragma omp parallel for
     for (int n = 0; n < N; n++) {
         std::vector<float> column(places);
@@ -335,9 +337,9 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
     // END SOLUTION
 }
 
-// The largest number of each window of K x K, in steps of `stride`, of the images X (N, C, H, Wd); windows that do not
-// fit are left out. `index` (N, C, OH, OW) gets where it was: h * Wd + w in its H x Wd plane, of several equal ones the
-// first in row-major order.
+// Returns the largest number of each window of K x K of the images X (N, C, H, Wd). Windows are `stride` apart; windows
+// that do not fit are left out. `index` (N, C, OH, OW) gets the place of each maximum, h * Wd + w in its H x Wd plane.
+// Of several equal maxima, the first in row-major order counts.
 torch::Tensor maxpool2dForward(torch::Tensor X, torch::Tensor index, int N, int C, int H, int Wd, int K, int stride) {
     const int OH = (H - K) / stride + 1, OW = (Wd - K) / stride + 1;
     torch::Tensor Y = at::zeros({N, C, OH, OW}, at::kFloat);
@@ -367,7 +369,7 @@ torch::Tensor maxpool2dForward(torch::Tensor X, torch::Tensor index, int N, int 
     return Y;
 }
 
-// Each number of dY goes where the maximum came from. Windows may overlap, where stride < K.
+// Adds each number of dY to dX at the place of its window's maximum. Windows overlap if stride < K.
 void maxpool2dBackward(torch::Tensor dY, torch::Tensor index, torch::Tensor dX, int N, int C, int H, int Wd, int K,
                        int stride) {
     const int OH = (H - K) / stride + 1, OW = (Wd - K) / stride + 1;
@@ -437,7 +439,7 @@ torch::Tensor crossEntropyForward(torch::Tensor X, torch::Tensor labels, int N, 
         const float most = *std::max_element(row, row + C);
         float sum = 0;
         for (int c = 0; c < C; c++) sum += std::exp(row[c] - most);
-        // -log(exp(x - most) / sum), without a quotient that may be 0.
+        // This is -log(exp(x - most) / sum), without a quotient that may become 0.
         total += std::log(sum) + most - row[label[n]];
     }
     loss.data_ptr<float>()[0] = total / N;

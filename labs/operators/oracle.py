@@ -1,22 +1,22 @@
 """Expected results of each operator, in float64 with an error budget, and its known mistakes.
 
-An operator that is linear in each operand is a sum of products. A float32 kernel adds n of them. Its error is at most
-n roundings of the sum of their magnitudes, in any order (Higham 2002). Roundings that do not all go one way amount to
-a multiple of sqrt(n) of them (Higham and Mary 2019).
+An operator that is linear in each operand is a sum of products. A float32 kernel adds n of them. Its error is at most n
+rounding errors, each relative to the sum of the magnitudes, in any order (Higham 2002). If the errors have random
+signs, they add up only to a multiple of sqrt(n) of them (Higham and Mary 2019).
 
-Each rounding is relative to the sum so far. Most of the numbers are drawn at random, and the order of additions does
-not depend on them. So the sum so far hardly exceeds the whole sum by more than a few times the root of the terms'
-squares. A gradient that is added to counts its old value as one more term.
+Each rounding error is relative to the partial sum. Most of the numbers are random, and the order of additions does not
+depend on them. So a partial sum exceeds the whole sum at most by a few times the root of the sum of the terms' squares.
+For a gradient, the value that it holds before the call is one more term.
 
 Sources: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1. Higham and Mary, A new approach to
 probabilistic rounding error analysis, 2019.
 
 Comparison of a wrong gradient with the slope of the student's own forward function.
-The loss is L = sum of dO * forward(X), or forward(X) itself where that is a loss. Its slope along one element x is
-(L(x + h) - L(x - h)) / 2h. Two calls of the student's forward function give the slope. It is compared with the
-gradient that their backward function added, and with the right one. Where forward is linear or quadratic in x, any h
-will do. Elsewhere h is smaller. An element is skipped if its slope in float64 is not the right gradient (at a tie, at
-a corner).
+The loss is L = sum of dO * forward(X), or forward(X) itself if this is a loss. Its slope along one element x is
+(L(x + h) - L(x - h)) / 2h, from two calls of the student's forward function. The slope is compared with the gradient
+that the student's backward function added, and with the right one. If forward is linear or quadratic in x, any h is
+right; otherwise h is smaller. An element is skipped if its slope in float64 differs from the
+right gradient: at a tie of maxima, or at x = 0 in ReLU.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from grader.explain.suspect import Suspect
 from . import arithmetic
 from .suspects import elements, gradients, layers, losses, pictures, windows
 
-#: Number of elements to examine: those whose gradient is furthest from right.
+#: Number of elements to examine: those with the largest errors of the gradient.
 TRIED = 3
-#: Two figures agree up to this share of the larger one, besides rounding.
+#: Two numbers agree if they differ by at most this share of the larger one, besides rounding.
 AGREEING = 0.05
 #: Relative error that a float32 forward function may have.
 ROUNDING = 2.0**-20
@@ -47,7 +47,7 @@ Forward = Callable[[Inputs], Array]
 
 @dataclass(frozen=True)
 class Point:
-    """An element of a gradient: the number that was added to it, and the right one."""
+    """An element of a gradient: its index, the number that was added to it, and the right number."""
 
     at: tuple[int, ...]
     added: float
@@ -72,8 +72,8 @@ class Slopes:
         actual: Mapping[str, Array],
         right_forward: Forward,
     ) -> Inquiry | None:
-        """Return calls that show the slope at a few wrong elements of the first wrong gradient. `right_forward`
-        computes in float64."""
+        """Return the calls of the forward function that give the slope at a few elements of the first wrong gradient,
+        or None. `right_forward` is the right forward function in float64."""
         wrong = [name for name in self.operands if not compare(expected[name], actual[name]).ok]
         if not wrong:
             return None
@@ -103,7 +103,7 @@ class Slopes:
         return f"{first}{''.join(word.capitalize() for word in others)}Forward"
 
     def _moved(self, inputs: Inputs, operand: str, at: tuple[int, ...]) -> list[dict[str, Array]]:
-        """Return the inputs with one element larger, and smaller, by h."""
+        """Return two copies of the inputs: one element of `operand` is larger by h, then smaller by h."""
         moved = []
         for step in (self.step, -self.step):
             changed = inputs[operand].copy()
@@ -119,7 +119,7 @@ class Slopes:
         at: tuple[int, ...],
         results: Sequence[Array],
     ) -> tuple[float, float]:
-        """Return the slope from two results of a forward function, and its possible error."""
+        """Return the slope from two results of a forward function, and the largest error of the slope."""
         above, below = results
         run = float(moved[0][operand][at]) - float(moved[1][operand][at])
         weight = inputs[self.upstream].astype(np.float64) if self.upstream else np.ones(1)
@@ -134,7 +134,7 @@ class Slopes:
 
 
 def _furthest(held: Array, expected: Expected, actual: Array) -> list[Point]:
-    """Return the finite elements whose gradient is furthest from right."""
+    """Return the finite elements with the largest errors, at most TRIED. `held`: the gradient before the call."""
     error = np.where(np.isfinite(actual), abs(actual - expected.value), -1.0)
     found = []
     for place in np.argsort(error, axis=None)[::-1][:TRIED]:
@@ -182,9 +182,9 @@ Budget = Callable[[Inputs, Shape, Values], Mapping[str, Expected]]
 RESULT = ""
 
 _TINY = 1e-30
-#: Sizes at which a wrong kernel is called again.
+#: Sizes at which a wrong kernel is called again, to find the smallest that fails.
 _TRIED = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33)
-#: Roundings besides those of the sum: of the products, and of values that a kernel may store in between.
+#: Roundings besides those of the sum: of products and of intermediate values.
 _MORE = 8
 #: n roundings exceed this multiple of sqrt(n) with a probability below 2 n exp(-32).
 _LAMBDA = 8
@@ -200,12 +200,12 @@ _PICTURES = (
 
 
 def imprecise(seen: Deviation) -> simple.Found | None:
-    """Find imprecise outputs, if most elements are wrong. Small errors in a few places come from a step left out."""
+    """Explain small errors as imprecision if most elements have them. In a few elements, a missing step is likelier."""
     return simple.imprecise(seen) if seen.wrong.mean() > 0.5 else None
 
 
 class Operator(Oracle):
-    """An operator's forward function, or its backward function where `of` says how to find differences."""
+    """Oracle of an operator's forward or backward function. For the latter, `of` has the settings of its slopes."""
 
     #: Sizes on which no other size depends.
     probes: ClassVar = dict.fromkeys(
@@ -238,10 +238,10 @@ class Operator(Oracle):
         """Prepare the oracle.
 
         Args:
-            mistakes: known ones, simpler ones first.
-            values: the output, and gradients without their old content, by name, in the type of the inputs.
-            terms: the number of terms that each output sums.
-            budget: expected values and budgets, where the rule for sums does not apply.
+            mistakes: suspects, simpler ones first.
+            values: function that returns the right outputs by name, of gradients only the number to add.
+            terms: function that returns the number of terms in the sum of each output.
+            budget: function that returns expected values and budgets, if the rule for sums does not apply.
         """
         self.mistakes, self.values, self.output, self.of = mistakes, values, output, of
         self._terms, self._flops, self._budget = terms, flops, budget
@@ -279,7 +279,7 @@ class Operator(Oracle):
 
 class OfLogits(Operator):
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
-        # No number in the advice: where hidden tests follow, sentences with numbers are kept from the student.
+        # The advice has no number: sentences with numbers are not shown to students if there are hidden tests.
         return "not_finite", (
             f"NaN or infinity in {amount}. exp() of a large logit is infinite as a float, and log() of 0 is too: take "
             "each row's maximum away before the exponential, and use log(exp(x) / sum) = x - log(sum)."
@@ -287,7 +287,7 @@ class OfLogits(Operator):
 
 
 def roundings(terms: int) -> float:
-    """Return the number of roundings by which a sum of `terms` terms may be off."""
+    """Return the allowed error of a sum of `terms` terms, as a number of roundings."""
     return min(terms, _LAMBDA * terms**0.5) + _MORE
 
 
@@ -299,7 +299,7 @@ def in_double(inputs: Inputs) -> Values:
     return {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in inputs.items()}
 
 
-# ---- expected values with budgets of their own
+# ---- expected values of outputs to which the rule for sums does not apply
 
 
 def _relu_backward(x: Inputs, s: Shape, added: Values) -> Mapping[str, Expected]:
@@ -312,7 +312,7 @@ def _exact(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
 
 
 def _added(x: Inputs, s: Shape, added: Values) -> Mapping[str, Expected]:
-    """Return the inputs plus `added`. The allowance is for one addition, and for few roundings of the added number."""
+    """Return the gradients' old values plus `added`. The budget allows some roundings of both numbers."""
     return {
         name: Expected(x[name] + change, _TINY + UNIT_ROUNDOFF * _MORE * (abs(change) + abs(x[name])))
         for name, change in added.items()
@@ -321,14 +321,14 @@ def _added(x: Inputs, s: Shape, added: Values) -> Mapping[str, Expected]:
 
 def _mse(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
     value = values[RESULT]
-    # A difference is rounded once, relative to itself.
+    # Each difference X - T is rounded once, relative to itself.
     return {RESULT: Expected(value, _TINY + UNIT_ROUNDOFF * roundings(s["n"] + 4) * value)}
 
 
 def _cross_entropy(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
     value = values[RESULT]
-    # A row's loss is a difference of numbers as large as its logits, or a logarithm. The argument of the
-    # logarithm has the relative error of the exponentials' arguments.
+    # A row's loss is a difference of numbers as large as its logits, and of a logarithm. Absolute errors of exp()'s
+    # arguments are relative errors of the logarithm's argument.
     size = 1 + 4 * float(abs(x["X"]).max()) + float(value[0])
     return {RESULT: Expected(value, UNIT_ROUNDOFF * roundings(s["batch"] + s["classes"]) * size)}
 
@@ -336,7 +336,8 @@ def _cross_entropy(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected
 def _cross_entropy_backward(x: Inputs, s: Shape, added: Values) -> Mapping[str, Expected]:
     change = added["dX"]
     chances = change + arithmetic.one_hot(x["labels"], s["classes"]) / s["batch"]
-    # An absolute error of exp's argument is a relative error of p. The result p - 1 is rounded relative to 1.
+    # An absolute error of exp()'s argument is a relative error of p. At the label, p - 1 has a rounding error relative
+    # to 1.
     steps = s["classes"] + _MORE + 4 * abs(x["X"]).max(1, keepdims=True)
     size = chances * steps + _MORE / s["batch"] + 2 * abs(x["dX"])
     return {"dX": Expected(x["dX"] + change, _TINY + UNIT_ROUNDOFF * size)}
@@ -397,7 +398,7 @@ ORACLES: dict[str, Operator] = {
         elements.MUL_BACKWARD,
         lambda x, s: {"dA": x["dO"] * x["B"], "dB": arithmetic.summed_to(x["dO"] * x["A"], s["RB"], s["CB"])},
         terms=_uses, of=_SLOPES("mul", _BROADCAST, "dO")),
-    # Exact: nothing is rounded.
+    # ReLU rounds nothing, so its result must be exact.
     "relu": Operator(elements.RELU, lambda x, s: {RESULT: np.maximum(x["X"], 0)},
                      terms=lambda s: {RESULT: 0}, output="O"),
     "relu_backward": Operator(elements.RELU_BACKWARD, lambda x, s: {"dX": x["dO"] * (x["X"] > 0)},
@@ -420,7 +421,7 @@ ORACLES: dict[str, Operator] = {
                        output="Y", axes=_PICTURES),
     "conv2d_backward": Operator(pictures.CONV2D_BACKWARD, _conv2d_backward, terms=_conv2d_terms,
                                 of=_SLOPES("conv2d", _WEIGHTS, "dY")),
-    # Exact, and so is where each maximum is.
+    # Maxima and their indices must be exact.
     "maxpool2d": Operator(windows.MAXPOOL2D, _maxpool2d, budget=_exact, output="Y", axes=_PICTURES),
     "maxpool2d_backward": Operator(
         windows.MAXPOOL2D_BACKWARD,

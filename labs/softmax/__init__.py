@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
-#: Inputs that float32's exp() can take as they are, and inputs that it cannot.
+#: Inputs for which exp() is finite in float32, and inputs of any size.
 _SMALL = ("random", "equal", "dominant", "masked")
 _ANY = (*_SMALL, "masked_far", "offset", "large", "increasing", "decreasing", "tail", "tail_last")
 
@@ -35,7 +35,7 @@ class _Softmax(Lab):
     claim = "your result == the float64 result"
     denial = "YOUR SOFTMAX PRODUCED INCORRECT RESULTS"
     proof_sizes: ClassVar = {"R": 256, "C": 1024}
-    #: No size is a multiple of another.
+    #: Sizes of which none is a multiple of another, so that exchanged sizes show.
     watched_sizes: ClassVar = {"R": 13, "C": 29, "d": 6}
 
     studies: ClassVar = {

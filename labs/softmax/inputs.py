@@ -13,19 +13,19 @@ from grader.core.draws import Draws
 Shape = Mapping[str, int]
 
 LARGEST = 1e4
-"""Logits lie within +-LARGEST, -inf aside."""
+"""All logits but -inf are within +-LARGEST."""
 JUMP = 150.0
 """A difference too large for exp() in float32, which overflows from 88.7 on and is 0 below -104."""
 OFFSETS = (9000.0, 60.0, 150.0, 600.0, 3000.0)
-"""Offsets of rows: from values at which exp() is finite on both sides, to one for which a running maximum begun at
--1000 is too large."""
+"""Offsets of rows, used with both signs. At 60 exp() is still finite. At -3000 and -9000 a running maximum that starts
+at -1000 is too large."""
 LEFT_BEHIND = (16.8, 17.2)
-"""Distance of the tail below the maximum. Its exp() is less than half a unit in the last place of a float sum of 1 or
-more. Adding it leaves the sum unchanged."""
+"""Distance of the many small elements (the tail) from the maximum. Each one's exp() is less than half a unit in the
+last place of a float sum of 1 or more. So adding a single one leaves the sum unchanged."""
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
-    """X (R, C), or m1, l1, m2, l2 (R) and o1, o2 (R, d)."""
+    """Return the inputs of a case: X (R, C), or m1, l1, m2, l2 (R) and o1, o2 (R, d)."""
     draws = Draws(seed)
     if distribution in PARTIALS:
         return _partial_results(PARTIALS[distribution], shape, draws)
@@ -37,7 +37,7 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
 
 
 def _random(draws: Draws, rows: int, columns: int) -> Array:
-    """Usual logits: each row within +-6 of a middle of its own within +-2."""
+    """Usual logits: in each row within +-6 of a centre, which is within +-2 and differs from row to row."""
     middle = draws.uniform((rows, 1), -2.0, 2.0)
     return draws.uniform((rows, columns), -6.0, 6.0) + middle
 
@@ -55,7 +55,10 @@ def _dominant(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _masked(draws: Draws, rows: int, columns: int) -> Array:
-    """Draw rows with some elements -inf: in turn at the beginning, at the end, here and there, and all but one."""
+    """Draw rows in which some elements are -inf: at the beginning, at random places, at the end, or all but one.
+
+    The four kinds alternate from row to row.
+    """
     x = _random(draws, rows, columns)
     kept = draws.below(columns, (rows,))
     here_and_there = draws.uniform((rows, columns)) < 0.4
@@ -78,7 +81,7 @@ def _masked_far(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _offset(draws: Draws, rows: int, columns: int) -> Array:
-    """Usual logits around a number of OFFSETS, which is positive in even rows and negative in odd ones."""
+    """Usual logits around one of OFFSETS, added in even rows and subtracted in odd ones."""
     at = np.arange(rows)
     far = np.array(OFFSETS, np.float32)[at // 2 % len(OFFSETS), None]
     far[1::2] *= np.float32(-1)
@@ -91,8 +94,8 @@ def _large(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _increasing(draws: Draws, rows: int, columns: int) -> Array:
-    """Rows in order of size, so that each element is a new maximum; in odd rows the last one is far larger than all
-    others.
+    """Each row is sorted, smallest first, so that each element is a new maximum. In odd rows the last element is far
+    larger than all others.
     """
     x = np.sort(_random(draws, rows, columns), 1)
     x[1::2, -1] += np.float32(JUMP)
@@ -104,9 +107,8 @@ def _decreasing(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _tail(draws: Draws, rows: int, columns: int) -> Array:
-    """The first element of each row is its maximum, one in the middle is near it.
-
-    The others are too small to count singly, but count together.
+    """The first element of each row is its maximum, and one in the middle is near it. Each other element is too small
+    to change a float sum, but all of them together change it.
     """
     x = -draws.uniform((rows, columns), *LEFT_BEHIND)
     x[:, columns // 2] = -0.5
@@ -139,7 +141,8 @@ LOGITS: dict[str, Callable[[Draws, int, int], Array]] = {
 def _partial_results(
     maxima: Callable[[Draws, int], tuple[Array, Array]], shape: Shape, draws: Draws
 ) -> dict[str, Array]:
-    """Sums are 1 to 100 and means within +-1 with the given maxima; a side whose maximum is -inf is empty, 0 and 0."""
+    """Draw sums from 1 to 100 and means within +-1 for the given maxima. A side with a maximum of -inf is empty: 0 and
+    0."""
     rows, d = shape["R"], shape["d"]
     found: dict[str, Array] = {}
     for side, m in zip("12", maxima(draws, rows), strict=True):
@@ -151,7 +154,7 @@ def _partial_results(
 
 
 def _near(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Maxima within +-4, unlike ones."""
+    """Different maxima of the two sides, within +-4."""
     return draws.uniform((rows,), -4.0, 4.0), draws.uniform((rows,), -4.0, 4.0)
 
 
@@ -166,7 +169,7 @@ def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
 
 
 def _empty(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """The left side is empty, the right one, both, none, in turn."""
+    """In turn from row to row: the left side is empty, the right side is, both are, neither is."""
     m1, m2 = _near(draws, rows)
     m1[0::4], m2[1::4] = -np.inf, -np.inf
     m1[2::4], m2[2::4] = -np.inf, -np.inf

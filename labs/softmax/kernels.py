@@ -1,7 +1,7 @@
-"""Kernels with known verdicts: the master with named edits. For the staff, not handed out.
+"""Kernels with known verdicts: the master with named edits. Only for the staff; a handout lacks this file.
 
-`python -m grader selftest --lab softmax` judges them all, and so does tests/test_softmax.py. WRONG names for each the
-code of the expected diagnosis. RIGHT are other correct ways of writing the same, which must also pass in time.
+`python -m grader selftest --lab softmax` judges them all, and so does tests/test_softmax.py. Each kernel of WRONG names
+the code of its expected diagnosis. Kernels of RIGHT are correct ways to write the same; they must pass, in time too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .known.wrong import WRONG_MERGES, WRONG_NAIVE, WRONG_ONLINE, WRONG_SAFE
 
 __all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG"]
 
-#: Sizes of untimed parts whose case has no sizes.
+#: Sizes for parts that are not timed and whose case names no sizes.
 SHAPE = {"R": 64, "C": 96, "d": 24}
 FUNCTIONS = {
     "naive": "naiveSoftmax",
@@ -23,7 +23,7 @@ FUNCTIONS = {
 }
 WRONG = (*WRONG_NAIVE, *WRONG_SAFE, *WRONG_ONLINE, *WRONG_MERGES)
 
-#: The exponentials differ, so that no compiler merges them.
+#: Each of the exponentials has another argument, so that the compiler cannot merge them.
 SLOW = Mutation(
     "four exponentials more for each element",
     "naive",

@@ -1,15 +1,15 @@
 """Expected outputs of this lab in float64, with the error that float32 may have.
 
-The error budget, in units of the roundoff u = 2^-24, relative to each element, counts the roundings of an honest
-kernel:
+The error budget counts the rounding errors of an honest kernel, in units of the roundoff u = 2^-24, relative to each
+element:
 
-- exp(x - m): the difference is off by u |x - m|, which is a relative error of exp(); |x - m| counts up to 110, beyond
-  which exp() is 0. Kernels that scale by log2(e) first, for exp2(), round x and m themselves: u |x| log2(e), u |m|
-  log2(e).
-- The sum of C numbers. A plain float sum may be off by u C (Higham, Accuracy and Stability of Numerical Algorithms,
-  section 4.2), and in `naive` that is allowed. From `safe` on the sum must not lose what C small numbers amount to: the
-  budget grows with sqrt(C), which a sum in double, by blocks, in pairs or compensated keeps, and a float sum of usual
-  logits too; only where one number is far larger than all others does a float sum miss it.
+- exp(x - m): the difference has an error of u |x - m|, which is a relative error of exp(). |x - m| counts up to 110,
+  beyond which exp() is 0. Kernels that use exp2() scale by log2(e) first and so round x and m themselves: their errors
+  are u |x| log2(e) and u |m| log2(e).
+- The sum of C numbers. A plain float sum may have an error of u C (Higham, Accuracy and Stability of Numerical
+  Algorithms, section 4.2). This is allowed in `naive`. In `safe` and `online` the sum must not lose many small numbers,
+  so the budget grows with sqrt(C). A sum in double, by blocks, in pairs or compensated stays within it. A plain float
+  sum exceeds it only if one number is far larger than all others.
 - exp(), products and the division themselves: some units each.
 """
 
@@ -39,12 +39,12 @@ from . import suspects
 from .scene import Scene, agreement, fitting, scene_of
 
 #: Parts of the allowed relative error, in units of the roundoff. STEPS does not depend on the input. PER_ROOT, times
-#: sqrt(C), is for a sum of C terms that keeps its tail.
+#: sqrt(C), is for a sum of C terms that does not lose small ones.
 STEPS, PER_ROOT = 64, 8
 OUTPUTS = ("m", "l", "o")
 """Outputs of `merge`, in the order of the assignment."""
 DEEPEST = 110.0
-"""exp() of anything further below the maximum is 0 in float32."""
+"""Distance from the maximum beyond which exp() is 0 in float32."""
 SMALLEST = 1e-36
 """Absolute error that is always allowed: float32 has fewer digits below 1.2e-38."""
 
@@ -74,7 +74,7 @@ def merged(inputs: Inputs) -> dict[str, Array]:
 
 
 def all_zero(seen: Deviation) -> Found | None:
-    """Explain an output of only zeros, as for any part, with the causes that this lab adds."""
+    """Explain an output of only zeros, with causes that are typical of this lab."""
     if seen.actual.any():
         return None
     return (
@@ -91,7 +91,7 @@ _FACTORS = (
 
 
 def lost_tail(seen: Deviation) -> Found | None:
-    """Detect a float sum in several lanes: its error is a few budgets, smaller than that of a single sum."""
+    """Explain an error of a few budgets by a float sum in several lanes, which loses less than a single sum."""
     scene, cut = scene_of(seen)
     for suspect in suspects.LANES:
         predicted = suspect.predicted(scene)
@@ -117,7 +117,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
 
 
 class Rows(Oracle):
-    """The softmax of each row. `mistakes` are suspects that take a Scene."""
+    """Oracle of the softmax of each row. `mistakes` are suspects that take a Scene."""
 
     probes: ClassVar = {
         "R": (1, 2, 3, 5, 8),
@@ -147,7 +147,7 @@ class Rows(Oracle):
         return chosen, self._of(inputs["X"][chosen])
 
     def flops(self, shape: Shape) -> int:
-        """Count an exponential and an addition for each element, and a division."""
+        """Return three operations for each element: an exponential, an addition and a division."""
         return 3 * shape["R"] * shape["C"]
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
@@ -173,7 +173,7 @@ class Rows(Oracle):
 
 
 class Merge(Oracle):
-    """m, l and o of two partial results together. Each of a handful of operations rounds once."""
+    """Oracle of `merge`: m, l and o of two partial results together. Few operations are needed; each rounds once."""
 
     output = "m, l and o"
     explains_not_finite = True
@@ -209,7 +209,8 @@ class Merge(Oracle):
         return 4 * shape["R"] * shape["d"]
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        # Only the first wrong output is diagnosed: a mistake that also spoils an earlier one is a different mistake.
+        # The first wrong output is diagnosed, and the outputs before it are right. So drop suspects that would make an
+        # earlier output wrong.
         value = merged(seen.inputs)
         before = OUTPUTS[: OUTPUTS.index(seen.output)]
         return fitting(self.mistakes, seen.inputs, seen, likely, {name: value[name] for name in before})

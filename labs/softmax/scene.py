@@ -1,7 +1,7 @@
-"""Data from which a suspect predicts a wrong output, and the fit of a prediction.
+"""Data from which a suspect predicts a wrong output, and the comparison of predictions with the output.
 
-Predictions are made in float32, as a student's kernel computes: where it overflows, they hold the same infinities and
-NaN, and these must be met as the numbers are.
+Predictions are made in float32, as in a student's kernel. Where the kernel overflows, a prediction therefore has the
+same infinities and NaN, and must agree with them, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.suspect import AGREEING, Suspect, matching_suspects
 
-#: Most elements that suspects are tried on, and the least number of rows.
+#: Suspects are tried on at most this many elements, but on this many rows at least.
 MOST_ELEMENTS, FEWEST_ROWS = 1 << 17, 4
 
 
@@ -61,25 +61,25 @@ class Scene:
 
 
 def total(weights: Array) -> Array:
-    """Return the sum of each row as a float32, (K, 1), summed up exactly."""
+    """Return the exact sum of each row, rounded to float32, (K, 1)."""
     return weights.sum(1, keepdims=True, dtype=np.float64).astype(np.float32)
 
 
 def normalised(weights: Array) -> Array:
-    """Weights over the sum of their row."""
+    """Return the weights divided by the sum of their row."""
     return weights / total(weights)
 
 
 def shifted(scene: Scene, shift: Array | float) -> Array:
-    """Return the softmax with `shift` instead of the row's maximum: right except for overflow and underflow."""
+    """Return the softmax if `shift` is subtracted, not the row's maximum: wrong only by overflow and underflow."""
     return normalised(np.exp(scene.x - np.asarray(shift, np.float32)))
 
 
-# ---- fitting
+# ---- comparison of predictions with an output
 
 
 def scene_of(seen: Deviation) -> tuple[Scene, Deviation]:
-    """Return the rows that suspects are tried on, as many as are quick, and the output there."""
+    """Return the rows that suspects are tried on, limited by MOST_ELEMENTS, and the output in these rows."""
     whole = seen.inputs["X"]
     count = max(FEWEST_ROWS, MOST_ELEMENTS // max(1, whole.shape[1]))
     first_wrong = int(seen.wrong.any(1).argmax())
@@ -103,8 +103,8 @@ def fitting(
     likely: frozenset[str],
     right: Mapping[str, Array] | None = None,
 ) -> list[Suspect]:
-    """Return the suspects that explain an output, as `grader.explain.oracle.Oracle.suspects` does. A suspect that
-    predicts several outputs by name must predict those in `right` correctly.
+    """Return the suspects that explain an output, as `grader.explain.oracle.Oracle.suspects` does. For a suspect that
+    predicts several outputs by name, the predictions of those in `right` must have the right values.
     """
 
     def spoils(suspect: Suspect) -> bool:
@@ -125,10 +125,10 @@ def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> 
     slack = seen.slack if slack is None else slack
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)
     miss = abs(actual - predicted)
-    # A prediction far smaller than the right output must be met as closely in proportion, or zero would meet it.
+    # Scale the tolerance down for predictions far smaller than the right output: else zeros would agree with them.
     scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0)
     close = same | (miss <= slack * scale + 1e-4 * np.minimum(abs(predicted), abs(actual)))
-    # A suspect must be far nearer to the output than the right answer is.
+    # A prediction must be much closer to the output than the right value is.
     near = same | (miss <= 0.25 * abs(actual - seen.expected))
     if not wrong.any() or (close & near)[wrong].mean() < AGREEING:
         return False, False

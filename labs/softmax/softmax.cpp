@@ -29,7 +29,7 @@ torch::Tensor naiveSoftmax(torch::Tensor XTensor, int R, int C) {
     return OTensor;
 }
 
-// Part 2. The same for logits of any size: three passes, the first of which finds the largest element of the row.
+// Part 2. The same for logits of any size, in three passes: the first finds the largest element of the row.
 torch::Tensor safeSoftmax(torch::Tensor XTensor, int R, int C) {
     torch::Tensor OTensor = at::zeros({R, C}, at::kFloat);
     const float *X = XTensor.data_ptr<float>();
@@ -89,8 +89,8 @@ torch::Tensor onlineSoftmax(torch::Tensor XTensor, int R, int C) {
     return OTensor;
 }
 
-// Part 4. Two partial results of the same R rows, made of different columns: m1, l1, m2, l2 are (R), o1, o2 are (R, d).
-// Write that of both together to m, l (R) and o (R, d).
+// Part 4. Two partial results of the same R rows are given, each of other columns: m1, l1, m2, l2 (R), and o1, o2 (R,
+// d). Write the partial result of all these columns to m, l (R) and o (R, d).
 void mergeSoftmax(torch::Tensor m1Tensor, torch::Tensor l1Tensor, torch::Tensor o1Tensor, torch::Tensor m2Tensor,
                   torch::Tensor l2Tensor, torch::Tensor o2Tensor, torch::Tensor mTensor, torch::Tensor lTensor,
                   torch::Tensor oTensor, int R, int d) {
@@ -104,7 +104,7 @@ void mergeSoftmax(torch::Tensor m1Tensor, torch::Tensor l1Tensor, torch::Tensor 
     // BEGIN SOLUTION
     for (int i = 0; i < R; i++) {
         const float most = std::max(m1[i], m2[i]);
-        // Where both sides are empty, -inf - -inf is no number: nothing counts for nothing.
+        // If both sides are empty, (-inf) - (-inf) is NaN: both weights are 0.
         const float left = most == -INFINITY ? 0.0f : l1[i] * std::exp(m1[i] - most);
         const float right = most == -INFINITY ? 0.0f : l2[i] * std::exp(m2[i] - most);
         const float sum = left + right;

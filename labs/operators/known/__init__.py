@@ -1,1 +1,1 @@
-"""Kernels whose end is known, by function: for the staff, not handed out."""
+"""Kernels with known verdicts, by function. Only for the staff; a handout lacks this package."""

@@ -1,1 +1,1 @@
-"""Studies of the operators beside the kit's general ones."""
+"""Studies of this lab, besides the kit's general ones."""

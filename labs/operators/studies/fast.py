@@ -1,4 +1,4 @@
-"""The fast kernels of fast.cpp, one program for each instruction set, and the widest that a processor has."""
+"""Builds of fast.cpp, one for each instruction set, and the choice of the widest one that a processor supports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from grader.backends.torch.labreference import SourceReference
 
 SOURCE = "fast.cpp"
 _AVX2 = ("-mavx2", "-mfma")
-#: Compiler flags after the assignment's own, by `grader.study.facts`' name of the instruction set; wide ones last.
+#: Compiler flags to add to the assignment's own, by the instruction set's name in `grader.study.facts`; the widest
+#: last.
 LEVELS = {"avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mprefer-vector-width=512")}
 
 
 def kernels(folder: Path, level: str = "") -> SourceReference:
-    """Return the kernels in the lab's folder for one of LEVELS; "" is the assignment's own flags."""
+    """Return the fast kernels, built for one of LEVELS, or with only the assignment's flags for ""."""
     return SourceReference(folder, SOURCE, level=level, flags=flags(level))
 
 
@@ -26,12 +27,11 @@ def flags(level: str) -> tuple[str, ...]:
 
 
 def all_levels(folder: Path) -> tuple[SourceReference, ...]:
-    """Return the objects that a handout holds compiled: one for each of LEVELS, or one for processors other than
-    x86-64."""
+    """Return the builds that a handout contains: one for each of LEVELS; on processors other than x86-64 only one."""
     levels = LEVELS if platform.machine().lower() in X86 else ("",)
     return tuple(kernels(folder, level) for level in levels)
 
 
 def widest(levels: Iterable[str]) -> str:
-    """Return the last of LEVELS that the processor has, or ""."""
+    """Return the widest of LEVELS that is in `levels`, the processor's instruction sets, or ""."""
     return next((level for level in reversed(LEVELS) if level in levels), "")

@@ -1,19 +1,20 @@
-"""`ladder PART`: a part's kernel between the course's reference, fast C++, PyTorch's operator and the machine's limit.
+"""`ladder PART`: compares a part's kernel with the reference, fast C++, PyTorch's operator and the machine's limit.
 
-Theory of operation. All kernels are called by the same protocol, with the same sizes and threads, each in a process
-of its own. The student's file, reference.cpp and fast.cpp are programs without torch; PyTorch's process has it. A
-rung is measured only when it is right: on every case of the part, as any submission, and once more before each of its
-times, with fresh inputs.
+Theory of operation. All kernels are called by the same protocol, with the same sizes and threads, each in its own
+process. The student's file, reference.cpp and fast.cpp are programs without torch; PyTorch's operator runs in a process
+with torch. A kernel is timed only if it is right in every case of the part. Before each of its times it is checked once
+more, with fresh inputs.
 
-In each round all are measured twice, in an order and then in its reverse (`grader.study.laboratory`). Transferring
-tensors takes longer than many kernels. So two requests are timed, one for a single call and one for many on the same
-tensors. A time is their difference over the number of additional calls. The cost of a call that computes nothing is
-subtracted. Data that fits into a cache is cached then. With a wall clock the best of three counts.
+In each round all kernels are measured twice, in some order and then in the reverse order (`grader.study.laboratory`). A
+transfer of tensors takes longer than many kernels. So two requests are timed, one with a single call and one with many
+calls on the same tensors. A time is their difference, divided by the number of additional calls. The time of a call
+that computes nothing is subtracted. Data that fits into a cache is therefore cached. With a wall clock the best of
+three measurements counts.
 
-The limit is the longer of two times (`labs.operators.studies.sources`): the time of the part's operations at the
-measured peak of multiply-adds, and the time of its bytes. The latter is measured with a loop that moves as many bytes
-and computes next to nothing. It runs in the same rounds and in the same way, caches included. The loop is a copy, or
-a += b for a part that only adds to its input.
+The limit is the longer of two times (`labs.operators.studies.sources`): that of the part's operations at the measured
+peak of multiply-adds, and that of its bytes. The latter is measured with a loop that moves as many bytes and
+computes almost nothing. It runs in the same rounds and in the same way, caches included. The loop is a copy, or a += b
+for a part that only adds to its input.
 """
 
 from __future__ import annotations
@@ -67,16 +68,15 @@ LONG_ENOUGH_S, MOST_REPEATS = 0.01, 1 << 14
 """Least time of a series of calls, in seconds, and the most calls in it."""
 MOST_REPEATED_S = 30.0
 SHORTEST_SHARE = 0.2
-"""Least share of a kernel's own time in the time of an empty call. Below it, the difference of two nearly equal times
-means little."""
+"""Least time of a kernel, as a share of the time of an empty call, which is subtracted. Below it, the difference of two
+nearly equal times is mostly noise."""
 MOVING = "moving"
 NOTHING_WITH_TORCH = f"{sources.NOTHING} with torch"
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One kernel. `net_ms` has the time of a call for each round. It is () if `trouble` says why the kernel was not
-    measured."""
+    """One kernel. `net_ms` has the time of a call in each round. If it is (), `trouble` says why."""
 
     name: str
     net_ms: tuple[float, ...] = ()
@@ -86,8 +86,8 @@ class Rung:
 
 @dataclass(frozen=True)
 class Limit:
-    """Best possible times on this machine: of the operations at peak rate, and in each round of a loop that moves the
-    bytes."""
+    """Shortest possible times of a part on this machine: that of its operations at the peak, and `moved_ms`, that of a
+    loop which moves its bytes, in each round."""
 
     work: Work
     peak_flops_per_s: float
@@ -99,12 +99,12 @@ class Limit:
 
     @property
     def binds(self) -> str:
-        """ "operations" or "bytes": which of the two takes longer."""
+        """Return "operations" or "bytes", the one that takes longer and so limits the part."""
         return "operations" if self.operations_ms >= median(self.moved_ms) else "bytes"
 
     @property
     def loop(self) -> str:
-        """Return the loop that moves the bytes."""
+        """Return words for the loop that moves the bytes."""
         return "a += b" if self.work.in_place else "a copy"
 
     def rung(self) -> Rung:
@@ -123,7 +123,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Ladder:
-    """All rungs of one part, from the course's to the fast one."""
+    """Result of the study for one part: all kernels, from the reference to the fast one, and the limit."""
 
     part: Part
     rungs: tuple[Rung, ...]
@@ -213,7 +213,7 @@ def quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel before its measurement: its bench and part, or in `trouble` the reason why it has none."""
+    """A kernel before its measurement: its part and bench. If `bench` is None, `trouble` says why."""
 
     name: str
     part: Part
@@ -232,7 +232,7 @@ class Candidate:
 
 
 def candidates(laboratory: Laboratory, part: Part, speed: Speed) -> list[Candidate]:
-    """Return all kernels of a part, each on a bench of the evaluator's."""
+    """Return all kernels of a part, each with a bench that builds and calls it as the evaluator does."""
     mine = laboratory.bench(Variant(YOURS, part, laboratory.settings.sizes))
     folder = laboratory.assignment.lab_folder
     reference = replace(part, function=part.reference or part.function)
@@ -261,7 +261,7 @@ def _made(name: str, part: Part, make: Callable[[], tuple[Bench, str]]) -> Candi
 
 
 def _of_program(laboratory: Laboratory, mine: Bench, program: Path) -> Bench:
-    """Return the student's bench with another program on it."""
+    """Return a copy of the student's bench that runs another program."""
     build = NativeBuild(
         ok=True, object_path=None, cached=True, diagnostics="", notes=(), wall_s=0.0, cpu_s=0.0, key="",
         program=program, linkage="", refused=None,
@@ -289,7 +289,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     speed = facts.measure()
     show_progress("Building and checking the kernels")
     found = candidates(laboratory, part, speed)
-    # Cases use at most the assignment's own sizes, as in every study; each timed answer is checked at its own size.
+    # As in every study, cases use at most the assignment's default sizes. Results at the timed sizes are checked later.
     defaults = settings.assignment.defaults
     usual = {name: min(size, defaults[name]) for name, size in settings.sizes.items()}
     checked = []
@@ -303,7 +303,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     again = facts.measure()
     level = speed.levels[-1]
     work = sources.work(part, settings.sizes)
-    # A busy neighbour only lowers a measured peak, so take the larger one.
+    # Other load on the machine only lowers a measured peak, so take the larger one.
     peak = max(each.peak(level, rounds.threads) for each in (speed, again))
     rungs = tuple(
         Rung(one.name, trouble=one.trouble)
@@ -333,8 +333,8 @@ class _Rounds:
         self.call_ms: dict[str, float] = {}
 
     def measured(self, rounds: int) -> dict[str, tuple[float, ...]]:
-        """Milliseconds of each kernel, by name, one a round. Raises KitError where a kernel of the kit's fails, and
-        UsageError where one was wrong in a timed call only."""
+        """Return the time in ms of each kernel in each round, by name. Raises KitError if a kernel of the kit fails,
+        and UsageError if the student's kernel is wrong only at the timed sizes."""
         callers = self._callers()
         names = list(callers)
         by_number = {k: callers[name] for k, name in enumerate(names)}
@@ -365,7 +365,7 @@ class _Rounds:
         }
 
     def doubt(self, kernel: Candidate, net_ms: tuple[float, ...]) -> str:
-        """Return the reason that a time says little, or ""."""
+        """Return the reason why a kernel's time is unreliable, or ""."""
         if median(net_ms) < SHORTEST_SHARE * self.call_ms[kernel.nothing]:
             return "calling it takes longer than what it does: choose larger sizes"
         return ""
@@ -406,8 +406,8 @@ class _Rounds:
     def _checked(
         self, drawn: TimedInputs, session: Session, timed: Callable[[], Sample]
     ) -> Callable[[], Sample]:
-        """Return the same function, preceded by a call whose output is compared with the oracle. The timed calls add
-        to gradients repeatedly, so their results are not checked."""
+        """Return a function that first makes a call and compares its output with the oracle, then calls `timed`. The
+        timed calls add to gradients repeatedly, so their results cannot be checked."""
 
         def call() -> Sample:
             drawn.sample(session, is_reference=False)
@@ -416,7 +416,8 @@ class _Rounds:
         return call
 
     def _repeated(self, session: Session, asked: Request) -> Callable[[], Sample]:
-        """Return a function that measures the time of one call, from many in a row and one alone."""
+        """Return a function that measures the time of one call, from a request with many calls and one with a single
+        call."""
         repeats = 0
 
         def once() -> Sample:
@@ -427,7 +428,7 @@ class _Rounds:
         def call() -> Sample:
             nonlocal repeats
             if repeats == 0:
-                # In the first round, which warms up, find how many calls take long enough.
+                # The first round warms up: find the number of calls that take LONG_ENOUGH_S.
                 repeats = 1
                 while repeats < MOST_REPEATS and repeats * self._seconds(once()) < LONG_ENOUGH_S:
                     repeats *= 4
@@ -438,10 +439,9 @@ class _Rounds:
 
 
 def judged_by(part: Part, settings: Settings) -> tuple[Clock, int]:
-    """Return the clock and the threads that a part is measured with: those of its timed calls, but no more threads than
-    cores.
+    """Return the clock and the number of threads for a part: those of its judged times, but no more threads than cores.
 
-    A part that is not timed is measured on one thread by the CPU's clock, unless the command line names threads.
+    A part that is not judged by time is measured on one thread by CPU time, unless the command line sets threads.
     """
     cores = len(machine.usable_cpus()) or 1
     rule = part.time
@@ -452,7 +452,7 @@ def judged_by(part: Part, settings: Settings) -> tuple[Clock, int]:
 
 
 def _calls(session: Session, asked: Request, times: int) -> Sample:
-    """Call `times` times with the same tensors, as a table with a row for each call, and read no results."""
+    """Make `times` calls with the same tensors in one request, as a table with a row for each call. Ignore results."""
     from grader.core.arrays import np
 
     rows = np.zeros((times, 1))
@@ -463,7 +463,7 @@ def _calls(session: Session, asked: Request, times: int) -> Sample:
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py lab operators ladder PART ...`; returns 1 when the part was wrong."""
+    """Run `python gpt149.py lab operators ladder PART`. Return 1 if the part was wrong, else 0."""
     parse = options.parser(
         arguments,
         "ladder",

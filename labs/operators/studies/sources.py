@@ -1,7 +1,7 @@
-"""Two small programs for the ladder: PyTorch's own operators in the form of a student's file, and a plain copy of
-memory.
+"""Sources of two small programs for the ladder, and the counted work of each part.
 
-They are text in a module, and not C++ files, since a handout has no sources beside its starter.
+One program has PyTorch's operators in the form of a student's file, the other a plain copy of memory. They are texts in
+a module, since a handout contains no C++ files besides its starter.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def written(name: str, text: str) -> Path:
-    """Return the file NAME.cpp with this text, in the cache. Raises KitError where that cannot be written."""
+    """Write NAME.cpp with this text into the cache and return its path. Raises KitError if it cannot be written."""
     folder = cache_root() / "ladder" / hashlib.sha256(text.encode()).hexdigest()[:16]
     path = folder / f"{name}.cpp"
     if not path.is_file():
@@ -178,23 +178,23 @@ def written(name: str, text: str) -> Path:
     return path
 
 
-# ---- lower limits for kernels of a part: operations and bytes
+# ---- the least work of a part: operations and bytes
 # An addition, a product, a quotient, a comparison, exp() and log() are one operation each; a multiply-add is two.
-# Matrix products and convolutions are those of the definition, without the products with a border of zeros:
-# Strassen's or Winograd's algorithms need fewer. Each tensor's bytes count once: read, or written, or both if a
-# gradient is added to. That is a lower limit, since a kernel may read some of them twice.
+# Matrix products and convolutions are counted by their definition, without the products with a border of zeros.
+# Strassen's or Winograd's algorithms need fewer. Each tensor's bytes count once as read or as written, and as both
+# for a gradient that is added to. A kernel may move more bytes, since it may read some of them twice.
 
 Shape = Mapping[str, int]
 
 FLOAT_BYTES, LABEL_BYTES = 4, 8
-#: Integer tensors of the assignment. Its file does not state their type.
+#: Names of the assignment's integer tensors. assignment.yaml does not state their type.
 WHOLE = frozenset({"labels", "indices", "index"})
 
 
 @dataclass(frozen=True)
 class Work:
-    """Work of one call: `operations` as counted in the module's text, and the bytes to read and to write. `in_place`:
-    all written bytes were read before, as for a gradient that is added to.
+    """Least work of one call: `operations`, counted as in the comment above, and the bytes to read and to write.
+    `in_place`: all written bytes were read before, as for a gradient that is added to.
     """
 
     operations: int
@@ -208,7 +208,7 @@ class Work:
 
 
 def work(part: Part, shape: Shape) -> Work:
-    """Return the work of one call of a part."""
+    """Return the least work of one call of a part."""
     read = written = 0
     for name, dims in _tensors(part).items():
         size = math.prod(evaluate_int(dim, shape) for dim in dims)
@@ -241,7 +241,7 @@ def _layer(s: Shape) -> int:
 
 
 def _products_of_images(s: Shape) -> int:
-    """Products of a filter's number and one of the image, over all places, filters and images."""
+    """Return the number of products of a filter element and an image element, over all places, filters and images."""
     taps = arithmetic.usual_taps(s)
     rows = int(((taps.rows >= 0) & (taps.rows < s["height"])).sum())
     columns = int(((taps.columns >= 0) & (taps.columns < s["width"])).sum())
@@ -279,7 +279,7 @@ OPERATIONS: Mapping[str, Callable[[Shape], int]] = {
     "maxpool2d_backward": _windows,
     "mse": lambda s: 3 * s["n"],
     "mse_backward": lambda s: 3 * s["n"],
-    # The maximum, its difference, the exponential, the sum; and the quotient and the gradient's sum.
+    # For each logit: the maximum, the difference, exp() and the sum; backward also the quotient and the added gradient.
     "cross_entropy": lambda s: 4 * _logits(s),
     "cross_entropy_backward": lambda s: 6 * _logits(s),
     "sgd": lambda s: 2 * s["n"],

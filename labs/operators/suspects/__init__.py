@@ -1,1 +1,2 @@
-"""Mistakes that explain wrong results: each predicts the whole output that it would give, by the kind of operator."""
+"""Suspects of the lab, a module for each kind of operator. Each predicts the whole output of a kernel with one
+mistake."""

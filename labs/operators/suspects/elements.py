@@ -1,4 +1,4 @@
-"""Mistakes of sums and products of elements with broadcast, and of ReLU."""
+"""Mistakes in elementwise sums and products with broadcast, and in ReLU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Combine = Callable[[Array, Array], Array]
 
 
 def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
-    """B (R, 1) or (1, C) read with the index of the axis that it lacks; NaN beyond its end."""
+    """Return B as read with the wrong index: a single row by the index i, or a single column by j; NaN beyond its end.
+
+    None if B has both axes or only one element.
+    """
     if b.shape == (1, columns) and columns > 1 and rows > 1:
         return beyond(b.ravel(), rows)[:, None]
     if b.shape == (rows, 1) and rows > 1 and columns > 1:
@@ -52,7 +55,7 @@ def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, ot
 
 
 def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]) -> None:
-    """Register mistakes of dB. `terms` (R, C) are the addends from each use of B's elements."""
+    """Register mistakes of dB. `terms` returns (R, C): for each use of an element of B, the number added to dB."""
 
     def shared(s: Situation) -> bool:
         return s.sizes["R"] * s.sizes["C"] > s.sizes["RB"] * s.sizes["CB"]
@@ -100,7 +103,7 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
 
 
 def _all_of(s: Situation, x: Array) -> Array:
-    """Return a gradient of B, summed from the contribution of each use."""
+    """Return dB (RB, CB) as the sum of x, the number that each use adds."""
     full = np.broadcast_to(x, (s.sizes["R"], s.sizes["C"]))
     return arithmetic.summed_to(full, s.sizes["RB"], s.sizes["CB"])
 

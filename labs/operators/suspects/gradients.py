@@ -22,7 +22,8 @@ class Mistakes:
         return tuple(self._known)
 
     def gives(self, code: str, words: str, output: str = "") -> Callable[[Predictor], Predictor]:
-        """Return a decorator for a function that predicts an output: the named one, or the returned one."""
+        """Return a decorator for a function that predicts an output: the one called `output`, or the returned
+        tensor."""
 
         def register(predict: Predictor) -> Predictor:
             def of_output(s: Situation) -> Array | None:
@@ -44,7 +45,7 @@ class Mistakes:
             self.adds(output, code, words)(named(name, predict))
 
     def adds(self, output: str, code: str, words: str) -> Callable[[Predictor], Predictor]:
-        """Return a decorator for a function that predicts the gradient added to the input of this name."""
+        """Return a decorator for a function that predicts the number added to each element of the gradient `output`."""
 
         def register(predict: Predictor) -> Predictor:
             def held_and_more(s: Situation) -> Array | None:
@@ -60,37 +61,37 @@ class Mistakes:
 
 
 def named(name: str, predict: Callable[..., Any]) -> Callable[..., Any]:
-    """Set the name of a prediction, which is the name of its mistake."""
+    """Set the name of a prediction function, which becomes the name of its mistake. Return the function."""
     predict.__name__ = name
     return predict
 
 
 def added(s: Situation) -> Array:
-    """Return the right addend of the gradient in question."""
+    """Return the right numbers to add to the gradient that is compared."""
     return s.expected - s.inputs[s.output]
 
 
 def beyond(values: Array, count: int, behind: float = np.nan) -> Array:
-    """Return `count` values from the first one on, and `behind` for those after the last: by default unknown (NaN)."""
+    """Return the first `count` of `values`. If there are fewer, the rest is `behind`, by default NaN (unknown)."""
     return np.concatenate([values, np.full(max(0, count - len(values)), behind)])[:count]
 
 
 def only(x: Array, *at: slice | int) -> Array:
-    """Return x with zeros everywhere except at this index."""
+    """Return x with zeros everywhere except at index `at`."""
     kept = np.zeros_like(x)
     kept[at] = x[at]
     return kept
 
 
 def without(x: Array, *at: slice | int) -> Array:
-    """Return x with zeros at this index."""
+    """Return x with zeros at index `at`."""
     left = x.copy()
     left[at] = 0
     return left
 
 
 def common(mistakes: Mistakes, *names: str) -> None:
-    """Register mistakes of a function that adds to these gradients."""
+    """Register mistakes that any function can make which adds to the gradients `names`."""
     for name in names:
 
         @mistakes.gives(
@@ -145,7 +146,7 @@ def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, 
 
 
 def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
-    """Add the mistake of a mean over a `size` of the call in place of a sum."""
+    """Add the mistake that a gradient is divided by the size called `size`: a mean in place of a sum."""
 
     mistakes.adds_each(name,
         ("mean", "gradient_mean",
@@ -159,7 +160,8 @@ def exchanged(
     mistakes: Mistakes, first: str, second: str, gradient: Callable[[Situation, str], Array]
 ) -> None:
     """Add mistakes in which two outputs get each other's gradient, number by number in memory order. `gradient` returns
-    the gradient of a name. If one is longer than the other, its end is left out or nothing is added to it.
+    the right gradient of a name. If one output is longer, the end of its gradient is lost and nothing is added to its
+    end.
     """
     for name, other in ((first, second), (second, first)):
 
@@ -196,7 +198,7 @@ _SGD.gives_each(
 
 
 def _rate(s: Situation) -> float:
-    """Return the rate of the call, from the right result."""
+    """Return the learning rate of the call, computed from the right result."""
     change, gradient = s.inputs["P"] - s.expected, s.inputs["G"]
     largest = abs(gradient).argmax()
     return float(change[largest] / gradient[largest])

@@ -1,4 +1,4 @@
-"""Mistakes of matrix products, and of a layer of neurons: a matrix product plus a bias."""
+"""Mistakes in matrix products, and in a layer of neurons: a matrix product plus a bias."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .gradients import Mistakes, beyond, common, divided, exchanged, named, only
 
 
 def other_layout(x: Array) -> Array:
-    """Return the matrix that a kernel reads if it indexes one as its transpose."""
+    """Return a matrix as read by a kernel that takes its memory for that of the transposed matrix."""
     memory = x.ravel(order="K")
     return memory.reshape(x.shape[::-1]).T if x.flags.c_contiguous else memory.reshape(x.shape)
 
 
 def stored_transposed(x: Array) -> Array:
-    """Return the matrix that is read if elements were stored at index j * rows + i."""
+    """Return the matrix as read row by row after its element (i, j) was stored at j * rows + i."""
     return x.T.reshape(x.shape)
 
 
-#: A product with the names of its operands: (left, right) of a Situation.
+#: Function that returns the two operands (left, right) of a product from a Situation.
 Operands = Callable[[Situation], "tuple[Array, Array]"]
 
 
@@ -34,10 +34,11 @@ def _products(
     sum_of: str,
     more: Callable[[Situation], Array | float] = lambda s: 0.0,
 ) -> None:
-    """Register mistakes of a product (rows, terms) x (terms, columns), which is added to `output`, or returned if
-    that is "".
+    """Register mistakes of a product (rows, terms) x (terms, columns). It is added to `output`, or returned if this is
+    "".
 
-    `left` and `right` are the operands' names, `sum_of` names the summed index; `more` is added to all elements.
+    `left` and `right` are the operands' names, `sum_of` is the name of the summed index. `more` returns what is added
+    to the product, such as a bias.
     """
 
     def register(code: str, words: str) -> Callable[[Callable[[Array, Array], Array | None]], None]:

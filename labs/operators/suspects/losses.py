@@ -1,4 +1,4 @@
-"""Mistakes of the two losses and of their gradients."""
+"""Mistakes in the two losses and in their gradients."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _CROSS_ENTROPY = Mistakes()
 
 
 def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
-    """Return the mean of -logs at the labels, moved by `shift`; None if one would leave its row."""
+    """Return the mean of -logs at the labels moved by `shift` in memory; None for a single class."""
     labels = s.inputs["labels"] + shift
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
@@ -80,7 +80,7 @@ def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
 
 
 def _of_labels_around(s: Situation, shift: int) -> Array | None:
-    """Return what `_of_labels` returns, but let labels that leave their row wrap around to its other side."""
+    """Return the same as `_of_labels`, but moved labels that leave their row go on at its other end."""
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
         return None
@@ -151,7 +151,7 @@ def _chances(s: Situation) -> Array:
 
 
 def _hot(s: Situation, shift: int = 0) -> Array:
-    """1 at each label, moved by `shift` in memory."""
+    """Return (batch, classes) with 1 at each label moved by `shift` in memory, else 0."""
     batch, classes = s.sizes["batch"], s.sizes["classes"]
     hot = np.zeros(batch * classes)
     places = np.arange(batch) * classes + s.inputs["labels"] + shift

@@ -1,4 +1,4 @@
-"""Mistakes of a convolution's forward function."""
+"""Mistakes in a convolution's forward and backward function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import arithmetic
 from ..arithmetic import Taps
 from .gradients import Mistakes, beyond, common, divided, exchanged, only, without
 
-#: Code, words, and the taps of the mistake, None if it would change nothing.
+#: Rows: code, words for students, and a function that returns the mistake's taps, or None if they are the right ones.
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
         "padding_ignored",
@@ -65,7 +65,7 @@ def _clamped(s: Situation) -> Taps:
     )
 
 
-#: Code, words, and a function that reorders the elements of W (F, C, K, K) as the mistake reads them.
+#: Rows: code, words for students, and a function that returns W (F, C, K, K) as the mistake reads it.
 WEIGHTS: tuple[tuple[str, str, Callable[[Array], Array]], ...] = (
     (
         "im2col_order",
@@ -105,7 +105,7 @@ def _places(s: Situation) -> int:
 
 
 def _turned(x: Array) -> Array:
-    """Return the images read with rows and columns exchanged."""
+    """Return the images (N, C, H, W) as read with rows and columns exchanged."""
     return x.reshape(*x.shape[:2], x.shape[3], x.shape[2]).swapaxes(2, 3)
 
 
@@ -194,7 +194,7 @@ _of_tables()
 CONV2D = _CONV2D.all
 
 
-# ---- mistakes of a convolution's gradients
+# ---- mistakes in a convolution's gradients
 
 _CONV2D_BACKWARD = Mistakes()
 common(_CONV2D_BACKWARD, "dX", "dW", "db")
@@ -224,7 +224,7 @@ def _filters_of_tables() -> None:
 
         def filters_by(s: Situation, taken=taken) -> Array:
             right = arithmetic.filter_gradient(s.inputs["dY"], s.inputs["X"], arithmetic.usual_taps(s.sizes))
-            # An element's gradient is stored at the place from which the element is read.
+            # `numbers` holds the index from which each element of W is read; its gradient is stored at the same index.
             numbers = taken(np.arange(right.size).reshape(right.shape)).ravel()
             return np.bincount(numbers, right.ravel(), right.size).reshape(right.shape)
 
@@ -318,13 +318,13 @@ _CONV2D_BACKWARD.adds_each("dX",
     "dX",
 )
 def last_tap_alone(s: Situation) -> Array:
-    """Return dX if each tap in turn replaces the numbers at all places that it read."""
+    """Return dX if each filter element overwrites the elements of dX that it reads, so that the last one remains."""
     held, w, dy = s.inputs["dX"].copy(), s.inputs["W"], s.inputs["dY"]
     t = arithmetic.usual_taps(s.sizes)
     for kh, kw in np.ndindex(*w.shape[2:]):
         one = np.zeros_like(w)
         one[:, :, kh, kw] = w[:, :, kh, kw]
-        # The places that this tap reads, and its values there.
+        # How often this filter element reads each element of the image, and the gradient that it gives there.
         seen = arithmetic.image_gradient(
             np.ones_like(dy[:1, :1]), np.ones_like(one[:1, :1]) * (one[:1, :1] != 0), t, *held.shape[2:]
         )

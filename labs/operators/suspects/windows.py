@@ -1,4 +1,4 @@
-"""Mistakes of the maximum of windows and of its gradient."""
+"""Mistakes in the maximum of windows and in its gradient."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def _in_window(s: Situation) -> Array:
 
 
 def _starts(s: Situation, planes: int) -> Array:
-    """Return the first place in memory of each of `planes` planes."""
+    """Return the index in memory at which each of `planes` planes begins."""
     return np.arange(planes) * s.sizes["rows"] * s.sizes["columns"]
 
 
 def _indexed(s: Situation, row_length: int) -> Array:
-    """Return the places as if rows of their planes had this many numbers."""
+    """Return the indices of the maxima, computed as if a row of a plane had `row_length` numbers."""
     h, w = np.divmod(s.expected, s.sizes["columns"])
     return h * row_length + w
 
@@ -207,7 +207,7 @@ _MAXPOOL2D_BACKWARD.adds_each("dX",
 
 
 def _over_windows(s: Situation, shares: Array) -> Array:
-    """dY times shares for each place of its window."""
+    """Return dX if element k of each window gets `shares[k]` times the window's dY."""
     total, dy = np.zeros(s.expected.shape), s.inputs["dY"]
     for place, share in enumerate(shares):
         if share:

@@ -1,4 +1,4 @@
-"""`python gpt149.py lab operators train`: options, the way from a student's file to a network that reads digits."""
+"""`python gpt149.py lab operators train`: options, and the steps from a student's file to a trained network."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class Progress:
 MODELS = ("mlp", "cnn")
 DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
 HELD_OUT_SHARE = 6
-"""One in this number of drawn digits is held out."""
+"""One of this many drawn digits is held out for testing."""
 DEFAULT_SEED, DEFAULT_BATCH, DEFAULT_LOCKSTEP = 1, 128, 200
 MOST_EPOCHS, MOST_BATCH, MOST_LOCKSTEP, MOST_THREADS = 1000, 4096, 1_000_000, 1024
 LARGEST_RATE = 100.0
 MOST_PRINTED = 20
-"""Limit of the printed lines of the student's functions."""
+"""Most lines shown of the output that the student's functions print."""
 
 
 def parser() -> Parser:
@@ -130,7 +130,7 @@ def parser() -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Train and print; exit codes as everywhere. Raises UsageError and KitError."""
+    """Train, print the results and return the exit code. Raises UsageError and KitError."""
     given = parser().parse_args(arguments)
     models = _models(given.model)
     wishes = [_wishes(given, model) for model in models]
@@ -194,7 +194,7 @@ def _data(folder: Path | None, images: int, seed: int) -> Data:
         source = f"{len(training)} images of {folder.name or folder}, {len(held_out)} held out"
         return Data(training, held_out, source)
     held = images // HELD_OUT_SHARE
-    # Different seeds: no image of one set can be in the other.
+    # The seeds differ, so no image is in both sets.
     training, held_out = digits.draw(images - held, 2 * seed), digits.draw(held, 2 * seed + 1)
     return Data(training, held_out, f"{images - held} digits drawn with seed {seed}, {held} held out")
 

@@ -1,14 +1,15 @@
-"""Digits drawn by the kit: 28 x 28 pixels, in MNIST's style, in any number, determined by a seed alone.
+"""Digits drawn by the kit: images of 28 x 28 pixels in MNIST's style, determined by a seed alone.
 
-Theory of operation. Each digit has some shapes, a shape is one to three strokes, and a stroke is a chain of straight
-lines and arcs. Points lie along them at equal distances. Every image draws a shape, bends it by a slow wave, and
-turns, shears, stretches and moves it. The ink at pixel (r, c) is the sum of a Gaussian of the distance to each point:
+Theory of operation. Each digit has several shapes. A shape is one to three strokes, and a stroke is a chain of straight
+lines and arcs, along which points lie at equal distances. For each image a shape is drawn at random, bent by a slow
+wave, turned, sheared, stretched and moved. The ink at pixel (r, c) is a sum of Gaussians of the distances to all
+points:
 
     ink(r, c) = w * sum over p of exp(-(r - y_p)^2 / 2 s^2) exp(-(c - x_p)^2 / 2 s^2)
 
-This is a product of two matrices, (28, P) and (P, 28), for each image, which replaces a loop over all points for each
-pixel. Points lie at a distance h, and w = h / (s sqrt(2 pi)). The sum is then 1 on a straight line, at any density of
-points. Ink beyond full is cut off, as a pen's is. Then blots, gaps and noise are added.
+For each image this is a product of two matrices, (28, P) and (P, 28). It is faster than a loop over all points for each
+pixel. Neighbouring points have the distance h, and w = h / (s sqrt(2 pi)). So the sum is 1 on a straight line, at
+any density of points. Sums above 1, full ink, are cut to 1. Then blots, gaps and noise are added.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SIDE = 28
 """Pixels of an image's side."""
 CLASSES = 10
 POINTS = 72
-"""Points on all strokes of a digit."""
+"""Number of points on all strokes of a digit together."""
 BLOCK = 512
 """Images that are drawn at a time: their data stays in the cache."""
 #: How much images vary: standard deviations, or bounds "from, to".
@@ -43,7 +44,8 @@ Line = tuple[tuple[float, float], ...]
 def arc(
     x: float, y: float, rx: float, ry: float, start: float, end: float, corners: int = 24
 ) -> tuple[tuple[float, float], ...]:
-    """Part of an ellipse around (x, y) as a chain of points; angles in degrees from the right, clockwise as y grows."""
+    """Return a part of an ellipse around (x, y) as a chain of points. Angles are in degrees from the right,
+    clockwise."""
     angles = [math.radians(start + (end - start) * k / corners) for k in range(corners + 1)]
     return tuple((x + rx * math.cos(a), y + ry * math.sin(a)) for a in angles)
 
@@ -114,9 +116,9 @@ class Digits:
 
 
 def draw(count: int, seed: int) -> Digits:
-    """Draw `count` digits from a seed in random order, with equal numbers of each digit, up to one.
+    """Draw `count` digits from a seed in random order. The numbers of images of each digit differ by 1 at most.
 
-    The same seed gives the same images; where another processor rounds exp() otherwise, a pixel may differ by 1.
+    The same seed gives the same images, but a pixel may differ by 1 on a processor that rounds exp() differently.
     """
     random = np.random.Generator(np.random.PCG64(seed))
     labels = random.permutation(np.arange(count) % CLASSES).astype(np.int64)
@@ -184,9 +186,8 @@ def _aged(ink: Array, random: np.random.Generator) -> Array:
 
 
 def _paths(shape: Sequence[Line]) -> tuple[Array, float]:
-    """Return POINTS points on all strokes of a shape, in proportion to their lengths, and the distance of
-    neighbours.
-    """
+    """Return POINTS points on the strokes of a shape, shared in proportion to length, and the distance of
+    neighbours."""
     lines = [np.array(stroke, np.float64) for stroke in shape]
     steps = [np.hypot(*np.diff(line, axis=0).T) for line in lines]
     total = sum(step.sum() for step in steps)
@@ -207,7 +208,7 @@ _VARIANTS = np.array([len(digit) for digit in SHAPES])
 _FIRST = np.cumsum([0, *_VARIANTS[:-1]])
 
 
-# ---- options of a training, its networks and data: checked, and known before torch is imported
+# ---- options and data of a training, checked before torch is imported
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,10 @@ class Data:
 
 @dataclass(frozen=True)
 class Wishes:
-    """Options of a training. `lockstep` is the number of watched steps; `goes_on` continues after a deviation."""
+    """Options of a training.
+
+    The first `lockstep` steps are compared with PyTorch. `goes_on`: training continues after a deviation.
+    """
 
     epochs: int
     batch: int
@@ -235,8 +239,8 @@ class Wishes:
 # Files may be compressed by gzip.
 # A file is a header of big-endian 32-bit numbers, followed by bytes. For labels the header is the magic number 2049
 # and their count. For images it is 2051, their count, rows and columns, and each pixel is one byte. A header is not
-# trusted: its sizes are checked before anything is allocated, no more bytes than they require are decompressed, and
-# the file has to end there.
+# trusted: its sizes are checked before memory is allocated, only as many bytes as they require are decompressed, and
+# the file has to end after these.
 
 IMAGES_MAGIC, LABELS_MAGIC = 2051, 2049
 MOST_BYTES = 256 << 20
@@ -246,7 +250,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Header(NamedTuple):
-    """Fields after the magic number; rows and columns are 1 for labels."""
+    """The header's fields after the magic number. For labels, rows and columns are 1."""
 
     entries: int
     rows: int = 1
@@ -254,7 +258,7 @@ class Header(NamedTuple):
 
 
 def load(folder: Path) -> tuple[Digits, Digits]:
-    """Return the training and the held-out part of a folder with MNIST's four files, each as it is or with ".gz".
+    """Return the training set and the held-out set from a folder with MNIST's four files, which may end in ".gz".
 
     Raises UsageError, in one line, for a file that is missing, malformed, or does not fit its partner.
     """

@@ -1,8 +1,8 @@
 """The two networks trained side by side: the student's, whose operators are calls to the runner, and PyTorch's own.
 
-The student's layers are `torch.autograd.Function`s: PyTorch only remembers which of them follow each other, and calls
-their backward in reverse. The student's file computes everything, also the update of the parameters.
-All parameters of a network lie in one array, so that a step takes one call of sgdStep.
+The student's layers are `torch.autograd.Function`s. PyTorch only records their order and calls their backward functions
+in reverse order. The student's file computes everything, including the update of the parameters. All parameters of a
+network are in one array, so that a step needs one call of sgdStep.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def _arrays(**tensors: Tensor) -> dict[str, Array]:
 
 
 def _zeros(**tensors: Tensor) -> dict[str, Array]:
-    """Gradients of these tensors to which nothing has been added yet, by name."""
+    """Return gradients of zeros for these tensors, by name."""
     return {name: np.zeros(tensor.shape, np.float32) for name, tensor in tensors.items()}
 
 
 class _Weighted(torch.autograd.Function):
-    """linear and conv2d: X, W and b in, one gradient for each out."""
+    """A layer with parameters, linear or conv2d. Its inputs are X, W and b; backward returns a gradient of each."""
 
     @staticmethod
     def forward(
@@ -89,7 +89,7 @@ class _Pool(torch.autograd.Function):
 
 
 class _Loss(torch.autograd.Function):
-    """The mean cross entropy. It is the last layer, so no gradient arrives from later ones."""
+    """The mean cross entropy. As the last layer it gets no gradient from a later one."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, labels: Tensor, call: StudentOperators) -> Tensor:
@@ -106,7 +106,8 @@ class _Loss(torch.autograd.Function):
 
 
 class StudentNetwork:
-    """A network of the student's operators. Its methods raise `operations.Broken`."""
+    """A network of the student's operators. Its methods raise `operations.Broken` if a call of a student's function
+    fails."""
 
     def __init__(self, network: Network, weights: Array, call: StudentOperators) -> None:
         self.network, self.call = network, call
@@ -139,7 +140,7 @@ class StudentNetwork:
 
 
 class TorchNetwork:
-    """The same network by PyTorch in float32, from the same weights."""
+    """The same network computed by PyTorch in float32, with the same first weights."""
 
     def __init__(self, network: Network, weights: Array) -> None:
         self.network = network

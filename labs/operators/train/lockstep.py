@@ -1,10 +1,10 @@
 """Comparison of the first training steps with PyTorch, call by call.
 
-`Watch` receives every call (`operations.Made`) in order. The part's oracle computes it again in float64 from the same
-inputs, as PyTorch does, and gives float32's error budget (`labs.operators.oracle`). So the first answer beyond its
-budget is this function's own fault, not that of an earlier one: a deviation, with its step, layer and tensor. Besides,
-`Watch` compares the losses of the student's network with those of PyTorch's own, which started from the same weights
-and sees the same batches.
+`Watch` receives every call (`operations.Made`) in order. The part's oracle computes its result again in float64 from
+the same inputs, and gives float32's error budget (`labs.operators.oracle`). If a result exceeds its budget, this
+function is wrong, not an earlier one, since its inputs were the same. The first such result is a deviation, with its
+step, layer and tensor. `Watch` also compares the losses of both networks, which start from the same weights and get the
+same batches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .operations import Made, Place
 
 
 def expected(made: Made) -> dict[str, Expected]:
-    """Return the expected answers of the call by name, each in its answer's shape."""
+    """Return the expected results of the call by name, each in the shape of the student's result."""
     tensors = dict(made.tensors)
     if made.rate:
         # The oracle uses the assignment's learning rate only.
@@ -38,19 +38,19 @@ def expected(made: Made) -> dict[str, Expected]:
 
 
 LOSS_LIMIT = 1e-4
-"""Limit of the relative difference of the two losses. Roundings differ, and training amplifies them with every step;
-measured over 200 steps: below 1e-5."""
+"""Limit of the relative difference of the two losses. Rounding errors differ, and training amplifies them in every
+step. Over 200 steps a difference below 1e-5 was measured."""
 MOST_SHOWN = 1e9
-"""Ratios to the budget beyond this mean only that the budget was nearly 0."""
+"""Larger ratios of an error to its budget are not shown: they only mean that the budget was nearly 0."""
 SAME_FACTOR = 1e-3
 """A spread of ratios, relative to their median, below which all elements are wrong by one factor."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """The first answer beyond its budget. `tensors` lists all wrong tensors of this call in words; the other fields
-    are about the first of them. `wrong` of `total` elements are beyond their budgets, by a factor of at most `worst`.
-    `factor` is set if each element is that many times PyTorch's."""
+    """The first result beyond its budget. `tensors` names all wrong tensors of this call; the other fields are about
+    the first of them. `wrong` of `total` elements exceed their budgets, by a factor of at most `worst`. If all elements
+    are the same multiple of PyTorch's, `factor` is this multiple."""
 
     step: int
     place: Place
@@ -65,7 +65,7 @@ class Deviation:
     factor: float | None
 
     def line(self) -> str:
-        """Return the whole deviation as a sentence for people."""
+        """Return the deviation in words."""
         also = f" (and {', '.join(self.tensors[1:])})" if self.tensors[1:] else ""
         beyond = f", {self.worst:.2g} times what float32 explains" if self.worst < MOST_SHOWN else ""
         text = (
@@ -78,9 +78,9 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Result of the comparison of `steps` steps: the number of compared calls, and the largest share of its budget
-    that an error took. `loss_apart` is the largest difference of the losses relative to PyTorch's, in step
-    `loss_step` (0: they were always equal)."""
+    """Result of comparing `steps` steps: the number of compared calls, and the largest ratio of an error to its budget.
+    `loss_apart` is the largest difference of the losses relative to PyTorch's, found in step `loss_step` (0 if they
+    were always equal)."""
 
     steps: int
     calls: int
@@ -123,7 +123,7 @@ class Watch:
 
     def __call__(self, made: Made) -> None:
         """Compare one call with PyTorch: the callback of `StudentOperators`."""
-        # A function is not at fault for results from inputs that are NaN or infinite.
+        # Skip calls whose inputs are NaN or infinite: an earlier function caused these.
         if self.deviation is not None or not all(np.isfinite(each).all() for each in made.tensors.values()):
             return
         self.calls += 1
@@ -141,7 +141,7 @@ class Watch:
             self.deviation = self._deviation(made, wanted, wrong)
 
     def compared(self, loss: float, torch_loss: float) -> None:
-        """Record the losses of the last step."""
+        """Record both losses of the last step, and begin the next step."""
         self.losses.append((loss, torch_loss))
         self.step += 1
 
@@ -187,8 +187,8 @@ class Watch:
 
 
 def _shares(answer: Array, wanted: Expected) -> Array:
-    """Return each element's error over its budget. It is infinite where the answer is NaN, and 0 where the expected
-    value exceeds float32."""
+    """Return each element's error divided by its budget. It is infinite where the result is NaN, and 0 where the
+    expected value is too large for float32."""
     error = np.abs(answer.astype(np.float64) - wanted.value)
     with np.errstate(invalid="ignore"):
         share = error / wanted.tolerance
@@ -198,7 +198,7 @@ def _shares(answer: Array, wanted: Expected) -> Array:
 
 
 def _factor(got: Array, wanted: Array) -> float | None:
-    """Return the factor between `got` and `wanted` that all elements share; None if they share none or it is 1."""
+    """Return f if `got` = f * `wanted` in all elements; None if such an f does not exist, or if it is 1."""
     flat, other = got.reshape(-1).astype(np.float64), wanted.reshape(-1).astype(np.float64)
     large = np.abs(other) > 1e-3 * np.abs(other).max(initial=0.0)
     if large.sum() < 2:
@@ -209,7 +209,7 @@ def _factor(got: Array, wanted: Array) -> float | None:
         return None
     if float(np.abs(ratios - middle).max()) > SAME_FACTOR * abs(middle):
         return None
-    # Elements near 0 in PyTorch must be near 0 here, too.
+    # Elements that are near 0 in PyTorch's result are left out of the ratios: they must be near 0 in `got`, too.
     apart = np.abs(flat - middle * other)[~large]
     limit = SAME_FACTOR * abs(middle) * np.abs(other).max()
     return middle if bool((apart <= limit).all()) else None

@@ -1,4 +1,4 @@
-"""The networks that are trained, as data: their layers, sizes and first weights. No torch, no arithmetic of layers."""
+"""Descriptions of the networks that are trained: layers, sizes and first weights. Independent of torch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LOSS, UPDATE = Place(0, "loss (cross entropy)"), Place(0, "update (sgd)")
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. `kind` is the part of its forward function. `batch` is the name of the batch's size there, `sizes` are
-    the others. `output` is the shape of one image after the layer. `parameters` are the shapes of W and b, if any."""
+    """One layer. `kind` is the part with its forward function. `batch` is the part's name for the batch's size, `sizes`
+    are its other sizes. `output` is the shape of one image after the layer. `parameters` are the shapes of W and b."""
 
     kind: str
     output: tuple[int, ...]
@@ -31,12 +31,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class Network:
-    """A network. `input` is the shape of one image. `epochs` and `rate` are values with which it learns well.
-    `warm_up` is the share of the rate in its first WARM_UP_STEPS.
+    """A network. `input` is the shape of one image. With `epochs` and `rate` it learns well. In the first WARM_UP_STEPS
+    the rate is multiplied by `warm_up`.
 
-    Gradient descent doubles small differences every few steps while its rate is large for the curvature of the loss.
-    This is usual in a convolution's first steps. With a fifth of the rate there, two trainings that differ only in
-    rounding stay together: their losses lie 1e-6 apart after 200 steps instead of 1e-2.
+    In the first steps of a convolution, the rate is often too large for the curvature of the loss: gradient descent
+    then doubles small differences every few steps. With a fifth of the rate, two trainings that differ only in rounding
+    stay close: their losses differ by 1e-6 after 200 steps instead of 1e-2.
     """
 
     name: str
@@ -67,8 +67,8 @@ class Network:
         return [*kinds, *(f"{kind}_backward" for kind in reversed(kinds)), "sgd"]
 
     def first_weights(self, seed: int) -> Array:
-        """Return the initial parameters, float32 (count). W is uniform, with a variance of 2 over the number of
-        inputs of an output (He and others, 2015). In the last layer the variance is LAST_GAIN / 3 over it; b is 0."""
+        """Return the first parameters, float32 (count). W is uniform with a variance of 2 / n, where an output has n
+        inputs (He and others, 2015). In the last layer the variance is LAST_GAIN / (3 n). b is 0."""
         random = np.random.Generator(np.random.PCG64(seed))
         parts = []
         for layer in self.layers:
@@ -104,7 +104,8 @@ def linear(inputs: int, outputs: int) -> Layer:
 
 
 def conv2d(shape: tuple[int, ...], features: int, kernel: int, stride: int) -> Layer:
-    """Over images of `shape` (channels, height, width), padded so that a stride of 1 keeps their size."""
+    """Return a convolution of images of `shape` (channels, height, width), padded so that a stride of 1 keeps their
+    size."""
     channels, height, width = shape
     pad = kernel // 2
     sizes = {"channels": channels, "height": height, "width": width, "filters": features}
@@ -135,7 +136,7 @@ def mlp(hidden: int = 32) -> Network:
 
 
 def cnn(first: int = 8, second: int = 16) -> Network:
-    """Return a network with two padded convolutions, one with a stride; the second maxpool2d leaves out a row."""
+    """Return a network with two padded convolutions, the first with stride 2. The second maxpool2d leaves out a row."""
     one = conv2d((1, SIDE, SIDE), first, kernel=5, stride=2)
     half = maxpool2d(one.output)
     two = conv2d(half.output, second, kernel=3, stride=1)

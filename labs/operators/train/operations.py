@@ -1,7 +1,7 @@
 """Calls of the student's functions in the student's runner, as the parts of the assignment describe them.
 
-A call sends its tensors through the judge's pipe and gets back the returned value and the written arguments. No student
-code is loaded here, and of its answers only the sizes are trusted.
+A call sends its tensors through the judge's pipe and receives the returned value and the written arguments. This
+process loads no student code. The sizes of a reply are checked; its numbers are not trusted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Place:
 
 
 class Broken(Exception):
-    """Raised if the student's function gave no answer, so that training cannot continue: one line that names it."""
+    """Raised if a call of a student's function failed, so that training cannot continue. The message names the
+    function."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Made:
 
 
 class StudentOperators:
-    """Calls of the student's functions in one runner. `on_call` is called with each answered call, off the clock.
-    `wall_s` is the time of the calls, their pipe included."""
+    """Calls of the student's functions in one runner. `on_call` is called after each successful call. `wall_s` is the
+    time of the calls in s, with the pipe but without `on_call`."""
 
     def __init__(
         self, session: Session, parts: Mapping[str, Part], on_call: Callable[[Made], None] | None = None
@@ -77,8 +78,8 @@ class StudentOperators:
         sizes: Mapping[str, int],
         rate: float = 0.0,
     ) -> Mapping[str, Array]:
-        """Return the answers of a part's function by name: `RESULT`, if it returns a tensor, and the tensors that it
-        has written. `rate` replaces the assignment's own, the last argument of sgd. Raises Broken."""
+        """Return the results of a part's function by name: the tensors that it wrote, and as `RESULT` the tensor that
+        it returned, if any. `rate` replaces the last argument, the learning rate of sgd. Raises Broken."""
         part = self.parts[part_id]
         request = binding.request(part, sizes, tensors)
         if rate:
@@ -100,7 +101,7 @@ class StudentOperators:
 
 
 def _ended(call: Call) -> str:
-    """Describe a call without an answer, in words to follow the function's name."""
+    """Return words for a call that failed, to follow the function's name."""
     if call.status == "timeout":
         return f"did not end within {call.wall_s:.0f} s"
     if call.status == "exception":
@@ -116,17 +117,17 @@ def _ended(call: Call) -> str:
 # ---- a runner for the student's file that lives as long as training takes
 
 CPU_LIMIT_S = 1 << 20
-"""CPU limit of the runner, practically none: each call has its own limit, and there are many calls."""
+"""CPU limit of the runner in s, so large that it is never reached: there are many calls, and each has its own limit."""
 
 Start = Callable[[int], StudentOperators]
 
 
 class Unfit(Exception):
-    """The file cannot be used for training, by its own fault. The message is for the student."""
+    """Raised if the student's file cannot be used for training. The message is for the student."""
 
 
 class _LongBench(Bench):
-    """A bench whose runners have CPU time for more calls than judging makes."""
+    """A bench whose runners may use CPU time for many more calls than judging needs."""
 
     @property
     def limits(self) -> Limits:
@@ -135,7 +136,7 @@ class _LongBench(Bench):
 
 @contextmanager
 def opened(assignment: Assignment, source: Path, wanted: Iterable[str]) -> Iterator[Start]:
-    """Build the file, and yield a function that maps a number of threads to operators in a fresh runner. End all
+    """Build the file. Yield a function that starts a runner with a number of threads and returns its operators. End all
     runners afterwards.
 
     Raises:
@@ -159,7 +160,7 @@ def opened(assignment: Assignment, source: Path, wanted: Iterable[str]) -> Itera
 
         def start(threads: int) -> StudentOperators:
             try:
-                # The runner is not stopped between calls: that would take as long as a small one.
+                # Do not stop the runner between calls: a stop takes as long as a small call.
                 session = bench.student(first, threads=threads, freeze=False)
             except faults.Faulty as fault:
                 raise Unfit(fault.diagnosis.message) from fault

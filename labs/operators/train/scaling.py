@@ -1,10 +1,10 @@
-"""`--threads 1,2,4,8`: a training step over the number of OpenMP threads, and Amdahl's law fitted to it.
+"""`--threads 1,2,4,8`: time of a training step for several numbers of OpenMP threads, with a fit of Amdahl's law.
 
-Every number of threads has a runner of its own, which trains the same network from the same weights on the same
-batches. As in the other studies they take turns: in each round each makes some steps, and some more in the reverse
-order. A speed-up is a ratio within a round. A step is timed whole. It includes the pipe and all work besides the
-student's functions, which more threads do not shorten. The final losses of the runners are compared, too. They differ
-by rounding only, unless threads disturb each other.
+Each number of threads has its own runner. All runners train the same network from the same weights on the same batches.
+They take turns: in each round each makes some steps, and then some more in the reverse order. A speed-up is a ratio
+within a round. The time of a step includes the pipe and all work besides the student's functions, which more threads do
+not shorten. The final losses of the runners are compared, too. They differ only by rounding, unless there is a data
+race.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from .operations import Start, StudentOperators
 from .training import MNIST_IMAGES, Batch, tensors
 
 PUBLISHED_S = {1: 1200.0, 4: 390.0, 8: 260.0}
-"""The published course's times of 10 epochs over MNIST by threads: its MLP 784-32-10, on a machine of its own."""
+"""Published times in s of 10 epochs over MNIST by number of threads: the course's MLP 784-32-10 on the course's
+machine."""
 TURN_S, MOST_STEPS = 0.15, 50
-"""Least duration of a turn, and the most steps in it."""
+"""Least duration of a turn in s, and the most steps in it."""
 COLUMNS = (
     "network",
     "threads",
@@ -53,8 +54,8 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Line:
-    """Results for one number of threads: milliseconds of a step, speed-up over one thread, and the relative
-    difference of the final loss from that of one thread. None where it was not measured."""
+    """Results for one number of threads: ms of a step, speed-up over one thread (None if not measured), and the
+    relative difference of the final loss from that with one thread."""
 
     threads: int
     step_ms: Estimate | None
@@ -64,9 +65,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Curve:
-    """One network over threads. `serial` is the share s of Amdahl's law, None without two counts. `core_share` is the
-    CPU time of the one-threaded runner and of this process, which take turns, over wall time. It is 1 on a machine
-    without other load, and None if no CPU time can be read."""
+    """Results of one network. `serial` is the share s of Amdahl's law, None with fewer than two numbers of threads.
+    `core_share` is the CPU time of this process and of the runner with one thread, divided by wall time. As these two
+    take turns, it is 1 on a machine without other load. It is None if CPU time cannot be read."""
 
     network: Network
     batch: int
@@ -125,7 +126,7 @@ class Scaling:
         )
 
     def law(self) -> str:
-        """Return the fits in words, with the published one."""
+        """Return sentences with the fitted serial share of each network, and that of the published times."""
         counts, times = tuple(PUBLISHED_S), tuple(PUBLISHED_S.values())
         published = serial_share(counts, times)
         sentences = [
@@ -179,7 +180,7 @@ class Scaling:
 
 
 class _Turns:
-    """One number of threads: its runner, its network, and its position in the batches."""
+    """Training with one number of threads: runner, network, and the number of finished steps."""
 
     def __init__(
         self,
@@ -195,9 +196,9 @@ class _Turns:
         self.done = 0
         self.loss = math.nan
         self.turns_s: list[float] = []
-        """Seconds of each turn: two of a round follow each other."""
+        """Seconds of each turn; each round adds two."""
         self.busy_s = self.wall_s = 0.0
-        """CPU seconds of the runner and of this process, and the time in which they were used."""
+        """CPU seconds of the runner and of this process, and the wall time in which they were used."""
 
     def steps_s(self, count: int) -> float:
         """Make `count` steps and return their time in seconds."""
@@ -214,7 +215,7 @@ class _Turns:
         return wall_s
 
     def settle(self) -> float:
-        """Make the first steps, the same number for all, with each thread on a core. Return the last one's seconds."""
+        """Make the first steps to warm up, with each thread pinned to a core. Return the last step's time in s."""
         cores = machine.core_order()[: self.threads]
         session = self.operators.session
         placement.warm_up(session, lambda: Sample(self.steps_s(1), None), pin_to=cores)
@@ -222,7 +223,7 @@ class _Turns:
         return self.steps_s(1)
 
     def rounds_s(self) -> list[float]:
-        """Return the seconds of a turn, one for each round: the geometric mean of its two."""
+        """Return the seconds of a turn for each round: the geometric mean of the round's two turns."""
         pairs = zip(self.turns_s[::2], self.turns_s[1::2], strict=True)
         return [math.sqrt(one * other) for one, other in pairs]
 
@@ -237,7 +238,7 @@ def measure(
     rounds: int,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Curve:
-    """Time the network's steps with each of `counts` that the machine has cores for, and with 1.
+    """Time the network's steps with 1 thread, and with each of `counts` that is at most `cores`.
 
     `on_progress` is called with the numbers of finished turns and of all turns. Raises `operations.Broken`.
     """
@@ -261,8 +262,7 @@ def measure(
 
 
 def serial(lines: Sequence[Line]) -> float | None:
-    """Return the share s of Amdahl's law that fits the measured lines best, by least squares; None for fewer than
-    two."""
+    """Return the serial share s of Amdahl's law, fitted by least squares; None with fewer than two measured lines."""
     fitted = [(line.threads, 1 / line.speedup.middle) for line in lines if line.speedup is not None]
     counts, times = [t for t, _ in fitted], [time for _, time in fitted]
     return serial_share(counts, times) if len(fitted) > 1 else None

@@ -1,8 +1,9 @@
 """Training, epoch by epoch: the student's network and PyTorch's own, on the same batches from the same weights.
 
-The first steps go in lockstep, both networks one after the other in each step (`lockstep`). Then the student's
-network makes the rest of an epoch's steps in a row, unwatched, and PyTorch's makes the same afterwards. So spinning
-threads of one network do not disturb the times of the other. Speeds are those of the unwatched steps.
+In the first steps both networks make each step one after the other, and calls are compared (`lockstep`). Later the
+student's network makes all steps of an epoch in a row, without comparison, and then PyTorch's makes the same steps. So
+threads of one network that wait actively do not disturb the times of the other. Speeds are those of the steps without
+comparison.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from .networks import WARM_UP_STEPS, Network
 from .operations import Broken, StudentOperators
 
 MEAN_INK, INK_SPREAD = 0.18, 0.30
-"""Approximate mean and deviation of pixels from 0 to 1, ours and MNIST's. A network's input is scaled to mean 0 and
-deviation 1."""
+"""Approximate mean and standard deviation of pixels, from 0 to 1, in drawn digits and in MNIST. They scale a network's
+input to mean 0 and deviation 1."""
 MNIST_IMAGES = 60_000
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """Results of both networks: mean loss of the epoch's steps, share of correctly read held-out images, and images a
-    second. The last is None if each step was watched."""
+    """Results of both networks for one epoch: mean loss of its steps, share of correctly read held-out images, and
+    images per second. The latter are None if all steps were compared with PyTorch."""
 
     number: int
     loss: float
@@ -51,9 +52,9 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Training:
-    """Result for one network. `read` is the final answer of the student's network for each held-out image.
-    `calls_per_step` is the number of calls of the student's functions. `call_share` is their share of the time of
-    unwatched steps, pipe included."""
+    """Result of one training. `read` is the final answer of the student's network for each held-out image.
+    `calls_per_step` is the number of calls of the student's functions in a step. `call_share` is their share, pipe
+    included, of the time of steps without comparison."""
 
     network: Network
     wishes: Wishes
@@ -70,12 +71,12 @@ class Training:
 
 
 class Stopped(Exception):
-    """Training cannot continue, by the student's fault: one line."""
+    """Raised if training cannot continue because of the student's file. The message is one line."""
 
 
 @dataclass
 class _Tally:
-    """One network's steps of an epoch; images and seconds are those of unwatched steps."""
+    """Sums over one network's steps of an epoch; images and seconds only count steps without comparison."""
 
     losses: list[float] = field(default_factory=list)
     images: int = 0
@@ -100,8 +101,8 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Trainer:
-    """Both networks, and the data. `on_step` is called after each step of the student's, with the numbers of finished
-    steps and of all."""
+    """Trains both networks. `on_step` is called after each step of the student's network, with the number of finished
+    steps and the total number."""
 
     def __init__(
         self,
@@ -133,8 +134,8 @@ class Trainer:
         """Train for all epochs, or until a deviation.
 
         Raises:
-            operations.Broken, Stopped: the student's fault.
-            UsageError: the numbers leave float32 in both networks.
+            operations.Broken, Stopped: the student's file is at fault.
+            UsageError: numbers became too large for float32 in both networks.
         """
         random = np.random.Generator(np.random.PCG64(self.wishes.seed + 1))
         epochs: list[Epoch] = []
@@ -234,8 +235,8 @@ class Trainer:
     # ---- images
 
     def _batches(self, order: Array, start: int, end: int) -> Iterator[Batch]:
-        """Yield batches `start` to before `end` of an epoch. Images that do not fill a batch are left for another
-        epoch: a step of a few would be as large as one of many."""
+        """Yield batches `start` to `end` - 1 of an epoch. Images that do not fill a batch are left out: a step from few
+        images would be as large as one from many."""
         size = self.wishes.batch
         for k in range(start, end):
             chosen = order[k * size : (k + 1) * size]
@@ -256,14 +257,14 @@ class Trainer:
 
 
 def tensors(digits: Digits, chosen: Array) -> Batch:
-    """Images (n, 28, 28), float32 with mean 0 and deviation 1, and labels."""
+    """Return the chosen images (n, 28, 28), float32 with mean 0 and deviation 1, and their labels (n)."""
     ink = digits.images[chosen].astype(np.float32)
     ink *= np.float32(1 / (255 * INK_SPREAD))
     ink -= np.float32(MEAN_INK / INK_SPREAD)
     return torch.from_numpy(ink), torch.from_numpy(digits.labels[chosen])
 
 
-# ---- results as the studies deliver them: a table, figures, and the misread digits
+# ---- results in the form of a study: a table, figures, and the misread digits
 
 COLUMNS = (
     "network",
@@ -336,7 +337,7 @@ class Trainings:
 
 
 def _wrong(accuracy: float) -> float:
-    """Per cent that are read wrongly, as a logarithmic axis can show it."""
+    """Return the per cent of images that are read wrongly, at least 0.01, since a logarithmic axis cannot show 0."""
     return max(0.01, 100 * (1 - accuracy))
 
 
@@ -368,8 +369,8 @@ def misread(training: Training, data: Data) -> Misread:
 
 
 def draw(wrong: Misread, about: str, path: Path) -> None:
-    """Write the first of them as PNG, each with the network's answer. Raises KitError, in one line, without matplotlib;
-    OSError for the file.
+    """Write a PNG of the first misread digits, each with the network's answer. Raises KitError if matplotlib is
+    missing, OSError if the file cannot be written.
     """
     pyplot = figure.matplotlib_pyplot()
     frame, places = pyplot.subplots(DOWN, ACROSS, figsize=figure.SIZE_INCHES, layout="constrained")

@@ -1,4 +1,7 @@
-"""Texts of the master that several edits replace."""
+"""Wrong kernels as edits of the master, each with the code of its expected diagnosis.
+
+The texts that come first are pieces of the master that several edits replace.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ MOST = """        float most = -INFINITY;
             most = std::max(most, x[j]);
         }
 """
-"""The first pass of `safe`."""
+"""Text of the first pass of `safe`."""
 NAIVE_SUM = """        for (int j = 0; j < C; j++) {
             sum += std::exp(x[j]);
         }
@@ -26,7 +29,7 @@ WRITE = """        for (int j = 0; j < C; j++) {
             o[j] = std::exp(x[j] - most) / total;
         }
 """
-"""The last pass of `safe` and `online`."""
+"""Text of the last pass of `safe` and `online`."""
 SKIP = "            if (x[j] == -INFINITY) continue;  // it adds nothing, and -inf - -inf is no number\n"
 NOW = "            const float now = std::max(most, x[j]);\n"
 UPDATE = "            sum = sum * std::exp(most - now) + std::exp(x[j] - now);\n"

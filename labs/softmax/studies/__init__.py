@@ -1,1 +1,1 @@
-"""Studies of this lab's own: simulated traffic, and the accuracy of the student's parts."""
+"""Studies of this lab: simulated traffic, and the accuracy of the student's parts."""

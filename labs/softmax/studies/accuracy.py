@@ -1,11 +1,11 @@
-"""`accuracy`: the size at which each of the student's parts overflows, and the distance of its results from float64.
+"""`accuracy`: the size of logits at which each part overflows, and the distance of its results from float64.
 
-The study makes two sweeps. In the first, rows of usual logits lie around +size and -size, from 0 to ten thousand. In
-the second, the first element of a row lies far above C - 2 others. None of those alone changes a float sum, but
-together they do. `merge` receives the partial results of both halves of the columns, as float32.
+The study has two sweeps. In the first ("size"), logits are around +size and -size, with sizes from 0 to ten thousand.
+In the second ("columns"), the first element of a row is far larger than C - 2 others: none of those alone changes a
+float sum, but together they do. `merge` gets the partial results of both halves of the columns, as float32.
 
-Errors are in units in the last place of the correct float32: 0.5 is as exact as rounding allows. For `merge` the
-error of l is reported, and that of o in units of the larger of |o1| and |o2|.
+Errors are in units in the last place of the correct float32: 0.5 is the best that rounding allows. For `merge` the
+larger error of l and o is reported, the latter in units of the larger of |o1| and |o2|.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ SIZES = (0, 20, 40, 60, 80, 90, 110, 1000, 10_000)
 COLUMNS = (16, 256, 4096, 16_384, 65_536, 100_000)
 ROWS, USUAL_COLUMNS = 8, 1024
 SMALLEST = 1e-30
-"""Results below are left out: close to the smallest float32 the last place is coarse."""
+"""Smaller results are left out: close to the smallest float32, a unit in the last place is relatively large."""
 NO_NUMBER = "inf or NaN"
 MERGE = "merge"
 
 
 @dataclass(frozen=True)
 class Point:
-    """One part on one input. `error` is in units in the last place, and infinite if a result is NaN or infinite.
-    Without an answer it is None, and `trouble` gives the reason. `sweep` is "size" or "columns", `value` the place in
-    it."""
+    """Result of one part for one input: size or number of columns `value` of `sweep` ("size" or "columns").
+
+    `error` is in units in the last place, infinite if a result is NaN or infinite. If it is None, `trouble` says why.
+    """
 
     part: str
     sweep: str
@@ -59,7 +60,7 @@ class Point:
 
 @dataclass(frozen=True)
 class AccuracyStudy:
-    """All points, part by part within each input."""
+    """All points of the study: those of the first part, then those of the next."""
 
     points: tuple[Point, ...]
     about: str
@@ -101,7 +102,7 @@ class AccuracyStudy:
             label = f"{part} ({NO_NUMBER} from {min(lost)} on)" if lost else part
             if known:
                 x = tuple(float(max(p.value, 1)) for p in known)
-                # A result that is right to the last bit has no place on a scale of powers.
+                # A logarithmic scale cannot show an error of 0.
                 drawn.append(Series(label, x, tuple(max(p.error or 0.0, 0.05) for p in known)))
         name = "accuracy" if sweep == "size" else "accuracy-columns"
         return Plot(
@@ -124,12 +125,12 @@ def logits_around(size: int, seed: int) -> Array:
 
 
 def with_tail(columns: int, seed: int) -> Array:
-    """Draw one row whose many small elements count together, float32 (1, columns)."""
+    """Draw one row of the distribution `tail`, float32 (1, columns): many small elements matter only together."""
     return make_inputs("tail", {"R": 1, "C": columns}, seed)["X"]
 
 
 def halves(x: Array, seed: int) -> dict[str, Array]:
-    """Return the partial results of both halves of the columns, float32, with values (C, 1) of their own."""
+    """Return the partial results of both halves of the columns of x (R, C), float32, for random values (C, 1)."""
     values = Draws(seed).uniform((x.shape[1], 1), -1.0, 1.0).astype(np.float64)
     found: dict[str, Array] = {}
     cut = max(1, x.shape[1] // 2)
@@ -178,7 +179,7 @@ def error_of(part: Part, inputs: dict[str, Array], found: dict[str, Array]) -> f
 
 
 def measure(laboratory: Laboratory, sizes: Sequence[int], columns: Sequence[int], seed: int) -> AccuracyStudy:
-    """Call every part of the student's on every input, in the student's runner."""
+    """Call every part of the student's file for every input, and return the errors."""
     laboratory.prepare([BuildFlags()])
     inputs = [("size", size, logits_around(size, seed)) for size in sizes]
     inputs += [("columns", count, with_tail(count, seed)) for count in columns]
@@ -223,7 +224,7 @@ def _points(
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py lab softmax accuracy`; returns 1 when a part gave no answer somewhere."""
+    """Run `python gpt149.py lab softmax accuracy`. Return 1 if a call failed, else 0."""
     parse = options.parser(
         arguments, "accuracy", "Where your parts overflow, and how far they are from float64."
     )

@@ -1,9 +1,10 @@
-"""`traffic`: the loads and stores of the parts' loops and the cache lines that they move, beside the theory.
+"""`traffic`: loads and stores of the parts' loops, and the cache lines that they move, compared with theory.
 
-Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them. It applies each
-of their accesses to X or O to a model of one cache with LRU replacement. A line is fetched before it is stored to,
-and written back when it is evicted. `framework` is the same softmax as one kernel for each operation: maximum,
-difference, exp(), sum, quotient. `fused` is the limit for all parts: the row stays on the chip.
+Theory of operation. native/cachesim.cpp simulates the loops of a part as the assignment describes them. It applies each
+of their accesses to X or O to a model of one cache with LRU replacement. A line is fetched before it is stored to, and
+written back when it is evicted. `framework` is the same softmax with one kernel for each operation: maximum,
+difference, exp(), sum, quotient. `fused` is the lower limit for all parts: the row stays on the chip between its load
+and its store.
 
 In elements of a matrix of M rows and N columns:
 
@@ -13,8 +14,8 @@ In elements of a matrix of M rows and N columns:
     online      2 MN loads, MN stores       (maximum and sum; the quotients)
     fused       MN loads, MN stores
 
-A cache that cannot hold a row sends every load to memory; one that holds a row sends only the first load of each
-element. A line of O is fetched before it is stored to: MN once more.
+If the cache cannot hold a row, every load reaches memory. If it holds a row, only the first load of each element does.
+Each line of O is fetched before it is stored to, which adds MN.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from grader.study.table import Cell, Table
 
 SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"
 FLOAT_BYTES = 4
-#: The walks of native/cachesim.cpp.
+#: Names of the kernels whose loops native/cachesim.cpp simulates.
 KERNELS = ("framework", "naive", "safe", "online", "fused")
-#: Rows of 32 KB: smaller and larger caches are at hand on any machine. All six matrices have 12 MB.
+#: A row has 32 KB, so LADDER has a smaller cache and larger ones. All six matrices together have 12 MB.
 USUAL = {"R": 64, "C": 8192}
 LADDER = (8 << 10, 256 << 10, 64 << 20)
 MOST_ACCESSES = 1 << 33
@@ -50,7 +51,7 @@ class Traffic:
 
 
 def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
-    """Loads and stores in elements, as in the module's text."""
+    """Return loads and stores in elements by the formulas in this module's docstring."""
     all_of = rows * columns
     if kernel == "framework":
         return 5 * all_of + 2 * rows, 3 * all_of + 2 * rows
@@ -58,8 +59,8 @@ def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
 
 
 def passes(kernel: str, columns: int, model: Model) -> int | None:
-    """Return the theoretical number of fetches of all of X, the fetched lines of O included. Return None if the cache
-    holds about one row, so that neither limit applies."""
+    """Return the fetched lines by theory, those of O included, as a multiple of the lines of X. Return None if the
+    cache holds about one row, so that neither formula applies."""
     row_bytes = columns * FLOAT_BYTES
     loads = {"framework": 5, "naive": 2, "safe": 3, "online": 2, "fused": 1}[kernel]
     if 2 * model.size_bytes <= row_bytes:
@@ -111,7 +112,7 @@ class TrafficStudy:
         )
 
     def passes_fetched(self, kernel: str, model: Model) -> float:
-        """Lines fetched, as multiples of the lines of X."""
+        """Return the fetched lines as a multiple of the lines of X."""
         lines = self.rows * self.columns * FLOAT_BYTES / model.line_bytes
         return self.found[kernel, model].fetched / lines
 
@@ -157,7 +158,7 @@ def measure(rows: int, columns: int, models: Sequence[Model], about: str) -> Tra
 
 
 def main(arguments: list[str]) -> int:
-    """`python gpt149.py lab softmax traffic ...`."""
+    """Run `python gpt149.py lab softmax traffic` and return the exit code."""
     parse = options.parser(
         arguments,
         "traffic",

@@ -1,8 +1,8 @@
-"""Suspected mistakes: each a small function from inputs to the output that a kernel with this mistake would give.
+"""Suspects of the lab: each is a function that predicts the output of a kernel with one mistake.
 
-Suspects of rows take a `labs.softmax.scene.Scene`, those of `merge` the inputs by name. To add one, write a row in a
-table of `formula` or `merging`, or a function with the table's decorator. The lists below give the tables of each part.
-Suspects that explain the same output are reported together, simpler ones first.
+Suspects of rows take a `labs.softmax.scene.Scene`, those of `merge` take the inputs by name. To add a suspect, write a
+row in a table of `formula` or `merging`, or a function with the table's decorator. The lists below name the tables of
+each part. Suspects that explain the same output are reported together, simpler ones first.
 """
 
 from __future__ import annotations
@@ -21,5 +21,8 @@ LANES = tuple(formula.LANES)
 
 
 def by_columns(count: int, mistakes: Iterable[Suspect]) -> list[Suspect]:
-    """Return the suspects that depend on the number of columns, with those of the maximum if `mistakes` have any."""
+    """Return the suspects that depend on the number of columns, `count`.
+
+    They include those about a subtracted maximum if `mistakes` have such suspects.
+    """
     return formula.suspects(count, has_maximum=any(each in formula.MAXIMUM for each in mistakes))

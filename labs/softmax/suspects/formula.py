@@ -12,7 +12,7 @@ from ..scene import Scene, normalised, shifted, total
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
 
-#: Mistakes that only show if no maximum is subtracted.
+#: Mistakes of kernels that do not subtract a maximum.
 NAIVE: list[Suspect] = []
 naive = registering(NAIVE)
 
@@ -115,7 +115,7 @@ MISTAKES += [
 ]
 
 
-# ---- mistakes in the subtracted maximum, which show where exp() overflows, or where a whole row is 0
+# ---- mistakes in the subtracted maximum: they show only if exp() overflows, or if all weights of a row are 0
 
 MAXIMUM: list[Suspect] = []
 of_maximum = registering(MAXIMUM)
@@ -274,25 +274,26 @@ def _lanes(lanes: int) -> tuple[Suspect, ...]:
     )
 
 
-#: From `safe` on.
+#: Suspects for `safe` and `online`; in `naive` such a sum is allowed.
 LANES: tuple[Suspect, ...] = tuple(suspect for lanes in (1, 2, 4, 8, 16) for suspect in _lanes(lanes))
 
 
 # ---- mistakes of the pass that keeps a running maximum m and a running sum l.
-# With m_j the maximum of the first j + 1 elements, l_j = l_{j-1} exp(m_{j-1} - m_j) + exp(x_j - m_j) is right. The
-# result of a wrong recurrence is written as a sum over j; the steps after j rescale by exp(m_j - m_last).
+# The right recurrence is l_j = l_{j-1} exp(m_{j-1} - m_j) + exp(x_j - m_j), where m_j is the maximum of elements 0 to
+# j. The predictions write the result of a wrong recurrence as a sum over j: later steps rescale term j by exp(m_j -
+# m_last).
 
 RUNNING: list[Suspect] = []
 of_running = registering(RUNNING)
 
 
 def _before(s: Scene, start: Array) -> Array:
-    """Return the running maximum before each element; `start` (K, 1) before the first."""
+    """Return the running maximum before each element, (K, C). Before the first element it is `start` (K, 1)."""
     return np.concatenate([np.broadcast_to(start, s.most.shape), s.running[:, :-1]], 1)
 
 
 def _later(s: Scene) -> Array:
-    """Return the factor by which later steps rescale each step's sum."""
+    """Return the factor (K, C) by which all later steps together rescale the term of each element."""
     return np.exp(s.running - s.most)
 
 

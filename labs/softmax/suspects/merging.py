@@ -1,4 +1,4 @@
-"""Mistakes of the merge of two partial results (m1, l1, o1) and (m2, l2, o2). A prediction holds m, l and o by name."""
+"""Mistakes in merging two partial results (m1, l1, o1) and (m2, l2, o2). A prediction has m, l and o by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ZERO, NAN = np.float32(0), np.float32(np.nan)
 
 @dataclass(frozen=True)
 class Sides:
-    """Both sides, float32: maxima and sums (R), means (R, d)."""
+    """The partial results of both sides, float32: maxima and sums (R), means (R, d)."""
 
     inputs: Inputs
 
@@ -29,7 +29,7 @@ class Sides:
         return np.maximum(self.inputs["m1"], self.inputs["m2"])
 
     def factor(self, side: int, m: Array | None = None) -> Array:
-        """exp(m of the side - m), 0 where both sides are empty."""
+        """Return exp(m_side - m), (R), and 0 where both sides are empty. `m`: by default the right maximum."""
         m = self.m if m is None else m
         return np.where(self.both_empty, ZERO, np.exp(self.inputs[f"m{side}"] - m))
 
@@ -54,19 +54,19 @@ class Sides:
         return a[:, None] * self.mean(1) + b[:, None] * self.mean(2)
 
     def merged(self, a: Array, b: Array, m: Array | None = None) -> Outputs:
-        """m, a + b and (a o1 + b o2) / (a + b), which is 0 where both sides are empty."""
+        """Return m, l = a + b and o = (a o1 + b o2) / l. Where both sides are empty, o is 0."""
         o = np.where(self.both_empty[:, None], ZERO, self.combined(a, b) / (a + b)[:, None])
         return {"m": self.m if m is None else m, "l": a + b, "o": o}
 
     def rescaled(self, factor: Callable[[int], Array | float]) -> Outputs:
-        """Return the merge where each side counts its sum times this factor."""
+        """Return the merge if the weight of each side is its sum times `factor(side)`."""
         return self.merged(self.sum(1) * factor(1), self.sum(2) * factor(2))
 
     def with_maximum(self, m: Array) -> Outputs:
         return self.merged(self.sum(1) * self.factor(1, m), self.sum(2) * self.factor(2, m), m)
 
     def where(self, rows: Array, **values: np.float32) -> Outputs:
-        """Return the right outputs, with these values in some rows."""
+        """Return the right outputs, but with `values` (by output) in the rows of the mask `rows`."""
         right = self.merged(*self.weights)
         return right | {
             name: np.where(rows[:, None] if right[name].ndim == 2 else rows, value, right[name])

@@ -1,11 +1,11 @@
-// Traffic of the softmax of each row of a matrix: walks the memory accesses of a kernel, element by element in the order
-// in which its loops make them, through a cache of a given size.
+// Counts the traffic of the softmax of each row of a matrix. The memory accesses of a kernel's loops, element by
+// element and in order, go through a simulated cache of a given size.
 //
 //   program KERNEL R C CACHE_BYTES WAYS LINE_BYTES
 //
-// prints "loads stores fetched written": accesses to tensors, and lines between the cache (cachemodel.h) and memory. What
-// is left in the cache at the end is written back, too. Numbers that the compiler keeps in a register (loop counters, a
-// running maximum or sum) are no accesses.
+// prints "loads stores fetched written": accesses to tensors, and lines between the cache (cachemodel.h) and memory. At
+// the end, changed lines in the cache are written back. Numbers that the compiler keeps in a register (loop counters, a
+// running maximum or sum) cause no accesses.
 #include <cstdint>
 #include <cstdlib>
 
@@ -15,7 +15,7 @@ namespace {
 
 using cachemodel::Matrix;
 
-// X and O (R, C); what a framework keeps between its kernels: vectors of R, matrices (R, C).
+// X and O (R, C), and the intermediate results of `framework`: vectors (R) and matrices (R, C).
 struct Memory {
   Matrix X, O, maxima, shifted, powers, sums;
   int R, C;
@@ -26,7 +26,7 @@ void read_row(const Memory &m, int i) {
   for (int j = 0; j < m.C; j++) m.X.read(i, j);
 }
 
-// One pass that makes row i of O out of that of X.
+// One pass that computes row i of O from row i of X.
 void write_row(const Memory &m, int i) {
   for (int j = 0; j < m.C; j++) {
     m.X.read(i, j);
@@ -41,16 +41,16 @@ void passes(const Memory &m, int before) {
   }
 }
 
-// The sum; the quotients.
+// Passes: the sum; the quotients.
 void naive(const Memory &m) { passes(m, 1); }
-// The maximum; the sum; the quotients.
+// Passes: the maximum; the sum; the quotients.
 void safe(const Memory &m) { passes(m, 2); }
-// Maximum and sum together; the quotients.
+// Passes: maximum and sum together; the quotients.
 void online(const Memory &m) { passes(m, 1); }
-// The row is kept on the chip from when it is read to when its quotients are written.
+// One pass: the row stays on the chip from its load to the store of its quotients.
 void fused(const Memory &m) { passes(m, 0); }
 
-// One kernel for each operation, each of which goes over the whole matrix.
+// One kernel for each operation; each kernel passes over the whole matrix.
 void framework(const Memory &m) {
   for (int i = 0; i < m.R; i++) {
     read_row(m, i);
