@@ -111,7 +111,7 @@ FAULTS = (
           "test_gpu_memory", "Triton's interpreter reads and writes outside of tensors", needs="triton"),
     # time
     Fault("runner_not_stopped", "grader/runner/session.py",
-          "            stop_threads(self._pid)\n", "            pass\n",
+          "            stop_threads(self.pid)\n", "            pass\n",
           "test_payloads test_native_runner test_integrity", "a runner may work between timed calls"),
     Fault("interval_end_off_by_one", "grader/judge/timing/intervals.py",
           "ordered[rank - 1], ordered[-rank])", "ordered[min(rank, len(ordered) - 1)], ordered[-rank])",
