@@ -22,8 +22,7 @@ from classrows import absurd_rows, assignment, hidden_failure, part, result, sco
 from rich.console import Console
 
 from grader.core.results import CaseResult, Diagnosis, PartResult, ProfileRow
-from grader.explain.deviation import usual_axes
-from grader.judge import grid
+from grader.explain.deviation import blocks, usual_axes
 from grader.judge.events import Deviated, PartDone, PartStarted, Profiled, Settled
 from grader.report import charts, classbook, terminal
 from grader.report import page as verdict_page
@@ -302,7 +301,7 @@ def test_blocks_come_from_sizes_of_the_call_or_from_macros_of_the_body() -> None
     axes, cuts = usual_axes(2), {"i": ("R", "T"), "j": ("T",)}
 
     def found(function: str, sizes: dict[str, int], **defines: str) -> object:
-        return grid.blocks(axes, cuts, sizes, source, function, defines)
+        return blocks(axes, cuts, sizes, source, function, defines)
 
     assert found("f", {}) == (("T", 16), ("T", 16))
     assert found("f", {"R": 4}, T="8") == (("R", 4), ("T", 8))

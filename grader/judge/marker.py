@@ -17,7 +17,6 @@ from grader.core.seeds import derive
 from grader.explain.case_run import CaseRun, expectations, expected_of, question
 from grader.explain.explanation_errors import UNEXPLAINED, attempt
 from grader.integrity import flags as integrity
-from grader.judge import grid
 from grader.judge.bench import Bench
 from grader.judge.events import Deviated
 from grader.runner.calls import Call
@@ -260,8 +259,10 @@ class Marker:
             return (None,) * len(axes)
         sizes = binding.used_sizes(shape, self.part)
         defines = self.bench.options.defines
+        from grader.explain.deviation import blocks
+
         return attempt(
-            lambda: grid.blocks(axes, self.oracle.cuts, sizes, self.source, self.part.function, defines),
+            lambda: blocks(axes, self.oracle.cuts, sizes, self.source, self.part.function, defines),
             (None,) * len(axes),
         )
 
