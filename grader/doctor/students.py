@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from grader.backends.gpu import devicebuild
 from grader.backends.kinds import all_on_card, languages
-from grader.backends.native import editing
+from grader.backends.native import standin
+from grader.backends.native.compilers import SHIM, contents_of, digest
+from grader.backends.native.toolchain import (
+    Toolchain,
+    cache_root,
+    default_flags,
+    libomp_prefix,
+    openmp_flags,
+    toolchain,
+    torch_files,
+)
 from grader.core import wholefile
 from grader.core.commandline import Parser, source_file
 from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError, explained
@@ -19,6 +32,13 @@ from grader.doctor.host import Finding, Host, fail, ok, warn
 #: (module, what is missing without it, how to get it).
 OWN_MODULES = (("watchfiles", "there is no --watch", "pip install watchfiles"),)
 PROGRAM = f"{STUDENT_PROGRAM} doctor"
+COMMANDS = "compile_commands.json"
+#: A name for gcc's omp.h, beside a header that includes it.
+GCC_OMP = "gcc_omp.h"
+#: An attribute of gcc's with arguments, which clang does not know in this form.
+OMP = f'#pragma once\n#define __malloc__(...)\n#include "{GCC_OMP}"\n#undef __malloc__\n'
+#: Only for editors: a judged build prints errors alone.
+WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +57,7 @@ def main(arguments: list[str]) -> int:
         nargs="?",
         const="light",
         metavar="HEADERS",
-        help=f"write {editing.FILE} beside your file, for clangd: with the tensors that kernels are judged with "
+        help=f"write {COMMANDS} beside your file, for clangd: with the tensors that kernels are judged with "
         "(light), or with torch's own headers (full)",
     )
     parse.path("--module", "the file that you edit", "PATH")
@@ -110,9 +130,80 @@ def _write_commands(headers: str, module: Path | None, config: Path) -> int:
     if all_on_card(assignment.parts):
         raise UsageError(f"--editor is for C++, and {assignment.source} has kernels for a GPU")
     source = source_file(module, assignment.source, assignment.path.parent)
-    path = source.resolve().parent / editing.FILE
-    found = json.dumps(editing.commands(source, headers, {}), indent=1)
+    path = source.resolve().parent / COMMANDS
+    found = json.dumps(_commands(source, headers), indent=1)
     with explained(f"cannot write {path}", KitError):
         wholefile.write(path, [found, "\n"])
     print(f"{path} is written: clangd, and editors that use it, now know {source.name}")
     return EXIT_PASS
+
+
+# ---- the compile command of a file, for editors
+
+
+def _commands(source: Path, headers: str) -> list[dict[str, Any]]:
+    """Return the entries of `compile_commands.json` for a source: with the kit's tensors, as it is judged ("light"), or
+    with torch's own headers ("full").
+
+    clangd reads a compiler's command, but not gcc's precompiled headers. So the header is named in the command, and its
+    folders are in the cache, where no build removes them. clangd finds gcc's C++ library, but not the folder of omp.h.
+    Raises KitError without a compiler, or for "full" without torch.
+    """
+    tools = toolchain()
+    path = source.resolve()
+    words = [
+        str(tools.compiler),
+        f"-std={tools.cxx_standard}",
+        *default_flags(tools.machine),
+        *openmp_flags(tools.system, tools.family, libomp_prefix())[0],
+        "-DTORCH_EXTENSION_NAME=gpt149_module",
+        *WARNINGS,
+        *(_light(tools) if headers == "light" else _full(tools)),
+        "-c",
+        str(path),
+    ]
+    return [{"directory": str(path.parent), "file": str(path), "arguments": words}]
+
+
+def _light(tools: Toolchain) -> list[str]:
+    # Included as system headers: an editor's warnings on them do not help the student.
+    folders = (_included(tools, standin.write_headers), standin.PLAIN, SHIM)
+    return ["-include", standin.HEADER, *(word for folder in folders for word in ("-isystem", str(folder)))]
+
+
+def _full(tools: Toolchain) -> list[str]:
+    torch = torch_files()
+    folders = [*torch.include_dirs, *filter(None, [torch.python_include_dir])]
+    words = [word for folder in folders for word in ("-isystem", str(folder))]
+    abi = () if torch.cxx11_abi is None else (f"-D_GLIBCXX_USE_CXX11_ABI={torch.cxx11_abi}",)
+    return ["-isystem", str(_included(tools, _nothing)), *words, *abi]
+
+
+def _nothing(folder: Path) -> None:
+    """Write nothing: torch's own headers are in torch's folder."""
+
+
+def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache with the files that `fill` writes, and the compiler's omp.h."""
+    made = digest(
+        repr(tools).encode(), repr(standin.RULES).encode(), fill.__name__.encode(), *contents_of(SHIM)
+    )
+    folder = cache_root() / "editor" / made
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fill(folder)
+        if tools.family == "gcc":
+            named = subprocess.run(
+                [str(tools.compiler), "-print-file-name=include/omp.h"],
+                capture_output=True,
+                text=True,
+                timeout=20,
+            ).stdout.strip()
+            if Path(named).is_file():
+                shutil.copyfile(named, folder / GCC_OMP)
+                (folder / "omp.h").write_text(OMP)
+    except OSError as error:
+        raise KitError(
+            f"cannot write the cache {folder}: {error.strerror}; point GPT149_CACHE elsewhere"
+        ) from error
+    return folder

@@ -26,7 +26,7 @@ from grader.core.results import Timing
 from grader.doctor.host import Finding, Host, fail, ok, warn
 from grader.judge.timing import measure
 from grader.runner import placement
-from grader.runner.samples import Sample
+from grader.runner.calls import Sample
 from grader.runner.session import Session
 
 LOAD_PER_CORE = 0.25
