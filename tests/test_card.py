@@ -31,8 +31,7 @@ from grader.core.results import PartResult, Timing
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.judge.timing import measure
-from grader.runner.calls import Call
-from grader.runner.samples import Round, Sample
+from grader.runner.calls import Call, Round, Sample
 from grader.sandbox import OPEN
 
 SIZES = "R=8 C=64 lines=2 width=64 rows=8 inner=8 columns=8 B=1 N=8 M=8 d=16"

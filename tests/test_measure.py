@@ -19,7 +19,7 @@ from grader.core.results import Timing
 from grader.judge.timing import intervals, measure
 from grader.judge.timing.intervals import coverage, false_fail_chance, interval_rank, median_estimate
 from grader.judge.timing.measure import TimePolicy, compare, enough, judge, looks, sequential
-from grader.runner.samples import Round, Sample
+from grader.runner.calls import Round, Sample
 
 Noise = Callable[[random.Random], float]
 

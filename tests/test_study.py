@@ -31,7 +31,7 @@ from grader.core import prebuilt
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis
 from grader.explain import comparison
-from grader.runner.samples import Sample
+from grader.runner.calls import Sample
 from grader.sandbox import Finished
 from grader.study import facts, figure, helpers, memory, options, race, racereport, together
 from grader.study.figure import HeatMap, Plot, Series

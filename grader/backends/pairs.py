@@ -10,8 +10,7 @@ from itertools import count
 from grader.backends.protocol import TimedPart
 from grader.core import machine
 from grader.runner import placement
-from grader.runner.calls import Request
-from grader.runner.samples import Round, Sample
+from grader.runner.calls import Request, Round, Sample
 from grader.runner.session import Session
 
 FULL_WARM_UP_S = 0.05

@@ -17,8 +17,7 @@ from grader.backends.faults import Broken, Faulty
 from grader.backends.kinds import Kind
 from grader.backends.records import Build
 from grader.core.results import Diagnosis, Flag, ProfileRow, Timing
-from grader.runner.calls import Call, Request
-from grader.runner.samples import Round, Sample
+from grader.runner.calls import Call, Request, Round, Sample
 from grader.runner.session import Session
 from grader.runner.watch import Evidence
 from grader.sandbox import Limits

@@ -36,7 +36,7 @@ from grader.judge.bench import Bench, Options
 from grader.judge.timing import intervals, measure
 from grader.judge.timing.intervals import Estimate
 from grader.judge.timing.measure import Clock
-from grader.runner.samples import Sample
+from grader.runner.calls import Sample
 from grader.runner.session import Session
 from grader.sandbox import of_file
 from grader.study.figure import Series

@@ -37,8 +37,7 @@ from grader.backends.protocol import SampledRows, TimedPart
 from grader.core.errors import KitError
 from grader.core.results import CardClock, Diagnosis, Timing
 from grader.core.seeds import derive
-from grader.runner.calls import Call
-from grader.runner.samples import Round, Sample
+from grader.runner.calls import Call, Round, Sample
 from grader.runner.session import PipeSession, Session
 from grader.sandbox import GIB
 

@@ -64,7 +64,7 @@ from typing import Any, Literal
 from grader.backends.pairs import PairOf, play
 from grader.core.results import Timing
 from grader.judge.timing.intervals import Estimate, confidence_of, coverage, interval_rank, median_estimate
-from grader.runner.samples import Round
+from grader.runner.calls import Round
 
 Clock = Literal["cpu", "wall"]
 

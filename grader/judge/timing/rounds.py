@@ -22,7 +22,7 @@ from grader.explain.case_run import CaseRun, expectations
 from grader.judge import case_order
 from grader.judge.events import RoundTimed
 from grader.judge.marker import Marker
-from grader.runner.samples import Round, Sample
+from grader.runner.calls import Round, Sample
 from grader.runner.session import Session
 
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4

@@ -39,8 +39,7 @@ from grader.judge.bench import Bench
 from grader.judge.marker import Marker
 from grader.judge.timing.measure import SHORTEST_S, Clock
 from grader.judge.timing.rounds import TimedInputs
-from grader.runner.calls import Request
-from grader.runner.samples import Sample
+from grader.runner.calls import Request, Sample
 from grader.runner.session import Session
 from grader.study import facts, options, outcome
 from grader.study.facts import Speed

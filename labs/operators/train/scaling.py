@@ -19,7 +19,7 @@ from grader.core.arrays import np
 from grader.judge.timing.intervals import Estimate, median_estimate
 from grader.judge.timing.measure import CORE_SHARE_LIMIT
 from grader.runner import placement
-from grader.runner.samples import Sample
+from grader.runner.calls import Sample
 from grader.study.figure import Figure, Plot, Series
 from grader.study.laboratory import estimated
 from grader.study.table import Cell, Table, shown
