@@ -1,5 +1,6 @@
-"""Builds, starts, calls and times each kind of hand-in: `native` C++, C++ beside `torch`, kernels for a `gpu`.
+"""Backends: each builds, starts, calls and times one kind of hand-in. `native` is for C++, `torch` for C++ with torch,
+`gpu` for GPU kernels.
 
-All are a `protocol.Backend`, and `selection` chooses one for a part; no other room distinguishes them. May import
-`core`, `assignment`, `sandbox`, `source`, `runner` and `integrity`.
+All implement `protocol.Backend`, and `selection` chooses one for each part. Other rooms do not distinguish them. May
+import `core`, `assignment`, `sandbox`, `source`, `runner` and `integrity`.
 """

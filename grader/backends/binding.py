@@ -1,4 +1,4 @@
-"""Calls of the student's function: checks that it fits its part, and builds the request for one shape."""
+"""Check that the student's function can be called as its part requires, and the request for one call of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grader.core.errors import UsageError
 from grader.core.results import Diagnosis
 from grader.runner.calls import Request
 
-#: C++ types of the bindings' signature codes (grader/shim).
+#: C++ types by their letters in the signatures that a runner reports (native/shim).
 CODE_NAMES = {
     "T": "torch::Tensor",
     "i": "int",
@@ -27,13 +27,13 @@ CODE_NAMES = {
     "v": "void",
     "?": "another type",
 }
-#: Type codes accepted for a column of whole numbers ("i") and for one of other numbers ("f").
+#: Letters of the types that an argument may have for a table's column of whole numbers ("i") or of floats ("f").
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
 
 def accepted_codes(part: Part, inputs: Mapping[str, Any]) -> list[str]:
-    """Return the accepted signature codes of each argument."""
+    """Return for each argument the letters of the types that it may have (see CODE_NAMES)."""
     return [_accepted(argument, part, inputs) for argument in part.arguments]
 
 
@@ -41,7 +41,7 @@ def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
     if argument in inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
         return "T"
     if argument == "tensor":
-        # An accessor that stores has to be given the vector itself, not a copy.
+        # An accessor that stores needs a reference to the vector, not a copy.
         return "W" if part.returns == "nothing" else "VW"
     if (column := call_of(argument, "column")) is not None:
         return CODES_OF_COLUMN[part.columns[int(column[0])]]
@@ -49,7 +49,7 @@ def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
 
 
 def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]) -> Diagnosis | None:
-    """Return None if the part's function is bound and takes its arguments; else the diagnosis."""
+    """Return a diagnosis if the part's function is not bound or has other argument types; else None."""
     expected = prototype(part, inputs)
     signature = functions.get(part.function)
     if signature is None:
@@ -93,9 +93,9 @@ def prototype(part: Part, inputs: Mapping[str, Any]) -> str:
 def refuse_oversize(
     part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]], memory_gib: float
 ) -> None:
-    """Raise UsageError for a shape whose tensors an int cannot index or the runner's memory cannot hold.
+    """Raise UsageError for a shape whose tensors an int cannot index or the runner's memory cannot hold twice.
 
-    `dims` are the dimensions of the named inputs. A kernel may hold each tensor twice: as given and as a vector.
+    A kernel may copy each tensor into a vector. `dims` are the dimensions of the inputs by name.
     """
     sizes_of = _tensors(part, shape, dims)
     elements = [math.prod(sizes) for sizes in sizes_of]
@@ -109,12 +109,12 @@ def refuse_oversize(
 
 
 def elements(part: Part, dims: Mapping[str, Sequence[str]], shape: Mapping[str, int]) -> int:
-    """Elements of all tensors of a call."""
+    """Return the number of elements in all tensors of a call; `dims` are the dimensions of the inputs by name."""
     return sum(math.prod(sizes) for sizes in _tensors(part, shape, dims))
 
 
 def _tensors(part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]]) -> list[list[int]]:
-    """Return the shapes of the named inputs, the workspace and the output."""
+    """Return the shapes of a call's inputs, workspaces and outputs."""
     zeros = [dims_of for argument in part.arguments if (dims_of := call_of(argument, "zeros")) is not None]
     written = [output.dims for name, output in part.outputs.items() if name not in dims]
     every = (*dims.values(), *zeros, *written, part.output_dims)
@@ -122,7 +122,7 @@ def _tensors(part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[s
 
 
 def used_sizes(shape: Mapping[str, int], *parts: Part) -> dict[str, int]:
-    """Return the sizes that these parts' arguments and tensors use, with the number of threads."""
+    """Return the sizes in `shape` that these parts' arguments and tensors use, and the number of threads."""
     named = {"threads"}
     for part in parts:
         written = [dim for output in part.outputs.values() for dim in output.dims]
@@ -139,9 +139,7 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request for one call. `inputs` are named arrays; with `reference` it calls the reference's symbol
-    instead.
-    """
+    """Return the request for one call of a part's function, or of the `reference`'s. `inputs` are arrays by name."""
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)
@@ -158,7 +156,7 @@ def request(
 
 
 def tensor_names(part: Part, inputs: Mapping[str, Any]) -> list[str]:
-    """Return the tensors that a call of the part is sent, in order: inputs, and outputs to be written."""
+    """Return the names of the tensors in a call's request, in order: the inputs, and outputs to be written."""
     return [
         name
         for name in dict.fromkeys((*part.arguments, *part.outputs))
@@ -167,12 +165,12 @@ def tensor_names(part: Part, inputs: Mapping[str, Any]) -> list[str]:
 
 
 def output_dtype(part: Part, name: str, shape: Mapping[str, int]) -> str:
-    """Return the protocol's name of the type that an output has in memory."""
+    """Return the element type of an output, such as "float32"."""
     return dtype_in(part.outputs[name].dtype, shape)
 
 
 def dtype_in(named: str, shape: Mapping[str, int]) -> str:
-    """Return an element type by its name in an assignment: "like" is the type of the size `precision`."""
+    """Return the element type that an assignment names. "like" stands for the type of the size `precision`."""
     return precision.DTYPES[shape.get("precision", 24)] if named == "like" else named
 
 
@@ -183,7 +181,7 @@ def unwritten(part: Part, name: str, shape: Mapping[str, int]) -> Any:
 
 
 def dims_of(part: Part, name: str) -> tuple[str, ...]:
-    """Return the dimensions of one of a call's tensors."""
+    """Return the dimensions of an input or output, as the assignment writes them."""
     return part.outputs[name].dims if name in part.outputs else part.inputs[name]
 
 

@@ -1,6 +1,6 @@
-"""Verdicts for calls that gave no usable answer, in words that a student can act on.
+"""Verdicts for builds and calls that failed, with messages for the student.
 
-Words for the signals and exceptions of one language are in its backend (`native.crashes`, `gpu.crashes`).
+Messages for the signals and exceptions of one language are in its backend (`native.crashes`, `gpu.crashes`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from grader.runner.calls import Call
 
 
 class Faulty(Exception):
-    """Raised to settle a part's verdict at once, mostly after a call of the student's function. `case` is the result of
-    that call if it gave an answer. `waits_for` names what the machine lacks if the verdict is `unjudged`."""
+    """Raised to decide a part's verdict at once, mostly after a failed call of the student's function.
+
+    `case` is the result of a call that returned a wrong output. `waits_for` names the missing tool or device if the
+    verdict is `unjudged`.
+    """
 
     def __init__(
         self, verdict: Verdict, diagnosis: Diagnosis, case: CaseResult | None = None, waits_for: str = ""
@@ -30,9 +33,7 @@ def fault(verdict: Verdict, code: str, message: str, hidden: bool | None = None)
 
 
 def build_fault(build: Build) -> Faulty:
-    """Return the verdict for a build without an object: a faulty source, no source, or a program that this machine
-    lacks.
-    """
+    """Return the verdict for a build that failed: by a compile error, a missing file or a program that is not here."""
     if build.waits_for:
         diagnosis = Diagnosis("machine_lacks", build.diagnostics)
         return Faulty("unjudged", diagnosis, waits_for=build.waits_for)
@@ -43,21 +44,21 @@ def build_fault(build: Build) -> Faulty:
 
 @dataclass(frozen=True)
 class Broken:
-    """A call that gave no answer."""
+    """A call of the student's function that returned no output."""
 
     part: Part
     call: Call
     where: str
     """Name of the input."""
     hidden: bool = False
-    """True for a hidden case: reports for students look at this, not at the words."""
+    """True for a hidden case. Reports for students go by this flag."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     printed: str = ""
-    """Output of the process before it ended."""
+    """Text that the process printed before it ended."""
 
     @property
     def at(self) -> str:
-        """Name the call's function, input and sizes."""
+        """The call's function, input and sizes in words, to be followed by a verb."""
         sizes = f", {in_words(self.sizes)}," if self.sizes else ""
         return f"{self.part.function} on the input '{self.where}'{sizes}"
 
@@ -67,10 +68,10 @@ class Broken:
 
 
 def loading_fault(death: Call, runs: str, ends: str) -> Faulty:
-    """Return the verdict for a process that ended before any function was called.
+    """Return the verdict for a process that failed while it loaded the file, before any function was called.
 
-    `runs` and `ends` name the code that runs while a file is loaded: `runs` for a process that did not end, `ends` for
-    one that did.
+    `runs` and `ends` name the code that may be the cause, in messages: `runs` for a time-out ("Look at RUNS loop"),
+    `ends` for a crash.
     """
     if death.status == "timeout":
         return fault("timeout", "load_timeout", f"Loading the file did not end. Look at {runs} loop or wait.")
@@ -84,12 +85,12 @@ def loading_fault(death: Call, runs: str, ends: str) -> Faulty:
 
 
 def in_words(sizes: Mapping[str, int]) -> str:
-    """Format sizes as in `B=2 H=3 N=103 d=40`."""
+    """Format sizes as in `B=2 H=3 N=103 d=40`, without the number of threads."""
     return " ".join(f"{name}={size}" for name, size in sizes.items() if name != "threads")
 
 
 def sabotage() -> Faulty:
-    """Return the verdict if the kit's own processes died while only the student's code could have ended them."""
+    """Return the verdict for a kernel that killed processes of the kit."""
     return fault(
         "crash",
         "sabotage",

@@ -1,4 +1,4 @@
-"""Kinds of parts, as far as rooms above the backends have to know them."""
+"""Kinds of parts: the properties of each backend that other rooms need to know."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class Kind:
     """Properties that all parts of one backend share."""
 
     is_students: bool = True
-    """False for a function of torch itself, to which nothing of the student's belongs."""
+    """False for a part that calls torch's own function and runs no student code."""
     on_card: bool = False
-    """True if a GPU runs its kernels, or an interpreter in the place of one."""
+    """True if its kernels run on a GPU, or in an interpreter in place of a GPU."""
     delays: bool = True
     """True if the threads of its runners can be delayed at random moments."""
     shows_memory: bool = True
-    """True if the memory of each call can be read from outside."""
+    """True if the memory of each call can be measured from outside."""
     on_cores: bool = True
-    """True if CPU cores bound the time of a call."""
+    """True if the work of a call is done by CPU cores."""
     sanitizes: bool = True
-    """True if a build with sanitizers can name accesses outside of an array."""
+    """True if the file can be built with sanitizers."""
     holds_its_work: bool = True
-    """True if the function of a part does the work itself, and not only launch it."""
+    """True if the part's function computes itself; False if it only launches kernels."""
     is_program: bool = True
-    """True if its runners are programs of their own, without an interpreter."""
+    """True if its runners are native programs, without Python."""
 
 
 CPP = Kind()
@@ -45,7 +45,7 @@ KERNELS = Kind(
 
 
 KINDS: Mapping[Language, Kind] = dict.fromkeys(SUFFIXES, KERNELS)
-"""Kinds of the languages of the key `backend`, other than C++."""
+"""Kinds by language, for the languages of the YAML key `backend` except C++."""
 
 
 def kind_of(part: Part) -> Kind:
@@ -55,7 +55,7 @@ def kind_of(part: Part) -> Kind:
 
 
 def languages(parts: Iterable[Part]) -> tuple[str, ...]:
-    """Return the languages of kernels for a GPU, each once."""
+    """Return the languages of the parts with GPU kernels, each once."""
     return tuple(dict.fromkeys(part.device.language for part in parts if part.device is not None))
 
 

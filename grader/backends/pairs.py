@@ -1,4 +1,4 @@
-"""Rounds of paired runners on the machine's cores: fresh for each round, warmed up alike, called A B B A."""
+"""Timed rounds on CPU cores: for each round a new pair of runners is started, warmed up and called A B B A."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from grader.runner.calls import Request, Round, Sample
 from grader.runner.session import Session
 
 FULL_WARM_UP_S = 0.05
-"""If the reference's call takes longer than this, both sides are warmed up by a small call."""
+"""If the reference's call takes longer than this, both runners are warmed up by a small call only."""
 RESERVED_COPIES, MOST_RESERVED_BYTES = 2, 128 << 20
-"""Factor on the tensors of a call: kernels copy them into vectors of their own, as the starter does."""
+"""Memory to reserve for a call: twice its tensors, since kernels copy them into vectors, but at most the limit."""
 DELAYED_ROUNDS = 3
-"""Rounds with a delayed call, as many as every measurement has."""
+"""Number of rounds with a delayed call. Every measurement has at least as many rounds."""
 
 PairOf = Callable[[], AbstractContextManager[tuple[Callable[[], Sample], Callable[[], Sample]]]]
-"""Enters a round's own pair of warmed-up processes, and gives two functions: one call of the reference, one of the
-student.
+"""Function that starts and warms up the pair of runners for a round. Its context yields two functions: one makes a call
+of the reference, the other a call of the student.
 """
 
 
 def play(pairs: PairOf) -> Iterator[Round]:
-    """Yield rounds without end, each with a fresh pair of processes: A B B A, B A A B, A B B A, ..."""
+    """Yield rounds without end, each with a new pair of runners: A B B A, B A A B, A B B A, ... (A: reference)."""
     for i in count():
         with pairs() as (reference, student):
             if i % 2 == 0:
@@ -38,13 +38,13 @@ def play(pairs: PairOf) -> Iterator[Round]:
 
 
 class Pairs:
-    """Makes a round's pair of runners: started for it, warmed up alike, ended after it."""
+    """Starter of the pair of runners for a round. Both are warmed up alike, and ended after the round."""
 
     def __init__(self, timed: TimedPart) -> None:
         self.timed, self.calls = timed, timed.calls
         self.rounds = 0
         self.longest_s = 0.0
-        """Wall seconds of the reference's slowest call at the run's own sizes so far."""
+        """Wall seconds of the reference's slowest warm-up call so far."""
 
     @contextmanager
     def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
@@ -58,7 +58,7 @@ class Pairs:
             timed.student(threads=threads, cpus=cpus) as mine,
         ):
             if by_wall or self.longest_s < FULL_WARM_UP_S:
-                # Warm up threads, memory and code: in a short call they take much of the time.
+                # Warm up with full calls: starting threads and touching memory would dominate a short call's time.
                 sample = placement.warm_up(theirs, partial(self.reference_call, theirs), pin_to=cores)
                 self.longest_s = max(self.longest_s, sample.wall_s)
                 placement.warm_up(mine, partial(self.student_call, mine), pin_to=cores)
@@ -67,7 +67,7 @@ class Pairs:
             if not by_wall or self.rounds >= DELAYED_ROUNDS or not mine.shares_work:
                 yield partial(self.reference_call, theirs), partial(self.student_call, mine)
                 return
-            # The delayed call has the same position among the timed calls of both sides, so that it favours neither.
+            # The delayed call has the same place among the timed calls of both, so that it favours neither.
             place = self.calls.place(self.rounds)
             self.rounds += 1
             calls = [
@@ -84,10 +84,10 @@ class Pairs:
         return self.calls.sample(session, is_reference=False)
 
     def small_calls(self, theirs: Session, mine: Session) -> None:
-        """Warm up both sides with a call at the smallest sizes, and with memory for a call at the run's own.
+        """Warm up both runners with a call at the smallest sizes, and by writing memory for a call at the run's sizes.
 
-        This touches code pages and the heap. A process's first pages cost 1.7 us each. They made the first call of part
-        2's reference up to 7 % longer than its second.
+        This touches code pages and the heap. The first touch of a page costs 1.7 us. Without this warm-up the reference
+        of part 2 took up to 7 % longer in its first call than in its second.
         """
         self.calls.small_call(theirs, is_reference=True)
         self.calls.small_call(mine, is_reference=False)

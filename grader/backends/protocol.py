@@ -1,7 +1,7 @@
 """The protocol of all backends: how the parts of one submission are built, started, called, timed and explained.
 
-`grader.backends.selection` chooses the backend of a part. `Checks` and `TimedPart` are the judge's side: all that a
-backend may ask of it.
+`grader.backends.selection` chooses the backend of a part. `Checks` and `TimedPart` are the judge's side: the functions
+and data that a backend may use.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from grader.source.landmarks import Body
 
 Observed = tuple[Case, bool, tuple[ProfileRow, ...], str]
-"""One call: its case, True if it was right, the functions that it called, and its trace."""
+"""One call: its case, True if it was right, its profile (functions called) and its trace (`Call.trace`)."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """Settings of one new runner."""
+    """Settings for starting a runner."""
 
     threads: int
     call_timeout_s: float
@@ -40,33 +40,33 @@ class Opening:
     freeze: bool = True
     """True to stop it between calls (`torch.zygote.Zygote.spawn`)."""
     shared_fd: int | None = None
-    """Device memory of the judge's, for a runner that is timed on a card."""
+    """Descriptor of the judge's device memory, for a runner that is timed on a GPU."""
 
 
 @dataclass(frozen=True)
 class SampledRows:
-    """One output, compared with the oracle in some rows."""
+    """Comparison of some rows of an output with the oracle: numbers of wrong and of all compared elements."""
 
     wrong: int
     count: int
     max_error: float
     tolerance: float
-    """Largest of the rows."""
+    """Largest tolerance of the compared elements."""
 
 
 class Checks(Protocol):
-    """The judge's half of calls to one part: inputs and expected values."""
+    """Functions of the judge for calls of one part: inputs, and checks of outputs."""
 
     part: Part
     shape: dict[str, int]
     functions: Mapping[str, str] | None
-    """Functions that the student's file offers; None until it was loaded."""
+    """Functions that the student's file binds; None until it is loaded."""
 
     @property
     def assignment(self) -> Assignment: ...
 
     def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
-        """Return a case's sizes and inputs, by name."""
+        """Return a case's sizes and its inputs, both by name."""
 
     def holds(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> bool:
         """Return True if all outputs are right and no input was changed."""
@@ -74,22 +74,22 @@ class Checks(Protocol):
     def sampled(
         self, shape: Mapping[str, int], inputs: Mapping[str, Any], rows: int
     ) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
-        """Return a comparison of outputs with the oracle in about `rows` random rows of each, chosen only now."""
+        """Draw about `rows` rows of each output. Return a function that compares outputs with the oracle in these."""
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
-        """Diagnosis of a call that changed these of the inputs that it had to keep."""
+        """Return the diagnosis of a call that changed the inputs `names`, which are among those to keep (`kept`)."""
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float: ...
 
     def refuse_broken(self, call: Call, session: Session, where: str) -> None:
-        """Raise Faulty if a call of the student's gave no answer."""
+        """Raise Faulty if a call of the student's function failed."""
 
     def refuse_failed_reference(self, call: Call) -> None:
-        """Raise KitError if a call of the reference gave no answer."""
+        """Raise KitError if a call of the reference failed."""
 
 
 class TimedCalls(Protocol):
-    """Calls on fresh inputs whose outputs are checked, each a sample."""
+    """Timed calls on new inputs, whose outputs are checked (`judge.timing.rounds.TimedInputs`)."""
 
     tensor_bytes: int
 
@@ -104,20 +104,20 @@ class TimedCalls(Protocol):
 
 @dataclass(frozen=True)
 class TimedPart:
-    """One measurement of a part against the reference."""
+    """Data for timing a part against the reference."""
 
     checks: Checks
     calls: TimedCalls
     rule: TimeRule
     student: Callable[..., Session]
-    """Starts a runner of the student's, with these fields of an Opening."""
+    """Function that starts a runner with the student's code; its keywords are fields of an Opening."""
     reference: Callable[..., Session]
     seed: int
     budget_s: float
     decide: Callable[[Iterable[Round], Literal["cpu", "wall"], float], Timing]
-    """Takes rounds until their clock proves a verdict, or until their calls have taken this many seconds."""
+    """Function that takes rounds until they prove a verdict by this clock, or have taken this many seconds."""
     cpus: list[int] | None = None
-    """Cores for the runners of both sides; None for the machine's default."""
+    """Cores for both runners; None for the machine's default."""
 
 
 class Backend(ABC):
@@ -127,63 +127,64 @@ class Backend(ABC):
 
     @abstractmethod
     def build(self, part: Part) -> Build | None:
-        """Return the build that a part is judged with; None if it needs no build of the student's."""
+        """Return the build with which a part is judged; None if the part runs no student code."""
 
     @abstractmethod
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
-        """Start a runner of the student's file, or of the `reference`; it may be dead on arrival.
+        """Start a runner with the student's file, or with the `reference`. It may have died while it was loading.
 
-        Raises Faulty for a file that cannot be started, KitError for a reference.
+        Raises Faulty if the student's file cannot be started, KitError if the reference cannot.
         """
 
     @abstractmethod
     def request(
         self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
     ) -> Request:
-        """Return the request for one call. `inputs` are named arrays; `reference` names the reference's function."""
+        """Return the request for a call of a part's function, or of the `reference`'s. `inputs` are arrays by name."""
 
     @abstractmethod
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
-        """Return the reason that a part's function cannot be called; None if it can."""
+        """Return a diagnosis if a part's function cannot be called; None if it can."""
 
     def seen(self, part: Part, functions: Mapping[str, str]) -> Collection[str] | None:
-        """Return the inputs that a call depends on, in a file with these functions; None for all."""
+        """Return the names of the inputs on which the expected values depend; None for all inputs.
+
+        `functions` are those that the student's file binds.
+        """
         return None
 
     @abstractmethod
     def function_in(self, part: Part, source: str) -> Body | None:
-        """Return a part's function in the text of the student's file; None if it is not found there."""
+        """Return a part's function in the student's source; None if it is not found."""
 
     @abstractmethod
     def measure(self, timed: TimedPart) -> Timing:
-        """Time a part against the reference. Raises Faulty when the student's code breaks or is wrong."""
+        """Time a part against the reference. Raises Faulty if the student's code fails or is wrong."""
 
     def peaks(self, part: Part) -> tuple[int | None, int | None] | None:
-        """Return the student's and the reference's memory in timed calls, in bytes; None if it was not measured."""
+        """Return the bytes of memory of student and reference in timed calls; None if they were not measured."""
         return None
 
     @abstractmethod
     def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
-        """Yield flags for activity of a part's runners beyond their answers. They may have loaded `builds`."""
+        """Yield flags for what the judge saw of a part's runners. The runners may have loaded `builds`."""
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        """Return flags for a part's calls that use a library in place of a kernel. Without `play` no call is replayed
-        for that.
-        """
+        """Return flags for a GPU part whose calls use a library in place of a kernel; with `play` by replayed calls."""
         return ()
 
     def lacks(self, part: Part, step: Literal["results", "time"]) -> Faulty | None:
-        """Return the fault to raise if this machine lacks a device for a step."""
+        """Return the fault (verdict `unjudged`) if this machine lacks a device for a step; else None."""
         return None
 
     @abstractmethod
     def fault(self, broken: Broken) -> Faulty:
-        """Return the verdict and the words for a call without an answer."""
+        """Return the verdict and message for a call that returned no output."""
 
     @abstractmethod
     def loading_fault(self, session: Session) -> Faulty:
-        """Verdict and words for a runner that is dead on arrival, or did not load the file."""
+        """Return the verdict and message for a runner that died while loading, or did not load the file."""
 
     def with_loads_outside(self, part: Part, diagnosis: Diagnosis, lines: Sequence[int]) -> Diagnosis:
-        """Return the diagnosis with the lines that loaded from outside of every tensor."""
+        """Return the diagnosis with the source lines that read outside of all tensors."""
         return diagnosis

@@ -1,4 +1,4 @@
-"""Options and outcome of a build: the records that builds with and without torch share."""
+"""Options and result of a build, used by all backends."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from grader.core.quantities import MIB
 from grader.sandbox import OPEN, Sandbox
 
 OBJECT_BYTES = 8 * MIB
-"""Largest size of an object. The master's has 0.09 MiB, with sanitizers 2.1."""
+"""Largest size of a student's object. That of the kit's solution has 0.09 MiB, with sanitizers 2.1 MiB."""
 
 SANITIZED_SIZE = 8
-"""Factor by which sanitizers and debug information may enlarge an object."""
+"""Factor by which an object may be larger if it has sanitizers and debug information."""
 
-#: Steps that take time: the kit's own headers, a compiler, or reading the source, the compiler's output or the object.
+#: Steps that take time: compiling the kit's headers; running a compiler; reading the source, its output or the object.
 BuildStep = Literal["headers", "building", "inspection"]
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """`flags` come after the published ones and so override them; `defines` are macros, as `-D NAME=VALUE`. `cache` is
-    the user's own where it is None. `timeout_s` is processor time for all compilers of the student's code together; an
-    object of more than `object_bytes` is refused. In a `sandbox` compilers see a copy of the source, the headers and
-    one folder for their output, nothing else; the kit's own headers are precompiled outside of it. `sanitize` builds
-    with AddressSanitizer, UBSan and checked vectors in place of optimisation, and lets the object be SANITIZED_SIZE
-    times as large. `on_step` is called with each step as it begins."""
+    """Options of a build.
+
+    `flags` follow the published flags, and so override them. `defines` are macros, as `-D NAME=VALUE`. `cache` is the
+    folder of the cache, None for the user's own. `timeout_s` limits the processor time of all compilers together. A
+    larger object than `object_bytes` is refused. In the `sandbox`, compilers see only a copy of the source, the headers
+    and a folder for their output. The kit's headers are precompiled outside of it. `sanitize` builds with
+    AddressSanitizer, UBSan and checked vectors, without optimisation. `on_step` is called as each step begins.
+    """
 
     flags: Sequence[str] = ()
     defines: Mapping[str, str] | None = None
@@ -40,7 +42,7 @@ class BuildOptions:
 
     @property
     def largest_bytes(self) -> int:
-        """Limit on the object's size in bytes, sanitizers considered."""
+        """Largest size of the object in bytes, which is higher with sanitizers."""
         return self.object_bytes * (SANITIZED_SIZE if self.sanitize else 1)
 
 
@@ -48,11 +50,11 @@ class BuildOptions:
 class Build:
     """Result of building one source file.
 
-    `object_path`, the student's object, is None unless `ok`; `diagnostics` is "" if `ok`. `cached` says that nothing
-    was compiled. `notes` are for the student, also after a build that worked. `wall_s` is the whole call, `cpu_s` the
-    CPU time of all compilers that it started. `key` is the content hash of the object, "" if no such file was handed
-    in. `waits_for` names a program that this machine lacks ("ispc"), else "". Then the source is not to blame, and
-    `diagnostics` says what to install.
+    `object_path` is the student's object, None if the build failed. `diagnostics` is the message for a failed build,
+    else "". `cached` is True if nothing was compiled. `notes` are for the student, even after a successful build.
+    `wall_s` is the wall time of the build, `cpu_s` the CPU time of all its compilers. `key` is the content hash of the
+    object, "" if the file was not handed in. `waits_for` names a program that this machine lacks ("ispc"), else "":
+    then the source is not to blame, and `diagnostics` says what to install.
     """
 
     ok: bool
@@ -65,4 +67,4 @@ class Build:
     key: str
     waits_for: str = ""
     program: Path | None = None
-    """Native program of the object, if it is linked into one."""
+    """The native program that holds the object; None if the object is loaded by a process with torch."""

@@ -1,9 +1,9 @@
 """Choice of the backends of one submission: the builds of its source, and the hosts that start and call its parts.
 
-A C++ file is judged in a process with only the file and a stand-in for torch's tensors (`native.nativebuild`). Torch
-itself is only used for the profiler's table, with an object that is built on demand. A file that uses more of torch
-than tensors cannot be judged that way. The assignment (`torch_runner`) decides whether torch's runner judges it, with a
-flag, or whether it is an error.
+Usually a C++ file is judged by the native backend (`native.nativebuild`): in a process that holds only the file and a
+stand-in for torch's tensors. Then torch is used only for the profiler's table, with an object that is built on demand.
+A file that uses more of torch than tensors cannot be judged natively. By the key `torch_runner`, the assignment either
+lets a process with torch judge it, with a flag, or makes it an error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from grader.sandbox import Sandbox
 
 
 class BuildSettings(Protocol):
-    """Options of a run that builds depend on."""
+    """Options of a run on which builds depend."""
 
     @property
     def defines(self) -> Mapping[str, str]: ...
@@ -50,8 +50,9 @@ class BuildSettings(Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """Builds of one C++ file. `judged` is the build that decides; `with_torch` builds the object for a process with
-    torch, once. `native` is True if `judged` is a program of its own. `flags` are about the file as a whole.
+    """Builds of one C++ file. `judged` is the build that is judged; `native` is True if it is a native program.
+
+    `with_torch` builds the object for a process with torch, once. `flags` are about the file as a whole.
     """
 
     judged: Build
@@ -66,20 +67,20 @@ class Made:
         return self.of_file(lab, zygote, host)
 
     def of_file(self, lab: Lab, zygote: Zygote, host: NativeHost | None) -> Backend:
-        """Return the backend of the C++ file: native with a `host`, else torch's."""
+        """Return the backend of the C++ file: the native one with a `host`, else the one with torch."""
         if host is None:
             return TorchBackend(self.with_torch, zygote, lab)
         return NativeBackend(self.judged, host, lab)
 
     def confinement(self, sandbox: Sandbox, zygote: Zygote, host: NativeHost | None) -> dict[str, Any]:
-        """Describe the confinement of these builds' runners."""
+        """Return the sandbox of these builds' runners, as `result.json` records it."""
         found = zygote.sandbox.describe()
         return found if host is None else {**found, "applied": list(host.applied)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelsMade(Made):
-    """Builds of kernels for a GPU; `device` starts their runners."""
+    """Builds of GPU kernels; `device` starts their runners."""
 
     device: DeviceHost
 
@@ -93,7 +94,7 @@ class KernelsMade(Made):
 def make_all(
     assignment: Assignment, source: Path, parts: Sequence[Part], options: BuildSettings, **how: Any
 ) -> Made:
-    """Build everything that these parts need; `how` as for `make_kernels`."""
+    """Build everything that these parts need; `how` are keywords of `make_kernels`."""
     for kind, make_kind in MAKERS.items():
         if any(kind_of(part) == kind for part in parts):
             return make_kind(assignment, source, parts, options, **how)
@@ -111,7 +112,7 @@ def make_kernels(
     on_step: Callable[[BuildStep], None],
     stack: ExitStack,
 ) -> Made:
-    """Build kernels for a GPU; `stack` ends the hosts of their runners."""
+    """Build GPU kernels; `stack` ends the hosts of their runners."""
     from grader.backends.gpu.card.finding import architecture
 
     builds = make_for_device(
@@ -123,7 +124,7 @@ def make_kernels(
 
 
 MAKERS: Mapping[Kind, Callable[..., Made]] = {KERNELS: make_kernels}
-"""Builders of the kinds that are not C++."""
+"""Functions that build the kinds of parts other than C++."""
 
 
 def make(
@@ -135,8 +136,9 @@ def make(
     sandbox: Sandbox | None = None,
     on_step: Callable[[BuildStep], None] = lambda step: None,
 ) -> Made:
-    """Build a source file as it is to be judged; `flags` follow the kit's own. Raises UsageError and KitError as
-    `torch.torchbuild.build`, and KitError if only torch's runner may judge the file and this Python has no torch.
+    """Build a C++ file as it is to be judged; `flags` follow the kit's own flags.
+
+    Raises UsageError and KitError as `torch.torchbuild.build` does, and UsageError for an assignment of GPU kernels.
     """
     if any(kind_of(part) in MAKERS for part in assignment.parts):
         raise UsageError(f"{assignment.id}: its kernels run on a GPU, and this is for C++")
@@ -153,7 +155,7 @@ def make(
     if not _allowed(refusal, assignment.torch_runner):
         return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
     if torch_version() == ABSENT:
-        # A missing torch is not the student's fault: points stay open until the machine has one.
+        # A missing torch is not the student's fault: the part stays `unjudged`.
         words = f"{refusal.text}. Only a process with torch can judge that, and this machine has none"
         return Made(replace(native, diagnostics=words, waits_for=TORCH), with_torch, native=True)
     built = with_torch()
@@ -175,8 +177,10 @@ def make_for_device(
     sandbox: Sandbox,
     on_step: Callable[[BuildStep], None],
 ) -> dict[str, Build]:
-    """Build a file of kernels for a GPU, and the one in CUDA beside it. Returns the builds by language: all that
-    these parts need. Raises UsageError for a file that cannot be read, and for options that only apply to C++."""
+    """Build a file of GPU kernels and, if parts need it, the CUDA file beside it. Return the builds by language.
+
+    Raises UsageError for a file that cannot be read, and for options that only apply to C++.
+    """
     if options.sanitize:
         raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
     how = _how(assignment, options, sandbox, on_step)
@@ -203,7 +207,7 @@ def make_for_device(
 
 
 def _entries(parts: Sequence[Part]) -> list[str]:
-    """Return the functions that the reader of a Python file looks for (`gpu.readpython`)."""
+    """Return the functions to find in a Python file, in the format of `gpu.readpython`: "NAME" or "NAME=FORM=..."."""
     found = []
     for part in parts:
         form = part.device.autograd if part.device is not None else None
@@ -218,7 +222,7 @@ def _entries(parts: Sequence[Part]) -> list[str]:
 def _how(
     assignment: Assignment, options: BuildSettings, sandbox: Sandbox, on_step: Callable[[BuildStep], None]
 ) -> dict[str, Any]:
-    """Return the fields of BuildOptions."""
+    """Return fields of BuildOptions by name."""
     limits = assignment.limits
     return {
         "defines": options.defines,
@@ -231,7 +235,7 @@ def _how(
 
 
 def _borrowed(built: Build) -> str:
-    """Return the torch operators that the object calls, if the stand-in first failed on something else; or ""."""
+    """Return a message if the object calls torch's operators, else "": the stand-in may have failed on other things."""
     called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
     return f"{called[0]}; the assignment gives you tensors, not operators" if called else ""
 

@@ -1,5 +1,5 @@
-"""From the bytes of a reply to a verdict: cases, comparison and time.
+"""The evaluator: it calls a submission on all cases, compares the outputs, measures times and reaches verdicts.
 
-Gives `evaluate.evaluate`, the one evaluator of students, classes and platforms. `timing` decides on time. May import
+Offers `evaluate.evaluate`, which students, classes and platforms use alike. `timing` decides on time. May import
 `explain` and all rooms before it.
 """

@@ -1,4 +1,4 @@
-"""Context shared by the parts of one submission: the assignment, the build, the runners and their hosts."""
+"""Context of judging one submission, shared by its parts: the assignment, the builds, the options and the runners."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
 
 
 def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
-    """Reserve nothing: this judge is the only one on its machine."""
+    """Reserve no cores for timing a part: for a judge that is alone on its machine."""
     return nullcontext()
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Result of a watched call: variables and lines of `races`, or why none could be seen (`unseen`). Both are "" where
-    the call had no race."""
+    """Result of a call under ThreadSanitizer: text on `races` with variables and lines; "" if the call had none.
+
+    `unseen` is the reason why the call could not be made; else "".
+    """
 
     races: str = ""
     unseen: str = ""
@@ -46,9 +48,12 @@ class Watched:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of one run. `shape` overrides the assignment's defaults; `seed` makes timed inputs repeatable (by
-    default each run draws its own); `time_ungraded` times parts whose time earns nothing, too; `time_budget_s` bounds
-    the timed calls of a part as `grader.judge.timing.measure` says."""
+    """Options of one run.
+
+    `shape` overrides the assignment's default sizes. `seed` makes timed inputs repeatable; by default each run draws
+    its own. With `time_ungraded`, parts whose time earns no points are timed, too. `time_budget_s` limits the seconds
+    of a part's timed calls (`grader.judge.timing.measure`).
+    """
 
     shape: Mapping[str, int] = field(default_factory=dict)
     defines: Mapping[str, str] = field(default_factory=dict)
@@ -59,17 +64,16 @@ class Options:
     profile: bool = True
     sanitize: bool = False
     second_look: bool = False
-    """True if other builds of a file that is wrong or crashes may be made to find the line: in a student's own run, in
-    which nothing is confined."""
+    """True in a student's own run: a file that is wrong or crashes is built again, with checks that find the line."""
     watch_races: Callable[..., Watched] | None = None
-    """Watches one call of a part for data races (`grader.study.race.words_of`)."""
+    """Function that looks for data races in one call of a part (`grader.study.race.words_of`)."""
     command: str = ""
-    """Command that takes a part's name, for the reader of the messages; "" for that of this copy of the kit."""
+    """Start of command lines in messages, which end with a part's name; "" for the command of this copy of the kit."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One submission with all that judging its parts needs. `stack` ends the remaining runners."""
+    """One submission, with everything that judging its parts needs. At the end, `stack` closes the open runners."""
 
     assignment: Assignment
     source: Path
@@ -79,38 +83,36 @@ class Bench:
     zygote: Zygote
     stack: ExitStack
     exclusive: Exclusive = unshared
-    """Reserves the resources that a timing of a part needs. It yields the cores for the runners, None for the machine's
-    default.
-    """
+    """Function that reserves resources for timing a part. It yields the cores for the runners, None for the default."""
     host: NativeHost | None = None
-    """Starts programs of `build`'s kind; None if everything is judged in processes with torch."""
+    """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
-    """Flags of the built object (`grader.integrity.flags.inspect_object`), once they are known."""
+    """Function that waits for the flags of the built object (`grader.integrity.flags.inspect_object`)."""
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
-    """Right public outputs by part and case, of parts that are compared (`grader.judge.same_work`)."""
+    """Right outputs on public cases, by part and case, for parts that are compared (`grader.judge.same_work`)."""
 
     helpers: dict[str, bool] = field(default_factory=dict)
-    """Parts that others call (`Part.table`), by id: True if one fails its own test."""
+    """Parts whose functions other parts call (`Part.table`), by id: True if the function fails its own test."""
     budgets: dict[str, Budget] = field(default_factory=dict)
-    """Time that the calls of each part have used, by its id."""
+    """Time that the calls of each part have used, by the part's id."""
 
     @property
     def build(self) -> Build:
-        """The build that decides: a program of its own, or an object for a process with torch."""
+        """The build that is judged: a program, or an object that a process with torch loads."""
         return self.made.judged
 
     @property
     def shape(self) -> dict[str, int]:
-        """The run's sizes by name: the assignment's defaults under the command line's."""
+        """The run's sizes by name: those of the command line, else the assignment's defaults."""
         return {**self.assignment.defaults, **self.options.shape}
 
     @property
     def command(self) -> str:
-        """The command that messages name, to be followed by a part."""
+        """Start of command lines in messages, which end with a part's name."""
         return self.options.command or labs.command(self.assignment.lab_folder)
 
     def watched(self, part: Part) -> Watched | None:
-        """Watch a call of a part for data races, None where this run does not."""
+        """Look for data races in a call of a part; None if this run does not look for races."""
         watch, defines = self.options.watch_races, self.options.defines
         if watch is None:
             return None
@@ -122,13 +124,13 @@ class Bench:
         return sandbox.Limits(memory_bytes=None if self.options.sanitize else memory_bytes)
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float:
-        """Return the assignment's limit on a call, scaled with the work of shapes larger than its defaults."""
+        """Return the limit on a call in seconds. It grows with the work of a shape larger than the default sizes."""
 
         stretch = max((self.growth(part, shape) for part in self.assignment.parts), default=1.0)
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
 
     def growth(self, part: Part, shape: Mapping[str, int]) -> float:
-        """Return a part's work in this shape as a multiple of the work in the assignment's own; at least 1."""
+        """Return a part's work for these sizes / its work for the assignment's default sizes; at least 1."""
         defaults = self.assignment.defaults
         oracle: Oracle = self.assignment.lab.oracle(part.oracle)
         usual, now = oracle.flops(defaults), oracle.flops(shape)
@@ -141,15 +143,15 @@ class Bench:
         return self.made.backend(part, self.assignment.lab, self.zygote, self.host)
 
     def of_file(self, *, with_torch: bool = False) -> Backend:
-        """Return the backend of the C++ file, or that of its object `with_torch`."""
+        """Return the backend for the student's C++ file; `with_torch` for its object in a process with torch."""
         return self.made.of_file(self.assignment.lab, self.zygote, None if with_torch else self.host)
 
     def student(
         self, part: Part, *, threads: int, freeze: bool = True, with_torch: bool = False, **how: Any
     ) -> Session:
-        """Start a runner of the student's code, as it is judged or `with_torch`. `how` are fields of an Opening.
+        """Start a runner with the student's code, of the judged kind or `with_torch`. `how` are fields of an Opening.
 
-        Raises Faulty where the code cannot be loaded.
+        Raises Faulty if the code cannot be loaded.
         """
         backend = self.backend(part)
         if with_torch and backend.kind.is_students:
@@ -163,7 +165,7 @@ class Bench:
         return session
 
     def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
-        """Return a fresh runner holding the reference, of the same kind as the student's. Raises KitError."""
+        """Start a runner with the reference, of the same kind as the student's. Raises KitError if loading fails."""
         opening = Opening(threads, self.call_timeout_s(self.shape), cpus)
         session = self.of_file(with_torch=with_torch).open(None, opening, reference=True)
         self.stack.enter_context(session)

@@ -1,11 +1,11 @@
-"""Order in which a part's cases are called, and the calls that also measure memory or feed the profiler's table.
+"""Order in which a part's cases are called, and the choice of the calls that are measured or profiled.
 
-Hidden cases are called after all public calls of all parts, in runners of their own
-(`grader.judge.evaluate`): so no output that a student sees can depend on them.
+Hidden cases are called after all public calls of all parts, in other runners (`grader.judge.evaluate`). So no output
+that a student sees can depend on them.
 
-Small inputs of their own shape come first: a crash shows soonest there, and they warm up code pages. The peak is
-measured at the first call of the run's own shape: memory that an earlier call left in the heap would hide it. The last
-one is repeated under torch's profiler, after the verdict on results: only the profiler's table depends on it
+Cases with their own shape, which are small, come first: a crash shows soonest there, and they warm up code pages. Peak
+memory is measured in the first call with the run's shape: memory left in the heap by an earlier such call would hide
+it. After the verdict on results, the last call is repeated under torch's profiler for its table
 (`grader.judge.memory`).
 """
 
@@ -25,8 +25,10 @@ Side = Literal["REFERENCE", "STUDENT"]
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a case. `peak`: its memory is measured; `shown`: it is made again under the profiler; `held_up`: its
-    threads are delayed at random moments, if they share work.
+    """One call of a case.
+
+    With `peak` its memory is measured; with `shown` it is repeated under the profiler. With `held_up` its threads are
+    delayed at random moments if several threads work.
     """
 
     case: Case
@@ -37,22 +39,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Shown:
-    """The student's plain call that the profiled one is to repeat, and the peak of an earlier call in bytes."""
+    """The student's call that is to be repeated under the profiler, and the peak memory of an earlier call in bytes."""
 
     peak_bytes: int | None
     run: CaseRun
     ok: bool
     held_bytes: int | None = None
-    """Bytes held by the call with that peak (`grader.runner.calls.Call`)."""
+    """`held_bytes` of the call with that peak (`grader.runner.calls.Call`)."""
 
 
 def profiled(part: Part, side: Side) -> dict[str, Any]:
-    """Arguments of `Session.call` for a call under the profiler."""
+    """Return the arguments that make `Session.call` profile the call."""
     return {"profile_label": scope(part, side), "workspace_in_scope": part.workspace_in_scope}
 
 
 def profiler_bytes(part: Part, side: Side, call: Call) -> int | None:
-    """Bytes of the part's own scope in the table of a profiled call, the familiar "mem usage"."""
+    """Return the bytes of memory that the profiler reports for the part's scope ("mem usage"); None if it has none."""
     rows = [row for row in call.profile if row.name == scope(part, side)[:60]]
     return rows[0].cpu_bytes if rows else None
 
@@ -62,13 +64,13 @@ def scope(part: Part, side: Side) -> str:
 
 
 def steps(part: Part, *, look: bool) -> list[Step]:
-    """Return all calls of a part's public cases, in order."""
+    """Return the calls of a part's public cases in order. With `look`, one is measured and one is to be profiled."""
     public = [case for case in part.cases if not case.hidden]
     sized = [case for case in public if not case.shape]
     fixed = [case for case in public if case.shape]
     if not sized:
         fixed, sized = fixed[:-2], fixed[-2:]
-    # Random data come first among cases of one size: the profiler table shows the last one, the published ramp.
+    # Put random inputs first: the profiler's table shows the last case, which then has the published inputs.
     sized.sort(key=lambda case: case.distribution != "random")
     if not look or not sized:
         return [Step(case) for case in (*fixed, *sized)]
@@ -87,9 +89,9 @@ def hidden_steps(part: Part) -> list[Step]:
 
 
 def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
-    """Return the steps by number of threads: a case's own, or the run's `usual` one, which comes first.
+    """Return the steps by number of threads, since each number needs its own runner.
 
-    A runner gets its number of threads when it starts.
+    A case without its own number has the run's `usual` number, which comes first.
     """
     found: dict[int, list[Step]] = {usual: []}
     for step in steps:
@@ -98,11 +100,11 @@ def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
 
 
 def reference_steps(part: Part) -> list[Step]:
-    """Return the calls up to the measured one. The reference makes them too, so that both heaps have the same past."""
+    """Return the calls up to the one whose memory is measured. The reference makes them too, to compare equal heaps."""
     return [step for step in steps(part, look=True) if step.peak or step.case.shape]
 
 
 def smallest(part: Part) -> Case:
-    """Return the public case with the smallest sizes, among those with a shape of their own if there are any."""
+    """Return the public case with the smallest sizes. Cases with their own shape are preferred."""
     public = [case for case in part.cases if not case.hidden]
     return min(public, key=lambda case: (not case.shape, math.prod(case.shape.values())))

@@ -1,5 +1,6 @@
-"""Verdict on a part's results: the student's answer on every case, with the causes of wrong ones. A finding that
-settles the verdict at once (a crash, a hang, a missing function) is raised as `Faulty`.
+"""Verdict on a part's results: the student's outputs on every case, with the causes of wrong outputs.
+
+A finding that decides the verdict at once (a crash, a hang, a missing function) is raised as `Faulty`.
 """
 
 from __future__ import annotations
@@ -29,17 +30,16 @@ from grader.runner.calls import Call
 from grader.runner.session import Session
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
-"""Limits on explanations: most wrong cases that are explained, and how many must name one bug to believe it at once.
-
-The last limit: so many cases are explained while two bugs fit all so far. That is cheap, since only these two are
-tried.
+"""Limits on explanations, which take time: most wrong cases that are explained, and the number of cases that name one
+bug after which no more are explained. While several bugs fit all cases, up to MOST_UNDECIDED cases are explained: only
+these bugs are tried then, which is fast.
 """
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
-"""Seconds of work during which threads are delayed at random before results count as right: one short call may hide a
-race. Then: cases that are repeated for it, calls at most, and calls that a wrong result is compared with.
+"""Calls with delayed threads, by which races show: SHAKEN_S seconds of them are made before results count as right. For
+these at most MOST_SHAKEN cases are repeated, in at most MOST_REPEATS calls. A wrong call is repeated MOST_AGAIN times.
 """
 
-#: Calls of one inquiry at most, and codes of diagnoses that no further call would add to.
+#: Most calls of one inquiry, and codes of diagnoses for which no inquiry is made.
 MOST_INQUIRED = 16
 NEEDS_NO_INQUIRY = frozenset(
     {"not_written", "race", "unsteady", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}
@@ -47,21 +47,22 @@ NEEDS_NO_INQUIRY = frozenset(
 
 
 class Runners:
-    """Fresh runners of the student's code for one part. All of them are kept, with their evidence."""
+    """Starter of runners for one part. It keeps all sessions, since their evidence is needed at the end."""
 
     def __init__(self, bench: Bench, part: Part, sessions: list[Session] | None = None) -> None:
         self.bench, self.part = bench, part
         self.sessions: list[Session] = [] if sessions is None else sessions
 
     def fresh(self, **how: Any) -> Session:
-        """Start one more runner, as `Bench.student` does, and keep it."""
+        """Start a new runner as `Bench.student` does, and keep its session."""
         self.sessions.append(self.bench.student(self.part, **how))
         return self.sessions[-1]
 
 
 class Correctness:
-    """One part of one submission, compared with the oracle case by case. `look`: also keep memory and the profiled call
-    (`grader.judge.case_order`).
+    """One part of one submission, compared with the oracle case by case.
+
+    With `look`, memory is measured as well, and one call is kept for the profiler (`grader.judge.case_order`).
     """
 
     def __init__(
@@ -75,30 +76,30 @@ class Correctness:
         self.is_compared = same_work.is_compared(bench.assignment, part)
         self.delays = not bench.options.sanitize and self.backend.kind.delays
         self.shaken_s = 0.0
-        """Seconds of calls with delays so far."""
+        """Seconds of calls with delayed threads so far."""
         self.cases: list[CaseResult] = []
         self.diagnosis: Diagnosis | None = None
-        """Reason that the part is wrong; None if all is right so far."""
+        """Diagnosis of a wrong part; None if all cases are right so far."""
         self.judged_through = ""
         self.printed = ""
         self.shares_work = True
-        """False if one thread alone worked on the public cases."""
+        """True if several threads worked on the public cases."""
         self.refused_files: tuple[tuple[str, str], ...] = ()
-        """Calls and paths of files that could not be opened on public inputs."""
+        """Files that the kernel could not open on public inputs: (name of the call such as "fopen", path) each."""
         self.shown: Shown | None = None
         self.sites = Sites(bench.source, bench.build.program)
-        """Accesses outside of arrays that a checked build reported."""
+        """Bad memory accesses that sanitizers reported."""
         self.outside: set[int] = set()
-        """Lines (`gpu.crashes.place_of`) that loaded from outside of every tensor on wrong public inputs."""
+        """Lines (`gpu.crashes.place_of`) that read outside of all tensors in wrong calls on public inputs."""
         self.observed: list[Observed] = []
         self.broken: tuple[Case, Call] | None = None
-        """The case whose call gave no answer, with that call."""
+        """The case whose call returned no output, and that call."""
         self.unsettled: list[CaseResult] = []
-        """Public cases with their first diagnoses, each made alone."""
+        """Public cases with preliminary diagnoses (`diagnose.settled_together` makes the final ones)."""
         self.stand_in: Correctness | None = None
 
     def check(self) -> None:
-        """Call every public case. A wrong one does not hide the others, a crash ends the part. Raises Faulty."""
+        """Call every public case, even after a wrong one. A crash ends the part: raises Faulty."""
         from grader.explain.diagnose import concluded, settled_together
 
         try:
@@ -111,7 +112,7 @@ class Correctness:
             self.diagnosis = concluded(self.cases, self.marker.oracle.axes)
 
     def check_hidden(self) -> None:
-        """Call the hidden cases, after everything that is public. No further call explains them. Raises Faulty."""
+        """Call the hidden cases, after all public calls. Wrong results get no further calls. Raises Faulty."""
         from grader.explain.diagnose import concluded, settled_together
 
         if self.stand_in is not None:
@@ -160,9 +161,7 @@ class Correctness:
                     self.call_cases(session, steps)
 
     def call_cases(self, session: Session, steps: list[Step]) -> None:
-        """Judge cases. Also keep the memory and the call for the profiler, as the steps ask
-        (`grader.judge.case_order`).
-        """
+        """Call and judge the cases of these steps. Keep the memory and the call for the profiler if a step says so."""
         results = {case.name: case for case in self.cases}
         peak_bytes = held_bytes = None
         for step in steps:
@@ -182,9 +181,9 @@ class Correctness:
                 self.shown = Shown(peak_bytes, run, result.ok, held_bytes)
 
     def shake(self, session: Session, steps: list[Step]) -> None:
-        """Repeat the largest of these cases with delayed threads.
+        """Repeat the largest of these cases with delayed threads, so that a data race shows.
 
-        Does nothing if the threads share no work, were already delayed long enough, or a result is wrong.
+        Does nothing if only one thread works, if the delayed calls so far took long enough, or if a result is wrong.
         """
         if not steps or not self.delays or not session.shares_work:
             return
@@ -192,9 +191,9 @@ class Correctness:
             steps, key=lambda step: sum(x.size for x in self.marker.inputs_of(step.case)[1].values())
         )
         placement.spread(session.pid, machine.usable_cpus())
-        # Alternate delayed and undelayed calls: on many cores threads meet more often without delays.
+        # Alternate calls with and without delays: with many cores, races show more often without delays.
         calls = itertools.product([step.case for step in largest[: -MOST_SHAKEN - 1 : -1]], (True, False))
-        # Idle threads count as sharing the work. All these calls together may take as long as one.
+        # `shares_work` may be True for idle threads, whose calls add little to the time: limit the total time.
         ends_s = time.monotonic() + session.call_timeout_s
         for case, held_up in itertools.islice(itertools.cycle(calls), MOST_REPEATS):
             is_over = self.shaken_s >= SHAKEN_S or time.monotonic() >= ends_s
@@ -203,7 +202,7 @@ class Correctness:
             self.call_cases(session, [Step(case, held_up=held_up)])
 
     def judge_by_stand_in(self) -> None:
-        """Judge a function that is not bound, as in files for the published starter, by a part that uses it."""
+        """Judge a function that the file does not bind (as the published starter does not) by a part that calls it."""
         part = self.bench.assignment.part(self.part.stands_in or "")
         stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
         stand_in.check()
@@ -238,7 +237,7 @@ class Correctness:
         if run.wrong is None or not explain or self.part.table:
             result = self.marker.mark(run, explain=explain)
         else:
-            # Explanations take time: measurements of other calls come first.
+            # Repeat the call first: outputs that change from call to call have other causes.
             result = self.marker.mark(
                 run,
                 again=self.outputs_again(session, run, was_right=again),
@@ -248,10 +247,10 @@ class Correctness:
         return run, replace(result, hidden=step.case.hidden)
 
     def outputs_again(self, session: Session, run: CaseRun, *, was_right: bool) -> list[dict[str, Any]]:
-        """Return the outputs of the same call made again.
+        """Return the outputs of repeated calls with the same inputs, to be compared with a wrong result.
 
-        A wrong result that changes, or was right before, has another cause than one that repeats. If threads share the
-        work several calls are made: a race may lose the same element twice.
+        If several threads work, several calls are made: a race may damage the same element twice. If the result
+        `was_right` before, the expected values are returned in place of repeated outputs.
         """
         if was_right:
             return [{name: known.value for name, known in run.expected.items()}]
@@ -264,7 +263,7 @@ class Correctness:
         return found
 
     def with_inquiry(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Extend a public case's diagnosis by the findings of further calls, if its oracle asks for any."""
+        """Add a sentence from further calls to a public case's diagnosis, if the oracle has an `inquiry`."""
         names = [case.name for case in self.cases if case.diagnosis is diagnosis]
         case = next((case for case in self.part.cases if case.name in names), None)
         if case is None or type(self.marker.oracle).inquiry is Oracle.inquiry:
@@ -274,12 +273,12 @@ class Correctness:
             with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
                 return inquired(self.marker, case, session, diagnosis)
 
-        # The verdict is settled, even if a further call fails.
+        # A crash in a further call does not change the verdict.
         sentence = attempt(inquire, "", expected=(faults.Faulty,))
         return replace(diagnosis, message=f"{diagnosis.message} {sentence}") if sentence else diagnosis
 
     def explained(self) -> bool:
-        """Return True if the wrong cases so far have been explained often enough: each explanation takes its time."""
+        """Return True if enough wrong cases have been explained, since each explanation takes time."""
         from grader.explain.diagnose import undecided, unexplained
 
         if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):
@@ -292,17 +291,17 @@ class Correctness:
 
 
 def met_s(call: Call) -> float:
-    """Return the most seconds for which a call's threads can have run at the same time, so that a race could show.
+    """Return the most seconds for which several threads can have run at the same time in a call.
 
-    On a busy machine other programs use most of the wall-clock time, so it is also limited by the CPU time.
+    These are at most its wall-clock seconds, and on a busy machine at most its CPU seconds.
     """
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 
 
 def inquired(marker: Marker, case: Case, session: Session, diagnosis: Diagnosis) -> str:
-    """Return a sentence on the part's wrong result from further calls; "" if they show nothing or one of them fails.
+    """Repeat a wrong call and make the oracle's further calls. Return the oracle's sentence; "" if it has none.
 
-    The wrong result is computed once more.
+    Returns "" also if a call fails.
     """
     from grader.core.arrays import np
 
@@ -328,7 +327,7 @@ def inquired(marker: Marker, case: Case, session: Session, diagnosis: Diagnosis)
 def _outputs_of(
     marker: Marker, part: Part, run: CaseRun, inputs: Mapping[str, Any], session: Session
 ) -> dict[str, Any] | None:
-    """Return a function's outputs at the sizes of a run; None if it is not bound, crashes or returns another type."""
+    """Call the function of `part` with the sizes of a run. Return its outputs; None if it is not bound or fails."""
     if marker.backend.unbound(part, session) is not None:
         return None
     call = session.call(marker.backend.request(part, run.shape, inputs))

@@ -1,14 +1,14 @@
-"""The one evaluator: from a source file to a result, for the student's run, the class and Gradescope alike.
+"""The evaluator: from a source file to a result. A student's own run, a class and Gradescope all use it.
 
-Order of work for each part (`grader.judge.part`): is it bound; is it right on every public case (the student's runner
-gets inputs only, the judge compares with float64); how fast is it, in paired rounds whose outputs are all checked. If
-requested, torch's profiler and the peak of resident memory are compared with the reference's. A listener receives each
-finding as it is made, so that a terminal can show correctness long before the timing is done. Nothing here prints.
+Order of work for each part (`grader.judge.part`): check that its function is bound; call it on every public case and
+compare the outputs with float64 values; time it in paired rounds, whose outputs are checked as well. If requested,
+torch's profiler and peak memory are compared with the reference's. A listener receives each finding at once, so that a
+terminal can show correctness long before the timing is done. This module does not print.
 
-Hidden cases are called last, once every part has had all of its public calls. A kernel can read the clock. It could end
-a hidden call at a moment that encodes the hidden size. A later runner could return that number as a wrong public
-output, which the student sees. So no runner that answers a public call starts after one that has seen a hidden case.
-Parts without hidden cases are done before them.
+Hidden cases are called last, after the public calls of all parts. The reason: a kernel can read the clock, so it could
+end a hidden call at a moment that encodes a hidden size. A later runner could return that number as a wrong public
+output, which the student sees. So no runner for public calls starts after a runner has seen a hidden case. Results of
+parts without hidden cases are complete before that.
 """
 
 from __future__ import annotations
@@ -54,14 +54,16 @@ def evaluate(
     exclusive: Exclusive = unshared,
     sandbox: Sandbox | None = None,
 ) -> SubmissionResult:
-    """Build one source file and judge these parts of it, in order.
+    """Build one source file and judge these parts of it in order.
 
-    `zygote` may be shared by many evaluations; without one each has its own. `exclusive(part)` is entered around each
-    timing, so that evaluations on one machine can take turns; it may name the cores. `sandbox` confines compiler and
-    runners; without one they have the zygote's, or what suits the file (`sandbox.of_file`).
+    Args:
+        zygote: zygote that many evaluations share; by default this evaluation starts its own.
+        exclusive: context manager around each timing, by which evaluations on one machine take turns. It may yield the
+            cores to use.
+        sandbox: confinement of compiler and runners; by default the zygote's, or `sandbox.of_file`.
 
-    Raises KitError when the machine or the kit cannot judge at all. Raises UsageError for a source that cannot be read
-    or sizes that are too large. The submission's own faults raise nothing.
+    Raises KitError if the machine or the kit cannot judge. Raises UsageError for a source that cannot be read or sizes
+    that are too large. Faults of the submission become verdicts.
     """
     sandbox = sandbox or (zygote.sandbox if zygote else of_file(source))
     shape = {**assignment.defaults, **options.shape}
@@ -72,7 +74,7 @@ def evaluate(
         listener(BuildStarted(source))
         # Hash before compiling: the file may change meanwhile.
         sha256 = hashlib.sha256(pythontree.whole(source)).hexdigest()
-        # A compiler without sanitizers is not the submission's fault.
+        # Raises KitError if the compiler has no sanitizers, before anything is judged.
         checked = sanitize.environment() if options.sanitize else None
         made = selection.make_all(
             assignment,
@@ -85,19 +87,19 @@ def evaluate(
             stack=stack,
         )
         listener(Built(made.judged))
-        # The object is read beside the first calls: it is the compiler's work on untrusted text, so a child reads it.
+        # A child process reads the object while the first calls are made (`integrity.inspection`).
         listener(StepStarted("inspection"))
         reader = stack.enter_context(ThreadPoolExecutor(1))
         inspected = reader.submit(lambda: () if options.sanitize else integrity.inspect_object(made.judged))
         if checked is not None:
-            # A process with torch has to load AddressSanitizer first, so these runners get a zygote of their own.
+            # AddressSanitizer must be loaded before torch: these runners need another zygote.
             zygote = stack.enter_context(Zygote(checked, sandbox, at_once=False))
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         checks = None if checked is None else sanitize.options()
         host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
         if made.judged.ok or not all(kind_of(part).is_students for part in parts):
-            import_numpy(assignment)  # a file that does not compile has its verdict without
+            import_numpy(assignment)  # skipped, for speed, if the file does not compile
 
         bench = Bench(
             assignment, source, options, listener, made, zygote, stack, exclusive, host, inspected.result
@@ -121,7 +123,7 @@ def evaluate(
 
 
 def import_numpy(assignment: Assignment) -> None:
-    """Import NumPy and all that computes with it."""
+    """Import NumPy, the modules that compute with it, and the lab's oracles."""
     from grader.explain import (
         comparison,  # noqa: F401
         diagnose,  # noqa: F401
@@ -132,7 +134,7 @@ def import_numpy(assignment: Assignment) -> None:
 
 
 def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Flag, ...]:
-    """Return the flags of the object as a whole, then those of its parts, without duplicates."""
+    """Return the flags of the object as a whole, then those of the parts, without duplicates."""
     return tuple(dict.fromkeys([*of_object, *(flag for result in results for flag in result.flags)]))
 
 

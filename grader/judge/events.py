@@ -1,4 +1,4 @@
-"""Events of the evaluator, in this order, while a submission is being judged."""
+"""Events that the evaluator sends to a listener while it judges a submission, in the order of this file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class BuildStarted:
 
 @dataclass(frozen=True)
 class StepStarted:
-    """Before the first part: "headers" (the kit's own are compiled), "building" (the compiler runs) or
-    "inspection" (the judge reads the source, the compiler's output or the object)."""
+    """A step before the first part has started: "headers" (the kit's headers are compiled), "building" (the compiler
+    runs) or "inspection" (the judge reads the source, the compiler's output or the object)."""
 
     step: BuildStep
 
@@ -42,9 +42,11 @@ class PartStarted:
 
 @dataclass(frozen=True)
 class Deviated:
-    """A wrong output, sent before Corrected, or after it for a timed output. `expected`, `actual`
-    and `tolerance` are float64 of the output's shape, `wrong` is bool; a listener changes none of them. `blocks` are
-    those of `grader.judge.grid.blocks`. The same `case` may be sent again if its call was repeated."""
+    """A wrong output. It is sent before Corrected, or after it for a timed output.
+
+    `expected`, `actual` and `tolerance` are float64 and `wrong` is bool, all of the output's shape; a listener must not
+    change them. `blocks` come from `grader.judge.grid.blocks`. A `case` may be sent again if its call was repeated.
+    """
 
     part: Part
     case: str
@@ -60,7 +62,7 @@ class Deviated:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Correctness on the public cases is known: before anything is timed or profiled."""
+    """The verdict on the public cases, sent before anything is timed or profiled."""
 
     part: Part
     verdict: Verdict
@@ -70,8 +72,7 @@ class Corrected:
 
 @dataclass(frozen=True)
 class RoundTimed:
-    """One more paired round has been timed, `rounds` by now; `ratio` is this one's, student over reference. No verdict:
-    that follows from all of them together."""
+    """Round number `rounds` has been timed. `ratio` is its student time / reference time; the verdict comes later."""
 
     part: Part
     rounds: int
@@ -80,7 +81,7 @@ class RoundTimed:
 
 @dataclass(frozen=True)
 class Timed:
-    """The time is known."""
+    """The timing of a part is complete."""
 
     part: Part
     time: Timing
@@ -88,7 +89,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Settled:
-    """A right part's result, before its profiled calls: PartDone follows, and seldom has another verdict."""
+    """The result of a right part before its profiled calls. PartDone follows, seldom with another verdict."""
 
     part: Part
     result: PartResult
@@ -96,8 +97,9 @@ class Settled:
 
 @dataclass(frozen=True)
 class Profiled:
-    """One call under the profiler. `side` is REFERENCE or STUDENT; `ok` says whether its output was right. `claim` are
-    the words for that, `denial` the words below a wrong one.
+    """One call under the profiler. `side` is REFERENCE or STUDENT. `ok` is True if its output was right.
+
+    `claim` is the text to print for a right output, `denial` the text to print below a wrong one.
     """
 
     part: Part
@@ -108,12 +110,12 @@ class Profiled:
     wall_s: float
     rows: tuple[ProfileRow, ...]
     example: tuple[tuple[int, ...], float, float] | None = None
-    """For an accessor: an index, the expected and the actual value."""
+    """For an accessor: an index, the expected value and the actual value."""
 
 
 @dataclass(frozen=True)
 class HiddenStarted:
-    """All parts have had their public calls, and this part's hidden cases are called now."""
+    """The hidden cases of this part are called next; the public calls of all parts are done."""
 
     part: Part
 

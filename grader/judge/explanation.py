@@ -1,4 +1,4 @@
-"""Steps that refine a part's diagnosis for its student. Verdict, points and codes stay."""
+"""Steps that extend a part's diagnosis for the student. They do not change verdicts, points or codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grader.judge.second_build import SecondBuild
 from grader.source import landmarks
 
 Refinement = Callable[[Diagnosis], Diagnosis]
-#: Calls that open a file, in the student's text.
+#: Calls in the student's source that open a file.
 OPENS = r"\b(?:f?re|f)?open\b|\bifstream\b"
 MOST_FILES = 3
 
@@ -30,7 +30,7 @@ MOST_FILES = 3
 def refinements(
     results: Correctness, verdict: Verdict, diagnosis: Diagnosis, stack: ExitStack
 ) -> list[Refinement]:
-    """Return the steps that refine a part's diagnosis, in order. Processes that they start end with `stack`."""
+    """Return the steps that extend a part's diagnosis, in order. `stack` ends the processes that they start."""
     steps = [] if _is_plain(results) else _closer_look(results, verdict, diagnosis, stack)
     if not diagnosis.hidden and results.refused_files and verdict in ("wrong", *BROKEN_OFF):
         steps.append(lambda known: _with_files(known, results))
@@ -38,8 +38,8 @@ def refinements(
 
 
 def _is_plain(results: Correctness) -> bool:
-    """Return True if a diagnosis stays as it is: the run calls torch's own function or has sanitizers, or another
-    part has decided."""
+    """Return True if a diagnosis is not extended: for torch's own function, under sanitizers, or for a part that was
+    judged through another part."""
     is_students = results.backend.kind.is_students
     return not is_students or results.bench.options.sanitize or bool(results.judged_through)
 
@@ -91,7 +91,7 @@ def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Cor
 
 
 def failing_helper(results: Correctness) -> Part | None:
-    """Return the first function with a test of its own that the part calls and that fails it; None without one."""
+    """Return the part of the first function that this part calls and that fails its own test; None if none fails."""
     bench, body = results.bench, results.marker.body
     for part in bench.assignment.parts:
         if not part.table or body is None or not body.find(rf"\b{part.function}\s*\("):
@@ -110,7 +110,7 @@ def failing_helper(results: Correctness) -> Part | None:
 
 
 def _with_files(known: Diagnosis, results: Correctness) -> Diagnosis:
-    """Name the files that a kernel could not open, with the lines that ask for them."""
+    """Add the files that the kernel could not open, with the source lines that open them."""
     body, name = results.marker.body, results.bench.source.name
     rows, code = (body.rows, body.code) if body is not None else ((), ())
     lines = [known.message.replace(crashes.ADVICE, "").rstrip()]

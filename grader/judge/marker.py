@@ -1,4 +1,4 @@
-"""Calls of one part, compared with the oracle as a whole, and the verdict for a call without an answer."""
+"""Calls of one part: their comparison with the oracle, and the verdict for a call that returned no output."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 
 
 class Marker:
-    """Compares the answers to one part of one submission, the reference's as well as the student's.
+    """Caller and comparer for one part of one submission, for the student's calls and the reference's.
 
-    For each input it keeps only where the first wrong answer was wrong.
+    For each case it keeps the mask of the first wrong output.
     """
 
     def __init__(self, bench: Bench, part: Part) -> None:
         self.bench, self.part, self.shape = bench, part, bench.shape
         self.lab, self.assignment, self.backend = bench.assignment.lab, bench.assignment, bench.backend(part)
         self.wrong: dict[str, Any] = {}
-        """By the input's name: a bool array of the output's shape, None where the answer was right."""
+        """Mask of the wrong elements (bool, of the output's shape) by case; None if the output was right."""
         self.wrong_output: dict[str, str] = {}
-        """By the input's name: which output `wrong` is about."""
+        """Name of the output that the mask in `wrong` belongs to, by case."""
         self.functions: Mapping[str, str] | None = None
-        """Functions that the student's file offers; None until it was loaded."""
+        """Functions that the student's file binds; None until it is loaded."""
         self.seen_outputs: set[str] = set()
         self.wrong_outputs: set[str] = set()
-        """Names of the outputs so far, and of those that were wrong on any input."""
+        """Names of the outputs so far, and of those that were wrong on any case."""
 
     @functools.cached_property
     def oracle(self) -> Oracle:
@@ -59,11 +59,11 @@ class Marker:
         return shape, question(self.lab, case, shape)
 
     def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Expected]:
-        """Return the part's expected outputs, by name."""
+        """Return the part's expected outputs by name."""
         return expected_of(self.part, self.oracle, inputs, self.seen(inputs), shape)
 
     def seen(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the inputs that the call depends on."""
+        """Return the inputs on which the expected values depend."""
         names = None if self.functions is None else self.backend.seen(self.part, self.functions)
         return inputs if names is None else {name: value for name, value in inputs.items() if name in names}
 
@@ -77,16 +77,19 @@ class Marker:
         reference: bool = False,
         **how: Any,
     ) -> CaseRun:
-        """Call the part's function, or the `reference`; `how` as for `Session.call`. Raises nothing for its end."""
+        """Call the part's function, or the `reference`. `how` are keywords of `Session.call`.
+
+        A crash is recorded in the CaseRun's `call` and does not raise.
+        """
         request = self.backend.request(self.part, shape, inputs, reference=reference)
         return self.run(case, shape, inputs, session.call(request, **how))
 
     def call_case(self, session: Session, case: Case, **how: Any) -> CaseRun:
-        """Make the call of a case; `how` as for `call`."""
+        """Call the function on the inputs of a case; `how` as for `call`."""
         return self.call(session, case.name, *self.inputs_of(case), **how)
 
     def run(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> CaseRun:
-        """Compare a finished call and return its record."""
+        """Return the record of a finished call, whose comparison it makes on first use."""
         return CaseRun(self.part, case, shape, inputs, self.seen(inputs), call, self.oracle)
 
     def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:
@@ -101,7 +104,7 @@ class Marker:
     def sampled(
         self, shape: Mapping[str, int], inputs: Mapping[str, Any], rows: int
     ) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
-        """Return a comparison of outputs with the oracle in about `rows` random rows of each, chosen only now."""
+        """Draw about `rows` rows of each output. Return a function that compares outputs with the oracle in these."""
         from grader.core.arrays import np
         from grader.core.draws import Draws
         from grader.explain.comparison import compare
@@ -120,7 +123,7 @@ class Marker:
         return looked_at
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
-        """Diagnosis of a call that changed these of the inputs that it had to keep."""
+        """Return the diagnosis of a call that changed the inputs `names`, which are among those to keep (`kept`)."""
         from grader.explain import diagnose
 
         return diagnose.inputs_overwritten(names, kept, self.oracle.output)
@@ -129,9 +132,9 @@ class Marker:
         return self.bench.call_timeout_s(shape)
 
     def is_used(self) -> bool:
-        """Return True if the source defines the function, and the part that stands in for it reaches it by name.
+        """Return True if the source defines the function and the part that stands in for it calls it.
 
-        A part that the reader of functions does not find may well use it.
+        If the function of that part is not found in the source, it is taken to call every function.
         """
         graph, user = callgraph.of_source(self.source), self.bench.assignment.part(self.part.stands_in or "")
         reached = graph.reached(user.function) or graph.known
@@ -146,16 +149,18 @@ class Marker:
         earlier: Sequence[Diagnosis] | None = None,
         shared: bool = True,
     ) -> CaseResult:
-        """Return whether a call's outputs are right, with a diagnosis if `explain`. `again` are the outputs of the same
-        call made again.
+        """Compare a call's outputs and return the result, with a diagnosis of a wrong output if `explain` is set.
 
-        `shared` says whether several threads worked on it. `earlier` are the diagnoses of other inputs, which
-        `diagnose.settled` is to compare with this one; None for an output by itself.
+        Args:
+            again: outputs of repeated calls with the same inputs.
+            earlier: diagnoses of other cases, by which `diagnose.settled` will narrow this one later; None to settle
+                this diagnosis alone.
+            shared: True if several threads worked.
         """
         sizes, wrong = self.sizes(run.shape), run.wrong
         refused = run.misfit if run.outputs is None else self.overwritten(run)
         if run.outputs is None or refused is not None:
-            # An overwritten input is named first: it may explain a wrong output.
+            # An overwritten input may be the cause of a wrong output, so it is reported in place of that.
             return CaseResult(run.case, sizes, False, None, refused)
         self.seen_outputs |= set(run.outputs)
         self.wrong_outputs |= {name for name, compared in run.comparisons.items() if not compared.ok}
@@ -189,7 +194,7 @@ class Marker:
         *,
         explain: bool,
     ) -> Diagnosis | None:
-        """Diagnosis of one wrong output, as for `mark`."""
+        """Return the diagnosis of the wrong output `name`; the other arguments are those of `mark`."""
         from grader.core.arrays import np
         from grader.explain import diagnose
 
@@ -222,17 +227,16 @@ class Marker:
         return diagnosis
 
     def _is_in_text(self, pattern: str) -> bool:
-        """Return True if the part's function has this in a line that does more than copy an argument; True where its
-        text is not found."""
+        """Return True if the function's source uses the pattern (a copy of an argument is not a use) or is unknown."""
         return self.body is None or bool(self.body.uses(pattern))
 
     @functools.cached_property
     def body(self) -> Body | None:
-        """The part's function in the student's text; None if it is not found there."""
+        """The part's function in the student's source; None if it is not found."""
         return attempt(lambda: self.backend.function_in(self.part, self.source), None)
 
     def _emit_deviation(self, run: CaseRun) -> None:
-        """Show listeners a call's first wrong output, if there is one."""
+        """Send the first wrong output of a call, if any, to the listener."""
         from grader.explain.deviation import usual_axes
 
         if run.wrong is None or run.outputs is None:
@@ -268,14 +272,14 @@ class Marker:
 
     @functools.cached_property
     def source(self) -> str:
-        """The student's text, empty where it cannot be read."""
+        """The student's source; "" if it cannot be read."""
         try:
             return self.bench.source.read_text(errors="replace")
         except OSError:
             return ""
 
     def overwritten(self, run: CaseRun) -> Diagnosis | None:
-        """Return a diagnosis if the call changed an input that is not an output."""
+        """Return a diagnosis if the call changed an input that is not an output; else None."""
         part, inputs, call = self.part, run.inputs, run.call
         if not call.changed_inputs or (part.table and part.returns == "nothing"):
             return None
@@ -285,7 +289,7 @@ class Marker:
         return self.changed_inputs(changed, kept) if changed else None
 
     def sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
-        """Return the part's sizes as messages show them."""
+        """Return the sizes that the part uses, without the number of threads, for messages."""
         used = binding.used_sizes(shape, self.part)
         used.pop("threads", None)
         return used
@@ -299,14 +303,16 @@ class Marker:
         hidden: bool = False,
         shape: Mapping[str, int] | None = None,
     ) -> None:
-        """Raise Faulty with the part's verdict if a call of the student's gave no answer. `hidden`: on a hidden
-        case; `shape` are all sizes of the input that `where` names."""
+        """Raise Faulty with the part's verdict if a call of the student's function failed.
+
+        `where` names the input in the message, `shape` holds all its sizes. `hidden` is True for a hidden case.
+        """
         if call.status != "ok":
             sizes = {} if shape is None else self.sizes(shape)
             raise self.backend.fault(Broken(self.part, call, where, hidden, sizes, session.printed))
 
     def refuse_failed_reference(self, call: Call) -> None:
-        """Raise KitError if a call of the reference gave no answer; Faulty if the student's code ended it."""
+        """Raise KitError if a call of the reference failed; Faulty if the student's code killed it."""
         if call.status != "ok":
             if self.bench.zygote.sabotaged:
                 raise faults.sabotage()

@@ -1,8 +1,8 @@
-"""A part's memory and profiler table, compared with the reference's from the same calls.
+"""Memory and profiler table of a part, compared with those of the reference in the same calls.
 
-The true peak comes from the calls that are judged. The table and its bytes are torch's, so they need a process that has
-torch: the shown call is made once more there, on both sides. Its output decides no result, but a kernel that behaves
-differently under torch is flagged for review.
+The true peak comes from the judged calls. The profiler's table needs a process with torch, so one call is repeated
+there, for student and reference. Its output does not decide a verdict. But a kernel that behaves differently under
+torch gets a flag for review.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from grader.runner.calls import Call
 from grader.runner.session import Session
 
 SAME_FACTOR = 2.0
-"""A profiled output may differ from the judged one by this many times the difference of two judged ones."""
+"""Limit on the difference between profiled and judged output, in multiples of that between two judged outputs."""
 
 
 def beside_reference(
     marker: Marker, mine: Shown, student: Session, again: Callable[[], Session]
 ) -> tuple[Memory, Call, list[Flag]]:
-    """Repeat a judged call on both sides under torch's profiler. Listeners get the reference's rows first.
+    """Repeat a judged call under torch's profiler, first for the reference, then for the student.
 
     Args:
         mine: the judged call.
         student: a runner with torch that has loaded the student's object.
-        again: starts a runner of the kind that made the judged call.
+        again: function that starts a runner of the kind that made the judged call.
 
-    Returns the memory of both sides, the student's profiled call, and a flag if its output differs from the judged one.
-    Raises KitError when the reference fails or is wrong, Faulty if the student's call gives no answer.
+    Returns the memory of both, the student's profiled call, and a flag if its output differs from the judged one.
+    Raises KitError if the reference fails or is wrong, Faulty if the student's call fails.
     """
     part, bench = marker.part, marker.bench
     theirs: CaseRun | None = None
@@ -59,7 +59,7 @@ def beside_reference(
 
 @dataclass(frozen=True)
 class Held:
-    """Most memory that a call of either side held (`Call.held_bytes`); None if it could not be read."""
+    """Most memory held in a call of the student and of the reference (`Call.held_bytes`); None if it is unknown."""
 
     shape: Mapping[str, int]
     student_bytes: int | None
@@ -69,20 +69,22 @@ class Held:
 
 
 def peaks(marker: Marker, mine: Shown) -> Memory:
-    """Return the true peaks of both sides alone. Raises KitError when the reference fails."""
+    """Return the true peak memory of student and reference. Raises KitError if the reference fails."""
     call = _reference_call(marker, {}) if marker.part.reference else None
     return Memory(None, None, mine.peak_bytes, call.peak_bytes if call else None)
 
 
 def held(marker: Marker, mine: Shown) -> Held:
-    """Return the memory of both sides in the judged call. Raises KitError when the reference fails."""
+    """Return the memory held by student and reference in the judged call. Raises KitError if the reference fails."""
     call = _reference_call(marker, {}) if marker.part.reference else None
     return Held(marker.shape, mine.held_bytes, call.held_bytes if call else None, mine.peak_bytes)
 
 
 def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, int]) -> Held:
-    """Measure the memory of both sides in fresh runners, in a call of other sizes after the same smaller calls. A
-    student's call that is not right has no figure. Raises KitError when the reference fails."""
+    """Measure the memory held by student and reference at other `sizes`, in new runners after the same smaller calls.
+
+    If the student's output is not right, its memory is None. Raises KitError if the reference fails.
+    """
     theirs = _reference_call(marker, sizes).held_bytes if marker.part.reference else None
     mine: Call | None = None
     with contextlib.suppress(Faulty), fresh(threads=marker.shape["threads"]) as session:
@@ -91,7 +93,7 @@ def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, i
 
 
 def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
-    """Return the reference's, made once by this process for each shape: it is the same program for everybody."""
+    """Return the reference's measured call. Cached by shape, as the reference is the same for all submissions."""
     key = (
         marker.backend.kind,
         marker.bench.assignment.lab_folder,
@@ -112,9 +114,9 @@ _KNOWN_CALLS: dict[tuple[Any, ...], Call] = {}
 def _large_call(
     marker: Marker, session: Session, sizes: Mapping[str, int], *, reference: bool
 ) -> Call | None:
-    """Make the call whose peak is measured, in other `sizes` if there are any, after the smaller ones.
+    """Make the call whose peak memory is measured, after the smaller calls. `sizes` replace some of its sizes.
 
-    Returns None if a call of the student's gives no right answer.
+    Returns None if the student's output is not right in one of these calls.
     """
     measured = None
     for step in case_order.reference_steps(marker.part):
@@ -137,7 +139,7 @@ def _large_call(
 
 
 def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Side) -> CaseRun:
-    """Make the shown call under the profiler, after a small one that touches code and starts threads."""
+    """Repeat the judged call `mine` under the profiler, after a small call that warms up code and threads."""
     part, is_reference = marker.part, side == "REFERENCE"
     small, table = marker.inputs_of(case_order.smallest(part)), case_order.profiled(part, side)
     for (shape, inputs), how in ((small, {}), ((mine.run.shape, mine.run.inputs), table)):
@@ -159,7 +161,7 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Si
 
 
 def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Session]) -> list[Flag]:
-    """Flag a profiled output that differs from the judged one more than two judged ones differ."""
+    """Return a flag if the profiled output differs from the judged one by more than two judged calls differ."""
     judged, shown = mine.run.outputs, own.outputs
     if not mine.ok or judged is None or shown is None:
         return []
@@ -177,7 +179,7 @@ def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Sessi
 
 
 def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """Return the largest difference between two calls' outputs."""
+    """Return the largest difference between the outputs of two calls; inf for different shapes."""
     return max(
         float(abs(one[name] - other[name]).max(initial=0))
         if one[name].shape == other[name].shape
@@ -187,7 +189,7 @@ def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def _example(run: CaseRun) -> tuple[tuple[int, ...], float, float] | None:
-    """Return one index of an accessor with its expected and actual value, as the published check prints it."""
+    """Return one index of an accessor with the expected and the actual value, to be printed; None for other parts."""
     if not run.part.table or run.outputs is None:
         return None
     actual = run.outputs[RESULT]

@@ -1,10 +1,10 @@
-"""One part of one submission, judged: results on every case, time in paired rounds, memory beside the reference.
+"""Judge of one part of one submission: results on every case, time in paired rounds, memory beside the reference's.
 
 Judging has two phases. `PartJudge.judge_public` makes every call whose result the student may see.
-`PartJudge.judge_hidden` calls the hidden cases, once all parts have had their first phase (`grader.judge.evaluate`).
+`PartJudge.judge_hidden` calls the hidden cases, after the first phase of all parts (`grader.judge.evaluate`).
 
-Every answer of the student's runner, also a timed or a profiled one, is compared with the oracle. A finding that
-settles the verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wherever it shows.
+Every output of the student's runner is compared with the oracle, timed and profiled ones included. A finding that
+decides the verdict at once (a crash, a hang, a missing function) is raised as `Faulty`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from grader.judge.regrade import BROKEN_OFF
 from grader.judge.timing import rounds
 from grader.runner.calls import Call
 
-#: Words in the text of a function that uses several threads.
+#: Code in the source of a function that uses several threads.
 THREADS = r"#\s*pragma\s+omp\s+(?!simd)|std::thread|\bparallel_for\b"
 
 
@@ -51,7 +51,7 @@ class PartJudge:
         self.has_results = False
         """True if all public cases were called."""
         self.builds = [bench.build]
-        """Builds that its runners were given."""
+        """Builds that the part's runners have loaded."""
         self.profiled: Call | None = None
 
     def conclude(self, verdict: Verdict, diagnosis: Diagnosis | None = None, waits_for: str = "") -> None:
@@ -59,7 +59,7 @@ class PartJudge:
         self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
 
     def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
-        """Let each step refine the part's diagnosis, and the diagnosis of the case where it came from."""
+        """Replace the part's diagnosis by each step's extended one; with `in_cases` also that of its case."""
         for step in steps:
             if (diagnosis := self.diagnosis) is None:
                 return
@@ -102,20 +102,20 @@ class PartJudge:
         )
 
     def standing(self) -> Standing | None:
-        """Place among other kernels, if the lab has some and they were measured on this machine."""
+        """Return the kernel's speed compared with known kernels; None if these were not measured on this machine."""
         if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
             return None
         ladder = self.bench.assignment.lab.ladder()
         return ladder.standing(self.part, self.shape, self.time.ratio) if ladder else None
 
     def judge_public(self) -> None:
-        """Do all but the hidden cases. Raises nothing for any submission."""
+        """Judge everything except the hidden cases. Faults of the submission set the verdict and do not raise."""
         try:
             self.judge()
         except faults.Faulty as fault:
             self.settle(fault)
         if self.has_results and not self.has_hidden_cases():
-            self.flag_library_work()  # Else once for all cases, after the hidden ones.
+            self.flag_library_work()  # with hidden cases this is done once, after them
         self.look_for_cheats()
         self.look_for_other_work()
         self.look_for_races()
@@ -131,7 +131,7 @@ class PartJudge:
         return case_order.has_hidden(self.part if judged_by is None else judged_by.part)
 
     def judge_hidden(self) -> None:
-        """Call the hidden cases. A part that is wrong on one of them has no time, as nothing wrong has one."""
+        """Call the hidden cases. A part that is wrong on one of them loses its time, as any wrong part has none."""
         try:
             self.results.check_hidden()
             if self.results.diagnosis is not None and self.verdict != "wrong":
@@ -166,8 +166,8 @@ class PartJudge:
         self.memory = memory.peaks(self.marker, shown)
 
     def flag_library_work(self) -> None:
-        """Flag work of libraries in place of a kernel, by all right calls on a device so far."""
-        # Playing calls again takes as long as making them: a part without points needs no evidence of its work.
+        """Flag a GPU part whose work was done by libraries in place of a kernel, from all right calls so far."""
+        # Replaying calls takes as long as making them, so it is left out for a part that earns no points.
         is_paid = self.results.diagnosis is None or self.part.case_credit > 0
         try:
             self.add_flags(self.backend.library_flags(self.marker, self.results.observed, play=is_paid))
@@ -182,7 +182,7 @@ class PartJudge:
             if not self.results.judged_through:
                 self.refine(self.results.with_inquiry)
             if lines := sorted(self.results.outside):
-                # Only in the part's diagnosis: if these lines are known, the search ends.
+                # Add these lines to the part's diagnosis only, not to the case's.
                 self.refine(
                     lambda known: self.backend.with_loads_outside(self.part, known, lines), in_cases=False
                 )
@@ -213,7 +213,7 @@ class PartJudge:
                 self.conclude("slow")
 
     def take_device_memory(self) -> None:
-        """Take the memory of the timed calls, where single calls do not show any."""
+        """Take the memory of the timed calls from the backend, for a GPU part: single calls do not measure it."""
         peaks = self.backend.peaks(self.part)
         is_timed = self.bench.options.timing and self.part.time is not None
         if peaks is None or not is_timed or self.verdict not in ("pass", "slow"):
@@ -224,10 +224,10 @@ class PartJudge:
         self.held = memory.Held(self.shape, self.memory.peak_bytes, self.memory.reference_peak_bytes)
 
     def look_with_torch(self) -> None:
-        """Profile the part if requested. Its result is already reported: only the table needs torch."""
+        """Profile the part if requested. Its result is reported before, since only the profiler's table needs torch."""
         bench, shown, options = self.bench, self.results.shown, self.bench.options
-        # In a class a wrong part may earn points, so its profile is kept as evidence. A student's own run needs only
-        # the cause.
+        # In a class a wrong part may earn points, so it is profiled as evidence. In a student's own run only the cause
+        # of a wrong result matters.
         wanted = ("pass", "slow") if options.second_look else ("pass", "slow", "wrong")
         if not options.profile or shown is None or self.held is None or self.verdict not in wanted:
             return
@@ -240,9 +240,9 @@ class PartJudge:
         self.look_for_cheats()
 
     def profile(self, shown: Shown) -> None:
-        """Add the profiler's table, which only torch gives, and the memory compared with the reference's."""
+        """Repeat one call under torch's profiler. Add its table and the memory compared with the reference's."""
         bench, threads = self.bench, self.shape["threads"]
-        bench.zygote.start()  # It imports torch while the object is built.
+        bench.zygote.start()  # it imports torch while the object is built
         if self.backend.kind.is_students:
             self.builds.append(bench.made.with_torch())
         if self.builds[-1].object_path is None:
@@ -255,7 +255,7 @@ class PartJudge:
         self.flags += unlike
 
     def explain(self) -> None:
-        """Refine the diagnosis for the student."""
+        """Extend the diagnosis for the student."""
         if self.diagnosis is None:
             return
         from grader.judge import explanation
@@ -263,17 +263,17 @@ class PartJudge:
         before = len(self.runners.sessions)
         with ExitStack() as stack:
             self.refine(*explanation.refinements(self.results, self.verdict, self.diagnosis, stack))
-        # Runners that explain a wrong answer are not evidence: the search for cheats leaves them out.
+        # The search for cheats leaves out the runners that were started for the explanation.
         del self.runners.sessions[before:]
 
     # ---- integrity
 
     def is_trusted(self) -> bool:
-        """Return True if no cheat can earn anything: the run calls torch's own function or has sanitizers."""
+        """Return True if a cheat could not earn points: the part calls torch's own function, or sanitizers are on."""
         return not self.backend.kind.is_students or self.bench.options.sanitize
 
     def look_for_cheats(self) -> None:
-        """Add the findings of the runs besides answers; a proved cheat outweighs any other verdict."""
+        """Add flags from the runners' evidence, the object and the times. A proved cheat replaces any other verdict."""
         built = self.backend.build(self.part)
         if self.is_trusted() or built is None or not built.ok:
             return
@@ -286,7 +286,7 @@ class PartJudge:
             self.settle(cheat)
 
     def look_for_other_work(self) -> None:
-        """Add signs that the part does another part's work. They reject nothing."""
+        """Add flags for signs that the part does another part's work. They do not change the verdict."""
         if self.is_trusted() or self.verdict not in ("pass", "slow"):
             return
         self.add_flags(same_work.flags(self.marker, self.runners.fresh))
@@ -299,7 +299,7 @@ class PartJudge:
             self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
     def look_for_races(self) -> None:
-        """Watch a right kernel with threads for data races that did not show, but not for a student's quick answer."""
+        """Look for data races in a right kernel with threads; skipped in a student's own run without timing."""
         options, body, rule = self.bench.options, self.marker.body, self.part.time
         if self.verdict not in ("pass", "slow") or (options.second_look and not options.timing):
             return
@@ -322,20 +322,20 @@ class PartJudge:
             self.flags.append(Flag("no_data_race", "no data race in a watched call on 4 threads"))
 
     def proofs_in_object(self) -> Iterable[Flag]:
-        """Return the flags that the object alone proves. It is read while the first cases are called."""
+        """Return the "rejected" flags of the built object, which is read while the first cases are called."""
         if self.is_trusted():
             return ()
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
 
     def thread_flags(self) -> Iterable[Flag]:
-        """Yield a flag for a right kernel on one thread if the assignment asks for all of them."""
+        """Yield a flag for a right kernel that runs on one thread although the assignment asks for several."""
         rule, is_alone = self.part.time, not self.results.shares_work and self.shape["threads"] > 1
         if self.verdict == "pass" and is_alone and rule is not None and rule.parallel != "free":
             words = "it runs on one thread; the assignment asks for OpenMP"
             yield Flag(ONE_THREAD, f"{words}{self._unshared_loop()}", "review")
 
     def _unshared_loop(self) -> str:
-        """Describe the outermost loop around the last store, if no pragma parallelises it; else return ""."""
+        """Return a text with the line of the outermost loop, if the function's source has no threads; else ""."""
         body = self.marker.body
         if body is None or body.find(r"#\s*pragma\s+omp|std::thread|parallel_for"):
             return ""
@@ -354,7 +354,7 @@ class PartJudge:
         )
 
     def add_flags(self, flags: Iterable[Flag]) -> None:
-        """Add flags, at most one of each kind. Raises Faulty for a proved cheat."""
+        """Add flags, at most one of each code and level. Raises Faulty for a "rejected" one, a proved cheat."""
         for flag in flags:
             if (flag.code, flag.level) not in {(known.code, known.level) for known in self.flags}:
                 self.flags.append(flag)

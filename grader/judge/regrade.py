@@ -1,9 +1,9 @@
-"""Regrading of a submission: which of its verdicts are out of date, and judging those again.
+"""Regrading of a submission after a change of the assignment: only verdicts that are out of date are judged again.
 
-The digests of the assignment then and now (`grader.assignment.prints`) show it, for the same source, kit and settings.
-A part whose calls or timing changed is judged as a whole. If cases were added, only these are called; a right and timed
-part keeps its time. A part that did not compile, crashed or was rejected stays as it is, unless the case that may have
-caused it was deleted.
+Digests of the assignment before and now (`grader.assignment.prints`) show the changes; source, kit and settings are the
+same. A part whose calls or timing changed is judged as a whole. If cases were added, only these are called, and a right
+part keeps its time. A part that did not compile, crashed or was rejected keeps its verdict. But if a case was deleted
+that may have caused a crash, the part is judged again.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, Submiss
 Evaluate = Callable[[tuple[Part, ...]], SubmissionResult]
 
 UNTOUCHED_BY_CASES = ("missing", "compile_error", "unjudged")
-"""Verdicts that no case has decided."""
+"""Verdicts that do not depend on cases."""
 BROKEN_OFF = ("crash", "timeout", "rejected")
-"""Verdicts after which no further case is called."""
+"""Verdicts that end the judging of a part, so that further cases are not called."""
 
 
 @dataclass(frozen=True)
 class Rest:
-    """Rest of the work: by the id of a part, the names of its cases that are to be called; () for the part as
-    a whole."""
+    """Work that is left: for the id of each part, the names of the cases to call; () for the whole part."""
 
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -37,9 +36,7 @@ class Rest:
 def rest(
     before: Mapping[str, PartPrints], now: Mapping[str, PartPrints], result: SubmissionResult
 ) -> Rest | None:
-    """Return the parts of `result` to judge again, given the digests `before` and `now`; None if everything must be
-    judged.
-    """
+    """Return the parts of `result` to judge again, from the digests `before` and `now`; None for all of them."""
     known = {part.id: part for part in result.parts}
     found: dict[str, tuple[str, ...]] = {}
     for part_id, prints in now.items():
@@ -63,26 +60,26 @@ def _left(before: PartPrints, now: PartPrints, known: PartResult) -> tuple[str, 
     if known.verdict in BROKEN_OFF:
         return () if gone else None
     if known.judged_through:
-        return None  # another part's cases decided its verdict
+        return None  # another part's cases decided this verdict
     if before.timing != now.timing and known.verdict != "wrong":
         return ()
     if known.verdict == "wrong" and gone:
         left = [case for case in known.cases if not case.ok and case.name not in gone]
         if not left:
-            return ()  # it may be right now, and then needs a timing
+            return ()  # all wrong cases were deleted: the part may be right and then needs a timing
     return new or None
 
 
 def judge_rest(
     assignment: Assignment, before: SubmissionResult, left: Rest, evaluate: Evaluate
 ) -> SubmissionResult:
-    """Return the result after `evaluate` has judged what is `left`. It gets parts with only the cases to call."""
+    """Judge the work that is `left` by `evaluate`, which gets parts with only the cases to call. Return the result."""
     wanted = _wanted(assignment, left)
     return joined(assignment, before, evaluate(wanted) if wanted else None, left)
 
 
 def _wanted(assignment: Assignment, left: Rest) -> tuple[Part, ...]:
-    """Return the parts to judge, preceded by those that a whole part is compared with (`differs_from`)."""
+    """Return the parts to judge in order, with the parts that a whole part is compared with (`differs_from`)."""
     whole = [part for part in assignment.parts if left.parts.get(part.id) == ()]
     compared = {name for part in whole for name in part.differs_from}
     found = []
@@ -104,7 +101,7 @@ def _reduced(part: Part, names: Sequence[str]) -> Part:
 def joined(
     assignment: Assignment, before: SubmissionResult, fresh: SubmissionResult | None, left: Rest
 ) -> SubmissionResult:
-    """Merge the earlier result and the freshly judged parts into the one that counts now."""
+    """Merge the earlier result and the parts that were judged now into one result."""
     old = {part.id: part for part in before.parts}
     new = {part.id: part for part in fresh.parts if part.id in left.parts} if fresh else {}
     parts = []
@@ -115,7 +112,7 @@ def joined(
             parts.append(_both(assignment, part, _restated(part, old[part.id]), new[part.id]))
         else:
             parts.append(_restated(part, old[part.id]))
-    # Findings about the file as a whole are those that belong to no part.
+    # Keep the flags that do not belong to a part: they are about the file as a whole.
     of_file = [flag for result in (before, fresh) if result for flag in _of_file(result)]
     return replace(
         before,
@@ -132,9 +129,9 @@ def _of_file(result: SubmissionResult) -> list[Flag]:
 
 
 def _restated(part: Part, known: PartResult) -> PartResult:
-    """Return an unchanged verdict with the part's present title and points, without deleted cases."""
+    """Return a part's earlier result with its current title and points, without deleted cases."""
     there = {case.name: case.hidden for case in part.cases}
-    # Results outside the assignment's cases are timed calls. A part judged through another part has that part's cases.
+    # "timed call" is not a case of the assignment. A part judged through another part has that part's cases.
     kept = known.cases
     if not known.judged_through:
         kept = tuple(case for case in kept if case.name in there or case.name == "timed call")
@@ -142,7 +139,7 @@ def _restated(part: Part, known: PartResult) -> PartResult:
 
 
 def _both(assignment: Assignment, part: Part, known: PartResult, new: PartResult) -> PartResult:
-    """Merge cases of one part that were judged before and now. New ones replace old ones of the same name."""
+    """Merge the cases of one part that were judged before and now. New results replace old ones of the same name."""
     called = {case.name: case for case in new.cases}
     by_name = {case.name: case for case in known.cases} | called
     order = [case.name for case in part.cases if case.name in by_name]
@@ -170,7 +167,7 @@ def _both(assignment: Assignment, part: Part, known: PartResult, new: PartResult
 def _diagnosis(
     assignment: Assignment, part: Part, known: PartResult, cases: Sequence[CaseResult]
 ) -> Diagnosis | None:
-    """Return why it is wrong: the former diagnosis if a public case gave it, else that of all cases together."""
+    """Return the diagnosis of a wrong part: the former one if a public case was wrong, else one from all cases."""
     wrong_before = [case for case in known.cases if not case.ok]
     if known.diagnosis and any(not case.hidden for case in wrong_before):
         return known.diagnosis

@@ -1,14 +1,14 @@
 """Signs that a part does the work of another part: equal outputs, unused arguments, memory that it should avoid.
 
-An assignment says with `differs_from` that a part sums in another order than earlier parts, and with `avoids_tensor`
-that it does without a tensor. All flags are for people and change no points.
+In an assignment `differs_from` says that a part sums in another order than earlier parts, `avoids_tensor` that it does
+without a certain tensor. All flags are for people and do not change points.
 
-Without -ffast-math each order of summation rounds in its own way. Two orders agree in some elements by chance; two
-copies of one loop agree in all. Of 756 pairs of an honest flash kernel and an honest naive one, 736 agreed in at most
-38 % of the elements. The other 20 sum in the same order, and some of these are honest: a loop over rows of tiles that
-adds each key to Oi, beside a naive kernel that divides last. So equal outputs are suspicious only of a function that
-leaves the arguments of its own algorithm unused. Where both parts have the same arguments, the assignment says with
-`differs_from` that the parts' formulas differ, not only the order of their sums.
+Without -ffast-math each order of summation rounds differently. Two orders agree in some elements by chance; two copies
+of one loop agree in all. Of 756 pairs of an honest flash kernel and an honest naive kernel, 736 agreed in at most 38 %
+of the elements. The other 20 pairs sum in the same order, and some of them are honest: a flash kernel that adds key by
+key to Oi agrees with a naive kernel that divides last. So equal outputs are suspicious only if the function also leaves
+the arguments of its own algorithm unused. If both parts have the same arguments, `differs_from` says that their
+formulas differ, and not only the order of the sums.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from grader.source.landmarks import Body
 
 SAME_SHARE = 0.6
-"""Outputs that agree in this share of their elements count as the same work. Other orders of summation reached 0.38,
-one that multiplies by a reciprocal instead of dividing 0.74."""
+"""Outputs that agree in this share of their elements count as the same work. Outputs of different orders of summation
+agreed in up to 0.38. A copy that multiplies by a reciprocal in place of a division agreed in 0.74."""
 NEAR_ULPS = 2
-"""Outputs that agree so nearly in every element are the same sums, rounded once more."""
+"""Outputs whose elements all differ by at most this many units in the last place are the same sums, rounded again."""
 LEAST_USED = 2
-"""A function that uses fewer of its own arguments cannot implement the algorithm that they belong to."""
+"""Least number of its own arguments that a function must use to implement the algorithm to which they belong."""
 LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
-"""Like HELD_SHARE, for making calls of other sizes: a kernel without copies holds less than the reference."""
+"""Like HELD_SHARE, but above this share only calls at other sizes follow: a first suspicion, which they decide."""
 HELD_SHARE = 0.6
-"""Share of the avoided tensor's bytes by which held memory must exceed the reference's. Honest kernels of parts 3 and 4
-reached 0.26, and 0.8 with copies in double. The 0.8 occurs at the judged size only, since copies grow with the tensors
-and not with their square.
+"""The avoided tensor counts as held if the memory held exceeds the reference's by this share of the tensor's bytes.
+Honest kernels of parts 3 and 4 reached 0.26, and 0.8 with copies in double, but 0.8 only at the judged size: such
+copies grow with the inputs, the avoided tensor with their square.
 """
 FLOAT_BYTES = 4
 LIBRARIES = ("at::", "torch::", "std::")
@@ -58,13 +58,15 @@ TYPE_WORDS = frozenset({"int", "Tensor", "long", "float", "double", "bool", "siz
 
 
 def is_compared(assignment: Assignment, part: Part) -> bool:
-    """Return True if the public outputs of the part are to be kept for a comparison."""
+    """Return True if the part's outputs are compared with another part's, so that they must be kept."""
     return bool(part.differs_from) or any(part.id in each.differs_from for each in assignment.parts)
 
 
 def flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag]:
-    """Yield the signs in the source, then those in the outputs that add something. `fresh` starts runners of the part.
-    Raises KitError when a reference fails."""
+    """Yield flags from the source, then from the outputs, mostly one of each code. `fresh` starts runners of the part.
+
+    Raises KitError if a reference fails.
+    """
     known = set[str]()
     for flag in itertools.chain(source_flags(marker), output_flags(marker, fresh)):
         if flag.code not in known or flag.level == "review":
@@ -73,7 +75,7 @@ def flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag]:
 
 
 def output_flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag]:
-    """Compare a part with those that it `differs_from`, as far as both were judged, and with itself in other tiles."""
+    """Compare a part's outputs with those of parts in `differs_from`, and with its own outputs for larger tiles."""
     part, bench = marker.part, marker.bench
     judged = [name for name in (part.id, *part.differs_from) if bench.outputs.get(name)]
     if judged[:1] != [part.id]:
@@ -85,7 +87,7 @@ def output_flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag
 def _flags_beside(
     marker: Marker, other: Part, fresh: Callable[..., Session], *, is_first: bool
 ) -> Iterator[Flag]:
-    """Compare a part with one other. The part's own signs, in tiles and arguments, are only checked with the first."""
+    """Compare a part with one other part. With the first one (`is_first`) also check its arguments and tiles."""
     part, outputs = marker.part, marker.bench.outputs
     mine, theirs = outputs[part.id], outputs[other.id]
     own = own_arguments(part, other)
@@ -113,7 +115,7 @@ def _flags_beside(
             f"{elements} of its output {words.format(other.id)} on inputs on which the references differ: "
             f"{', '.join(distinguishing)}"
         )
-        # Sums in double agree almost to the last bit in any order.
+        # Near equality is only a note: sums in double agree almost to the last bit in any order.
         is_strong = share_of is _share and (is_idle or not own)
         yield Flag(f"same_as_{other.id}", message, "review" if is_strong else "note")
         return
@@ -122,10 +124,10 @@ def _flags_beside(
 def _tile_flags(
     marker: Marker, other: Part, fresh: Callable[..., Session], *, is_idle: bool
 ) -> Iterator[Flag]:
-    """Flag an output that is the same to the last bit in tiles twice as large.
+    """Flag a part whose output stays the same to the last bit when its tiles are twice as large.
 
-    All small cases count in which larger tiles change the reference's output. Some honest kernels add up key by key in
-    all tiles, so this is a note, unless the function leaves its own arguments idle too.
+    Cases count if they have their own shape and larger tiles change the reference's output. Some honest kernels add key
+    by key in all tiles. So this is a note, unless the function also leaves its own arguments unused.
     """
     part, changed = marker.part, list[str]()
     if not _own_sizes_doubled(part, other, marker.shape):
@@ -163,10 +165,10 @@ def _own_sizes_doubled(part: Part, other: Part, shape: Mapping[str, int]) -> dic
 
 
 def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None) -> Iterator[Flag]:
-    """Flag memory that holds the tensor that the part should do without.
+    """Flag a part whose memory is large enough for the tensor that it should avoid.
 
-    In one size, copies of the call's tensors may be as large as that tensor, and honest. So `others` decide where they
-    can be made: calls of other sizes (`sizes_beside`), which are made one by one, and only after a suspicious one.
+    At one size, honest copies of the inputs may be as large as that tensor. So `others` decide: calls at other sizes
+    (`sizes_beside`), which are made one by one, and only if the judged call is suspicious. None if they are impossible.
     """
     if not part.avoids_tensor:
         return
@@ -181,15 +183,17 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
         if held.student_bytes is not None and not _holds_tensor(part, held):
             return
         seen.append(held)
-    # The same memory at every size is a fixed buffer, unless the call gave memory back while it ran.
+    # Memory that is the same at every size is a fixed buffer, unless the call freed memory while it ran.
     is_constant = all(_excess_bytes(held) is not None for held in seen) and not _grows(part, seen[1:])
     if not is_constant or _gave_back(part, judged):
         yield Flag("tensor_not_avoided", "; ".join(_held_text(part, held) for held in seen), "review")
 
 
 def sizes_beside(marker: Marker) -> list[dict[str, int]]:
-    """Sizes of two calls in which the inputs are small: their other leading dimensions are as short as they may be. In
-    the first call the avoided tensor's dimensions are doubled, or halved if they may not be longer."""
+    """Return the sizes of two further calls with small inputs: leading dimensions that the tensor lacks are minimal.
+
+    In the first call the avoided tensor's own dimensions are doubled, or halved if they may not be longer.
+    """
     part, assignment, shape = marker.part, marker.bench.assignment, marker.shape
     named = {name for dim in part.avoids_tensor for name in names_in(dim)}
     leading = {name for dims in part.inputs.values() for dim in dims[:-1] for name in names_in(dim)}
@@ -200,9 +204,9 @@ def sizes_beside(marker: Marker) -> list[dict[str, int]]:
 
 
 def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
-    """Return True if a call held enough memory for the avoided tensor, and that much more than the reference.
+    """Return True if a call held enough memory for the avoided tensor, and about that much more than the reference.
 
-    Only applies if that tensor is larger than all tensors of the call together.
+    Returns False if that tensor is smaller than the inputs together, since their copies would look the same.
     """
     excess_bytes, avoided_bytes = _excess_bytes(held), _avoided_bytes(part, held)
     if held.student_bytes is None or excess_bytes is None:
@@ -223,14 +227,14 @@ def _held_text(part: Part, held: Held) -> str:
 
 
 def _grows(part: Part, seen: Sequence[Held]) -> bool:
-    """Return True unless the memory grows less from the smallest to the largest call than the avoided tensor does."""
+    """Return True if the excess memory grows between these calls about as much as the avoided tensor does."""
     excesses = [_excess_bytes(held) or 0 for held in seen]
     avoided = [_avoided_bytes(part, held) for held in seen]
     return not seen or max(excesses) - min(excesses) >= HELD_SHARE * (max(avoided) - min(avoided))
 
 
 def _gave_back(part: Part, held: Held) -> bool:
-    """Return True if the process grew by less than its output takes: it freed memory that it had held before."""
+    """Return True if the process grew by less than its output's size: it must have freed memory that it held before."""
     output_bytes = FLOAT_BYTES * math.prod(binding.output_shape(part, held.shape)) if part.output_dims else 0
     return held.grown_bytes is not None and held.grown_bytes < output_bytes
 
@@ -249,12 +253,12 @@ def _avoided_bytes(part: Part, held: Held) -> int:
 
 
 def source_flags(marker: Marker) -> Iterator[Flag]:
-    """Flag a part whose function leaves its work to functions that an earlier part's function reaches as well.
+    """Flag a part whose function leaves its work to functions that an earlier part's function calls as well.
 
-    Its own functions, which the earlier part does not reach, have no loop then. Honest parts share reads and writes,
-    the softmax of a row or the product of two tiles, and loop over them by themselves. If each part gives a shared
-    function other constants or template arguments, it may do other work for each: a note. A copy of an earlier function
-    counts as shared.
+    Such a part has no loops of its own. Honest parts also share functions (reads and writes, the softmax of a row, the
+    product of two tiles), but call them in their own loops. If each part passes other constants or template arguments
+    to the shared function, it may do different work for each: only a note. A copy of an earlier function counts as
+    shared.
     """
     part, source = marker.part, marker.source
     kind = kind_of(part)
@@ -273,7 +277,7 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
         shared = [each.name for each in mine.values() if each.name in theirs and each.has_loop]
         shared += [each.name for each in own if each.shape in copies]
         working = {each.name: each for each in own if each.shape not in copies}
-        # Wrappers without a loop lead to the shared ones.
+        # Functions without their own loop that call shared functions: they count as shared, too.
         leading = [
             name
             for name in mine
@@ -296,7 +300,7 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
 
 
 def _input_names(marker: Marker) -> list[str]:
-    """Return the parameters' names by which the part's function has its inputs; empty where they are not known."""
+    """Return the student's names of the parameters that are inputs; [] if they are not known."""
     body, part = marker.body, marker.part
     if body is None or len(body.parameters) != len(part.arguments):
         return []
@@ -304,7 +308,7 @@ def _input_names(marker: Marker) -> list[str]:
 
 
 def _earlier_alike(assignment: Assignment, part: Part) -> Iterator[Part]:
-    """Yield the earlier parts that compute the same, or that this part `differs_from`."""
+    """Yield the earlier parts that compute the same output, and those in `differs_from`."""
     for other in assignment.parts:
         if other.command == part.command:
             return
@@ -318,8 +322,10 @@ def _earlier_alike(assignment: Assignment, part: Part) -> Iterator[Part]:
 
 
 def _constants(definitions: Iterable[callgraph.Definition], called: Iterable[str]) -> set[str]:
-    """Return the numbers, truth values and qualified names in statements that name one of the `called` functions: they
-    may choose between ways to work."""
+    """Return the numbers, true/false and qualified names in statements that name one of the `called` functions.
+
+    Such constants may select different work in a function.
+    """
     statements = (text for each in definitions for text in re.split("[;{}]", each.text))
     calls = (text for text in statements if not set(called).isdisjoint(re.findall(r"\w+", text)))
     found = {name for text in calls for name in _CONSTANT.findall(text)}
@@ -330,18 +336,19 @@ def _constants(definitions: Iterable[callgraph.Definition], called: Iterable[str
 
 
 def own_arguments(part: Part, other: Part) -> list[int]:
-    """Positions of the arguments that the other part is not given."""
+    """Return the positions of the part's arguments that the other part does not have."""
     return [k for k, argument in enumerate(part.arguments) if argument not in other.arguments]
 
 
 def used_arguments(body: Body, part: Part, positions: Sequence[int]) -> list[str] | None:
-    """Return the parameters at these positions that the function uses beyond a copy; None if its parameters are not the
-    part's.
+    """Return the names of the parameters at these positions that the function uses; a copy is not a use.
+
+    Returns None if the function has another number of parameters than the part.
     """
     names = body.parameters
     if len(names) != len(part.arguments):
         return None
-    # Names of parameters are unique: a word that occurs twice is the type of parameters without a name.
+    # A "name" that occurs twice is the type of parameters without a name.
     counts, body = Counter(names), body.by_statements()
     named = [names[k] for k in positions if counts[names[k]] == 1 and names[k] not in TYPE_WORDS]
     return [name for name in named if body.reads([name])]
@@ -356,13 +363,13 @@ def _used_text(used: Sequence[str], own: Sequence[int]) -> str:
 
 
 def _share(some: Sequence[Array], others: Sequence[Array]) -> float:
-    """Share of equal elements of all pairs of outputs."""
+    """Return the share of equal elements in pairs of outputs."""
     equal = sum(int((one == other).sum()) for one, other in zip(some, others, strict=True))
     return equal / max(1, sum(one.size for one in some))
 
 
 def _near_share(some: Sequence[Array], others: Sequence[Array]) -> float:
-    """Share of elements that differ by at most NEAR_ULPS units in the last place."""
+    """Return the share of elements in pairs of outputs that differ by at most NEAR_ULPS units in the last place."""
     from grader.core.arrays import np
 
     near = sum(
@@ -378,10 +385,10 @@ def _distinguishing(
     names: Sequence[str],
     share_of: Callable[[Sequence[Array], Sequence[Array]], float],
 ) -> list[str]:
-    """Return the cases on which the references of both parts differ, and this part's reference with other tiles differs
-    too.
+    """Return the cases on which different algorithms give different outputs.
 
-    If one tile holds all keys, flash attention may sum as a naive kernel does.
+    On these, the references of both parts differ, and this part's reference changes with larger tiles. On other cases
+    (all keys in one tile, say) honest kernels may agree.
     """
     found = []
     with marker.bench.reference(threads=marker.shape["threads"]) as session:

@@ -1,7 +1,7 @@
-"""Further builds of a student's file: one that checks memory accesses, and the compiler's warnings.
+"""The checked build: a second build of a student's file with sanitizers, to find the line of a bad memory access.
 
-They are made only in a student's own run, in the sandbox of the judged build. The checked program also gets the lock of
-every program with sanitizers (`native.nativehost`). A Linux without Landlock gets no checked build.
+It is made only in a student's own run, in the sandbox of the judged build. The program also gets the lock of all
+programs with sanitizers (`native.nativehost`), so a checked build needs a Linux with Landlock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SecondBuild:
 
     @property
     def is_allowed(self) -> bool:
-        """Return True if the compiler may be asked for warnings: not in a confined run, nor if the file needs torch."""
+        """Return True if the compiler's warnings may be used: the file needs no torch and needs no sandbox."""
         return self._is_program and not of_file(self.bench.source).locks
 
     @property
@@ -46,7 +46,7 @@ class SecondBuild:
 
     @cached_property
     def checked(self) -> Bench | None:
-        """Return a bench with the checked build; None if the file needs torch or the machine has no sanitizers."""
+        """The bench of the checked build; None if the file needs torch or the machine has no sanitizers."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None
@@ -65,7 +65,7 @@ class SecondBuild:
         return self.checked is not None
 
     def look(self, part: Part, cases: Iterable[Case]) -> Checked | None:
-        """Call the part on these cases, each in a runner of its own, until a place is found or the time is up."""
+        """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up."""
         bench = self.checked
         if bench is None:
             return None
@@ -81,7 +81,7 @@ class SecondBuild:
         return found
 
     def look_in_turn(self, part: Part) -> Checked | None:
-        """Check all public cases as `look` does, but in one runner: state left by one call may break the next."""
+        """Call the checked build on all public cases in one runner, since state left by one call may break the next."""
         bench = self.checked
         if bench is None:
             return None

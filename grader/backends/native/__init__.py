@@ -1,4 +1,4 @@
-"""A static program of the student's C++, the kit's stand-in for torch's tensors, and the process that runs it.
+"""The native backend: it links a student's C++ with the kit's stand-in for torch's tensors into a program, and runs it.
 
-`inside/` and `shim/` are compiled with the student's file.
+The files in `inside/` and `shim/` are compiled with the student's file.
 """

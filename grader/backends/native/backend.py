@@ -1,4 +1,4 @@
-"""The backend of C++ that is judged as a program of its own, and its half that processes with torch share."""
+"""The native backend, and the methods that it shares with the backend of C++ in a process with torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CppCalls(Backend):
-    """All of the protocol but starting runners and their builds (`grader.backends.protocol.Backend`)."""
+    """Methods of a Backend for C++ that do not depend on how runners are built and started."""
 
     kind = CPP
 
@@ -62,7 +62,7 @@ class CppCalls(Backend):
 
 @dataclass(frozen=True)
 class NativeBackend(CppCalls):
-    """Programs of one submission (`grader.backends.protocol.Backend`)."""
+    """Backend for one submission whose C++ file is built into a native program."""
 
     built: Build
     host: NativeHost
@@ -90,6 +90,6 @@ class NativeBackend(CppCalls):
         except ProgramRefused as reason:
             raise crashes.program_fault(str(reason)) from reason
         if session.load_error is not None:
-            # This program loads nothing, so the reply is not the kit's greeting.
+            # A native program loads no object: a reply about loading does not come from the kit's code.
             raise crashes.program_fault("it sent back something other than a greeting")
         return session

@@ -1,4 +1,4 @@
-"""Shared parts of all builds of a source: compilers under limits, in the sandbox, and messages on a failure."""
+"""Code shared by all builds of a source: running compilers under limits in the sandbox, and messages on failures."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from grader.source import diagnostics, placemark
 SHIM = Path(__file__).resolve().parent / "shim"
 COMPILER_MEMORY_BYTES = 4 * GIB
 COMPILER_OUTPUT_BYTES = 256 << 10
-#: The precompiled header is the kit's own work and is not charged to the student's limit.
+#: Time limit for precompiling the kit's header, which does not count towards the student's limit.
 HEADER_TIMEOUT_S = 600.0
-#: Errors after the first few are its echoes, and each one costs time and pages once torch's templates are in it.
+#: Limit on the errors that a compiler prints. Later ones mostly follow from the first, and can take pages with torch.
 MAX_ERRORS = 5
-#: Variables that the compiler sees. Others are removed: CPATH or GCC_EXEC_PREFIX would change objects without changing
-#: their cache key.
+#: Environment variables that a compiler gets. Others are removed, since CPATH or GCC_EXEC_PREFIX would change objects
+#: without changing their cache keys.
 ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
-#: Words of the driver. A source can make the assembler or the front end print them too, so a build of PROBE decides.
+#: Errors of the compiler's driver about a broken installation. A source can make the compiler print the same words, so
+#: a build of PROBE decides.
 BROKEN = re.compile(r"^[\w./+-]+: fatal error: (cannot (?:read spec file|execute) [^\n]*)", re.MULTILINE)
 PROBE = b"int gpt149_probe = 1;\n"
-"""A source of the kit's own, which fails to build for the compiler's reasons alone."""
+"""A source of the kit. If it cannot be compiled, the compiler is at fault."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A submission's source and its compiler flags. `ispc_file` is the module.ispc beside the source."""
+    """A submission's source with its compiler flags. `ispc_file` is the module.ispc beside the source, if any."""
 
     tools: Toolchain
     text: bytes
@@ -49,7 +50,7 @@ class Source:
     defines: tuple[str, ...]
 
     def notes(self) -> tuple[str, ...]:
-        """Notes for the student, also after a build that succeeded."""
+        """Return notes for the student, which are shown even if the build succeeded."""
         notes = []
         if self.ispc_file is not None and self.ispc_file.cannot_be_compiled:
             notes.append(ispc.LEFT_OUT)
@@ -60,8 +61,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a build: paths of the machine and of the kit that it sees, and whether it sees the folder of the
-    precompiled header."""
+    """A stage of a build: the paths of the system (`system`) and of the kit (`read`) that it sees in the sandbox.
+
+    With `sees_header` it also sees the folder of the precompiled header.
+    """
 
     system: tuple[Path, ...]
     read: tuple[Path, ...] = ()
@@ -70,10 +73,9 @@ class Stage:
 
 @dataclass
 class Compilers:
-    """Compilers at work on one source. `cpu_s` adds up their CPU time; `waits_for` as in
-    `grader.backends.records.Build`.
+    """Runner of the compilers for one source. `cpu_s` is the sum of their CPU time, `waits_for` as in `records.Build`.
 
-    `visible` are the paths that they see in the sandbox besides the system's and their room's.
+    `visible` are the paths that they see in the sandbox besides the system's and those of their Room.
     """
 
     source: Source
@@ -94,9 +96,9 @@ class Compilers:
         room: compiling.Room | None = None,
         stage: Stage | None = None,
     ) -> Finished:
-        """Run a compiler, in a `room` (and so in the sandbox) if it reads a student's text.
+        """Run a compiler. If it reads a student's text, it needs a `room` and runs in the sandbox.
 
-        It sees the paths of its `stage`; without one the system's and those of `visible`.
+        It sees the paths of its `stage`; without a stage the system's paths and `visible`.
         """
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         mark = ""
@@ -128,15 +130,17 @@ class Compilers:
         return known.files() if known and program == known.path else programs_folders(program)
 
     def must_wait(self) -> bool:
-        """Return True if the source cannot be compiled here for want of ispc; `waits_for` says so then."""
+        """Return True, and set `waits_for`, if the source cannot be compiled because this machine has no ispc."""
         if not ispc.must_wait(self.source.text, self.source.ispc_file):
             return False
         self.waits_for = ispc.TOOL
         return True
 
     def may_lack_ispc(self, message: str) -> str:
-        """Return the message of a failure. Where the source lacks a name and this machine lacks ispc, the name may be a
-        function of module.ispc: the part waits."""
+        """Return the message of a failed build. If a name is undeclared and this machine has no ispc, set `waits_for`.
+
+        The name may be that of a function in module.ispc.
+        """
         file = self.source.ispc_file
         if file is None or not file.cannot_be_compiled or not ispc.LACKS_A_NAME.search(message):
             return message
@@ -144,7 +148,7 @@ class Compilers:
         return f"{ispc.LACKING}\nWithout it the compiler says:\n{message}"
 
     def too_large(self, made: Path) -> str:
-        """Return the reason that an object is refused for its size, or "". A missing file is reported elsewhere."""
+        """Return a message if an object is larger than allowed; else "". A missing file is not reported here."""
         with contextlib.suppress(FileNotFoundError):
             if (size := made.lstat().st_size) > self.options.largest_bytes:
                 return (
@@ -154,10 +158,10 @@ class Compilers:
         return ""
 
     def explain(self, failure: Finished, probed: Callable[[], Iterable[Finished]] | None = None) -> str:
-        """Describe the errors in the source. Raises KitError if the compiler lacks a file of its own.
+        """Return the message for a student on a failed build. Raises KitError if the compiler itself is broken.
 
-        `probed` builds PROBE in the same sandbox and returns how its stages ended. It is called only if the output says
-        that the compiler is broken; None if the compiler is known to work.
+        `probed` builds PROBE in the same sandbox and returns the results of its stages. It is called only if the output
+        says that the compiler is broken. None means that the compiler is known to work.
         """
         if probed is not None and BROKEN.search(failure.output.decode(errors="replace")):
             for finished in probed():
@@ -174,7 +178,7 @@ class Compilers:
         return diagnostics.explain(failure, sources, timeout_s=self.options.timeout_s)
 
     def compile_ispc(self, room: compiling.Room, limit: TimeLimit) -> str:
-        """Compile module.ispc to a header and an object, if it can be compiled. Return an error message or ""."""
+        """Compile module.ispc, if there is one and ispc runs here, to a header and an object. Return an error or ""."""
         handed_in = self.source.ispc_file
         if handed_in is not None and handed_in.is_empty:
             room.put(ispc.HEADER, ispc.EMPTY_HEADER)
@@ -192,7 +196,7 @@ class Compilers:
     def run_ispc(
         self, compiler: ispc.Compiler, text: bytes, room: compiling.Room, timeout_s: float | TimeLimit
     ) -> Finished | None:
-        """Compile this text with ispc in a room; None if the sandbox does not let it start."""
+        """Compile a text with ispc in a room. Return None if ispc does not start in the sandbox."""
         room.put(ispc.SOURCE, text)
         try:
             command = compiler.command(ispc.SOURCE, self.source.defines)
@@ -201,7 +205,7 @@ class Compilers:
             return None
 
     def ispc_runs(self, compiler: ispc.Compiler) -> bool:
-        """Return True if it compiles a file of the kit's own in this sandbox."""
+        """Return True if ispc can compile a file of the kit in this sandbox."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, None) as room,
@@ -211,7 +215,7 @@ class Compilers:
 
 
 def run_limited_compiler(command: Sequence[str], place: Path, timeout_s: float) -> Finished:
-    """Run a compiler on one of the kit's own sources, in `place`: with the usual limits, without a sandbox."""
+    """Run a compiler on a source of the kit, in the folder `place`: with the usual limits, without a sandbox."""
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return run_limited(
         command,
@@ -223,7 +227,7 @@ def run_limited_compiler(command: Sequence[str], place: Path, timeout_s: float) 
     )
 
 
-# ---- flags and words
+# ---- flags and messages
 
 
 def read_source(source: Path) -> bytes:
@@ -241,41 +245,39 @@ def define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Return the flags for plain messages with byte columns on any terminal, which `grader.source.diagnostics`
-    reads.
-    """
+    """Return the flags for messages in the format that `grader.source.diagnostics` reads: plain, with byte columns."""
     limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
     columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()
     return (placemark.PLAIN, limit, *columns)
 
 
 def clock_flags() -> tuple[str, ...]:
-    """Return the flags that fix the compiler's clock.
+    """Return the flags that fix `__DATE__`, `__TIME__` and `__TIMESTAMP__`.
 
-    Otherwise a source with `__TIME__` would give another object each second, and the cache would hold one of them. The
-    first flag turns off the warning about redefined macros.
+    Otherwise equal sources would give different objects under one cache key. The first flag turns off the warning about
+    redefined macros.
     """
     fixed = {"DATE": "Jan  1 1970", "TIME": "00:00:00", "TIMESTAMP": "Thu Jan  1 00:00:00 1970"}
     return ("-Wno-builtin-macro-redefined", *(f'-D__{name}__="{value}"' for name, value in fixed.items()))
 
 
 def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
-    """Flags that put a header in front of the source, precompiled in `folder` as NAME.gch."""
+    """Return the flags that include a header before the source. It is precompiled in `folder` as NAME.gch."""
     if tools.family == "clang":
         return (f"-I{folder}", "-include-pch", str(folder / f"{name}.gch"))
-    # gcc looks for NAME.gch in each include directory before NAME. If the precompiled entry was removed a moment ago,
-    # gcc finds the header itself.
+    # gcc looks for NAME.gch before NAME in each include directory. If the precompiled file was just removed, gcc uses
+    # the header itself.
     return (f"-I{folder}", "-include", name)
 
 
 def named(message: str, source: Path) -> str:
-    """Return a compiler's message with the student's name of the file: compilers know it by one name, so that equal
-    sources share an object."""
+    """Return a compiler's message with the student's file name. Compilers see all files as module.cpp, so that equal
+    sources have the same object."""
     return re.sub(r"\Amodule\.cpp(?=:)", lambda _: one_line(source.name), message)
 
 
 def contents_of(*folders: Path) -> list[bytes]:
-    """Names and contents of all files below these folders, for a key."""
+    """Return the names and contents of all files below these folders, for a cache key."""
     found = []
     for folder in folders:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):

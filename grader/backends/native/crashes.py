@@ -1,4 +1,4 @@
-"""Words for C++ that does not load, crashes or hangs."""
+"""Messages for C++ that does not load, crashes or hangs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ SIGNAL_HINTS = {
 
 
 REFUSED_FILE = re.compile(r'^gpt149: (?P<call>open|fopen) "(?P<path>[^\n]{0,200})" failed\n?', re.MULTILINE)
-"""Line that the runner prints for a file that could not be opened (inside/machine_files.h)."""
+"""Line that the runner prints if the kernel cannot open a file (inside/machine_files.h)."""
 DAMAGED_HEAP = re.compile(
     r"^(?:munmap_chunk\(\)|free\(\)|malloc\(\)|realloc\(\)|malloc_consolidate\(\)|corrupted (?:size|double-linked)|"
     r"double free or corruption|unaligned |sysmalloc|malloc: |Fatal glibc error: malloc)[^\n]{0,200}$",
     re.MULTILINE,
 )
-"""Lines that the C library prints when its lists of free memory are overwritten."""
+"""Lines that the C library prints when it notices that its lists of free memory were overwritten."""
 STACK_SMASHED = re.compile(r"^\*\*\* stack smashing detected \*\*\*[^\n]*$", re.MULTILINE)
 UNCAUGHT = re.compile(
     r"^terminate called after throwing an instance of '(?P<type>[^'\n]{1,80})'", re.MULTILINE
 )
 ASSERTION = re.compile(r"^[^\n]{0,200}Assertion (?P<text>[^\n]{1,120}) failed\.", re.MULTILINE)
 ADVICE = "Run again with --sanitize to see the line."
-#: Signals whose line a build with sanitizers can show.
+#: Signals for which a build with sanitizers can show the line.
 SANITIZED = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 
@@ -49,14 +49,14 @@ def load_error(error: str) -> Faulty:
 
 
 def loading_fault(death: Call) -> Faulty:
-    """Return the verdict for an object that did not finish loading: something outside its functions runs then."""
+    """Return the verdict for an object that crashed or hung while it was loaded, by code outside its functions."""
     return faults.loading_fault(
         death, "global variables whose initialisers", "global variables and static initialisers"
     )
 
 
 def program_fault(reason: str) -> Faulty:
-    """Return the verdict for a program that does not start, which a kernel alone cannot cause."""
+    """Return the verdict for a program that does not start. Ordinary C++ cannot cause this; inline assembly can."""
     return fault(
         "compile_error",
         "load_error",
@@ -66,7 +66,7 @@ def program_fault(reason: str) -> Faulty:
 
 
 class CallWords:
-    """Verdict and words for a call without an answer. Words for exceptions and signals depend on the language."""
+    """Verdicts and messages for calls that returned no output. Subclasses have those of their language."""
 
     def fault(self, broken: Broken) -> Faulty:
         call, at = broken.call, broken.at
@@ -118,17 +118,17 @@ def call_fault(broken: Broken) -> Faulty:
 
 
 def own_output(printed: str) -> str:
-    """Return a kernel's output without the C library's words at its end."""
+    """Return the kernel's own printed text, without lines of the runner and of the C library."""
     return DAMAGED_HEAP.sub("", REFUSED_FILE.sub("", printed)).strip("\n")
 
 
 def refused_files(printed: str) -> tuple[tuple[str, str], ...]:
-    """Return the files that a kernel could not open: the call's name and the path."""
+    """Return (name of the call, path) for each file that the kernel could not open, from its printed text."""
     return tuple(dict.fromkeys((found["call"], found["path"]) for found in REFUSED_FILE.finditer(printed)))
 
 
 def _why_aborted(printed: str) -> str:
-    """Return the reason of an abort, as far as the process printed it; else ""."""
+    """Return the reason of an abort if the process printed one; else ""."""
     if (heap := DAMAGED_HEAP.search(printed)) is not None:
         return (
             "the heap is damaged: something was written outside of an array before, or freed twice (noticed late, by "

@@ -1,11 +1,10 @@
 """module.ispc, a second file that a submission may hold: its detection and its compile command.
 
-`torch.torchbuild` compiles it in the same sandbox as module.cpp, before it: `ispc` makes the header module_ispc.h,
-which module.cpp includes, and an object that is linked to it. Nothing here parses a student's file: the judge only
-checks whether it holds more than white space and comments. If not, it gets an empty header from the kit, since ispc
-refuses an empty file.
+It is compiled before module.cpp, in the same sandbox. `ispc` makes the header module_ispc.h, which module.cpp includes,
+and an object, which is linked with that of module.cpp. The judge does not parse the file. It only checks if there is
+more than white space and comments. If not, the kit writes an empty header, since ispc refuses an empty file.
 
-A machine without `ispc` cannot judge such a submission. That is not its author's fault: the verdict is `unjudged`.
+A machine without `ispc` cannot judge such a submission. That is not the student's fault: the verdict is `unjudged`.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from grader.core.errors import UsageError
 TOOL = "ispc"
 SOURCE, HEADER, OBJECT = "module.ispc", "module_ispc.h", "module_ispc.o"
 WHERE_FROM = "https://ispc.github.io"
-#: Longer than any submission may be. A longer file is not examined and counts as not empty.
+#: Largest file that is checked for being empty. A larger file counts as not empty; submissions are smaller.
 LONGEST_EMPTY_BYTES = 1 << 20
 VERSION_TIMEOUT_S, PROBE_TIMEOUT_S = 20.0, 60.0
 NOT_SPACE = re.compile(rb"\S")
 
-#: Files that use ispc's functions say `using namespace ispc`, which a header has to declare.
+#: Header for an empty module.ispc: module.cpp may say `using namespace ispc`, so that must be declared.
 EMPTY_HEADER = b"#pragma once\nnamespace ispc {}\n"
-#: A program that every ispc compiles. When this fails too, it is not the student's file that is at fault.
+#: A program that every ispc can compile. If this fails too, the student's file is not at fault.
 PROBE = b"export void gpt149_probe(uniform float values[]) { values[programIndex] = 0; }\n"
 
 LACKING = (
@@ -46,13 +45,13 @@ DOES_NOT_RUN = (
 )
 LEFT_OUT = f"{SOURCE} was left out: there is no {TOOL} on this machine that runs ({WHERE_FROM})"
 
-#: Instruction sets of ispc's avx2 targets besides AVX2, in the names of /proc/cpuinfo.
+#: Instruction sets that ispc's avx2 targets need, by their names in /proc/cpuinfo.
 AVX2_FLAGS = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """An `ispc` that runs. `version` is the line that it prints; `target` is the instruction set and gang size."""
+    """A working `ispc`. `version` is the line that it prints; `target` names the instruction set and the gang size."""
 
     path: str
     modified_ns: int
@@ -62,14 +61,14 @@ class Compiler:
     target: str
 
     def command(self, source: str, macros: Sequence[str] = ()) -> list[str]:
-        """Return the command line, to be run in the folder of `source`; it leaves HEADER and OBJECT there."""
+        """Return the command line. It must run in the folder of `source`, and writes HEADER and OBJECT there."""
         flags = ("-O3", "--pic", f"--arch={self.arch}", f"--target={self.target}", *macros)
         return [self.path, *flags, source, "-h", HEADER, "-o", OBJECT]
 
     def files(self) -> tuple[Path, ...]:
-        """Return the paths that it needs besides the system's folders: itself, its libraries and its own files.
+        """Return the paths that ispc needs besides the system's folders: its program, its libraries and its data.
 
-        The folder above its bin is not included as a whole, since it may be somebody's home.
+        The folder above its `bin` is not included as a whole: it may be a person's home folder.
         """
         program = Path(self.path)
         prefix = program.parent.parent
@@ -94,9 +93,9 @@ class IspcFile:
 
 
 def beside(source: Path) -> IspcFile | None:
-    """Return the module.ispc in the folder of `source`, with this machine's compiler for it; None without one.
+    """Return the module.ispc in the folder of `source`, with this machine's ispc; None without such a file.
 
-    Raises UsageError when it cannot be read.
+    Raises UsageError if the file cannot be read.
     """
     path = source.parent / SOURCE
     if not path.is_file():
@@ -109,7 +108,7 @@ def beside(source: Path) -> IspcFile | None:
 
 
 def is_empty(text: bytes) -> bool:
-    """Return True if a file holds nothing but white space and whole comments. Linear in its length, and bounded."""
+    """Return True if a file holds only white space and complete comments. Takes linear time."""
     if len(text) > LONGEST_EMPTY_BYTES:
         return False
     at = 3 if text.startswith(b"\xef\xbb\xbf") else 0
@@ -134,17 +133,17 @@ LACKS_A_NAME = re.compile(
 
 
 def must_wait(text: bytes, handed_in: IspcFile | None) -> bool:
-    """Return True if a module.cpp with this text cannot be compiled here only because `ispc` is missing.
+    """Return True if a module.cpp with this text cannot be compiled because this machine has no `ispc`.
 
-    A file that never names the header may do without it: module.ispc may be a leftover.
+    If the text does not name ispc's header, it may compile without it: module.ispc may be a leftover.
     """
     return handed_in is not None and handed_in.cannot_be_compiled and HEADER.encode() in text
 
 
 def waits_for(source: Path) -> str:
-    """Return the tool that a submission waits for, as far as its two files show before the build; "" for none.
+    """Return the tool that a submission needs and this machine lacks, found without a build; "" for none.
 
-    A file that cannot be read waits for nothing: building it will report the reason.
+    Returns "" also if a file cannot be read: the build will report that.
     """
     try:
         handed_in = beside(source)
@@ -154,7 +153,7 @@ def waits_for(source: Path) -> str:
 
 
 def describe(source: Path) -> dict[str, object]:
-    """Return the toolchain's entry in a result file: `ispc`, for a submission that it compiled a file of."""
+    """Return the entry about ispc for a result's toolchain; {} unless ispc compiles a file of the submission."""
     handed_in = beside(source)
     if handed_in is None or handed_in.is_empty or handed_in.compiler is None:
         return {}
@@ -165,7 +164,7 @@ def describe(source: Path) -> dict[str, object]:
 
 
 def compiler() -> Compiler | None:
-    """Return the `ispc` on the PATH, if it runs."""
+    """Return the `ispc` on the PATH; None without one, or if it does not run."""
     found = shutil.which(TOOL)
     if found is None:
         return None
@@ -198,19 +197,19 @@ def _compiler_at(path: str, modified_ns: int, size_bytes: int) -> Compiler | Non
 
 
 def version_of(said: str) -> str:
-    """Return the line of `ispc --version` that names it; "" if the output is not ispc's."""
+    """Return the line with the version from the output of `ispc --version`; "" if the output is not that of ispc."""
     return next((line.strip() for line in said.splitlines() if TOOL in line.lower()), "")[:200]
 
 
 def target_of(machine: str, flags: frozenset[str]) -> tuple[str, str]:
-    """`--arch` and `--target` for a processor. The published command has avx2-i32x8: gangs of eight, everywhere."""
+    """Return `--arch` and `--target` for a processor. As in the published command, gangs have eight lanes."""
     if machine.lower() not in X86:
         return "aarch64", "neon-i32x8"
     return "x86-64", "avx2-i32x8" if flags >= AVX2_FLAGS else "sse4-i32x8"
 
 
 def _processor_flags() -> frozenset[str]:
-    """Return the instruction sets of this processor as Linux names them; empty where it does not say."""
+    """Return the instruction sets of this processor by their names in /proc/cpuinfo; empty if they are unknown."""
     try:
         with open("/proc/cpuinfo") as facts:
             for line in facts:

@@ -1,14 +1,13 @@
-"""From a student's module.cpp to a program without Python and torch: the native runner around the student's object.
+"""Build of a student's module.cpp into a native runner: a program without Python and torch.
 
-Theory of operation. The unchanged file is compiled with the published flags against the stand-in for torch's tensors
-(`native.standin`), which is precompiled once for each set of flags. The object is linked with the stand-in's object,
-the runner (inside/runner.cpp), the C++ library and OpenMP into one static program. If the machine's compiler cannot do
-that, these libraries stay shared. Front end, assembler and linker are separate processes, each with its own view of the
-machine (`native.stages`). The kit's objects, and the kind of program that this compiler can make, are kept in the
-cache.
+Theory of operation. The unchanged file is compiled with the published flags and the stand-in for torch's tensors
+(`native.standin`). Its header is precompiled once for each set of flags. The object is linked with the stand-in's
+object, the runner (inside/runner.cpp), the C++ library and OpenMP into one static program. If the machine's compiler
+cannot do that, these libraries stay shared. Front end, assembler and linker are separate processes, and each sees only
+the files that it needs (`native.stages`). The kit's own objects are cached.
 
-The reference is a program of the same kind around its own kernels (inside/reference.cpp): the same runner, the same
-libraries and flags of the linker.
+The reference is a program of the same kind with its own kernels (inside/reference.cpp): it has the same runner,
+libraries and linker flags.
 """
 
 from __future__ import annotations
@@ -56,20 +55,20 @@ from grader.sandbox import Finished, TimeLimit, compiling
 INSIDE = Path(__file__).resolve().parent / "inside"
 OBJECT, PROGRAM, RUNNER, LAUNCH, TRIAL = "module.o", "program", "runner.o", "launch", "trial"
 VIEWS = "views.json"
-#: Folders of the kit whose headers a student's file may read.
+#: Folders of the kit whose headers a student's file may include.
 KITS_HEADERS = (SHIM, standin.PLAIN, INSIDE)
-#: Ways to link a program, the best one first. A static program loads no library by name.
+#: Ways to link a program, the best first. A static program does not open any library when it starts.
 LINKAGES = {
     "static-pie": ("-static-pie",),
     "static": ("-static",),
     "dynamic": ("-pie", "-static-libstdc++", "-static-libgcc"),
 }
-#: A program that watches its own accesses needs the sanitizers' libraries, which are shared with gcc.
+#: Linkage of a program with sanitizers, whose libraries are shared ones in gcc.
 SANITIZED = "sanitized"
 SANITIZED_LINK = ("-fsanitize=address,undefined",)
-#: Linker flags: the stack is never executable, even if an object requests it.
+#: Linker flags for a stack that is not executable, even if an object requests that.
 PLAIN_STACK = ("-Wl,-z,noexecstack",)
-#: Calls of the C library that go through inside/machine_files.h.
+#: Linker flags that redirect calls of these functions to inside/machine_files.h.
 FILE_CALLS = tuple(
     f"-Wl,--wrap={name}"
     for name in (
@@ -86,19 +85,17 @@ FILE_CALLS = tuple(
     )
 )
 KIT_TIMEOUT_S = 120.0
-#: Flags of all code in a program, besides those that decide the code itself (`native.standin`).
+#: Compiler flags for all code in a program, besides those that `native.standin` adds.
 OWN_FLAGS = ("-fPIE", "-fvisibility=hidden")
-#: Flags that join objects into one. Names that only its parts use are left out: they would reveal the source's
-#: structure.
+#: Flags that join objects into one without local names, which would reveal the structure of the source.
 JOIN_FLAGS = ("-r", "-nostdlib", "-Wl,-x")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NativeBuild(Build):
-    """`program` is None unless `ok`. `linkage` is one of LINKAGES, or SANITIZED.
+    """Result of a native build. `program` is None unless `ok`. `linkage` is one of LINKAGES, or SANITIZED.
 
-    `refused` names the part of torch that a file uses and the stand-in lacks, so that it probably compiles only with
-    torch.
+    `refused` names the part of torch that the file uses and the stand-in lacks, if any.
     """
 
     program: Path | None
@@ -109,9 +106,8 @@ class NativeBuild(Build):
 def build(source: Path, **options: Any) -> NativeBuild:
     """Compile and link `source` (and a module.ispc beside it) without torch, or find the program in the cache.
 
-    `options` are fields of BuildOptions. A faulty source, or one that needs more of torch than there is, gives a build
-    with `ok` False, never an exception. Raises UsageError when `source` cannot be read or a macro's name is invalid,
-    KitError when the machine has no compiler.
+    `options` are fields of BuildOptions. A source that does not compile gives a build with `ok` False. Raises
+    UsageError if `source` cannot be read or a macro's name is invalid, KitError if the machine has no compiler.
     """
     started = time.monotonic()
     wanted = BuildOptions(**options)
@@ -144,18 +140,18 @@ def build(source: Path, **options: Any) -> NativeBuild:
 
 
 def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float:
-    """Make the stand-in and the kit's objects for these flags ahead of the first build.
+    """Compile the stand-in and the kit's objects for these flags, before the first build needs them.
 
-    Returns the CPU seconds that the stand-in took, 0.0 when it was there. Raises KitError when the kit's own sources
+    Returns the CPU seconds that the stand-in took, 0.0 if it was cached. Raises KitError if the kit's own sources
     cannot be compiled.
     """
     return _made_ahead((*OWN_FLAGS, *flags), (), cache)[1].cpu_s
 
 
 def _made_ahead(flags: tuple[str, ...], macros: tuple[str, ...], cache: Path | None) -> tuple[Kit, Prepared]:
-    """Return everything that does not depend on a student's file, from the cache or made in parallel.
+    """Return the kit's objects and the stand-in, which do not depend on a student's file, cached if possible.
 
-    Making it one after the other takes a fifth longer.
+    They are compiled in parallel: one after the other would take a fifth longer.
     """
     with ThreadPoolExecutor(1) as beside:
         known = beside.submit(kit, cache)
@@ -171,7 +167,7 @@ def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def main_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Return the linker flags that keep a main in the student's file from being called (inside/runner.cpp)."""
+    """Return the linker flags by which the runner's main is called, and not a `main` in the student's file."""
     return () if tools.system == "Darwin" else ("-Wl,--wrap=main", *PLAIN_STACK, *FILE_CALLS)
 
 
@@ -192,7 +188,7 @@ def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) 
 
 @dataclass(frozen=True)
 class NativeRecipe(Source):
-    """All inputs that decide a program's content."""
+    """All inputs on which the content of a program depends."""
 
     def key(self) -> str:
         return digest(repr(self).encode(), *_kits_text())
@@ -210,8 +206,10 @@ def _kits_text() -> list[bytes]:
 
 @dataclass(frozen=True)
 class Kit:
-    """The kit's share of every program: the runner's object, the way of linking, and the launcher.
-    `views` are the files of the machine that each stage of a build sees."""
+    """The kit's objects for every program: the runner and the launcher, with the linkage that works on this machine.
+
+    `views` are the system's files that each stage of a build sees.
+    """
 
     folder: Path
     linkage: str
@@ -228,7 +226,7 @@ class Kit:
 
 
 def kit(cache: Path | None = None) -> Kit:
-    """Return the kit's objects, made once for each compiler. Raises KitError when that fails."""
+    """Return the kit's objects, cached for each compiler. Raises KitError if they cannot be compiled."""
     cache, tools = cache or cache_root(), toolchain()
     entry = cache / "objects" / f"{digest(repr(tools).encode(), *contents_of(INSIDE, SHIM))}.kit"
     if not objectcache.touch(entry):
@@ -239,7 +237,7 @@ def kit(cache: Path | None = None) -> Kit:
 
 
 def _views(tools: Toolchain, cache: Path) -> stages.Views:
-    """Return the files that each stage sees, from the cache while they exist: the compiler takes 0.4 s."""
+    """Return the files that each stage sees. Cached while these files exist, since finding them takes 0.4 s."""
     entry = cache / "objects" / f"{digest(repr(tools).encode(), stages.__doc__.encode())}.views"
     if objectcache.touch(entry):
         known = stages.Views.from_json(entry.read_text())
@@ -271,13 +269,13 @@ def _make_kit(tools: Toolchain, place: Path) -> None:
 
 
 def _works(tools: Toolchain, linkage: str, place: Path) -> bool:
-    """Return True if a program of this kind can be linked and passes inside/trial.cpp."""
+    """Return True if a program with inside/trial.cpp can be linked in this way and runs."""
     if tools.system == "Darwin" and linkage != "dynamic":
         return False
     linked = _limited(_link(tools, linkage, [RUNNER, "trial.o"], TRIAL), place)
     if linked.returncode != 0:
         return False
-    # Its replies go to its error output; it gets no requests.
+    # Descriptor 3 is for requests (none), 4 for replies.
     ran = _limited(["/bin/sh", "-c", "exec ./trial 3</dev/null 4>&1"], place)
     return ran.returncode == 0 and b'"functions": []' in ran.output
 
@@ -287,7 +285,7 @@ def _limited(command: Sequence[str], place: Path) -> Finished:
 
 
 def _make(command: Sequence[str], place: Path) -> None:
-    """Compile or link something of the kit's. Raises KitError with the first error."""
+    """Compile or link a source of the kit. Raises KitError with the first error."""
     finished = _limited(command, place)
     if finished.returncode != 0 or finished.timed_out:
         lines = finished.output.decode(errors="replace").splitlines() or ["no message"]
@@ -296,15 +294,15 @@ def _make(command: Sequence[str], place: Path) -> None:
 
 
 def _open_to_runners(program: Path) -> None:
-    """Let every user id start the program. Copies lose that right, and a umask such as 077 never gives it."""
+    """Let every user id start the program: runners may have another, and a strict umask forbids it to them."""
     program.chmod(0o755)
 
 
 def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None = None) -> Path:
-    """Return the reference as a separate program, from the cache if it is there.
+    """Return the program of the reference, cached if possible.
 
-    `kernels` returns the object of its kernels, `key` names all that this object depends on. Raises KitError when the
-    program cannot be compiled or linked, and the exceptions of `kernels`.
+    `kernels` returns the object with its kernels; `key` changes when that object changes. Raises KitError if the
+    program cannot be compiled or linked. Exceptions of `kernels` pass through.
     """
     cache, tools = cache or cache_root(), toolchain()
     known = kit(cache)
@@ -329,7 +327,7 @@ def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None 
 
 
 def joined(kernels: Path, made: Path) -> None:
-    """Write the object `kernels` to `made` without its local names. Raises KitError if the compiler cannot."""
+    """Write the object `kernels` to `made` without local names. Raises KitError if the linker fails."""
     tools = toolchain()
     with objectcache.workplace(cache_root()) as place:
         _make([str(tools.compiler), *JOIN_FLAGS, str(kernels), "-o", "joined.o"], place)
@@ -337,9 +335,9 @@ def joined(kernels: Path, made: Path) -> None:
 
 
 def linked(kernels: Path, cache: Path | None = None) -> Path:
-    """Return the program that is linked from an object, which was compiled as a student's file is; cached if possible.
+    """Link an object that was compiled like a student's file. Return the program, cached if possible.
 
-    Raises KitError when it cannot be linked.
+    Raises KitError if it cannot be linked.
     """
     cache, tools = cache or cache_root(), toolchain()
     known = kit(cache)
@@ -354,11 +352,11 @@ def linked(kernels: Path, cache: Path | None = None) -> Path:
     return entry
 
 
-# ---- doing it
+# ---- one build
 
 
 class _Work(Compilers):
-    """One build on its way."""
+    """One build of a student's file while it is being made."""
 
     source: NativeRecipe
 
@@ -374,8 +372,7 @@ class _Work(Compilers):
         return SANITIZED if self.options.sanitize else known.linkage
 
     def compile(self, name: str) -> tuple[str, Refusal | None]:
-        """Compile and link the file. Return the error messages, "" for success, and the missing part of torch that it
-        uses.
+        """Compile and link the file. Return an error message ("" for success), and the part of torch that was missing.
 
         `name` is the student's name of the file.
         """
@@ -409,7 +406,7 @@ class _Work(Compilers):
                 return message, None
             made = place / "made"
             made.mkdir()
-            # `grader.integrity.inspection` reads the assembly as well.
+            # Keep the assembly, too: `grader.integrity.inspection` reads it.
             for file in (OBJECT, PROGRAM, stages.ASSEMBLY):
                 os.rename(compiling.taken(room.folder / file, place), made / file)
             _open_to_runners(made / PROGRAM)
@@ -418,7 +415,7 @@ class _Work(Compilers):
         return "", None
 
     def probed(self, known: Kit, prepared: Prepared) -> Iterator[Finished]:
-        """Build PROBE in a room of its own. Yield how its stages ended, up to the first that fails."""
+        """Build PROBE in another room. Yield the results of its stages, up to the first that fails."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, prepared.folder) as room,
@@ -433,10 +430,10 @@ class _Work(Compilers):
     def stages(
         self, known: Kit, prepared: Prepared, room: compiling.Room, limit: TimeLimit, text: bytes = b""
     ) -> Iterator[tuple[Finished, str]]:
-        """Run front end, assembler and linker, each in its view. Yield each result, with the list of files that it
-        read.
+        """Run front end, assembler and linker, each in its own view. Yield each result with the name of a file.
 
-        `text` is the student's, empty for a file of the kit's own.
+        That file lists the files that the stage has read; "" for the linker. `text` is the student's source, empty for
+        a source of the kit.
         """
         assert room.header is not None
         seen, views, compiler = replace(prepared, folder=room.header), known.views, self.source.tools.compiler

@@ -1,27 +1,27 @@
-"""The judge's end of native runners: each is a program (`native.nativebuild`) started under limits and a lock.
+"""Host of native runners: it starts programs (`native.nativebuild`) under limits and locks, and ends them.
 
-Theory of operation. A small launcher (inside/launch.cpp) applies the judge's limits and locks to itself, and then
-becomes the program by its open file. So static initialisers of the student's object run under the whole lock. Without
-an interpreter a runner starts in milliseconds, and only the C and C++ libraries and OpenMP are beside the student's
-code. Layers of each tier:
+Theory of operation. A small launcher (inside/launch.cpp) applies the judge's limits and locks to itself. Then it
+becomes the program, whose file it opened before. So even static initialisers of the student's object run under all
+locks. Without Python a runner starts in milliseconds, and its process holds only the student's code, the C and C++
+libraries and OpenMP. Layers of each tier:
 
     limits      memory, CPU and wall time, file sizes, processes                                          A B C D
     filter      some forty system calls; no file by name, no process, no network, no signal to others,
                 no memory that becomes executable                                                         A B C D
-    uid         a user id that nobody else has, if the judge is root                                      A B C
-    root        an empty folder, where the judge may give one                                             A B C
-    files       Landlock: none                                                                            A B
+    uid         a user id that no other process has, if the judge is root                                 A B C
+    root        an empty folder as root folder, if the judge may set one                                  A B C
+    files       Landlock: no files                                                                        A B
     namespaces  an empty file system, no /proc, no other process, no network                              A
 
-The filter needs no privileges, so tier D has it too wherever the kernel does. A program that needs shared libraries
+The filter needs no privileges, so tier D has it too if Linux supports it. A program that needs shared libraries
 (`nativebuild.LINKAGES`) must open them: its filter allows that (`opens_libraries`), and it sees the system's folders.
 
-A program with sanitizers opens files as well: libraries at its start, and for a report its own debug information and
-/proc/self/maps. Landlock therefore lets it open these and no others, in every tier. On a Linux without Landlock no such
-program is started.
+A program with sanitizers also opens files: libraries at its start, and for a report its own debug information and
+/proc/self/maps. So in every tier Landlock lets it open these files only. On a Linux without Landlock no such program is
+started.
 
-The runner is the judge's own child, in a process namespace of its own as well, so the judge sees how it ended. It dies
-with the *thread* that started it (PR_SET_PDEATHSIG), so that thread must live as long as its runners.
+A runner is a child of the judge, even in its own process namespace, so the judge gets its exit status. It is killed
+when the *thread* that started it ends (PR_SET_PDEATHSIG), so that thread must live as long as its runners.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit
 from grader.sandbox.view import LIBRARIES
 
 START_TIMEOUT_S = 20.0
-#: Beginning of the launcher's message if the system refuses to start the program.
+#: Start of the launcher's message if Linux refuses to start the program.
 PROGRAM = "program: "
-#: Refusals that a program's own bytes may cause. All others (no memory, a busy file, too many processes) are the
-#: machine's.
+#: Error messages of a refusal that the program's content may cause. Others (no memory, too many processes) are the
+#: machine's fault.
 REFUSALS = tuple(
     os.strerror(getattr(errno, name, errno.ENOEXEC))
     for name in (
@@ -71,38 +71,37 @@ REFUSALS = tuple(
         "ELIBBAD",
     )
 )
-#: Bytes of address space for the program itself, its libraries and its first stack.
+#: Bytes of address space that are added to the limit for the program itself, its libraries and its first stack.
 PROGRAM_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Started:
-    """One runner's processes: `init` is the first one of its process namespace, 0 without a namespace."""
+    """Process ids of one runner. `init` is the first process of its namespace; 0 without a namespace."""
 
     pid: int
     init: int
 
 
 class NotStarted(Exception):
-    """Raised with the launcher's reason why the program did not start."""
+    """Raised if the program did not start, with the launcher's reason."""
 
 
 class ProgramRefused(Exception):
-    """Raised with the system's reason why it does not start an existing program. Its linked contents decide that, for
-    instance the name of a loader.
-    """
+    """Raised if Linux refuses to start an existing program, with its reason. The program's content is at fault."""
 
 
 class NativeHost:
-    """Starts native runners in one sandbox, and ends them."""
+    """Starter of native runners in one sandbox. It also ends them."""
 
     def __init__(
         self, sandbox: Sandbox = OPEN, cache: Path | None = None, *, checks: Mapping[str, str] | None = None
     ) -> None:
-        """`checks` is the environment of programs that are linked with sanitizers.
+        """Compile the kit's programs, and try them in the sandbox if they are not static.
 
-        Raises KitError when the kit's own programs cannot be compiled, or cannot get the sandbox. Programs with
-        sanitizers need Landlock on Linux in any sandbox.
+        `checks` are the environment variables for programs with sanitizers, None for other programs. Raises KitError if
+        the kit's programs cannot be compiled or do not start in the sandbox, and for `checks` on a Linux without
+        Landlock.
         """
         self.sandbox, self._checks = sandbox, checks
         self._landlock = sandbox.landlock
@@ -121,7 +120,7 @@ class NativeHost:
         self._numbers = itertools.count()
         self._stack = contextlib.ExitStack()
         self._uids = self._stack.enter_context(sandbox.claimed_uids())
-        # The folder's name holds the process id, so that leftovers of a killed process can be removed.
+        # The name holds this process's id, so that the folder can be removed later if this process is killed.
         folder = tempfile.TemporaryDirectory(prefix=f"gpt149-root-{os.getpid()}-")
         self._root = self._stack.enter_context(folder)
         os.chmod(self._root, 0o555)
@@ -138,7 +137,7 @@ class NativeHost:
 
     @property
     def applied(self) -> tuple[str, ...]:
-        """Return the limits that are really in force, in words for a result file."""
+        """Return the names of the layers that are in force, for `result.json`."""
         words = {
             "namespaces": self.sandbox.bwrap is not None,
             "empty root": bool(self._roots()),
@@ -163,16 +162,17 @@ class NativeHost:
         freeze: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> PipeSession:
-        """Start a program of `native.nativebuild` and wait for its greeting. The session may be dead on arrival: see
-        `Session.death`. `freeze` stops it between calls, which is needed to judge time. Its only environment is the
-        number of OpenMP threads and `environment`. Raises ProgramRefused when the system refuses the program, KitError
-        when no process can be started.
+        """Start a program of `native.nativebuild` and wait for its greeting.
+
+        The runner may die before its greeting (`Session.death`). `freeze` stops it between calls, which is needed to
+        judge time. Its environment holds the number of OpenMP threads and `environment`. Raises ProgramRefused if Linux
+        refuses the program, KitError if no process can be started.
         """
         limits = limits or Limits()
         if not program.exists():
             raise KitError(f"no native runner could be started: program: No such file: {program}")
         pipes = Pipes.made()
-        # Not larger than the limit on files, or the runner would end with SIGXFSZ.
+        # The payload memory counts as a file: above the limit on files the runner would be killed by SIGXFSZ.
         memory = Payloads.made(min(LARGEST_BYTES, limits.file_bytes or LARGEST_BYTES))
         try:
             words = self._words(
@@ -187,21 +187,21 @@ class NativeHost:
         finally:
             pipes.close_theirs()
         self._living[started.pid] = started
-        # The runner has no folder to write to, so none is examined.
+        # The runner cannot write files: pass an empty folder.
         scratch = leftovers.Scratch(Path(self._root), limits)
         own_code = [os.path.realpath(program)] if self._is_static else None
         watch = Watch(started.pid, cpus, cpu_clock_s, own_code)
         return PipeSession(self.reap, started.pid, pipes.ours, call_timeout_s, watch, scratch, freeze, memory)
 
     def reap(self, pid: int) -> Call:
-        """End a runner and say how it had ended."""
+        """Kill a runner. Return a Call that describes how it ended."""
         started = self._living.pop(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         return how_it_ended(_end(started))
 
     def close(self) -> None:
-        """End all runners that are left."""
+        """Kill all runners that are left."""
         for pid in list(self._living):
             self.reap(pid)
         self._stack.close()
@@ -209,10 +209,10 @@ class NativeHost:
     # ---- starting one
 
     def _try(self) -> None:
-        """Check that the kit's own program starts with shared libraries.
+        """Raise KitError unless the kit's own program starts in the sandbox with shared libraries.
 
-        They may need more than a runner may have, such as shared memory files of an OpenMP library. No student's
-        program may be blamed for that. Raises KitError.
+        A library may need more than the sandbox allows (shared memory for OpenMP, say). A student's program must not be
+        blamed for that.
         """
         with self.spawn(self._kit.folder / nativebuild.TRIAL, threads=2) as session:
             if session.death is None and not session.functions:
@@ -227,12 +227,12 @@ class NativeHost:
         return seccomp.native_filter(platform.machine(), opens_libraries=not self._is_static)
 
     def _roots(self) -> list[str]:
-        """Return the launcher's argument for an empty root folder; [] where this judge or program cannot have one."""
+        """Return the launcher's argument for an empty root folder; [] if the judge or the program cannot have one."""
         may = self.sandbox.bwrap is not None or (self.sandbox.locks and os.geteuid() == 0)
         return [f"root={self._root}"] if may and self._is_static else []
 
     def _readable(self) -> list[str]:
-        """Files and folders that a runner may open besides its program."""
+        """Return the files and folders that a runner may open besides its program."""
         if self._is_static:
             return []
         return [*LIBRARIES, *(sanitize.readable() if self._checks is not None else ())]
@@ -245,7 +245,7 @@ class NativeHost:
         cpus: Sequence[int] | None,
         environment: Mapping[str, str],
     ) -> list[str]:
-        """Return the launcher's arguments (inside/launch.cpp) without its descriptors."""
+        """Return the launcher's arguments (inside/launch.cpp), except for descriptors."""
         memory_bytes = limits.memory_bytes + PROGRAM_BYTES if limits.memory_bytes is not None else 0
         words = [
             f"program={program}",
@@ -283,7 +283,7 @@ class NativeHost:
                 raise ProgramRefused(str(reason).removeprefix(PROGRAM)) from reason
             if self.sandbox.locks or "seccomp" not in str(reason):
                 raise KitError(f"no native runner could be started: {reason}") from reason
-        # Tier D does not promise a filter: it is the tier for kernels without one.
+        # In tier D, start without a filter if Linux does not support it.
         self._filter = None
         try:
             words = [word for word in words if not word.startswith("filter=")]
@@ -312,7 +312,7 @@ def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads
                 str(launcher),
                 [str(launcher), *words, *(f"{name}={fd}" for name, fd in fds.items())],
                 {},
-                # Duplicate each descriptor onto itself, which keeps it open in the new process.
+                # Duplicating a descriptor onto itself keeps it open in the new process.
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in fds.values()],
             )
         except OSError as error:
@@ -327,7 +327,7 @@ def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads
     for line in ("E it does not answer" if said is None else said).splitlines():
         kind, *rest = line.split()
         if kind == "P":
-            # The child has made these two and ended.
+            # The launcher has started these two processes and ended.
             os.waitpid(pid, 0)
             started = Started(int(rest[1]), int(rest[0]))
         elif kind == "E":
@@ -337,8 +337,10 @@ def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads
 
 
 def _end(started: Started) -> int:
-    """Kill a runner and the first process of its namespace; returns the runner's status. The runner is waited for
-    first: a namespace's first process does not end before all others in it have been reaped."""
+    """Kill a runner and the first process of its namespace. Return the runner's wait status.
+
+    The runner is reaped first: the first process of a namespace ends only after all others were reaped.
+    """
     for left in (started.pid, started.init):
         if left:
             with contextlib.suppress(ProcessLookupError):
@@ -350,7 +352,7 @@ def _end(started: Started) -> int:
 
 
 def _read_all(fd: int, deadline: float) -> str | None:
-    """Read to the end of the pipe; None if that does not come in time."""
+    """Read a pipe to its end. Return None if the end does not come before the deadline."""
     said = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)

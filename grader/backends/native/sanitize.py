@@ -1,8 +1,8 @@
-"""Building and running a student's file with sanitizers, and reading what they report.
+"""Sanitizers for a student's file: flags and environment variables to build and run it with them, and their reports.
 
-A native runner is linked with them (`native.nativebuild`) and reads `options` from its environment. In a process with
-torch AddressSanitizer must be loaded before everything else: that is started with `environment`. Tensors' memory comes
-from posix_memalign in both, which AddressSanitizer then serves with red zones on both sides. So it finds an access
+A native runner is linked with the sanitizers (`native.nativebuild`) and gets `options` in its environment. A process
+with torch is started with `environment`, because AddressSanitizer must be loaded before everything else. In both, the
+memory of tensors comes from posix_memalign, around which AddressSanitizer puts guarded zones. So it finds an access
 beyond a tensor's last element, unless the tensor is a view into a larger one.
 """
 
@@ -19,21 +19,21 @@ from grader.core.errors import KitError
 
 FLAGS = (
     "-O1",
-    # Lines and inlined calls only. Locations of variables would double the build time, and nothing uses them.
+    # Debug information with lines and inlined calls only: locations of variables would double the build time.
     "-g1",
     "-fno-omit-frame-pointer",
     "-fno-optimize-sibling-calls",
     "-fsanitize=address,undefined",
-    # torch hides its type information, so a check of dynamic types would accuse the innocent.
+    # torch hides its type information, so this check would report correct code.
     "-fno-sanitize=vptr",
-    # One run lists every fault: only a signal ends it.
+    # Continue after a fault, so that one run reports all faults.
     "-fsanitize-recover=address,undefined",
     "-D_GLIBCXX_ASSERTIONS",
-    # Checked subscripts print index and size and continue (inside/plain/plain_checked.h).
+    # Containers print a bad index with the size and continue (inside/plain/plain_checked.h).
     "-DGPT149_CHECKED",
 )
-#: handle_abort: the checked containers of libstdc++ end in abort(). Python never frees what it holds at exit: no leaks.
-#: New memory is zeros: if that makes a wrong result right, the kernel reads memory that it never wrote.
+#: handle_abort: the checked containers of libstdc++ call abort(). detect_leaks is off: Python does not free its memory
+#: at exit. New memory is filled with zeros: if that makes a wrong result right, the kernel reads unwritten memory.
 ASAN_OPTIONS = {
     "detect_leaks": "0",
     "handle_abort": "1",
@@ -50,12 +50,12 @@ ASAN_OPTIONS = {
 UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "0", "color": "never"}
 MAX_FRAMES, MOST_REPORTS = 8, 64
 LONGEST_LINE, LONGEST_ROW = 2000, 160
-"""Most characters that are read of a report's line (the kernel may have printed it), and shown of a source line."""
+"""Most characters that are read of a report's line (a kernel may print long ones), and shown of a source line."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One line of the student's file on the way to the fault."""
+    """One stack frame of a report that is in the student's file: its line, the line's text and the function."""
 
     line: int
     text: str
@@ -64,9 +64,12 @@ class Frame:
 
 @dataclass(frozen=True)
 class SanitizerReport:
-    """One fault. `kind` is AddressSanitizer's name and the access ("heap-buffer-overflow write"), "vector index",
-    or "undefined behaviour"; `message` says it in words; `frames` are innermost first; `made` is the line that
-    allocated the array, where it is one of the student's."""
+    """One reported fault.
+
+    `kind` is AddressSanitizer's name with the access ("heap-buffer-overflow write"), "vector index", "failed check" or
+    "undefined behaviour". `message` describes it for students. `frames` are the student's stack frames, the innermost
+    first. `made` is the student's line that allocated the array, if known.
+    """
 
     kind: str
     message: str
@@ -75,12 +78,12 @@ class SanitizerReport:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Key of the report: the lines of the student's stack frames, without those of pragmas."""
+        """Line numbers of the student's stack frames, without pragmas. Reports with equal places count as one."""
         return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
 
 def options() -> dict[str, str]:
-    """Return the environment of a program that is linked with sanitizers."""
+    """Return environment variables for a program that is linked with sanitizers."""
     return {
         "ASAN_OPTIONS": ":".join(f"{name}={value}" for name, value in ASAN_OPTIONS.items()),
         "UBSAN_OPTIONS": ":".join(f"{name}={value}" for name, value in UBSAN_OPTIONS.items()),
@@ -88,8 +91,9 @@ def options() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Return environment variables for a Python process that will load an object built with `sanitize`. Raises KitError
-    when the compiler has no AddressSanitizer.
+    """Return environment variables for a Python process that will load an object with sanitizers.
+
+    Raises KitError if the compiler has no AddressSanitizer.
     """
     tools = toolchain()
     preload = "DYLD_INSERT_LIBRARIES" if tools.system == "Darwin" else "LD_PRELOAD"
@@ -97,36 +101,35 @@ def environment() -> dict[str, str]:
 
 
 def readable() -> list[str]:
-    """Return the files that a program with sanitizers opens besides the system's libraries and itself.
+    """Return the files that a program with sanitizers opens besides its own file and the system's libraries.
 
-    The runtime reads the process's own memory map. A compiler that was not installed by the system may have its
-    libraries anywhere.
+    These are its memory map, and libraries of a compiler that lies outside of the system's folders.
     """
     return ["/proc/self/maps", *_libraries(toolchain())]
 
 
-#: Shared libraries of a program with sanitizers that come with the compiler.
+#: Shared libraries of a program with sanitizers that belong to the compiler.
 LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libomp.so")
 
 
 @functools.lru_cache(maxsize=4)
 def _libraries(tools: Toolchain) -> tuple[str, ...]:
-    """Return the paths of those LIBRARIES that come with the compiler."""
+    """Return the paths of those LIBRARIES that the compiler has."""
     found = (_file_of(tools, name) for name in LIBRARIES)
     return tuple(str(path) for path in found if path is not None)
 
 
 def _file_of(tools: Toolchain, name: str) -> Path | None:
-    """Return the file of this name that the compiler links, None without one."""
+    """Return the file of this name that the compiler would link; None if it has none."""
     command = [str(tools.compiler), f"-print-file-name={name}"]
     answer = Path(subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip())
-    # Without the file, the compiler answers with its bare name.
+    # If the compiler lacks the file, it prints the name without a path.
     return answer.resolve() if answer.is_absolute() and answer.exists() else None
 
 
 @functools.lru_cache(maxsize=4)
 def _runtime(tools: Toolchain) -> Path:
-    """Return the shared library of AddressSanitizer that belongs to the compiler."""
+    """Return the compiler's shared library of AddressSanitizer. Raises KitError if it has none."""
     names = ["libasan.so"]
     if tools.family == "clang":
         suffix = "osx_dynamic.dylib" if tools.system == "Darwin" else f"{tools.machine}.so"
@@ -180,7 +183,7 @@ FAULTS = {
 }
 
 
-#: Beginnings of reports: a bad subscript (plain_checked.h), AddressSanitizer, UBSan.
+#: Beginnings of reports: of a bad index (plain_checked.h), of AddressSanitizer, of UBSan.
 SUBSCRIPT = re.compile(
     r"^gpt149: subscript (?P<index>-?\d+) of a container of (?P<size>\d+) elements", re.MULTILINE
 )
@@ -190,11 +193,11 @@ BEGINS = re.compile(
 
 
 def report(output: str, source: Path) -> SanitizerReport | None:
-    """Return the first fault that the sanitizers describe in a process's `output`, None without one."""
+    """Return the first fault that sanitizers report in a process's `output`; None without one."""
     return next(iter(reports(output, source)), None)
 
 
-#: A frame without a line, of a function that is not the kit's own. The path may hold the kit's name, and blanks.
+#: A stack frame without a line number, unless its function is the kit's. The path may hold the kit's name, and blanks.
 UNNAMED = re.compile(
     r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?:(?!gpt149)[^\n])*?) "
     r"\((?P<file>/[^\n]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
@@ -204,14 +207,14 @@ MOST_ADDRESSES, LOOKUP_S = 100, 20.0
 
 
 def with_lines(output: str, program: Path) -> str:
-    """Return a program's report with the missing lines of inline functions that are called as functions.
+    """Return a program's output in which stack frames without a line number have one.
 
-    binutils' addr2line finds them; without it the report is returned unchanged.
+    addr2line (binutils) finds the lines; without it the output is returned unchanged.
     """
     wanted = list(dict.fromkeys(m["offset"] for m in UNNAMED.finditer(output) if m["file"] == str(program)))
     if not wanted:
         return output
-    # A return address points behind the call.
+    # A return address points behind the call: take the byte before it.
     addresses = [hex(int(offset, 16) - 1) for offset in wanted[:MOST_ADDRESSES]]
     try:
         listing = subprocess.run(
@@ -236,10 +239,9 @@ def with_lines(output: str, program: Path) -> str:
 
 
 def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
-    """Return the faults that the sanitizers describe in a process's `output`, each place once, in the order of the run.
+    """Return the faults that sanitizers report in a process's `output`, in its order, one for each place.
 
-    `source` is the student's file, whose lines the frames quote; it was compiled under the name module.cpp. An access
-    that two of the checks have seen counts once.
+    `source` is the student's file, which was compiled under the name module.cpp.
     """
     output = "\n".join(line[:LONGEST_LINE] for line in output.split("\n"))
     rows = source.read_text(errors="replace").split("\n")
@@ -250,16 +252,16 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
         if described is None:
             continue
         known = found.setdefault(described.place, described)
-        # Of two reports on one access, keep the one with index and size.
+        # Of two reports on one place, keep the one with index and size.
         if described.kind == "vector index" and known.kind != described.kind:
             found[described.place] = described
     return tuple(found.values())
 
 
 def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | None:
-    """Parse one report; `before` is the text printed between the last one and it."""
+    """Parse one report. `before` is the text between the report before and this one, `rows` the source's lines."""
     subscript, undefined, asan = SUBSCRIPT.match(text), UBSAN.match(text), ASAN.match(text)
-    # The fault's stack comes first, before those of the allocation and of the threads.
+    # The fault's stack is the first one; those of the allocation and of threads follow after an empty line.
     stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
     frames = _frames(stack, rows)
     if subscript is not None:
@@ -293,7 +295,7 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
 
 
 def _made(text: str, rows: list[str]) -> Frame | None:
-    """Return the student's line that allocated the memory of AddressSanitizer's report."""
+    """Return the student's line that allocated the memory in AddressSanitizer's report; None if it is unknown."""
     found = ALLOCATED.search(text)
     if found is None:
         return None
@@ -302,7 +304,7 @@ def _made(text: str, rows: list[str]) -> Frame | None:
 
 
 def _extent(text: str) -> str:
-    """Return the distance of an access from its array and the array's length, counted in floats where possible."""
+    """Return text with the position of an access and the array's length, in floats if possible, else in bytes."""
     region = REGION.search(text)
     if region is None:
         return ""
@@ -325,7 +327,7 @@ def _frame(line: int, function: str, rows: list[str]) -> Frame:
 
 
 def _frames(stack: str, rows: list[str]) -> tuple[Frame, ...]:
-    """Return the student's own lines of a stack, without the registration that called the kernel."""
+    """Return the stack frames that are in the student's file, each once, at most MAX_FRAMES."""
     own = [match for match in FRAME.finditer(stack) if _is_student_file(match["file"])]
     frames = [_frame(int(match["line"]), match["function"] or "", rows) for match in own]
     return tuple(dict.fromkeys(frames))[:MAX_FRAMES]

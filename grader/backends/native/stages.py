@@ -1,16 +1,16 @@
 """The three stages of a native build (front end, assembler, linker), and the files that each may read.
 
-Theory of operation. A student's text can name files while it is compiled: `#include` and `#embed` in the front end,
-`.incbin` and `.include` in the assembler. Machine code of a library must not enter the object that way. Two boundaries
-keep it out:
+Theory of operation. A student's text can make the compiler read files: by `#include` and `#embed` in the front end, by
+`.incbin` and `.include` in the assembler. Machine code of a library must not enter the object in this way. Two measures
+prevent it:
 
     views     each stage is a separate process in the sandbox. It sees its own programs and its inputs: header folders
               (front end), one file (assembler), the kit's objects and the compiler's libraries (linker).
     reports   front end and assembler list every file that they read (`-MD`, `--MD`). `refused` finds files that are
-              neither headers nor the student's text. This also holds in tiers that hide no files. (The assembler
+              neither headers nor the student's text. This also works in tiers that do not hide files. (The assembler
               also lists files that line markers name: the source and headers.)
 
-clang assembles in its front end and does not list what the assembler reads: there the views alone hold.
+clang assembles in its front end and does not list the files that its assembler reads: there only the views protect.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from grader.core.harmless import one_line
 
 SOURCE, ASSEMBLY = "module.cpp", "module.s"
 INCLUDED, ASSEMBLED = "included.d", "assembled.d"
-#: Limit on the list of read files. The compiler writes it from a student's text; an honest list is far shorter.
+#: Limit on the size of a list of read files. A student's text can make it long; an honest list is far shorter.
 LARGEST_LIST_BYTES = 4 << 20
 ASK_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
 class Views:
-    """Files and folders of the machine that each stage sees, and the header folders."""
+    """Files and folders of the system that each stage sees, and the folders of headers."""
 
     front_end: tuple[Path, ...]
     assembler: tuple[Path, ...]
@@ -52,12 +52,12 @@ class Views:
         return cls(**{name: tuple(map(Path, paths)) for name, paths in json.loads(text).items()})
 
     def are_there(self) -> bool:
-        """Return False once a library or program was replaced by another file: an upgrade of the system."""
+        """Return True if all files still exist. An upgrade of the system may have replaced some of them."""
         return all(path.exists() for paths in vars(self).values() for path in paths)
 
 
 def views(tools: Toolchain) -> Views:
-    """Return the files that this compiler's stages need, by asking the compiler. Empty on systems without a sandbox."""
+    """Ask the compiler for the files that its stages need. Only Linux has sandboxes: elsewhere return only headers."""
     driver = str(tools.compiler)
     headers = tuple(_existing(_header_folders(driver)))
     if sys.platform != "linux":
@@ -74,19 +74,19 @@ def views(tools: Toolchain) -> Views:
     )
 
 
-#: Flags that stop after the front end and list the files that it read.
+#: Flags with which the compiler stops after the front end and lists the files that it has read.
 FRONT_END_FLAGS = ("-MD", "-MF", INCLUDED, "-S", SOURCE, "-o", ASSEMBLY)
 
 
 def listing_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Return the flags that make the assembler list the files that it read."""
+    """Return the flags with which the assembler lists the files that it has read."""
     return (f"-Wa,--MD,{ASSEMBLED}",) if tools.family == "gcc" else ()
 
 
 #: Folders of headers that all packages of a machine share.
 SHARED = re.compile(r"/usr(?:/local)?/include/(?:[^/]+-linux-gnu/)?")
-#: Folders within shared ones that belong to the C library, the kernel or a compiler. The last two belong to libraries
-#: that the header <execution> includes if they are installed.
+#: Subfolders of shared folders that belong to the C library, Linux or a compiler. The last two belong to libraries that
+#: the header <execution> includes if they are installed.
 _SYSTEM = (
     "arpa asm asm-generic bits c++ gnu linux misc mtd net netinet netpacket protocols rpc scsi sys oneapi tbb"
 )
@@ -94,10 +94,10 @@ SYSTEM_HEADERS = frozenset(_SYSTEM.split())
 
 
 def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Path]) -> str:
-    """Return why the text of a build is refused, "" if it is not.
+    """Return a message if a stage has read a file that it must not read; else "".
 
-    A stage may read files in the build's own `folder` and below `headers`, but not the headers of a library that
-    somebody installed among these. A list that is absent, or longer than any honest one, is refused too.
+    A stage may read files in the build's own `folder` and below `headers`, except headers of further libraries there.
+    A list that is missing or too long is refused, too.
     """
     if list_name == ASSEMBLED and not listing_flags(tools):
         return ""
@@ -127,13 +127,13 @@ def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Pa
 
 
 def _is_systems(name: str) -> bool:
-    """Return True for a header of the C library or the kernel, by its path in a folder that packages share."""
+    """Return True for a header of the C library or of Linux, by its path in a folder that packages share."""
     first, _, rest = name.partition(os.sep)
     return first in SYSTEM_HEADERS if rest else name.endswith(".h")
 
 
 def _listed(text: str) -> Iterator[str]:
-    """Names of a make rule's prerequisites, in which spaces and line ends are escaped."""
+    """Yield the prerequisites of a make rule, in which spaces and line ends are escaped."""
     _, _, names = text.replace("\\\n", " ").partition(": ")
     for name in re.findall(r"(?:\\.|\S)+", names):
         yield re.sub(r"\\([ #:\\])", r"\1", name).replace("$$", "$")
@@ -143,7 +143,7 @@ def _listed(text: str) -> Iterator[str]:
 
 
 def _asked(command: Sequence[str]) -> str:
-    """Return the compiler's answer to a query option, "" if it fails."""
+    """Return the output of a compiler for a query option; "" if it fails."""
     try:
         asked = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_TIMEOUT_S
@@ -163,11 +163,11 @@ def _header_folders(driver: str) -> list[str]:
 
 
 def _library_folders(driver: str) -> list[str]:
-    """Return the linker's library folders, without general ones such as /usr/lib that hold much else."""
+    """Return the linker's library folders, without general ones such as /usr/lib, which hold other files as well."""
     found = re.search(r"^libraries: =(.*)$", _asked([driver, "-print-search-dirs"]), re.MULTILINE)
     folders = {os.path.realpath(folder) for folder in found.group(1).split(":")} if found else set()
     there = sorted(filter(os.path.isdir, folders))
-    # The compiler names folders by every path, such as /lib/... and /usr/lib/....
+    # The compiler may list a folder by several paths: /lib/... and /usr/lib/....
     outer = {folder for folder in there if any(other.startswith(f"{folder}{os.sep}") for other in there)}
     return [
         name
@@ -176,7 +176,7 @@ def _library_folders(driver: str) -> list[str]:
     ]
 
 
-#: Files that a compiler adds to each link, from its own folders.
+#: Files in the compiler's own folders that it adds when it links a program.
 OWN_FILES = (
     "libgomp.spec",
     "libsanitizer.spec",
@@ -189,16 +189,15 @@ OWN_FILES = (
 
 
 def _own_folders(driver: str) -> list[str]:
-    """Return the folders of OWN_FILES. A script in place of the compiler may use others than the compiler lists."""
+    """Return the folders of OWN_FILES. If the compiler is a script, these may differ from the listed folders."""
     found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
-    # A found file may be a link to another compiler's file.
+    # A found file may be a link to a file in another folder.
     named = [name for path in found if os.path.isabs(path) for name in (path, os.path.realpath(path))]
     return [os.path.dirname(name) for name in named]
 
 
 def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
-    """Return the driver, its programs of these names, every link on the way to them, and the libraries that they
-    load."""
+    """Return the driver and its programs of these names, with links that lead to them and the libraries they load."""
     programs = [driver, *_behind_script(driver)]
     for name in names:
         said = _asked([driver, f"-print-prog-name={name}"]).strip()
@@ -214,16 +213,15 @@ def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
     return tuple(_existing(paths))
 
 
-#: Programs used by scripts that wrap a compiler, besides their shell and the programs that they name by path.
+#: Programs that scripts around a compiler commonly use, besides those that they name by path.
 SCRIPTS_TOOLS = ("sh", "bash", "env", "dirname", "basename", "readlink", "realpath", "uname", "cat")
 LONGEST_SCRIPT_BYTES, MOST_SCRIPTS = 64 << 10, 100
 
 
 def _behind_script(driver: str) -> list[str]:
-    """Return the programs that a driver runs which is a script; empty for a program.
+    """Return the programs that a driver runs if it is a script; [] if it is a program.
 
-    These are its interpreter, small tools, the programs that it and the scripts it calls name by path, and the
-    compiler, which names itself.
+    These are its interpreter, SCRIPTS_TOOLS, programs that it and its scripts name by path, and the compiler itself.
     """
     scripts, found = [driver], dict[str, None]()
     for script in scripts:
@@ -241,7 +239,7 @@ def _behind_script(driver: str) -> list[str]:
 
 
 def _steps(path: Path) -> Iterator[Path]:
-    """Yield a path and each path that links on the way to its file name."""
+    """Yield a path and, if it is a link, each further path up to the file."""
     for _ in range(40):
         yield path
         if not path.is_symlink():

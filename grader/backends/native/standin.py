@@ -1,13 +1,12 @@
 """The stand-in for torch's tensors (inside/plain): headers and objects for a student's file without torch, and messages
 for a file that needs more of torch.
 
-Theory of operation. To keep builds short, inside/plain has precompiled headers with the functions that a loop may call,
-and sources with the rest, which are compiled once. Both are made for one set of flags (`prepare`) and kept in the
-cache; compiling a student's file then costs about what the file itself costs. A pragma such as `#pragma GCC target`
-above the first #include also applies to the headers: gcc does not inline a header's function that was compiled with
-other options. Such a file is compiled without the precompiled header, in its own order (`Prepared.commands`). The
-assignment's own work (products, sums, exponentials of tensors) is missing on purpose: no function that a file could
-call does it.
+Theory of operation. The headers in inside/plain hold the functions that loops may call, and are precompiled. The
+sources there hold all other functions, and are compiled once. Both are made for one set of flags (`prepare`) and
+cached, so that builds are short. A pragma such as `#pragma GCC target` above the first #include must also apply to the
+headers: gcc does not inline a header's function that was compiled with other options. So a file with such a pragma is
+compiled without the precompiled header (`Prepared.commands`). The stand-in has no functions for the assignment's own
+work (products, sums, exponentials of tensors), on purpose: a file cannot call them.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ PLAIN = Path(__file__).resolve().parent / "inside" / "plain"
 INCLUDES = (f"-I{PLAIN}", f"-I{SHIM}")
 HEADER, PRECOMPILED = "plain_torch.h", "plain_torch.h.gch"
 SOURCE, OBJECT = PLAIN / "plain.cpp", "plain.o"
-"""Source and object of the stand-in: compiled once, linked with every student's object."""
-#: Headers that a kernel file may include. Each is the stand-in, which usually is already included before the file.
+"""Source and object of the stand-in. The object is linked with every student's object."""
+#: Headers of torch that a student's file may include. Each only includes the stand-in's header, if that is missing yet.
 HEADERS = (
     *(f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch", "types", "utils")),
     *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),
@@ -58,19 +57,19 @@ HEADERS = (
     *(f"c10/{name}.h" for name in ("core/ScalarType", "util/ArrayRef", "util/Exception", "util/irange")),
 )
 FORWARD = f"#ifndef GPT149_PLAIN_TORCH_H\n#include <{HEADER}>\n#endif\n"
-#: Directives in a text without layout: pragmas that decide how functions after them are compiled, and #include.
+#: Pragmas that affect how functions below them are compiled, and #include; for a text from `without_layout`.
 STEERING = re.compile(
     r"^ ?(?:#|%:) ?pragma (?:GCC (?:target|optimize|push_options)|clang (?:attribute|optimize|fp))\b|\b_Pragma\b",
     re.MULTILINE,
 )
 INCLUDE = re.compile(r"^ ?(?:#|%:) ?(?:include|import) ?[<\"](?P<name>[^>\"\n]*)", re.MULTILINE)
-#: Part of the cache's keys: all that decides a source's object, besides its text, the flags and the files in PLAIN.
+#: Part of the cache's keys: rules of this module on which an object depends.
 RULES = (HEADERS, FORWARD, STEERING.pattern, INCLUDE.pattern)
 
-#: Flags for the speed of code and for debuggers, which may differ between linked objects.
+#: Flags that affect only the speed of code and debug information: linked objects may differ in them.
 TUNING = re.compile(r"-O\w*|-g\d?|-m(?:avx\w*|fma|prefer-vector-width=\w+)")
 
-#: Functions that compute on whole tensors, which would do the kernel's work, and the namespaces that hold them.
+#: Names of functions that compute on whole tensors, which would do the kernel's work, and of namespaces with them.
 WORK = re.compile(
     r"operator.*|(?:(?:at|torch|c10)::)+(?:nn|linalg|special|_ops|native|cpu|redispatch|compositeexplicitautograd)\b.*"
     r"|(?:(?:at|torch|c10|Tensor)::)*_{0,2}(?:(?:native|special|linalg|foreach|fused)_)?(?:"
@@ -86,8 +85,8 @@ WORK = re.compile(
     r"|masked_fill|masked_select|gather|scatter|scatter_add|index_select|index_add|take|tril|triu|cdist|cross"
     r")(?:_?|_out|_outf|_backward)"
 )
-#: Errors for a missing member, name of torch, operator or function of a tensor: gcc's words, then clang's. The searched
-#: text has at most MOST_TEXT characters.
+#: Errors for a missing member, name of torch, operator or function of tensors: those of gcc, then those of clang. The
+#: searched text has at most MOST_TEXT characters.
 ABSENT = re.compile(
     r"\b(?P<gcc_class>at::Tensor|TensorOptions|gpt149::Module)'(?: \{aka [^}]*\})?"
     r" has no member named '(?P<gcc_member>\w+)'"
@@ -106,18 +105,18 @@ UNDECLARED = re.compile(
     r"'(?P<gcc>\w+)' (?:was not declared|does not name a type|has not been declared)"
     r"|(?:undeclared identifier|unknown type name) '(?P<clang>\w+)'"
 )
-#: Undeclared names that are certainly Python's.
+#: Undeclared names that belong to Python or pybind11.
 PYTHON = re.compile(r"_?Py[A-Z_]\w*|PYBIND11_\w+|pybind11|npy_\w+|THP\w+|THPVariable_\w+")
 PYTHON_HEADER = re.compile(r"Python\.h|(?:pybind11|numpy)/.*|torch/csrc/.*[Pp]y.*")
 USING = re.compile(r"\busing\s+namespace\s+(?:at|torch)\b")
 TENSOR_INDEX = re.compile(r"deleted (?:function|constructor)[^\n]*TensorIndex")
 OTHER_ELEMENTS = "kernels are given no tensors of this type"
 MISSING_HEADER = re.compile(r"fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such file| file not found)")
-#: A line number with more digits belongs to no file.
+#: An error with its place.
 ERROR = re.compile(
     r"^(?P<file>[^\s:]+):(?P<line>\d{1,9}):(?:\d+:)? (?P<text>(?:fatal )?error: .*)$", re.MULTILINE
 )
-#: Limits on the compiler's output and on an error's first line; the rest of such a line is types.
+#: Limits on the characters that are read of the compiler's output and of an error's line.
 MOST_OUTPUT, MOST_TEXT = 1 << 18, 2000
 STUDENT_LINE = re.compile(r"\bmodule\.cpp:(?P<line>\d{1,9})\b")
 MOST_NAME = 60
@@ -127,9 +126,11 @@ Kind = Literal["work", "absent", "python"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A name of torch that a student's file uses and the stand-in lacks. `kind` is "work" for functions that compute on
-    whole tensors, "python" for pybind11 and Python itself, "absent" for the rest of torch; `line` counts from 1; `text`
-    is one line with all of it, the file's name first."""
+    """A name of torch that a student's file uses and the stand-in lacks.
+
+    `kind` is "work" for functions that compute on whole tensors, "python" for pybind11 and Python, "absent" for the
+    rest of torch. `line` counts from 1. `text` is the message, one line that begins with the file's name.
+    """
 
     line: int
     name: str
@@ -137,14 +138,16 @@ class Refusal:
     text: str
 
 
-# ---- building with it
+# ---- building with the stand-in
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Flags and objects for a student's file. `folder` (in the cache) holds all of it but the kit's own headers, which
-    lie in PLAIN and SHIM: a compiler in a sandbox needs these three. `cpu_s` is the CPU time of making it, 0.0 from the
-    cache."""
+    """The compiled stand-in for one set of flags. `folder`, in the cache, holds its object and precompiled header.
+
+    A compiler in a sandbox needs this folder and the headers in PLAIN and SHIM. `cpu_s` is the CPU time of the
+    compilation, 0.0 if it was cached.
+    """
 
     tools: Toolchain
     flags: tuple[str, ...]
@@ -153,26 +156,26 @@ class Prepared:
 
     @property
     def objects(self) -> tuple[Path, ...]:
-        """The stand-in's own code, to be linked with the student's object."""
+        """The stand-in's objects, to be linked with the student's object."""
         return (self.folder / OBJECT,)
 
     def command(self) -> tuple[str, ...]:
         """Return the compiler command without the source and the output mode (`-c`, `-fsyntax-only`).
 
-        Macros may follow for gcc; clang needs the same ones as `prepare`.
+        For gcc, macros may follow. For clang, they must be those passed to `prepare`.
         """
         if self.tools.family == "clang":
             forced: tuple[str, ...] = ("-include-pch", str(self.folder / PRECOMPILED))
         else:
-            # gcc uses the precompiled header if it is in the first include folder, else the header from PLAIN.
+            # The folder with the precompiled header must be the first one: else gcc takes the header from PLAIN.
             forced = (f"-I{self.folder}", "-include", HEADER)
         return self._command(forced)
 
     def commands(self, text: bytes) -> tuple[tuple[str, ...], ...]:
-        """Return the commands to try for a student's file, in this order, until one succeeds.
+        """Return the commands to try in this order, until one succeeds, for a student's file with this text.
 
-        If pragmas before the headers decide how these are compiled, the first command does not include the precompiled
-        header in front. Builds with sanitizers always include it, since their checks must precede all headers.
+        If a pragma above the headers affects them, the first command does not use the precompiled header. Builds with
+        sanitizers always use it, since their checks must precede all headers.
         """
         is_checked = any(flag.startswith("-fsanitize") for flag in self.flags)
         own_order = () if is_checked or not steers_headers(text) else (self._command(()),)
@@ -183,22 +186,21 @@ class Prepared:
 
 
 def steers_headers(text: bytes) -> bool:
-    """Return True if a pragma that decides how functions are compiled precedes the first of HEADERS."""
+    """Return True if a pragma that affects how functions are compiled precedes the first of HEADERS."""
     code = without_layout(SPLICE.sub("", text.decode("utf-8-sig", "replace")))
     first = next((found.start() for found in INCLUDE.finditer(code) if found["name"] in HEADERS), 0)
     return STEERING.search(code, 0, first) is not None
 
 
 def write_headers(folder: Path) -> None:
-    """Put the HEADERS below this folder."""
+    """Write the files of HEADERS below this folder."""
     for name in HEADERS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(FORWARD)
 
 
 def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...]:
-    """Flags of the compiler proper for everything that is linked into one program; `flags` come after the published
-    ones and so override them."""
+    """Return the compile flags for all code of one program. `flags` follow the published flags and override them."""
     openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
     return (
         f"-std={tools.cxx_standard}",
@@ -214,15 +216,15 @@ def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...
 
 
 def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path | None = None) -> Prepared:
-    """Return the precompiled header and the objects for these flags, from the cache if possible. Flags that only tune
-    code (TUNING) get a new header, but share the objects.
+    """Return the stand-in compiled with these flags, cached if possible.
 
-    `macros` are those of the student's file, as `-DNAME=VALUE`: only clang's precompiled header depends on them. Raises
-    KitError without a compiler, or if the cache cannot be written, or the kit's own sources do not compile.
+    Sets of flags that differ only in TUNING share the object. `macros` are those for the student's file, as
+    `-DNAME=VALUE`: only clang's precompiled header depends on them. Raises KitError without a compiler, if the cache
+    cannot be written, and if the kit's own sources do not compile.
     """
     tools, root = toolchain(), cache or cache_root()
     wanted = (*compile_flags(tools, flags), *(macros if tools.family == "clang" else ()))
-    # Contents of the kit's folders count, not their paths: a second clone or handout finds it in the cache.
+    # The key has the contents of the kit's folders, not their paths, so that several copies of the kit share entries.
     counting = [flag for flag in wanted if flag not in INCLUDES]
     digest = hashlib.sha256(repr((tools, counting, RULES)).encode())
     for path in (Path(__file__), *sorted(PLAIN.iterdir()), *sorted(SHIM.glob("*.h"))):
@@ -236,7 +238,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
             write_headers(made / "include")
             compiler = (str(tools.compiler), *wanted)
             commands = [(*compiler, "-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))]
-            # The object is compiled without the header, which also holds the student's side of the C interface.
+            # Compile the object without that header, which also defines the student's side of the C interface.
             if lent is None:
                 commands.append((*compiler, "-c", str(SOURCE), "-o", str(made / OBJECT)))
             for known in lent.objects if lent else ():
@@ -250,10 +252,9 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
 
 
 def _untuned(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags for the stand-in's own objects: these without tuning, so that other instruction sets, say, share
-    the objects.
+    """Return the flags for the stand-in's objects: without TUNING, so that several sets of flags share the objects.
 
-    With sanitizers all flags count.
+    With sanitizers all flags stay.
     """
     if any(flag.startswith("-fsanitize") for flag in flags):
         return tuple(flags)
@@ -261,7 +262,7 @@ def _untuned(flags: Sequence[str]) -> tuple[str, ...]:
 
 
 def _compile(command: Sequence[str], place: Path) -> float:
-    """Have the kit's own source compiled; returns the CPU seconds."""
+    """Compile a source of the kit. Return the CPU seconds. Raises KitError if it fails."""
     finished = run_limited_compiler(command, place, HEADER_TIMEOUT_S)
     if finished.returncode != 0 or finished.timed_out:
         said = one_line(finished.output.decode(errors="replace"), 300)
@@ -273,9 +274,10 @@ def _compile(command: Sequence[str], place: Path) -> float:
 
 
 def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
-    """Return the first name that a student's file uses and the stand-in lacks; None if the compiler's first error is of
-    another kind. `output` is the compiler's, which knows the file as module.cpp. `source` is the file's text; without
-    it an unqualified name counts as one that the student forgot to declare. Time is linear in the two untrusted texts.
+    """Return the name of torch that the stand-in lacks, if that is the compiler's first error; else None.
+
+    `output` is the compiler's output, in which the file is called module.cpp. `source` is the file's text. Without it,
+    an unqualified name counts as one that the student forgot to declare. Takes linear time: both texts are untrusted.
     """
     output = output[:MOST_OUTPUT]
     error = ERROR.search(output)
@@ -283,7 +285,7 @@ def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
         return None
     line = error["line"]
     if error["file"].rpartition("/")[2] != "module.cpp":
-        # An error inside of the stand-in's templates: the student's line is the one that instantiates them.
+        # An error in the stand-in's templates: report the student's line that uses them.
         asked = STUDENT_LINE.search(output)
         line = asked["line"] if asked else line
     found = _refused(error["text"][:MOST_TEXT], int(line), source)
@@ -294,7 +296,7 @@ def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
 
 
 def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None:
-    """Return the name, the kind and the message; None for an error of another kind."""
+    """Return (name, kind, message) for an error about a missing name of torch; None for other errors."""
     if header := MISSING_HEADER.search(error):
         name = header["name"][:MOST_NAME]
         if PYTHON_HEADER.fullmatch(name):
@@ -325,7 +327,7 @@ def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None
 
 
 def _absent(error: str) -> str | None:
-    """Return the qualified C++ name that torch's namespaces and classes lack."""
+    """Return the qualified name that is missing in one of torch's namespaces or classes; None for other errors."""
     found = ABSENT.search(error)
     if found is None:
         return None
@@ -347,7 +349,10 @@ def _absent(error: str) -> str | None:
 
 
 def _undeclared(error: str, line: int, source: str) -> str | None:
-    """Return a name without a qualifier that is Python's, or torch's: called in a file that takes in torch's names."""
+    """Return an undeclared name without qualifier if it belongs to Python or torch; else None.
+
+    It counts as torch's if it is called in a file with `using namespace at` or `torch`.
+    """
     found = UNDECLARED.search(error)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""The compiler of all builds, and the torch of the builds that need it. Both are found without importing torch.
+"""Finder of the C++ compiler and of torch's headers and libraries, without importing torch.
 
-Differences between platforms are in pure functions of a system and a machine name: `default_flags`, `openmp_flags`,
-`linker_flags`. So each platform is tested on any other.
+Differences between platforms are in pure functions of a system's and a machine's name: `default_flags`, `openmp_flags`,
+`linker_flags`. So the code for each platform can be tested on any other.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pathlib import Path
 from grader.core.errors import KitError
 
 X86 = frozenset({"x86_64", "amd64"})
-#: C++ standard if no torch defines the one that its headers need.
+#: C++ standard without torch; otherwise the one that torch's headers need.
 DEFAULT_STANDARD = "c++17"
-#: Version that is recorded if torch is missing.
+#: Recorded as the version if torch is missing.
 ABSENT = "absent"
 TORCH = "torch"
-"""The missing tool of a submission that only a process with torch can judge."""
+"""`Build.waits_for` of a submission that only a process with torch can judge, on a machine without torch."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
     """A C++ compiler with its fixed settings. `family` is "gcc" or "clang".
 
-    `cxx_standard` is the one that this Python's torch uses for extensions, so that a file means the same with torch and
-    without. Without torch it is DEFAULT_STANDARD.
+    `cxx_standard` is the standard that this Python's torch uses for extensions, so that a file means the same with and
+    without torch. On a machine without torch it is DEFAULT_STANDARD.
     """
 
     compiler: Path
@@ -49,10 +49,10 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class TorchFiles:
-    """Headers and libraries of an object for a process with torch.
+    """Headers and libraries of torch, to build an object for a process with torch.
 
-    `cxx11_abi` is torch's `_GLIBCXX_USE_CXX11_ABI`, None where its packaging does not say. `python_include_dir` is None
-    when Python's development headers are absent: the real torch/extension.h then cannot be compiled.
+    `cxx11_abi` is torch's `_GLIBCXX_USE_CXX11_ABI`, None if it is unknown. `python_include_dir` is None if Python's
+    development headers are missing: then the real torch/extension.h cannot be compiled.
     """
 
     version: str
@@ -63,10 +63,7 @@ class TorchFiles:
 
 
 def default_flags(machine: str | None = None) -> tuple[str, ...]:
-    """Return the published flags: `-O3 -mavx -fopenmp`, without `-mavx` on other processors than x86-64.
-
-    OpenMP's flag depends on the platform and is added by `openmp_flags`.
-    """
+    """Return the published flags without that for OpenMP (`openmp_flags`): `-O3`, and `-mavx` on x86-64."""
     avx = ("-mavx",) if (machine or platform.machine()).lower() in X86 else ()
     return ("-O3", *avx)
 
@@ -74,9 +71,9 @@ def default_flags(machine: str | None = None) -> tuple[str, ...]:
 def openmp_flags(
     system: str, family: str, libomp: Path | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Compile flags and link flags for OpenMP.
+    """Return the compile flags and the link flags for OpenMP.
 
-    Apple's clang has OpenMP in its front end only: the runtime is Homebrew's libomp, whose prefix is `libomp`.
+    Apple's clang has no OpenMP library: it uses Homebrew's libomp, whose folder is `libomp`.
     """
     if system != "Darwin" or family == "gcc":
         return ("-fopenmp",), ("-fopenmp",)
@@ -89,30 +86,29 @@ def openmp_flags(
 
 
 def openmp_off_flags() -> tuple[str, ...] | None:
-    """Return compile flags that undo those of `openmp_flags`: pragmas are ignored, and omp.h's functions still link.
+    """Return compile flags that switch OpenMP off after `openmp_flags`. Functions of omp.h can still be linked.
 
-    None for Apple's clang, whose OpenMP flags bypass the driver and cannot be undone.
+    Returns None for Apple's clang, whose OpenMP flags cannot be undone.
     """
     tools = toolchain()
     return None if tools.system == "Darwin" and tools.family == "clang" else ("-fno-openmp",)
 
 
 NO_COMPILER_AT_LINK = ("-fno-use-linker-plugin", "-fno-lto")
-"""Of gcc: an object's sections of bytecode are not compiled while it is linked. Both are needed: without the plug-in,
-collect2 looks for such sections itself."""
+"""Flags of gcc that switch link-time compilation off. Both are needed: without the plug-in, collect2 still looks for
+bytecode in objects."""
 
 
 def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
-    """Return flags that keep a link from compiling bytecode, which would start an assembler with unchecked inputs."""
+    """Return flags with which linking does not compile bytecode: that would run an assembler on unchecked inputs."""
     return NO_COMPILER_AT_LINK if tools.family == "gcc" and tools.system != "Darwin" else ()
 
 
 def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
-    """Flags of the link step. An undefined function must fail here, where its name can still be explained.
+    """Return the flags for linking an object for a process with torch. It exports only the functions listed in `shim`.
 
-    `allow_undefined` is for the full path alone, whose pybind11 leaves Python's own symbols to the interpreter: they
-    are reported as warnings and distinguished by name. Only the runner's interface, listed in `shim`, leaves the
-    object.
+    An undefined function is an error here, where its name can be explained. With `allow_undefined` (for real pybind11,
+    whose Python functions the interpreter provides) undefined functions are only warnings.
     """
     if system == "Darwin":
         undefined = ("-undefined", "dynamic_lookup") if allow_undefined else ()
@@ -150,7 +146,7 @@ def _toolchain_for(compiler_name: str, search_path: str | None) -> Toolchain:
         cxx_standard=_cxx_standard(_torch_root()),
         system=platform.system(),
         machine=platform.machine(),
-        # GNU's gold reads libtorch_cpu's symbols in a quarter of the time of GNU's default linker.
+        # gold reads the symbols of libtorch_cpu in a quarter of the time that GNU's default linker takes.
         linker="gold" if family == "gcc" and gold and platform.system() == "Linux" else None,
     )
 
@@ -163,7 +159,7 @@ def toolchain() -> Toolchain:
 
 @functools.cache
 def torch_files() -> TorchFiles:
-    """Return the torch of this interpreter. Raises KitError without torch, or if its C++ headers are missing."""
+    """Return the files of this interpreter's torch. Raises KitError without torch, or if its headers are missing."""
     root = _torch_root()
     if root is None:
         raise KitError("this Python has no torch: run 'make setup', or 'pip install torch'")
@@ -177,13 +173,13 @@ def torch_files() -> TorchFiles:
 
 
 def torch_version() -> str:
-    """Return the version of this interpreter's torch, ABSENT without torch."""
+    """Return the version of this interpreter's torch; ABSENT without torch."""
     root = _torch_root()
     return ABSENT if root is None else _torch_version(root)
 
 
 def describe() -> dict[str, object]:
-    """Return the facts of the toolchain for a result file."""
+    """Return facts about the toolchain, for `result.json`."""
     found = toolchain()
     return {
         "compiler": found.compiler_version,
@@ -197,7 +193,7 @@ def describe() -> dict[str, object]:
 
 
 def libomp_prefix() -> Path | None:
-    """Return the folder of Homebrew's libomp on macOS, None elsewhere or if it is not installed."""
+    """Return the folder of Homebrew's libomp on macOS; None on other systems and if it is not installed."""
     if platform.system() != "Darwin":
         return None
     prefixes = (Path("/opt/homebrew/opt/libomp"), Path("/usr/local/opt/libomp"))
@@ -216,7 +212,7 @@ def _compiler_version(compiler: str) -> str:
 
 
 def _torch_root() -> Path | None:
-    """Return the folder of this interpreter's torch, None without torch."""
+    """Return the folder of this interpreter's torch; None without torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -1,8 +1,8 @@
-"""Compiler warnings for a student's file whose wrong result has no known cause.
+"""Compiler warnings that may explain a wrong result.
 
-Judged builds print no warnings, since style warnings would bury the errors. These few are about causes of wrong
-results, and are only enabled once a result is wrong: a variable that is read before it has a value, a fraction that is
-cut to a whole number, an index beyond a local array.
+Judged builds print no warnings, because style warnings would bury the errors. If a result is wrong, the file is
+compiled again with a few warnings about possible causes: variables that are read before they are set, floats that are
+cut to integers, indices beyond a local array.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ FLAGS = (
     "-Wsequence-point",
     "-Warray-bounds",
 )
-#: Enough to follow values through a function.
+#: Optimisation with which the compiler follows values through a function, as some warnings need.
 OPTIMISED = ("-O1",)
 TIMEOUT_S = 20.0
 MOST_SHOWN, MOST_OUTPUT = 3, 1 << 18
 WARNING = re.compile(
     r"^module\.cpp:(?P<line>\d{1,9}):\d+: warning: (?P<text>.*?) \[-W(?P<flag>[\w-]+)=?\]?$", re.MULTILINE
 )
-#: Conversions that are left out, since the fraction stays: a double to a float, as after exp() of <math.h>.
+#: Warnings that are left out: conversions to another floating type (a double from exp(), say), which keep the fraction.
 ROUNDED = re.compile(r"to '(?:float|double|long double)'")
 
 
 @dataclass(frozen=True)
 class Warned:
-    """One warning: the line in the student's file, the compiler's words, the name of the warning."""
+    """One warning: the line in the student's file, the compiler's text and the name of its flag."""
 
     line: int
     text: str
@@ -61,7 +61,7 @@ def warned(source: Path, defines: Mapping[str, str], first: int, last: int) -> t
 
 @functools.lru_cache(maxsize=4)
 def _all(text: bytes, macros: tuple[str, ...]) -> tuple[Warned, ...]:
-    """Warnings for the whole file, shared by its parts."""
+    """Return the warnings for a whole file. Cached, since several parts need them."""
     prepared = standin.prepare(OWN_FLAGS, macros)
     with objectcache.workplace(cache_root()) as place:
         (place / "module.cpp").write_bytes(text)

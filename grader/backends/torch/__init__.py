@@ -1,4 +1,5 @@
-"""A shared object in a process with torch: the profiler's table, part 0 and the demo; and the process that forks them.
+"""The backend for processes with torch, which load a student's C++ as a shared object, and the zygote that forks them.
 
-`loaded`, `delays` and `forkserver` run beside untrusted code and import nothing of the kit.
+The profiler's table, part 0 and the demo need such processes. `loaded`, `delays` and `forkserver` run beside untrusted
+code and import nothing of the kit.
 """

@@ -1,4 +1,4 @@
-"""The backends of processes with torch: for C++ objects, and for functions of torch itself."""
+"""The backends that use processes with torch: for C++ objects, and for functions of torch itself."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from grader.runner.session import Session
 
 @dataclass(frozen=True)
 class TorchBackend(CppCalls):
-    """Objects of one submission in processes with torch."""
+    """Backend for one submission whose C++ is built into an object for a process with torch."""
 
     kind = CPP_IN_TORCH
 
     built: Callable[[], Build]
-    """Builds the object, once."""
+    """Function that builds the object, once."""
     zygote: Zygote
     lab: Lab
 
@@ -57,7 +57,7 @@ class TorchBackend(CppCalls):
 
 
 class OwnTorch(TorchBackend):
-    """Functions of torch itself."""
+    """Backend for parts that call a function of torch itself."""
 
     kind = TORCH
 

@@ -1,6 +1,7 @@
-"""Delays at random moments of a call, under which a race shows, in a runner with torch (inside/delays.h for others).
+"""Delays of threads at random moments of a call, by which data races show, for runners with torch.
 
-Imports nothing of the kit, as all files beside untrusted code (`grader.runner.runner`).
+inside/delays.h does the same in native runners. This file imports nothing of the kit, as all files beside untrusted
+code (`grader.runner.runner`).
 """
 
 from __future__ import annotations
@@ -9,24 +10,24 @@ import ctypes
 
 
 class Delays:
-    """Delays the running thread again and again during a call, for about a tenth of a millisecond.
+    """Context manager that delays the running thread many times in a call, for about 0.1 ms each.
 
-    A race shows when threads take turns in the middle of their work. On few or busy cores each may finish its share
-    within one time slice, and the race passes: on one core, a shared row sum passed at N = 256 every time. Delays at
-    random moments reveal it, as noise makers do (Edelstein et al., "Multithreaded Java program test generation", 2002).
-    A timer interrupts the thread that it finds on the core (Linux from 6.4 on; the first thread before), and the
-    signal's handler sleeps. The timer is made before the sandbox is locked: a student's code can make none.
+    A race shows if threads are interrupted in the middle of their work. On few or busy cores each thread may finish its
+    share without an interruption: on one core, a kernel with a shared row sum was right at N = 256 every time. Delays
+    at random moments reveal the race (Edelstein et al., "Multithreaded Java program test generation", 2002). A timer
+    interrupts the thread that is on the core (before Linux 6.4: the first thread), and the signal's handler sleeps. The
+    timer is made before the sandbox is locked, since a student's code must not make timers.
     """
 
     INTERVAL_S = 200e-6
-    #: The handler is the C library's usleep, which takes the signal's number as its argument: 27 us. The kernel adds
-    #: its wake-up time (50 us and more). Python code cannot run in the middle of any thread.
+    #: The signal's handler is the C library's usleep, as Python code cannot run in the middle of a thread. Its argument
+    #: is the signal's number, so it sleeps 27 us; Linux adds 50 us or more to wake it up.
     SIGNAL = 27  # SIGPROF
     CLOCK_MONOTONIC, SIGEV_SIGNAL = 1, 0
 
     def __init__(self) -> None:
         self.libc, self.timer = ctypes.CDLL(None), ctypes.c_void_p()
-        # struct sigevent: eight bytes of a value, the signal, the way of notification, padded to 64 bytes.
+        # struct sigevent: a value of 8 bytes, the signal, the kind of notification, padding up to 64 bytes.
         event = (ctypes.c_int * 16)(0, 0, self.SIGNAL, self.SIGEV_SIGNAL)
         try:
             failed = self.libc.timer_create(
@@ -45,7 +46,7 @@ class Delays:
         self.repeat(0.0)
 
     def repeat(self, interval_s: float) -> None:
-        """Interrupt every `interval_s`, or no more for zero."""
+        """Interrupt a thread every `interval_s` seconds from now on; stop interrupting for 0."""
         if self.possible:
             nanoseconds = round(interval_s * 1e9)
             times = (ctypes.c_long * 4)(0, nanoseconds, 0, nanoseconds)

@@ -1,14 +1,14 @@
-"""The process that runners are forked from: Python with torch imported, no student code and no secret.
+"""The zygote: the process from which runners with torch are forked. It has imported torch and holds no student code.
 
 Theory of operation. The judge starts this file as a script, isolated from the user's environment and, in a sandbox,
 from the user's files. It imports torch once and then serves requests over a socket. `spawn` forks a runner, which gets
-its pipe ends and a fresh folder, limits and locks itself, and only then loads the student's object. `reap` waits for a
-runner, kills its leftovers and removes its folder. When the judge ends, all of them end.
+its pipe ends and a new folder, limits and locks itself, and only then loads the student's object. `reap` waits for a
+runner, kills processes that it left behind and removes its folder. When the judge ends, zygote and runners end.
 
 Text on a runner's descriptors 1 and 2 counts as its kernel's output. Messages of Python and torch (warnings, logged
-errors) do not: `sys.stderr` has its own descriptor, which is discarded in a runner.
+errors) do not: `sys.stderr` has another descriptor, which leads to /dev/null in a runner.
 
-Each message is one JSON object. Imports nothing of the kit: the files that it needs are named at its start.
+Each message is one JSON object. This file imports nothing of the kit: it gets the paths of the files that it needs.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: Modules that torch imports on first use. By then a runner may no longer have access to their files.
+#: Modules that torch imports on first use. They are imported at once, since a locked runner cannot open their files.
 LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
 MOST_FDS = 4
-"""A runner's pipe ends, and the judge's device memory if there is any."""
+"""Most descriptors in a request: a runner's three pipe ends, and the judge's device memory."""
 MOST_AT_ONCE, LISTING_BYTES = 10_000, 64 << 10
-"""Processes or threads that are looked at before the next ones are; bytes of a list of them."""
+"""Limits on the processes or threads that are read at once, and on the bytes read of a list of them."""
 
 
 class Files(NamedTuple):
-    """The kit's files that are used here, as modules, in the order in which they are named at the start."""
+    """The kit's files that runners use, loaded as modules, in the order of the command line."""
 
     runner: Any
     loaded: Any
@@ -59,11 +59,11 @@ class Files(NamedTuple):
 
 
 def serve(control: socket.socket, files: Files, modules: list[str], folder: str) -> None:
-    """Fork a runner for each `spawn`, reap and sweep up for each `reap`; when the judge ends, end all of them."""
-    # No death signal for the zygote itself: when the judge is killed it reads the end of `control`, and still sweeps.
+    """Serve the judge's requests `spawn` and `reap` until it closes `control`; then end all runners and exit."""
+    # No death signal for the zygote itself: when the judge is killed, `control` ends, and the zygote can clean up.
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
+    gc.disable()  # saves a tenth of the import's time
     torch_version, removal = import_torch(modules), files.removal
     own = files.devicerunner
     own.kernelfiles, own.tensormemory = files.kernelfiles, files.tensormemory
@@ -74,7 +74,7 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
     elif modules:  # CUDA alone
         own.trace = files.tracing.Trace()
-    # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.
+    # The kit or Python may be mounted below a folder that is emptied after each runner: keep these.
     mounted = removal.mount_points()
     gc.freeze()
     gc.enable()
@@ -95,14 +95,14 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
             answer(control, {"status": status})
     sweep([])
     if folder:
-        removal.remove(folder)  # a judge that was killed could not
-    os._exit(0)  # tearing torch down takes longer than many a run
+        removal.remove(folder)  # needed if the judge was killed
+    os._exit(0)  # a normal exit of a process with torch takes long
 
 
 def import_torch(modules: list[str]) -> str:
-    """Import all that a runner uses of torch, now, and these modules; returns torch's version."""
+    """Import these modules, and all modules of torch that a runner uses. Return torch's version."""
     if "numpy" not in modules:
-        sys.modules["numpy"] = None  # type: ignore[assignment]  # No runner needs it, and torch does without.
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # keeps torch from importing it: runners do without
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
@@ -113,13 +113,13 @@ def import_torch(modules: list[str]) -> str:
         for name in modules:
             importlib.import_module(name)
         if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
-            # torch counts GPUs once. In a runner, whose memory is limited, CUDA would fail and write to its output.
+            # torch counts GPUs once: do it here. In a runner with limited memory, CUDA would fail and print an error.
             getattr(torch._C, "_cuda_getDeviceCount", int)()
     return torch.__version__
 
 
 def next_request(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Receive one request of the judge's with its pipe ends; None when the judge is gone."""
+    """Receive a request of the judge with its descriptors. The request is None if the judge has ended."""
     message, fds, _, _ = socket.recv_fds(control, 1 << 20, MOST_FDS)
     while message and not message.endswith(b"\n"):
         more = control.recv(1 << 20)
@@ -132,7 +132,7 @@ def answer(control: socket.socket, message: dict[str, Any]) -> None:
 
 
 def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: list[int]) -> None:
-    """Fork a runner with a fresh folder to work in."""
+    """Fork a runner with a new working folder. The runner sends its process id to the judge, or an error is sent."""
     try:
         os.mkdir(request["scratch"], 0o700)
         if request["uid"] is not None:
@@ -143,7 +143,7 @@ def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: li
         pid = -1
     if pid == 0:
         try:
-            # The kernel reports the sender's id: in a process namespace the two know this process by different numbers.
+            # The runner itself sends: the judge gets the sender's process id as seen outside of the namespace.
             answer(control, {"pid": os.getpid()})
             control.close()
             become_runner(request, files, *fds)
@@ -164,7 +164,7 @@ def become_runner(
     output_fd: int,
     shared_fd: int | None = None,
 ) -> None:
-    """Set up the runner between the fork and its first request. Never returns."""
+    """Set up a forked runner, lock it and serve its requests. Never returns."""
     os.setsid()
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -175,7 +175,7 @@ def become_runner(
     os.dup2(output_fd, 2)
     os.dup2(null, sys.stderr.fileno())
     os.chdir(spec["scratch"])
-    # Both spellings: torch and the student's object may share one OpenMP runtime or have one each.
+    # Set the number of threads twice: torch and the student's object may have different OpenMP runtimes.
     os.environ["OMP_NUM_THREADS"] = str(spec["threads"])
     os.environ.update(spec["environment"])
     import torch
@@ -185,8 +185,7 @@ def become_runner(
         os.sched_setaffinity(0, spec["cpus"])
     own = files.devicerunner if spec["kind"].partition("-")[0] in files.devicerunner.KINDS else None
     if own is None:
-        # Close files that torch has opened, such as CUDA's devices: kernels do not need them, and they count against a
-        # limit.
+        # Close files that torch has opened (CUDA's devices, say), which would count towards the limit on open files.
         close_all_but({0, 1, 2, sys.stderr.fileno(), request_fd, reply_fd})
     else:
         roots = [path for path in sys.path if os.path.isdir(path)]
@@ -194,7 +193,7 @@ def become_runner(
     delays = files.delays.Delays()
     files.lock.limit(spec["limits"])
     if spec["lock"] is not None:
-        # Everything imported and opened so far stays. The student's object is loaded after this.
+        # All imported modules and open files stay usable. The student's object is loaded after this.
         files.lock.enter(spec["lock"])
     files.runner.run(files.loaded, spec["kind"], spec["object"], request_fd, reply_fd, delays, own, shared_fd)
     os._exit(0)
@@ -204,7 +203,7 @@ def close_all_but(kept: set[int]) -> None:
     """Close all other descriptors of this process."""
     below = 0
     for fd in [*sorted(kept), os.sysconf("SC_OPEN_MAX")]:
-        if below < fd:  # some versions of Python close everything for an empty range
+        if below < fd:  # some versions of Python close all descriptors for an empty range
             os.closerange(below, fd)
         below = fd + 1
 
@@ -215,9 +214,9 @@ def set_process_option(option: int, value: int) -> None:
 
 
 def sweep(living: list[int]) -> None:
-    """Kill a dead runner's leftovers: its orphans are now the zygote's children (subreaper).
+    """Kill the processes that a dead runner left behind, which are now children of the zygote. `living` are runners.
 
-    They are stopped before they are killed, so that they start no others meanwhile.
+    The processes are stopped before they are killed, so that they cannot start others.
     """
     deadline = time.monotonic() + SWEEP_WITHIN_S
     while strays := [pid for pid in children(os.getpid()) if pid not in living]:
@@ -234,7 +233,7 @@ def sweep(living: list[int]) -> None:
 
 
 def descendants(pids: list[int]) -> list[int]:
-    """Return these processes and their descendants, at most MOST_AT_ONCE: `sweep` repeats the call for the rest."""
+    """Return these processes and their descendants, about MOST_AT_ONCE at most: `sweep` calls it again for others."""
     found = list(pids)
     for pid in found:  # `found` grows during the loop
         if len(found) >= MOST_AT_ONCE:
@@ -244,12 +243,12 @@ def descendants(pids: list[int]) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of all of a process's threads; if there are very many, the first ones."""
+    """Return the children of all threads of a process; if there are very many, only the first ones."""
     found: list[int] = []
     with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/task") as tasks:
         for task in itertools.islice(tasks, MOST_AT_ONCE):
             with contextlib.suppress(OSError), open(f"{task.path}/children", "rb") as listing:
-                # The text before the last blank consists of whole numbers.
+                # The list may be cut within a number: use it up to the last blank.
                 found += map(int, listing.read(LISTING_BYTES).rpartition(b" ")[0].split())
             if len(found) >= MOST_AT_ONCE:
                 break
@@ -257,7 +256,7 @@ def children(pid: int) -> list[int]:
 
 
 def load_file(path: str) -> Any:
-    """Load one of the kit's files. A sandbox contains no package of them."""
+    """Load a file of the kit as a module: in a sandbox, the package that it belongs to does not exist."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -268,10 +267,11 @@ def load_file(path: str) -> Any:
 def main() -> None:
     """Run the command line `forkserver.py SOCKET FILE ... MODULES FOLDER`.
 
-    SOCKET is the judge's socket as a number, FILE the path of one of `Files`. MODULES, separated by commas, are
-    imported besides torch. FOLDER is the folder of the runners, "" if it ends with its namespace.
+    SOCKET is the descriptor of the judge's socket, FILE ... are the paths of `Files`. MODULES, separated by commas, are
+    imported besides torch. FOLDER holds the runners' folders, to be removed at the end; "" if it vanishes with its
+    namespace.
     """
-    # Replace stderr first: handlers of logging keep the stream that they find.
+    # Replace stderr before any import: handlers of logging keep the stream that they find.
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     sys.__stderr__ = sys.stderr  # type: ignore[misc]  # typeshed calls it final; handlers keep it
     _, control, *paths, modules, folder = sys.argv

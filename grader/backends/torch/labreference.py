@@ -1,7 +1,7 @@
-"""A lab's reference in the form of a student's file: `reference.cpp` in the lab's folder, built as the student's is.
+"""A lab's reference in the form of a student's file: `reference.cpp` in the lab's folder, built like a student's file.
 
-A handout holds its object in place of its source. A lab may have further kernels of that form, which its studies
-measure beside the student's. They are built, kept and handed out in the same way.
+A handout holds the compiled object in place of the source. A lab may have further kernels of this form, with which its
+studies compare the student's kernel. They are built and handed out in the same way.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SOURCE, PREBUILT = "reference.cpp", "prebuilt"
 class SourceReference:
     """The reference of a lab in `folder`. `assignment.labs.Reference` describes its methods.
 
-    `source` is compiled with `flags` behind the kit's own; `level` distinguishes its object in a handout from those of
-    the same source with other flags. `others` are further sources, which students get only in compiled form, together
-    with it.
+    `source` is compiled with `flags` after the kit's own flags. `level` is a part of the object's name in a handout, if
+    the same source is also compiled with other flags. `others` are further sources, whose objects are handed out
+    together with this one.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class SourceReference:
         return list(dict.fromkeys([*own, *(path for other in self.others for path in other.sources())]))
 
     def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
-        """Make the object for this platform alone, since one for another platform has to be made there."""
+        """Make the objects for this platform. Those for another platform must be made on a machine of that platform."""
         tools, found = toolchain(), self._native.object_path
         assert found is not None
         made = folder / prebuilt.name(self.stem, tools.system, tools.machine)
-        # Students get this object: without its local names, it does not reveal the source's structure.
+        # Students get this object: remove local names, which would show the structure of the source.
         nativebuild.joined(found, made)
         place = (
             self.folder.relative_to(ROOT)

@@ -1,7 +1,7 @@
-"""Modules that a runner with torch can load: a student's object, the reference, or torch's own functions.
+"""Objects that a runner with torch can load: a student's object, the reference, or torch's own functions.
 
-Each has `functions`, the list that it reports, and `prepared(request, values)`, which returns a function that makes the
-call each time. Its answer is the reply's header, the output's bytes and a function that frees them.
+Each class has `functions`, the list to report, and `prepared(request, values)`, which returns a function that makes the
+call. That returns the reply's header, the output's bytes and a function that frees the output.
 
 Imports nothing of the kit, as all files beside untrusted code (`grader.runner.runner`).
 """
@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-#: Numbers of c10::ScalarType, and bytes of an element of each.
+#: Numbers of element types (c10::ScalarType) by name, and bytes per element by number.
 DTYPES = {
     "uint8": 0,
     "int8": 1,
@@ -37,7 +37,7 @@ Answer = tuple[Header, memoryview, Callable[[], Any]]
 
 
 def tensor_bytes(tensor: Any) -> memoryview:
-    """Return a contiguous tensor's memory, writable, without a copy and without NumPy, which torch may lack."""
+    """Return a writable view of a contiguous tensor's memory. Works without NumPy, which may be missing."""
     size = tensor.numel() * tensor.element_size()
     return memory_at(tensor.data_ptr(), size)
 
@@ -48,7 +48,7 @@ def memory_at(address: int, size: int) -> memoryview:
     return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
 
 
-# ---- how an object that was built through the shim is called (shim/gpt149_abi.h)
+# ---- calls of an object that was built with the shim (shim/gpt149_abi.h)
 
 
 class AbiTensor(ctypes.Structure):
@@ -78,11 +78,11 @@ class AbiResult(ctypes.Structure):
 
 
 class CallFailed(Exception):
-    """Raised if the function threw; the text is the first line of its exception."""
+    """Raised if the function threw a C++ exception, with the first line of its text."""
 
 
 class StudentObject:
-    """A module built through the shim: functions by name and signature, tensors handed over by pointer."""
+    """A student's object that was built with the shim. Tensors are passed to its functions by pointer."""
 
     def __init__(self, path: str) -> None:
         self.library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
@@ -107,7 +107,7 @@ class StudentObject:
 
 
 class Invocation:
-    """One function with its arguments laid out for C, ready to be called once or row by row."""
+    """A function with its arguments as C objects. It can be called several times."""
 
     def __init__(self, library: ctypes.CDLL, index: int, cells: list[Any]) -> None:
         self.library, self.index, self.cells = library, index, cells
@@ -124,7 +124,7 @@ class Invocation:
 
 
 def _abi_cell(code: str, value: Any) -> Any:
-    """Return the C object that one argument points to. It keeps alive the objects that it points to in turn."""
+    """Return the C object for one argument. It keeps references to the objects to which it points."""
     if code == "T":
         sizes = (ctypes.c_int64 * max(1, value.dim()))(*value.shape)
         cell = AbiTensor(value.data_ptr(), value.dim(), sizes, _number_of(value))
@@ -138,12 +138,12 @@ def _abi_cell(code: str, value: Any) -> Any:
 
 
 def _number_of(tensor: Any) -> int:
-    """Return the number of a tensor's dtype; -1, which the judge refuses, for any other dtype."""
+    """Return the number of a tensor's element type; -1, which the judge refuses, for a type not in DTYPES."""
     return DTYPES.get(str(tensor.dtype).removeprefix("torch."), -1)
 
 
 def _describe(result: AbiResult) -> tuple[Header, memoryview]:
-    """Return header and bytes of a student's function's result."""
+    """Return the header and the output's bytes for the result of a student's function."""
     shape = list(result.sizes[: max(0, min(result.ndim, 8))])
     header = {
         "status": "ok",
@@ -162,11 +162,11 @@ def _describe(result: AbiResult) -> tuple[Header, memoryview]:
     return header, memory_at(result.data, elements * WIDTHS.get(result.dtype, 0))
 
 
-# ---- functions of torch tensors
+# ---- functions that take torch tensors
 
 
 class RawLibrary:
-    """The reference: plain C functions of float pointers and ints, the output as the last argument."""
+    """The reference as a library of C functions, which take float pointers and ints, the output last."""
 
     def __init__(self, path: str) -> None:
         self.library = ctypes.CDLL(path)
@@ -190,7 +190,7 @@ class RawLibrary:
 
 
 class TorchFunction:
-    """A public function of torch by its dotted name, so that PyTorch is measured by the same protocol (part 0)."""
+    """Public functions of torch by dotted name, so that PyTorch is measured like a student's code (part 0)."""
 
     functions: tuple[()] = ()
 
@@ -207,11 +207,11 @@ class TorchFunction:
 
 
 def _plain(output: Any) -> Answer:
-    """Return the answer of a function that returns a torch tensor."""
+    """Return the header, the bytes and the function to free for an output that is a torch tensor."""
     header = {"status": "ok", "kind": KIND_TENSOR, "dtype": _number_of(output), "shape": list(output.shape)}
     return header, tensor_bytes(output), lambda: output
 
 
 def load(kind: str, path: str) -> Any:
-    """Return the object that a runner of this kind serves. Raises OSError or AttributeError if it cannot be loaded."""
+    """Load the object at `path` for a runner of this kind. Raises OSError or AttributeError if it cannot be loaded."""
     return {"student": StudentObject, "raw": RawLibrary, "torch": lambda _: TorchFunction()}[kind](path)

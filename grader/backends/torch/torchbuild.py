@@ -1,13 +1,13 @@
-"""Builds of a student's module.cpp as a shared object that the runner can load.
+"""Build of a student's module.cpp as a shared object for a process with torch.
 
-Theory of operation. A build has two paths to the same object. The *light* path compiles the unchanged file against a
-small precompiled subset of torch's headers (shim/gpt149_light.h), in a few seconds. If it fails, the *full* path
-compiles the file against torch/extension.h, in about a minute, and its messages are shown. Errors in a student's file
-are found before, without torch (`backends.selection`), so few files get here with one.
+Theory of operation. A build has two ways ("paths") to the same object. The *light* path compiles the unchanged file
+with a small precompiled subset of torch's headers (shim/gpt149_light.h), in a few seconds. If it fails, the *full* path
+compiles the file with torch/extension.h, in about a minute, and its messages are shown. Few files have errors here,
+since the native build, without torch, comes first (`backends.selection`).
 
-The cache holds finished objects and precompiled headers under the hash of all their inputs. An entry is made in its own
-directory and renamed into place, without locks. A killed build leaves nothing that another would wait for. Two builds
-of the same source do the work twice and agree.
+The cache holds objects and precompiled headers under the hash of all their inputs. An entry is made in its own folder
+and renamed into place, without locks. So no build waits for a killed one. Two simultaneous builds of a source do the
+work twice, with equal results.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ extern "C" void probe(int n) {
     throw std::runtime_error(std::to_string(n));
 }
 """
-#: Name in `waits_for` of a part if torch's headers miss a file, usually Python.h.
+#: `Build.waits_for` if a header that torch's headers include is missing on this machine, usually Python.h.
 PYTHON_HEADERS = "Python.h"
-#: Error for a header that another header needs, or for Python's own. A header of the student's does not match.
+#: Error for a header that cannot be found or read, with the file that includes it.
 MISSES_A_HEADER = re.compile(
     r"^(?P<where>[^\n:]+):\d+:\d+: (?:fatal )?error: '?(?P<name>[^:'\n]+)'?(?:: (?:No such|Perm)| file not found)",
     re.MULTILINE,
@@ -74,16 +74,16 @@ LACKING_HEADERS = (
     "nothing is judged, and no points are lost. Install them (apt install python3-dev) where every user can read them, "
     "and judge again."
 )
-#: Paths from the quickest to the one that knows every header.
+#: The two paths of a build, the faster one first.
 PATHS = ("light", "full")
-#: Headers that are empty on the light path. gpt149_light.h includes the needed ones. torch's operator headers include
-#: these without use, which doubles the time.
+#: Headers that are replaced by empty files on the light path, which halves its time. gpt149_light.h includes all that
+#: is needed.
 EMPTY = (
     *(f"torch/{name}.h" for name in ("all", "torch", "types")),
     *(f"ATen/{name}.h" for name in ("ATen", "Context", "DeviceGuard", "Functions", "TensorUtils")),
 )
-#: Headers that include Python.h. Empty copies of them in the folder BINDINGS replace them on the light path, and on
-#: the full one if Python.h is missing.
+#: Headers that include Python.h. Empty files in the folder BINDINGS replace them on the light path, and also on the
+#: full path if Python.h is missing.
 EMPTY_BINDINGS = (
     *("torch/extension.h", "torch/python.h"),
     *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),
@@ -93,7 +93,7 @@ BINDINGS = "bindings"
 
 @dataclass(frozen=True, kw_only=True)
 class TorchBuild(Build):
-    """`path` is "light" or "full"."""
+    """Result of a build for a process with torch. `path` is "light" or "full"."""
 
     path: str
 
@@ -101,9 +101,9 @@ class TorchBuild(Build):
 def build(source: Path, **options: Any) -> TorchBuild:
     """Compile and link `source` (and a module.ispc beside it), or find the finished object in the cache.
 
-    `options` are fields of BuildOptions. A faulty source gives a build with `ok` False, never an exception. Raises
-    UsageError when `source` cannot be read or a macro's name is invalid. Raises KitError when the machine has no
-    compiler, no torch, or a torch without headers.
+    `options` are fields of BuildOptions. A source that does not compile gives a build with `ok` False. Raises
+    UsageError if `source` cannot be read or a macro's name is invalid. Raises KitError if the machine has no compiler,
+    no torch, or a torch without headers.
     """
     started = time.monotonic()
     wanted = BuildOptions(**options)
@@ -130,10 +130,10 @@ def build(source: Path, **options: Any) -> TorchBuild:
 
 
 def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path | None = None) -> float:
-    """Make the light path's precompiled header for these flags ahead of the first build.
+    """Precompile the light path's header for these flags, before the first build needs it.
 
-    Returns the CPU seconds spent, 0.0 when it was there. If the header does not compile with this torch, builds take
-    the full path.
+    Returns the CPU seconds spent, 0.0 if it was cached. If the header does not compile with this torch, builds take the
+    full path.
     """
     recipe = TorchRecipe(toolchain(), b"", None, tuple(flags), (), sanitize, torch_files())
     work = _Work(recipe, BuildOptions(cache=cache))
@@ -146,7 +146,7 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
 
 @dataclass(frozen=True)
 class TorchRecipe(Source):
-    """All inputs that decide an object's content."""
+    """All inputs on which the content of an object depends."""
 
     sanitize: bool
     torch: TorchFiles
@@ -155,16 +155,16 @@ class TorchRecipe(Source):
         return digest(repr(self).encode(), *_shim_contents())
 
     def header_key(self) -> str:
-        """A precompiled header serves all sources with the same flags. clang also insists on the same macros."""
+        """Return the cache key of the precompiled header. It depends on flags, and for clang also on macros."""
         macros = self.defines if self.tools.family == "clang" else ()
-        # The light path includes nothing of Python's.
+        # The light path does not include Python's headers.
         torch = replace(self.torch, python_include_dir=None)
         return digest(
             repr((self.tools, torch, self.flags, macros, self.sanitize)).encode(), *_shim_contents()
         )
 
     def compile_flags(self, path: str) -> tuple[str, ...]:
-        """Return the compiler's flags on one of PATHS, without the source."""
+        """Return the compile flags for one of PATHS."""
         tools, torch = self.tools, self.torch
         openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
         includes = [f"-I{SHIM / path}"] if path == "light" else []
@@ -193,7 +193,7 @@ class TorchRecipe(Source):
         _, openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
         libraries = ("-lc10", "-ltorch_cpu", *(("-ltorch_python",) if path == "full" else ()))
         chosen = linker_flags(tools.system, linker, SHIM, allow_undefined=path == "full")
-        # A shared object leaves the sanitizers' own functions to the runtime that is preloaded.
+        # No flags for sanitizers: their library is preloaded into the process.
         return (*chosen, *no_compiler_at_link(tools), f"-L{self.torch.library_dir}", *libraries, *openmp)
 
 
@@ -213,7 +213,7 @@ def _shim_contents() -> list[bytes]:
     return [*contents_of(SHIM), repr((EMPTY, EMPTY_BINDINGS, clock_flags())).encode()]
 
 
-# ---- doing it
+# ---- one build
 
 
 def _misses_a_header(failure: Finished) -> bool:
@@ -224,7 +224,7 @@ def _misses_a_header(failure: Finished) -> bool:
 
 
 class _Work(Compilers):
-    """One build on its way."""
+    """One build of a student's file while it is being made."""
 
     source: TorchRecipe
 
@@ -239,21 +239,21 @@ class _Work(Compilers):
         return next((path for path in ("light", "full") if objectcache.touch(self.entry(path))), None)
 
     def compile(self) -> tuple[str, str]:
-        """Try the light path, then the full one; returns the path that decided and its message, "" for success."""
+        """Try the light path, then the full path. Return the deciding path and its error message ("" for success)."""
         if self.must_wait():
             return "light", ispc.LACKING
         path, message = self.compile_all()
         return path, self.may_lack_ispc(message)
 
     def compile_all(self) -> tuple[str, str]:
-        """Compile as `compile` does, without asking if the file has to wait for `ispc`."""
+        """Compile as `compile` does, without the check for a missing `ispc`."""
         header = self.light_header()
         limit = TimeLimit(self.options.timeout_s)
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, header) as room,
         ):
-            # The compiler's directory holds only the files that the assignment names.
+            # The compiler's folder gets only the files that the assignment names.
             room.put("module.cpp", self.source.text)
             message = self.compile_ispc(room, limit)
             if message:
@@ -278,7 +278,7 @@ class _Work(Compilers):
             return path, ""
 
     def probed(self, path: str, header: Path | None) -> Iterator[Finished]:
-        """Build PROBE on this path in a room of its own. Yield how it ended, if it failed."""
+        """Build PROBE on this path in another room. Yield the result if it failed."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, header) as room,
@@ -289,7 +289,7 @@ class _Work(Compilers):
                 yield failure
 
     def headers_are_whole(self) -> bool:
-        """Return True if the real headers, Python's among them, can be read in this sandbox."""
+        """Return True if Python.h and the headers that it includes can be read in this sandbox."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, None) as room,
@@ -300,11 +300,11 @@ class _Work(Compilers):
             return self.run(command, room.folder, HEADER_TIMEOUT_S, room).returncode == 0
 
     def attempt(self, path: str, room: compiling.Room, limit: TimeLimit) -> Finished | None:
-        """Compile and link on one of PATHS; None for success.
+        """Compile and link on one of PATHS. Return None for success, else the failed run.
 
-        The quick linker does not find libstdc++ in an unusual place. So a name counts as missing only if the compiler's
-        own linker misses it too. If the quick linker also fails for the kit's own source, it is not used any more. A
-        student's file cannot decide that: its text may depend on when it is compiled.
+        The fast linker (gold) does not find libstdc++ in an unusual place. So after undefined names the compiler's own
+        linker is tried. If the fast linker also fails for a source of the kit, it is not used any more. Its failure for
+        a student's file alone does not prove that it is unfit.
         """
         quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
         if quick is not None and not distrusted.exists():
@@ -317,7 +317,7 @@ class _Work(Compilers):
         return failure
 
     def can_link(self, linker: str) -> bool:
-        """Return True if this linker makes an object of a file of the kit's own that needs the C++ library."""
+        """Return True if this linker can link a source of the kit that needs the C++ library."""
         self.options.on_step("headers")
         with objectcache.workplace(self.cache) as place:
             (place / "probe.cpp").write_text(LINKER_PROBE)
@@ -360,10 +360,9 @@ class _Work(Compilers):
         return replace(finished, returncode=1, output="\n".join(missing).encode()) if missing else None
 
     def light_header(self) -> Path | None:
-        """Return the directory of the precompiled header, made on first use; None if it does not compile with this
-        torch.
+        """Return the folder of the precompiled header, made on first use; None if it does not compile with this torch.
 
-        That is remembered too, as a directory without it.
+        A failure is cached, too, as a folder without the header.
         """
         entry = self.cache / "headers" / self.source.header_key()
         if not objectcache.touch(entry):

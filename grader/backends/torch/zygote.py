@@ -1,8 +1,8 @@
-"""The judge's end of the process that runners are forked from, and the resources of each runner.
+"""The judge's end of the zygote, from which runners with torch are forked.
 
-A `Zygote` is one interpreter with torch imported (`torch.forkserver`), inside the sandbox if there is one;
-`Zygote.spawn` forks a runner from it in milliseconds and returns a `PipeSession`. Each runner gets a fresh working
-folder, access to its object until it is loaded, and in a sandbox its own user id and lock.
+The zygote is a Python process with torch imported (`torch.forkserver`), in a sandbox if there is one. `Zygote.spawn`
+forks a runner from it in milliseconds and returns a `PipeSession`. Each runner gets a new working folder and access to
+its object until that is loaded. In a sandbox it also gets its own user id and a lock.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from grader.runner.watch import Watch
 from grader.sandbox import INSIDE, OPEN, Limits, Sandbox, leftovers, process_limit
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
-#: The kit's files in a zygote; FILES in the order of `forkserver.Files`.
+#: The kit's files that a zygote needs. FILES has the order of `forkserver.Files`.
 FORK_SERVER, *FILES = (
     Path(module.__file__ or "")
     for module in (
@@ -75,19 +75,21 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "HOME": "/nonexistent",
     "KINETO_LOG_LEVEL": "99",
-    # A torch with CUDA in it would look for a card, and complain in the student's output that it may not.
+    # Otherwise a torch with CUDA would look for a GPU, and print an error into the student's output.
     "CUDA_VISIBLE_DEVICES": "",
 }
 
 
 class Lost(Exception):
-    """Raised if the process that runners are forked from is gone, or no longer answers."""
+    """Raised if the zygote has ended or does not answer."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """One runner as the judge knows it. `inside_pid` is its number for the zygote, which may live among other numbers;
-    `scratch` is its folder as the zygote names it."""
+    """One forked runner. `pid` is its process id for the judge, `inside_pid` that inside the zygote's namespace.
+
+    `scratch` is the path of its working folder as the zygote sees it.
+    """
 
     pid: int
     inside_pid: int
@@ -96,7 +98,7 @@ class Runner:
 
 
 class Zygote:
-    """An isolated interpreter that imports torch while the judge does something else, and then forks runners."""
+    """The judge's end of a zygote. The zygote imports torch while the judge does other work, and then forks runners."""
 
     def __init__(
         self,
@@ -107,19 +109,20 @@ class Zygote:
         modules: Sequence[str] = (),
         card: bool = False,
     ) -> None:
-        """Start it and return at once; unless `at_once`, it is started by `start` or the first `spawn`. `environment`
-        adds to the scrubbed one (a sanitizer's preload), `modules` are imported besides torch; with `card` its runners
-        may use a GPU."""
+        """Start the zygote without waiting for it.
+
+        Unless `at_once`, it is started by `start` or the first `spawn`. `environment` is added to ENVIRONMENT.
+        `modules` are imported besides torch. With `card` its runners may use a GPU.
+        """
         self._modules, self._card = tuple(modules), card
         self.sandbox = sandbox
         self.blind = False
-        """True if its runners cannot observe stores of kernels, known before any student code runs."""
+        """True if its GPU runners cannot observe the stores of kernels. Known before any student code runs."""
         self.sabotaged = False
-        """True if processes were lost that nothing but a student's code was in a position to end (tier D)."""
+        """True if processes were killed that only a student's code could have killed (tier D)."""
         self._environment = {**ENVIRONMENT, **(environment or {})}
         self._living: dict[int, Runner] = {}
-        # One request at a time: several threads of the judge end runners, and an ended one is no longer listed as
-        # living.
+        # Several threads of the judge use the zygote: this lock lets one request at a time change `_living`.
         self._turn = threading.RLock()
         self._numbers = itertools.count()
         self._stack = contextlib.ExitStack()
@@ -135,7 +138,7 @@ class Zygote:
         for folder in (self._folder, self._objects, self._scratch, self._caches):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o711)
-        # Run before the folder is removed: Python's own removal fails on folders that a runner has nested deep.
+        # Remove runners' folders before TemporaryDirectory does: it fails on deeply nested folders.
         self._stack.callback(grader.core.removal.remove, self._scratch)
         try:
             sandbox.check_within_reach(self._folder)
@@ -154,7 +157,7 @@ class Zygote:
         self.close()
 
     def start(self) -> None:
-        """Let it import torch from now on, unless it has begun."""
+        """Start the zygote's process, which then imports torch, unless it was started before."""
         if not self._started:
             self._started = True
             self._start()
@@ -176,17 +179,17 @@ class Zygote:
         call_timeout_s: float = 20.0,
         freeze: bool = True,
     ) -> PipeSession:
-        """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
+        """Fork a runner and let it load the object. The runner may die while it loads (`Session.death`).
 
         Args:
             kind: "student", "raw" or "torch" (`torch.loaded`), or a kind of `gpu.devicerunner`.
             shared_fd: for a GPU runner, the descriptor of memory that it shares with the judge.
             cache: for a GPU runner, the folder of compiled kernels (of `caches`) that it reads.
-            builds: the runner fills `cache`, and is locked as a compiler is.
-            is_kits: the object is a file of the kit's.
+            builds: True if the runner fills `cache`. It is then locked as a compiler is.
+            is_kits: True if the object is a file of the kit.
             freeze: stop the runner between calls, which is needed to judge time.
 
-        A zygote that a kernel has ended is started again. Raises KitError when that fails.
+        If a kernel has killed the zygote, it is started again. Raises KitError if that fails.
         """
         limits = limits or Limits()
         with self._turn, self._lent(object_path) as path:
@@ -217,7 +220,7 @@ class Zygote:
             )
 
     def reap(self, pid: int) -> Call:
-        """Kill a runner with all it started and left, and say how it had ended."""
+        """Kill a runner and its descendants, and remove its files. Return a Call that describes how it ended."""
         with self._turn:
             return self._reaped(pid)
 
@@ -260,8 +263,8 @@ class Zygote:
 
     def _end(self) -> None:
         if not self._ready and not self.sandbox.bwrap:
-            # It has forked nothing and needs no clean-up, so do not wait for its import of torch. A killed bubblewrap
-            # would leave it behind.
+            # The zygote may still import torch, and has no runners: kill it at once. Not with bubblewrap, which would
+            # leave it behind if killed.
             self._process.kill()
         self._control.close()
         for pid in self._living:
@@ -276,9 +279,7 @@ class Zygote:
 
     @contextlib.contextmanager
     def _lent(self, object_path: Path | str) -> Iterator[str]:
-        """Yield the object under a path that a sandboxed runner can open. The path is gone once the object is
-        loaded.
-        """
+        """Yield a path of a copy of the object that a sandboxed runner can open. The copy is removed afterwards."""
         if not self.sandbox.locks or not str(object_path):
             yield str(object_path)
             return
@@ -294,7 +295,7 @@ class Zygote:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _surroundings(self, object_path: str, cache: str, builds: bool) -> dict[str, Any]:
-        """Return the next runner's folder, user and lock."""
+        """Return the next runner's folder, user id, lock and environment variables."""
         number = next(self._numbers)
         root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
         scratch = f"{root}/{number}"
@@ -320,7 +321,7 @@ class Zygote:
     def _fork(
         self, spec: Mapping[str, Any], shared_fd: int | None, is_kits: bool
     ) -> tuple[Runner, tuple[int, int, int]]:
-        """Return the runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
+        """Fork a runner. Return it with the judge's ends of its pipes: requests, replies, output. Raises Lost."""
         self._wait_ready()
         pipes = Pipes.made()
         try:
@@ -342,7 +343,7 @@ class Zygote:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         if hasattr(socket, "SO_PASSCRED"):
-            # The kernel then reports each message's sender, by the process id that the judge knows.
+            # Linux then reports the sender of each message, by its process id outside of namespaces.
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with theirs:
             self._process = subprocess.Popen(
@@ -391,7 +392,7 @@ class Zygote:
         self._ready = True
 
     def _last_words(self) -> str:
-        """Return the last line that it wrote, and the signal that ended it."""
+        """Return the last line that the zygote printed, and the signal that ended it, for messages."""
         try:
             status = self._process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
@@ -401,9 +402,9 @@ class Zygote:
         return f"{last}, {signal.Signals(-status).name}" if status < 0 else last
 
     def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:
-        """Return the answer to one message, and its sender's process id. Raises Lost."""
+        """Send a message. Return the answer and its sender's process id. Raises Lost."""
         try:
-            # In tier D a kernel can stop its parent process. SIGCONT does not disturb bwrap, if that is the process.
+            # In tier D a kernel can stop the zygote: resume it. SIGCONT has no effect on bwrap.
             self._process.send_signal(signal.SIGCONT)
             line = json.dumps(message).encode() + b"\n"
             sent = socket.send_fds(self._control, [line], fds)
@@ -425,8 +426,8 @@ class Zygote:
         return json.loads(line), sender
 
     def _clear_up(self) -> None:
-        """End the remains of a zygote: neither it nor its runners may continue."""
-        # Kill first: at the end of its socket it would remove files that the next zygote needs.
+        """Kill a broken zygote and all of its runners."""
+        # Kill it before its socket is closed: at the socket's end it would remove files that the next zygote needs.
         self._process.kill()
         self._process.wait()
         self._control.close()

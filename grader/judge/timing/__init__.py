@@ -1,1 +1,1 @@
-"""The verdict on time: rounds of fresh processes, ratios and the rule that decides."""
+"""The verdict on time: rounds of calls in new processes, their time ratios, and the rule that decides."""

@@ -1,4 +1,4 @@
-"""Medians and their exact order-statistic intervals: pure functions of numbers."""
+"""Medians and their exact confidence intervals from order statistics, as pure functions of numbers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Estimate:
 
 
 def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
-    """Return the largest k such that the k-th smallest and k-th largest of n values hold the median between them.
+    """Return the largest k for which the k-th smallest and k-th largest of n values enclose the median.
 
-    With probability `confidence` or more, exactly: they miss it with 2 P(Bin(n, 1/2) < k). At least 1: if n is too
-    small for the confidence (n < 7 at 98 %), the interval is smallest..largest and covers less than requested; see
-    `coverage`.
+    They enclose it with probability `confidence` or more: they miss it with probability 2 P(Bin(n, 1/2) < k), exactly.
+    If n is too small for the confidence (n < 7 at 98 %), returns 1: the interval from smallest to largest value, which
+    covers less than requested (see `coverage`).
     """
     missed, k = 0, 0
     while k < n:
@@ -42,17 +42,18 @@ def coverage(n: int, rank: int) -> float:
 
 
 def median_estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Median and order-statistic interval of at least one value."""
+    """Return the median of one or more values and its interval."""
     ordered = sorted(values)
     rank = interval_rank(len(ordered), confidence)
     return Estimate(median(ordered), ordered[rank - 1], ordered[-rank])
 
 
 def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
-    """Return the exact probability that a student just at the allowance is called slow at one of these looks.
+    """Return the exact probability that a student whose true ratio equals the allowance is judged slow.
 
-    Only the number of rounds below the allowance matters, so the measurement is a fair walk that ends at
-    the first decisive look. By symmetry also the probability that such a student is called clearly fast.
+    `schedule` holds the numbers of rounds after which the interval is checked ("looks"). Only the number of rounds
+    below the allowance matters, and each round is below it with probability 1/2. By symmetry this is also the
+    probability that such a student is judged clearly fast.
     """
     alive, slow, n = {0: 1.0}, 0.0, 0
     for look in schedule:
@@ -66,9 +67,9 @@ def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
 
 @cache
 def confidence_of(schedule: tuple[int, ...]) -> float:
-    """Return the confidence to ask of each look's interval so that all looks together err within CONFIDENCE.
+    """Return the confidence that each look's interval needs, so that all looks together reach CONFIDENCE.
 
-    Just CONFIDENCE for 8..24 rounds; more for schedules with more looks.
+    It equals CONFIDENCE for 8 to 24 rounds, and is higher for schedules with more looks.
     """
     confidence, error_per_side = CONFIDENCE, (1 - CONFIDENCE) / 2
     while false_fail_chance(schedule, confidence) > error_per_side:

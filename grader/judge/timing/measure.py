@@ -1,56 +1,51 @@
-"""The verdict on time: student against reference, in paired rounds and with an interval.
+"""The verdict on time: the student compared with the reference in paired rounds, with a confidence interval.
 
 Theory of operation. A round is four calls, in turn A B B A and B A A B, where A is the reference and B the student. So
-a drift of the machine falls on both sides alike. A round's ratio is the geometric mean of the two student times over
-that of the two reference times. Each round has two fresh processes, one for each side. An advantage that one process
-has for its whole life (its cores, its pages) is then noise between rounds, which the interval covers. It is not a bias
-that all rounds share; "slow" needs many processes that agree.
+a drift of the machine affects both alike. A round's ratio is the geometric mean of the two student times over that of
+the two reference times. Each round has two new processes, one for each. A process may have an advantage for its whole
+life (its cores, its pages). With new processes this is noise between rounds, which the interval covers, and not a bias
+of all rounds. "Slow" needs many processes that agree.
 
-The statistic is the median of the round ratios and its 98 % order-statistic interval: the number of rounds below the
-true median is binomial(n, 1/2) for any noise. So the interval is exact and assumes only that rounds are independent.
-FAIL needs the lower bound above the allowance (and more, see "The faster calls"), PASS the upper bound below it; what
-is neither after the last round passes with the flag "undecided".
+The statistic is the median of the round ratios and its 98 % interval from order statistics: the number of rounds below
+the true median is binomial(n, 1/2) for any noise. So the interval is exact and assumes only that rounds are
+independent. "Slow" needs the lower bound above the allowance (and more, see "The faster calls"). "Pass" needs the upper
+bound below it. If neither holds after the last round, the student passes with the flag "undecided".
 
-Looking at the interval after every round and stopping at the first favourable one would inflate the error: a student
-exactly at the allowance would fail 1.95 % of the time over 8..24 rounds, and not at most 1 %. We look only at 8, 12, 18
-and 24 rounds (`looks`), which brings the whole procedure to 0.99 %; for limits that need more looks the interval's
-confidence is raised until it holds (`confidence_of`). Both figures are exact, not simulated (`false_fail_chance`), for
-any distribution of the noise. Noise that outlasts a round makes rounds dependent, which no formula covers. Rounds were
-resampled from recordings of a crowded two-core machine (docs/measurements.md, `verdicts.py`). A student just at the
-allowance failed 0 to 7 % of the time and an identical kernel never.
+Looks. Checking the interval after every round, and stopping at the first decisive one, would raise the error: a student
+exactly at the allowance would fail 1.95 % of the time over 8 to 24 rounds, and not at most 1 %. So the interval is
+checked only after 8, 12, 18 and 24 rounds (`looks`), which gives 0.99 %. If other limits on rounds need more looks, the
+interval's confidence is raised (`confidence_of`). Both figures are exact for any distribution of the noise, not
+simulated (`false_fail_chance`). Noise that lasts longer than a round makes rounds dependent, which no formula covers.
+So rounds were resampled from recordings of a crowded two-core machine (docs/measurements.md, `verdicts.py`). A student
+exactly at the allowance failed 0 to 7 % of the time there, and a kernel identical to the reference never.
 
-Early ends. A pass may come after three to seven rounds, if all lie below the allowance (and below the ceiling, see
-"Clocks"). After six or seven rounds one may lie above. An error there favours the student, so it cannot add a false
-fail. A student just at the allowance passes this way with probability 11/64; one whose true ratio is so far above it
-that a round falls below by accident once in a hundred times, once in 10^6. "Slow" before the first look takes four
-rounds or more, all of them beyond doubt: the lowest lies more than 1.5 times above the allowance, and farther above it
-than the rounds lie apart; and the machine is fit. This margin is measured, not exact. The recordings were of identical
-kernels beside busy neighbours, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled
-verdicts of a student at the allowance. A kernel that is twice too slow takes 4 to 8 rounds where it took 8 to 10
-(docs/measurements.md, `verdicts.py`). After a look the measurement stops, undecided, when the next look would lie
-beyond the budget.
+Early ends. A pass may come after three to seven rounds if all of them are below the allowance (and below the ceiling,
+see "Clocks"). With six or seven rounds one may be above it. An error there favours the student, so it cannot add a
+false "slow". A student exactly at the allowance passes early with probability 11/64. If a student is so slow that only
+one round in a hundred is below the allowance, the probability is 10^-6. "Slow" before the first look needs a fit
+machine and at least four rounds, all clearly above: the lowest exceeds the allowance by a factor of 1.5, and by the
+ratio of the highest to the lowest. This margin is measured, not exact. It was tried on recordings of identical kernels
+on busy machines, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled verdicts of a
+student at the allowance. A kernel that is twice too slow needs 4 to 8 rounds in place of 8 to 10
+(docs/measurements.md, `verdicts.py`). If the next look would exceed the budget, the measurement stops, undecided.
 
-Futility. A measurement that can no longer end as "slow" ends. The last look (at 24) forgives five rounds below the
-allowance. With six of them the student passes in any case; more rounds could only remove the flag "undecided". This
-changes no verdict.
+Futility. A measurement that can no longer end as "slow" stops. The last look (at 24) allows five rounds below the
+allowance. With six of them the student passes in any case: more rounds could only remove the flag "undecided".
 
-The faster calls count, too. Other programs on the machine only add time, so "slow" also needs the student's faster
-calls to be beyond the allowance. That is the call at the 1/8 quantile, over the reference's. Noise that lasts longer
-than a round makes rounds agree that prove nothing: on virtual cores that share their hardware with other tenants,
-medians of ten rounds of identical kernels went from 0.4 to 1.6. A kernel that is slow is slow in its faster calls as
-well.
+The faster calls. Other programs on the machine only add time, so "slow" also needs the student's faster calls to be
+beyond the allowance: the 1/8 quantile of its times, over that of the reference. The reason is noise that lasts longer
+than a round, in which rounds agree by accident. On virtual cores that share their hardware with other tenants, medians
+of ten rounds of identical kernels ranged from 0.4 to 1.6. A slow kernel is slow in its faster calls as well.
 
 Fitness. The two reference calls of every round are the same program on the same input, so their ratio (first over
-second) should be 1. The machine is unfit when the median of these ratios lies outside 0.95..1.05 *and* their 98 %
-interval excludes 1: the first condition ignores a bias too small to matter, the second ignores a few noisy rounds. A
-bias that every round shares is detected even if it is small. Noise without bias does not make a machine unfit; it
-widens the interval of the verdict, which then is "undecided".
+second) should be 1. The machine is unfit if the median of these ratios is outside 0.95 to 1.05 *and* their 98 %
+interval excludes 1. The first condition ignores a bias that is too small to matter, the second a few noisy rounds.
+Noise without bias does not make a machine unfit; it widens the interval of the verdict, which then is "undecided".
 
-Clocks. A serial part is decided by CPU time, which leaves out the waiting for a busy neighbour; wall time
-is a wide ceiling that catches a kernel which sleeps or works where its CPU clock does not look. It is wall
-time less the time of waiting for a core, as the system shows it from outside. Where it does not, all wall time counts,
-and the ceiling counts only while the reference's own wall time shows that it got its core. An OpenMP part is decided by
-wall time, with CPU time recorded.
+Clocks. A serial part is decided by CPU time, which leaves out waiting for a busy core. Wall time is a wide ceiling for
+it, against kernels that sleep or work where their CPU clock does not count. The ceiling uses wall time less the time of
+waiting for a core, if the system reports that. Otherwise all wall time counts, and the ceiling applies only if the
+reference's wall time shows that it had its core to itself. An OpenMP part is decided by wall time.
 """
 
 from __future__ import annotations
@@ -69,20 +64,20 @@ from grader.runner.calls import Round
 Clock = Literal["cpu", "wall"]
 
 LOOK_GROWTH = 1.5
-"""Each look comes after this many times the rounds of the look before: 8, 12, 18, 24."""
+"""Factor from one look's number of rounds to the next look's: 8, 12, 18, 24."""
 LEAST_ROUNDS = 7
-"""With fewer rounds not even smallest..largest covers the median with 98 %."""
+"""Fewer rounds cannot give an interval of 98 %, not even the one from smallest to largest ratio."""
 EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS = 3, 4
 EARLY_OUTLIER_ROUNDS = 6
-"""From this number of rounds on, an early pass forgives one of them."""
+"""With this many rounds or more, an early pass allows one round above the allowance."""
 DOUBT_MARGIN = 1.5
-"""Every round of an early "slow" lies this many times above the allowance."""
+"""Factor by which every round of an early "slow" must exceed the allowance."""
 FAST_SHARE = 1 / 8
-"""Quantile of a side's calls that represents its faster calls."""
+"""Quantile of call times that represents the faster calls."""
 CORE_SHARE_LIMIT = 1.25
-"""A reference whose wall time exceeds its CPU time by more than this did not have its core to itself."""
+"""Largest wall time / CPU time of a reference that had its core to itself."""
 SHORTEST_S = 1e-9
-"""Times below the resolution of the clock count as this, so that a ratio always exists."""
+"""Least time that is used for a call, since a clock may report 0 and a ratio must exist."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +85,8 @@ class TimePolicy:
     """Settings for the timing of one part.
 
     The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. `wall_ceiling`
-    times that bounds the ratio of wall times, also for a serial part. `budget_s` bounds the wall time of the measured
-    calls as the module's text says; None means no bound. If the time is not graded (`graded` False), as few rounds as
-    an early pass needs are enough.
+    times this is the limit on the ratio of wall times for a serial part. `budget_s` limits the wall time of the
+    measured calls (see the module's text); None for no limit. If the time is not graded, EARLY_PASS_ROUNDS are made.
     """
 
     clock: Clock
@@ -120,19 +114,19 @@ class TimePolicy:
 
 
 def looks(policy: TimePolicy) -> tuple[int, ...]:
-    """Return the numbers of rounds after which the interval is looked at; ends with `max_rounds`."""
+    """Return the numbers of rounds after which the interval is checked; the last one is `max_rounds`."""
     rounds = [policy.min_rounds]
     while rounds[-1] < policy.max_rounds:
         rounds.append(min(ceil(rounds[-1] * LOOK_GROWTH), policy.max_rounds))
     return tuple(rounds)
 
 
-# --- the verdict: pure functions of rounds
+# --- the verdict, by pure functions of rounds
 
 
 @dataclass(frozen=True)
 class _View:
-    """Rounds as seen by one clock; `allowance` is the allowed ratio by this clock."""
+    """The times of all rounds by one clock, and the allowed ratio for this clock."""
 
     clock: Clock
     allowance: float
@@ -146,12 +140,12 @@ class _View:
         return [sqrt(b[i] * b[i + 1]) / sqrt(a[i] * a[i + 1]) for i in range(0, len(a), 2)]
 
     def self_ratios(self) -> list[float]:
-        """Return one ratio per round of the reference's first call to its second."""
+        """Return one ratio per round: the reference's first call / its second call."""
         a = self.reference_s
         return [a[i] / a[i + 1] for i in range(0, len(a), 2)]
 
     def fast_ratio(self) -> float:
-        """Return the student's faster calls over the reference's (see "The faster calls")."""
+        """Return the ratio student / reference of the faster calls (see "The faster calls")."""
         return _fast_s(self.student_s) / _fast_s(self.reference_s)
 
     def estimate(self) -> Estimate:
@@ -159,8 +153,7 @@ class _View:
         return median_estimate(self.ratios(), self.confidence)
 
     def verdict(self, *, early: bool) -> Literal["pass", "slow"] | None:
-        """Return the verdict that the ratios prove: by their interval or, `early`, by the single rounds (see "Early
-        ends")."""
+        """Return the verdict that the ratios prove, or None. `early` applies the rules under "Early ends"."""
         if early:
             ordered = sorted(self.ratios())
             low = ordered[0] / max(DOUBT_MARGIN, ordered[-1] / ordered[0])
@@ -174,7 +167,7 @@ class _View:
 
 
 def _seconds(rounds: Sequence[Round], side: str, clock: Clock, *, own: bool = False) -> tuple[float, ...]:
-    """Return the seconds of one side's calls; with `own`, wall seconds without those spent waiting for a core."""
+    """Return the seconds of the calls of one side; with `own`, wall seconds without waiting for a core."""
     samples = [sample for one in rounds for sample in getattr(one, side)]
     if own:
         return tuple(max(s.own_s or 0.0, SHORTEST_S) for s in samples)
@@ -203,7 +196,7 @@ def _had_its_core(rounds: Sequence[Round]) -> bool:
 
 
 def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | None]:
-    """Return the deciding clock, and the wall-time ceiling where there is one to hold."""
+    """Return the rounds by the deciding clock, and by the wall clock with the ceiling; None without a ceiling."""
     if policy.clock == "wall" or not _has_cpu(rounds):
         return _view(rounds, policy, "wall"), None
     own = all(s.own_s is not None for one in rounds for s in (*one.reference, *one.student))
@@ -216,7 +209,7 @@ def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | 
 def _decide(
     rounds: Sequence[Round], policy: TimePolicy, *, early: bool
 ) -> tuple[Literal["pass", "slow"] | None, _View]:
-    """Return the verdict as far as it is proved, and the clock that decided it."""
+    """Return the verdict if the rounds prove one, else None, and the view of the clock that decided."""
     main, ceiling = _views(rounds, policy)
     verdict = main.verdict(early=early)
     limit = ceiling.verdict(early=early) if ceiling is not None else "pass"
@@ -233,19 +226,18 @@ def ratio_of(one: Round, policy: TimePolicy) -> float:
 
 
 def is_fit(self_ratios: Sequence[float], policy: TimePolicy) -> bool:
-    """Return True if the reference agrees with itself (see "Fitness" above), from one ratio per round."""
+    """Return True if the machine is fit (see "Fitness" above). `self_ratios` has one ratio per round."""
     own = median_estimate(self_ratios)
     biased = not own.low <= 1 <= own.high
     return not (biased and not policy.fit_low <= own.middle <= policy.fit_high)
 
 
 def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
-    """Return the verdict on one or more recorded rounds, as if the measurement had ended with the last of them.
+    """Return the verdict on one or more recorded rounds.
 
-    Fewer than `min_rounds` are judged as the module's text says under "Early ends". Flags: "undecided" (the
-    interval holds the allowance), "machine_unfit", "no_cpu_clock" (CPU time was wanted and some call had none:
-    wall time decides), "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock). An unfit
-    machine never gives "slow": run it again.
+    Fewer than `min_rounds` are judged by the rules under "Early ends". Flags: "undecided" (the interval includes the
+    allowance); "machine_unfit" (the verdict is "pass" then); "no_cpu_clock" (wall time decides, since a call had no CPU
+    time); "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock).
     """
     if not rounds:
         raise ValueError("no verdict without a round")
@@ -284,7 +276,7 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
 
 
 def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
-    """Return True if the measurement is to stop here: decided at a look or early, out of rounds or out of budget."""
+    """Return True if the measurement is to stop: it is decided, or the rounds or the budget are used up."""
     n, schedule = len(rounds), looks(policy)
     if n >= (policy.max_rounds if policy.graded else EARLY_PASS_ROUNDS):
         return True
@@ -299,21 +291,21 @@ def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
         )
     if EARLY_PASS_ROUNDS <= n < policy.min_rounds:
         verdict, view = _decide(rounds, policy, early=True)
-        # A few rounds cannot prove a bias of the machine, but may hint at one. Then take more rounds.
+        # Few rounds cannot prove that the machine is unfit. If they suggest it, take more rounds.
         decided = verdict == "pass" or (verdict == "slow" and n >= EARLY_SLOW_ROUNDS)
         return decided and is_fit(view.self_ratios(), policy)
     return n > policy.min_rounds and not can_be_slow(rounds, policy)
 
 
 def can_be_slow(rounds: Sequence[Round], policy: TimePolicy) -> bool:
-    """Return True if rounds to come could still prove that the student is slow, by either clock."""
+    """Return True if further rounds could still prove that the student is slow, by either clock."""
     rank = interval_rank(policy.max_rounds, confidence_of(looks(policy)))
     views = [view for view in _views(rounds, policy) if view is not None]
     return any(sum(ratio < view.allowance for ratio in view.ratios()) < rank for view in views)
 
 
 def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
-    """Take rounds from `source` until there are enough, and judge them; ValueError when it ends first."""
+    """Take rounds from `source` until they are enough, and judge them. Raises ValueError if it ends before."""
     rounds: list[Round] = []
     for one in source:
         rounds.append(one)
@@ -322,12 +314,9 @@ def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
     raise ValueError(f"the source ended after {len(rounds)} rounds, with no verdict")
 
 
-# --- sampling: the only part that runs anything
+# --- measuring, by calls
 
 
 def compare(pairs: PairOf, policy: TimePolicy) -> Timing:
-    """Time a student against the reference in as many rounds as needed.
-
-    An exception of a call (a crash, a timeout) ends the measurement; the caller handles it.
-    """
+    """Time student and reference in as many rounds as needed. An exception of a call (a crash, say) passes through."""
     return sequential(play(pairs), policy)

@@ -1,8 +1,8 @@
-"""Timed rounds of one part: fresh inputs for each call, and a check of each output on rows drawn afterwards.
+"""Timed rounds of one part: new inputs for each call, and a check of each output on rows that are drawn afterwards.
 
-Compared calls differ from timed ones in sizes, cores and number. A kernel of several threads that raced only in timed
-calls would see no delays. So each of the first rounds has one more call, with delays and compared as a whole. It has
-the runner, the sizes and the cores of the timed calls. Whether it comes before, between or after them is drawn.
+A cheating kernel could recognise timed calls by their sizes, cores and number, and skip locks only there: without
+delays its data race would not show. So each of the first rounds has one more call, with delays, whose whole output is
+compared. It has the runner, the sizes and the cores of the timed calls. Its place among them is drawn at random.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from grader.runner.calls import Round, Sample
 from grader.runner.session import Session
 
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
-"""Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
+"""Number of rows of each timed output that are compared with the oracle, for the student and for the reference."""
 PLACES = 3
-"""Places that a delayed call may have in a round (`grader.backends.pairs`)."""
+"""Number of places that a delayed call may have in a round: before, between or after the two timed calls."""
 
 WRONG_WHEN_TIMED = Diagnosis("wrong", "wrong in a timed call, right before")
 
@@ -36,11 +36,14 @@ WRONG_WHEN_TIMED = Diagnosis("wrong", "wrong in a timed call, right before")
 def measured(
     marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
 ) -> Timing:
-    """Measure paired rounds on fresh inputs, each in a fresh pair of runners with a timed call's threads and cores.
+    """Measure a part's time in paired rounds. Each round has new inputs and a new pair of runners.
 
-    `student(threads=, cpus=)` starts a runner of the student's; each `attempt` (1, 2) draws other inputs; `cpus` are
-    the cores for the runners of both sides, by default those of the machine's own rule. Raises Faulty when the
-    student's kernel breaks or answers wrongly, KitError when the reference does.
+    Args:
+        student: function that starts a runner of the student's code, with the keywords `threads` and `cpus`.
+        attempt: 1 or 2; each attempt draws other inputs.
+        cpus: cores for the runners; by default those of `machine.timing_cpus`.
+
+    Raises Faulty if the student's kernel fails or is wrong, KitError if the reference does.
     """
     return marker.backend.measure(timed_part(marker, student, attempt=attempt, cpus=cpus))
 
@@ -48,7 +51,7 @@ def measured(
 def timed_part(
     marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
 ) -> TimedPart:
-    """Return the data that a backend needs for `measured`."""
+    """Return the data that a backend needs to measure a part; the arguments are those of `measured`."""
     from grader.judge.timing import measure
 
     rule, options = marker.part.time, marker.bench.options
@@ -86,25 +89,25 @@ def timed_part(
 
 
 def settled(time: Timing, rule: TimeRule) -> Timing:
-    """Return a measurement under the part's rule: no verdict where the part's time is not graded."""
+    """Return the measurement under the part's rule: if the time is not graded, "pass" with the flag "not_graded"."""
     if rule.graded:
         return time
-    # Nothing was to be decided, so the flag "undecided" does not apply.
+    # "undecided" has no meaning for a time without a grade.
     flags = [flag for flag in time.flags if flag != "undecided"]
     return replace(time, verdict="pass", flags=(*flags, "not_graded"))
 
 
 class TimedInputs:
-    """Fresh inputs for every timed call, and the check of every timed output on rows the kernel cannot foresee."""
+    """Timed calls: each gets new inputs, and its output is checked on rows that the kernel cannot foresee."""
 
     def __init__(self, marker: Marker, seed: int) -> None:
         self.marker, self.seed = marker, seed
         self.calls = 0
         self.tensor_bytes = 0
-        """Bytes of the tensors of one call."""
+        """Size in bytes of the tensors of one call."""
 
     def sample(self, session: Session, *, is_reference: bool) -> Sample:
-        """Make one timed call of either side. Raises Faulty when the student's output is wrong or missing."""
+        """Make one timed call of student or reference. Raises Faulty if the student's output is wrong or missing."""
         run = self.called(session, is_reference=is_reference)
         if self.is_right(run, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
             return Sample(run.call.wall_s, run.call.cpu_s, run.call.own_s)
@@ -116,7 +119,7 @@ class TimedInputs:
         raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
 
     def called(self, session: Session, *, is_reference: bool, delays: bool = False) -> CaseRun:
-        """Make one call on fresh inputs. Raises Faulty where it gives no outputs."""
+        """Make one call on new inputs. Raises Faulty if it returns no outputs."""
         marker, part, shape = self.marker, self.marker.part, self.marker.shape
         self.calls += 1
         seed = derive(self.seed, "inputs", self.calls)
@@ -131,7 +134,7 @@ class TimedInputs:
         return run
 
     def small_call(self, session: Session, *, is_reference: bool) -> None:
-        """Make a call of the smallest sizes, before anything is timed."""
+        """Make an untimed call with the smallest sizes, to warm up."""
         marker = self.marker
         shape, inputs = marker.inputs_of(case_order.smallest(marker.part))
         call = marker.call(session, "warm-up", shape, inputs, reference=is_reference).call
@@ -140,11 +143,11 @@ class TimedInputs:
         marker.refuse_broken(call, session, "warm-up")
 
     def place(self, count: int) -> int:
-        """Return how many timed calls of each side precede its delayed call in this round."""
+        """Return the number of timed calls before the delayed call in round number `count`: 0, 1 or 2."""
         return derive(self.seed, "place", count) % PLACES
 
     def beside_delayed(self, session: Session, place: int, is_reference: bool) -> Iterator[Sample]:
-        """Yield the samples of a round's timed calls, with a delayed call at its place among them."""
+        """Yield the samples of the two timed calls of one side in a round. Make the delayed call at its place."""
         for number in range(PLACES):
             if number == place:
                 self.check_delayed(session, is_reference=is_reference)
@@ -152,7 +155,7 @@ class TimedInputs:
                 yield self.sample(session, is_reference=is_reference)
 
     def check_delayed(self, session: Session, *, is_reference: bool) -> None:
-        """Make a call with delays. Raises Faulty if any element of the student's output is wrong."""
+        """Make a call with delayed threads. Raises Faulty if any element of the student's output is wrong."""
         run = self.called(session, is_reference=is_reference, delays=True)
         if is_reference or run.is_right:
             return
@@ -162,7 +165,7 @@ class TimedInputs:
         raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
 
     def is_right(self, run: CaseRun, sampled_rows: int) -> bool:
-        """Return True if the outputs are finite, and right on `sampled_rows` random rows that are chosen only now."""
+        """Return True if the outputs are finite, and right on `sampled_rows` rows that are drawn after the call."""
         from grader.core.arrays import np
         from grader.core.draws import Draws
         from grader.explain.comparison import compare
