@@ -1,13 +1,16 @@
 """Releases for tests: the kit, both archives, PrairieLearn's question, and a search for planted lines."""
 
+import ast
 import platform
+import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
 from conftest import ROOT
 
-from grader.core import prebuilt
+from grader.core import imports, prebuilt
 from grader.staff.release import contents, products, proofs, search
 from grader.staff.release.contents import Files
 from grader.staff.release.search import Secret
@@ -62,3 +65,16 @@ def proof_setup(kit: contents.Kit, folder: Path) -> tuple[proofs.ProofSetup, lis
     """Return the set-up of a kit's proofs, and the list that collects their lines."""
     said: list[str] = []
     return proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append), said
+
+
+def third_party(root: Path, within: Iterable[str]) -> set[str]:
+    """Return the top-level names of the third-party packages that these modules import."""
+    known = imports.modules(root)
+    names: set[str] = set()
+    for name in within:
+        for node in ast.walk(ast.parse(known[name].read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.partition(".")[0])
+    return names - {*imports.PACKAGES, imports.SCRIPT} - set(sys.stdlib_module_names)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, python, write_files
+from releases import third_party
 
 from grader.core import imports
 from grader.staff.classroom import fingerprints
@@ -34,7 +35,7 @@ def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) ->
     assert [each.imported for each in found if each.typing] == ["grader.gone"]
     assert [each.imported for each in found if each.late] == ["grader.lost"]
     assert [each.imported for each in imports.missing(tmp_path, ["grader.a"])] == ["grader.lost"]
-    assert imports.third_party(tmp_path, ["grader.a"]) == {"torch"}
+    assert third_party(tmp_path, ["grader.a"]) == {"torch"}
     assert imports.closure(tmp_path, ["grader.a"]) == {"grader.a", "grader.b", "grader"}
 
 

@@ -19,7 +19,7 @@ from unittest.mock import Mock
 import pytest
 import yaml
 from conftest import ROOT, one_of_each, python, refused, tiers, write_files
-from releases import OBJECT, Release, proof_setup, release_of
+from releases import OBJECT, Release, proof_setup, release_of, third_party
 from without_card import interpreted
 
 from grader import __main__ as command_line
@@ -84,7 +84,7 @@ def test_every_import_of_the_handout_resolves_inside_it(tmp_path: Path) -> None:
     by_name = {module for module, _ in study.commands(MAIN.kit.assignment.lab).values()}
     assert by_name & {*imports.modules(ROOT)} <= rooms
     listed = {*re.findall(r"^\w+", MAIN.handout["requirements.txt"].content.decode(), re.M)}
-    assert imports.third_party(tmp_path, rooms) <= {"yaml", "regex", "torch", *listed}
+    assert third_party(tmp_path, rooms) <= {"yaml", "regex", "torch", *listed}
     (tmp_path / "grader" / "explain" / "oracle.py").unlink()
     lost = "imports grader.explain.oracle, which is not in it"
     refused(lost, proofs.imports_resolve, tmp_path, of=proofs.Unproved)

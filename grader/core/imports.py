@@ -81,21 +81,6 @@ def missing(root: Path, within: Iterable[str]) -> list[Import]:
     ]
 
 
-def third_party(root: Path, within: Iterable[str]) -> set[str]:
-    """Return the top-level names of the third-party packages that these modules import."""
-    import sys
-
-    known = modules(root)
-    names: set[str] = set()
-    for name in within:
-        for node in ast.walk(ast.parse(known[name].read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names.update(alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names.add(node.module.partition(".")[0])
-    return names - {*PACKAGES, SCRIPT} - set(sys.stdlib_module_names)
-
-
 def _walk(
     node: ast.AST, late: bool, typing: bool
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:

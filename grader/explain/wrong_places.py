@@ -12,14 +12,14 @@ from grader.explain.deviation import Axis
 USUAL_TILES = (*range(2, 65), 80, 96, 100, 112, 120, 128, 192, 256, 512)
 
 
-def likely_tiles(cut: int, size: int, own_tiles: Iterable[int] = (), limit: int = 4) -> list[int]:
+def likely_tiles(cut: int, size: int, own_tiles: Iterable[int] = ()) -> list[int]:
     """Return tile lengths for which the last full tile of an axis of length `size` ends at `cut`, the likeliest first.
 
-    The assignment's own lengths come first, then powers of two, then others; at most `limit` are returned.
+    The assignment's own lengths come first, then powers of two, then others; at most four are returned.
     """
     fits = [t for t in dict.fromkeys((*own_tiles, *USUAL_TILES)) if t > 1 and size // t * t == cut]
     usual = [*own_tiles, 16, 32, 8, 64, 4, 128, 256, 512, 2]
-    return sorted(fits, key=lambda t: (usual.index(t) if t in usual else len(usual), t))[:limit]
+    return sorted(fits, key=lambda t: (usual.index(t) if t in usual else len(usual), t))[:4]
 
 
 @dataclass(frozen=True)

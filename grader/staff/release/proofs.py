@@ -137,19 +137,14 @@ def _command(arguments: list[str]) -> str:
 # ---- the handout
 
 
-def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None:
+def handout(bench: ProofSetup, archive: bytes) -> None:
     """Prove that the handout's imports resolve, that its starter compiles and earns nothing, and that the solution
     earns all.
-
-    `run_here` is False if it holds no reference for this machine: then nothing of it can be run.
     """
     folder = unpacked(bench, archive, "handout")
     imports_resolve(folder)
     bench.say("every import of the handout's command lines resolves inside it")
     bench.share_what_every_build_needs()
-    if not run_here:
-        bench.say("NOT RUN: this machine's reference is not in the handout")
-        return
     bench.put(bench.starters, folder)
     bench.lacking.update(earns_nothing(_judged(bench, folder), "the starter in the handout"))
     refuse_unjudgeable(bench)
