@@ -18,7 +18,7 @@ const TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
 const CONTROLS = "a[href], button, input, select, textarea, summary, [tabindex='0']";
 const MOST_TABS = 3000;
 
-// These run in the page.
+// These functions run in the page.
 const axeFindings = async (tags) =>
   (await axe.run({ runOnly: tags })).violations.map(
     (one) => `${one.id} (${one.nodes.length}): ${one.help}; ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`

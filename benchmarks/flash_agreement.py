@@ -1,6 +1,6 @@
-"""Judge the 40 hand-ins of `flash_family` by the lab `cs336`, and compare each half with its known verdict.
+"""Judge the 40 hand-ins of `flash_family` by the lab `cs336`, and compare each half's verdict with the known one.
 
-On a card times are measured with --times. Exit code: 0 if every half is judged as it is, 1 if not.
+With --times, times are measured as well, on a GPU. Exit code: 0 if every half gets its known verdict, 1 if not.
 """
 
 from __future__ import annotations

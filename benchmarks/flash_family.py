@@ -1,4 +1,4 @@
-"""Forty hand-ins of a flash-attention assignment (PyTorch and Triton), composed from templates and traits.
+"""Forty hand-ins of a flash-attention assignment (PyTorch and Triton), composed of templates and edits ("traits").
 
 `python benchmarks/flash_family.py FOLDER` writes all files into FOLDER.
 """
@@ -23,7 +23,7 @@ class File:
     traits: frozenset[str]
 
 
-# A line `#NAME#` is an anchor: a trait inserts code there. Anchors left over are removed.
+# A line `#NAME#` is an anchor, before which a trait may insert code. All anchors are removed in the end.
 HEADER = """\
 import math
 #IMPORT#
@@ -137,7 +137,7 @@ BLOCK_POINTERS = [
     for t, n, start, names in (("Q", "QUERIES", "q_tile_id * Q_TILE", "QO"), ("K", "KEYS", "0", "KV"))
     for x in names
 ]
-# Turn the kernel and its launch with plain pointers into one with block pointers.
+# Edits that change a kernel with plain pointers, and its launch, into one with block pointers.
 BLOCK_EDITS = {
     "    N_QUERIES, N_KEYS": f"    {BLOCK_STRIDES}\n    N_QUERIES, N_KEYS",
     "    dims = tl.arange(0, D)\n": indent("".join(BLOCK_POINTERS), "    "),
@@ -234,8 +234,9 @@ flash_backward_kernel[(triton.cdiv(K.shape[1], 32), K.shape[0])](
 )
 """,
 }
-# One trait a line: `name ;; old => new ;; ...`. Each old text must occur. At an anchor, the new text is inserted.
-# An empty new text deletes the line. `\n` is a line break; `name.b` is a second form of the trait `name`.
+# One trait per line: `name ;; old => new ;; ...`. Each old text must occur and is replaced by the new one; at an anchor
+# the new text is inserted. An empty new text deletes the line. `\n` is a line break. `name.b` is a form of trait
+# `name`.
 TRAITS = r"""
 einx ;; #IMPORT# => import einx ;; einsum(q, k, "b q d, b k d -> b q k") => einx.dot("b q d, b k d -> b q k", q, k)
 einops ;; #MODULE# => from einops import einsum, rearrange
@@ -301,7 +302,7 @@ wrong_delta_missing ;; (tl.dot(do, tl.trans(v)) - delta[:, None]) => tl.dot(do, 
 wrong_gradient_not_scaled ;; dQ = dscores @ K * scale => dQ = dscores @ K
 """  # noqa: E501
 EDITS = {name: pairs for name, *pairs in (line.split(" ;; ") for line in TRAITS.split("\n"))}
-# One hand-in a line: the forward/backward of PyTorch and of Triton ("-": none), traits, "!half:mistake".
+# One hand-in per line: forward/backward templates of PyTorch, then of Triton ("-" for none), traits, "!half:mistake".
 HAND_INS = """
 whole/inline block/helper tile_16 compile_at_import assert_is_cuda adapters type_hints
 slice/helper block/helper tile_16 compile_with_arguments device_type_check einops flatten_rearrange saved_order
@@ -348,7 +349,7 @@ RENAMES = {"S": "S_ij", "P": "P_tilde", "acc": "O_i", "m": "m_i", "l": "l_i", "a
 
 
 def put(text: str, old: str, new: str) -> str:
-    """Replace `old` everywhere. Indent further lines of `new` like the line of `old`."""
+    """Replace `old` everywhere in the text. Lines of `new` after its first get the indentation of `old`'s line."""
     if old not in text:
         raise ValueError(f"{old!r} does not occur")
     line = rf"^( *)(.*){re.escape(old)}" + ("" if new else ".*\n")

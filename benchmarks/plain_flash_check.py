@@ -1,6 +1,7 @@
 """Check one flash-attention hand-in as the course does, in a plain process: `plain_flash_check.py FILE`.
 
-On a GPU, the file runs as it is. Without one, Triton's interpreter runs it and CPU tensors answer as CUDA tensors.
+On a GPU, the file runs unchanged. Without a GPU, Triton's interpreter runs it, and CPU tensors pretend to be CUDA
+tensors.
 """
 
 import contextlib
@@ -72,7 +73,7 @@ def close(got, want):
 
 
 def judge(function, inputs, grad, causal):
-    """Yield whether forward, then backward, of one call is right."""
+    """Yield True if forward is right, else False; then the same for backward, of one call."""
     mine, exact = ([x.to(t, copy=True).requires_grad_() for x in inputs] for t in (torch.float, torch.double))
     scores, at = exact[0] @ exact[1].mT / 8, torch.arange(128, device=DEVICE)
     scores = scores.masked_fill(causal & (at[:, None] < at), -torch.inf)
@@ -87,7 +88,7 @@ def judge(function, inputs, grad, causal):
 
 
 def verdicts(function, inputs, grad):
-    """Return the verdicts on forward and backward."""
+    """Return the verdicts on forward and backward: "right", "wrong" or "missing"."""
     found = ["right", "right"] if function else ["missing", "missing"]
     for causal in (False, True) if function else ():
         half, results = 0, judge(function, inputs, grad, causal)

@@ -1,15 +1,16 @@
-"""Faults planted in a copy of the kit, one at a time, and the tier of the test suite that catches each.
+"""Plants faults in a copy of the kit, one at a time, and reports the tier of the test suite that catches each.
 
-A fault is one small edit of today's code that changes a behaviour which some test should state. For each fault the
-near test files run first, then the rest of the tier: the fast tier (`not full`), then the full one. A fault that
-survives both shows a behaviour without a test. Aim: the fast tier catches 85 % of the faults, both tiers all of them.
+A fault is a small edit of the code that changes a behaviour which a test should state. For each fault, the test files
+most likely to catch it (its near files) run first, then the rest of the tier: the fast tier (`not full`), then the full
+one. If neither catches a fault, the behaviour has no test. Aim: the fast tier catches 85 % of the faults, both tiers
+together all of them.
 
-Copies. Each worker has its own copy of the files that git knows or would add, with the build cache of a run without
-a fault. The kit publishes cache entries by rename, so each fault gets hard links to that cache, and loses its own
-entries afterwards. Nothing is written into the checkout.
+Copies. Each worker has its own copy of the files that git knows or would add, with the build cache of a run without a
+fault. Each fault begins with hard links to this cache and loses its own entries afterwards; this is safe, since the kit
+writes cache entries by rename. Nothing is written into the checkout.
 
-Control. Before the first fault the near files run unchanged. A test that fails there is named and left out. A test
-outside of them counts as a catch only if it passes in the same copy once the fault is taken back.
+Control. Before the first fault, the near files run without a fault. A test that fails then is named and left out. A
+failure of another test counts only if the test passes in the same copy after the fault is removed.
 
 Exit code: 0 if the aims are met, 1 if not, 2 for wrong usage.
 """
@@ -38,11 +39,11 @@ from queue import SimpleQueue
 ROOT = Path(__file__).resolve().parent.parent
 FAST_AIM_PERCENT = 85.0
 TIERS = {"fast": "not full", "full": "full"}
-"""Tiers in the order in which they run, and the marker expression of each."""
+"""Marker expression of each tier, in the order in which tiers run."""
 RUN_LIMIT_S = 3600.0
-"""Longest run of the suite. A fault that makes it longer counts as caught."""
+"""Time limit for a run of the suite. A fault that exceeds it counts as caught."""
 ALL_PASSED, SOME_FAILED, INTERRUPTED, NOTHING_TO_RUN = 0, 1, 2, 5
-"""Exit codes of pytest. An error while collecting, such as an import that fails, interrupts it."""
+"""Exit codes of pytest. INTERRUPTED is that of an error while collecting tests, such as a failed import."""
 FAILED_LINE = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 CACHE = Path("build", "test-cache")
 """Build cache of the tests, as tests/conftest.py sets it."""
@@ -57,11 +58,11 @@ class Fault:
     old: str
     new: str
     near: str
-    """Test files most likely to catch it, in tests/, without suffix, separated by blanks."""
+    """Test files that most likely catch the fault: names in tests/ without suffix, separated by blanks."""
     changes: str
     """Behaviour that the edit changes."""
     needs: str = ""
-    """Module without which this behaviour cannot be run here."""
+    """Python module that the tests of this behaviour need."""
 
     @property
     def near_files(self) -> tuple[str, ...]:
@@ -261,7 +262,8 @@ class Copy:
         dropped = ("PYTEST_ADDOPTS", "GPT149_CACHE", "PYTHONDONTWRITEBYTECODE")
         kept = {name: value for name, value in os.environ.items() if name not in dropped}
         self.environment = {**kept, "PYTHONPATH": str(root), "COLUMNS": "250"}
-        # Python takes stored bytecode for current if size and whole second of its source agree.
+        # Python uses stored bytecode if the source's size and time (in whole seconds) are the same. So each edit gets
+        # another time.
         self.stamps = itertools.count(int(time.time()))
         self.left_out: list[str] = []
         """Ids of tests that fail without a fault."""
@@ -316,13 +318,13 @@ class Copy:
 
 
 def near_files(faults: Iterable[Fault]) -> list[str]:
-    """Near test files of these faults that exist, each once."""
+    """Return the near test files of these faults that exist, each once."""
     named = dict.fromkeys(file for fault in faults for file in fault.near_files)
     return [file for file in named if (ROOT / file).is_file()]
 
 
 def run_fault(copy: Copy, fault: Fault, cache: Path, tiers: Sequence[str], *, near_only: bool) -> Outcome:
-    """Plant one fault, run the tiers until a test fails, and take the fault back."""
+    """Plant one fault, run the tiers until a test fails, and remove the fault."""
     started = time.monotonic()
     text, near = (copy.root / fault.file).read_text(encoding="utf-8"), near_files([fault])
     stages = [(tier, ["-n", "0", *near]) for tier in tiers if near]
@@ -405,7 +407,7 @@ def main() -> int:
     faults = [fault for fault in faults if fault not in lacking]
     tiers = ["fast"] if given.tier == "fast" else list(TIERS)
     with tempfile.TemporaryDirectory(prefix="planted-") as scratch:
-        # Compilers and runners run as other users.
+        # Compilers and runners may run as other users, who must be able to read the copies.
         Path(scratch).chmod(0o755)
         copies = [Copy(Path(scratch, f"copy{k}")) for k in range(max(1, given.workers))]
         if (ROOT / CACHE).is_dir():

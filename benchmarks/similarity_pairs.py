@@ -1,7 +1,7 @@
 """Compare `similar` with copydetect and Dolos on 200 copied and 200 honest pairs, and on 300 honest files.
 
-Copies are made from the independent authors of tests/likeness by eight kinds of changes. Honest pairs are two authors,
-or an author and a kernel of tests/honest. Every tool gets the starter as text that counts nothing.
+Copies are made from the independent authors of tests/likeness by eight kinds of changes. An honest pair has two
+authors, or an author and a kernel of tests/honest. Every tool gets the starter, whose text does not count as similar.
 
     python benchmarks/similarity_pairs.py --copydetect PYTHON --dolos FOLDER
 
@@ -84,7 +84,7 @@ def split(body: str, rng: random.Random) -> str:
 
 
 def by_hand(body: str, rng: random.Random) -> str:
-    """Write sums with temporaries, minima with conditions, and products the other way round."""
+    """Rewrite sums with temporary variables, minima with conditions, and products with exchanged factors."""
 
     def product(match: re.Match[str]) -> str:
         name = f"step{rng.randrange(10)}"
@@ -112,7 +112,7 @@ KINDS = {
 
 
 def texts() -> tuple[dict[str, str], Pairs]:
-    """Return the files by name, and the pairs with their kind, "" for honest ones."""
+    """Return the files by name, and the kind of change of each pair ("" for honest ones)."""
     rng = random.Random(149)
     authors = [bodies(3000 + k) for k in range(AUTHORS)]
     files = {f"author{k}": submission(MASTER, own) for k, own in enumerate(authors)}
@@ -140,7 +140,10 @@ def texts() -> tuple[dict[str, str], Pairs]:
 
 
 def average_precision(scores: Sequence[float], pairs: Pairs) -> float:
-    """Return the mean precision at each copied pair; of equal scores honest pairs come first."""
+    """Return the average precision: the mean of the precision at each copied pair, in the order of scores.
+
+    Of pairs with equal scores, honest ones come first.
+    """
     ranked = sorted(zip(scores, map(bool, pairs.values()), strict=True), key=lambda one: (-one[0], one[1]))
     places = [place for place, (_, is_copy) in enumerate(ranked, 1) if is_copy]
     return sum(found / place for found, place in enumerate(places, 1)) / len(places)

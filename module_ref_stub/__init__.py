@@ -1,7 +1,7 @@
-"""The reference: the course's kernels behind a C ABI, for float32 tensors, without torch.
+"""The reference: the course's kernels with a C ABI, for float32 tensors, without torch.
 
-The library (`library_path()`) holds no torch symbol; kernels.h and dispatch.cpp describe its C ABI. It is built from
-the sources in this folder (`library`); a handout holds it compiled.
+kernels.h and dispatch.cpp describe the C ABI of the library (`library_path()`). The module `library` builds it from the
+sources in this folder. A handout has it compiled.
 """
 
 from module_ref_stub.library import library_path

@@ -1,6 +1,6 @@
-"""`python -m module_ref_stub [FOLDER]`: build the reference library if need be and print where it is.
+"""`python -m module_ref_stub [FOLDER]`: build the reference library, if the cache lacks it, and print its path.
 
-With a FOLDER: build a handout's library for this platform into it. Exit code 3 on failure.
+With a FOLDER, build a handout's object for this platform into this folder. Exit code 3 on failure.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// The C ABI of the reference library: picks the best kernels that this machine can run, and passes calls on.
-// Compiled for the plain architecture: it runs before anything is known about the processor.
+// The C ABI of the reference library. It chooses the fastest kernels that this processor supports, and calls them.
+// Compiled for the baseline architecture, since it runs before the processor's features are known.
 #include "kernels.h"
 #include "levels.h"
 
@@ -22,10 +22,10 @@ const Gpt149Kernels &kernels() {
 // 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
 GPT149_EXPORT int gpt149_ref_level(void) { return level().load(); }
 
-// For tests: makes `wanted` the level of the calls to come where this machine can run it; gives the level in force.
+// For tests: sets the level of later calls to `wanted` if this machine supports it. Returns the level that is now used.
 GPT149_EXPORT int gpt149_ref_set_level(int wanted) { return setLevel(wanted); }
 
-// The number of threads of the fused calls to come, in place of OMP_NUM_THREADS; `temp` needs a row for each.
+// Sets the number of threads of later calls of part 3, in place of OMP_NUM_THREADS. `temp` needs a row for each thread.
 GPT149_EXPORT void gpt149_ref_set_threads(int threads) { omp_set_num_threads(threads); }
 
 GPT149_EXPORT float gpt149_ref_read4d(const float *tensor, int x, int y, int z, int b, int sizeX, int sizeY,

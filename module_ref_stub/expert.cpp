@@ -1,9 +1,9 @@
-// The C ABI of the expert library: picks the best level that this machine can run, and shares heads and tiles out
-// to threads. Compiled for the plain architecture: it runs before anything is known about the processor.
+// The C ABI of the expert library. It chooses the best level that this processor supports, and distributes heads and
+// tiles to threads. Compiled for the baseline architecture, since it runs before the processor's features are known.
 //
-// gpt149_expert_attention and gpt149_plain_attention take what the reference's functions take, without workspace, and
-// use OpenMP's threads as these do (OMP_NUM_THREADS, gpt149_expert_set_threads). All functions write all of O. What a
-// thread gets depends on the shape alone, so any number of threads gives the same bits.
+// gpt149_expert_attention and gpt149_plain_attention have the arguments of the reference's functions, without
+// workspace, and use OpenMP's threads as these do (OMP_NUM_THREADS, gpt149_expert_set_threads). All functions write all
+// of O. Tiles depend only on the shape, so any number of threads gives the same bits.
 #include "expert.h"
 #include "levels.h"
 
@@ -15,7 +15,7 @@
 
 namespace {
 
-// Between rows of the transposed V, so that they do not compete for the same lines of the cache.
+// Floats between rows of the transposed V, so that rows do not compete for the same lines of the cache.
 constexpr int kPadding = 16;
 
 const Gpt149ExpertKernels &expert() {
@@ -34,7 +34,7 @@ const Gpt149PlainKernels &plain() {
 #endif
 }
 
-// Floats at an address that any vector may be loaded from.
+// An array of floats, aligned for vectors of any width.
 class Scratch {
   public:
     explicit Scratch(std::size_t count)
@@ -53,7 +53,8 @@ int divideUp(int a, int b) { return (a + b - 1) / b; }
 void forward(const float *Q, const float *K, const float *V, int heads, int N, int d, int threads,
              float *O) {
     const Gpt149ExpertKernels &use = expert();
-    // Tiles of nearly equal numbers of vectors: with 17 vectors of queries not four tiles of 4 and one of 1.
+    // All tiles get nearly the same number of vectors. For example, 17 vectors are not split into four tiles of 4 and
+    // one of 1.
     const int vectors = divideUp(N, use.lanes), tiles = divideUp(vectors, use.vectors);
     const long work = static_cast<long>(heads) * tiles;
 #pragma omp parallel num_threads(threads)
@@ -108,10 +109,10 @@ void plainForward(const float *Q, const float *K, const float *V, int heads, int
 // 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
 GPT149_EXPORT int gpt149_expert_level(void) { return level().load(); }
 
-// Makes `wanted` the level of the calls to come where this machine can run it; gives the level in force.
+// Sets the level of later calls to `wanted` if this machine supports it. Returns the level that is now used.
 GPT149_EXPORT int gpt149_expert_set_level(int wanted) { return setLevel(wanted); }
 
-// The number of threads of the calls to come that are not told, in place of OMP_NUM_THREADS.
+// Sets the number of threads of later calls, in place of OMP_NUM_THREADS.
 GPT149_EXPORT void gpt149_expert_set_threads(int threads) { omp_set_num_threads(threads); }
 
 // O = softmax(Q K^T) V, all (B, H, N, d).
@@ -126,10 +127,10 @@ GPT149_EXPORT void gpt149_plain_attention(const float *Q, const float *K, const 
     plainForward(Q, K, V, B * H, N, d, omp_get_max_threads(), O);
 }
 
-// What a call costs that does nothing: for whoever calls through a pipe.
+// Does nothing. Its time is the cost of a call through the pipe.
 GPT149_EXPORT void gpt149_expert_nothing(const float *, const float *, const float *, int, int, int, int, float *) {}
 
-// `thousands` * 1000 rounds of nothing but multiply-adds on every thread; operations[0] is how many that were.
+// Does `thousands` * 1000 rounds of multiply-adds on every thread. operations[0] gets the number of operations done.
 GPT149_EXPORT void gpt149_expert_peak(int thousands, float *operations) {
     const Gpt149ExpertKernels &use = expert();
     double total = 0.0;

@@ -1,9 +1,9 @@
-// The expert kernels: how fast attention can be on this processor, beside the course's reference (kernels.h).
+// The expert kernels: much faster attention than the course's reference (kernels.h), for comparison.
 //
-// expert_kernel.cpp and plain_best.cpp define one table for each instruction set level; expert.cpp is the C ABI, picks
-// the level and shares the work out. All arrays are contiguous float32. Nothing is promised for inputs that are not
-// finite; denormal ones may count as zero. Scores may be up to +-1e37, and O is right as long as |V| < 1e24
-// (plain_best.cpp, which leaves keys without hope a weight of 1e-30: 1e20).
+// expert_kernel.cpp and plain_best.cpp define one table for each instruction set level. expert.cpp has the C ABI,
+// chooses the level and distributes the work. All arrays are contiguous float32. Results for inputs that are not finite
+// are undefined; denormal inputs may count as zero. Scores may be up to +-1e37, and |V| must be below 1e24 (in
+// plain_best.cpp, which gives keys with very small scores a weight of 1e-30, below 1e20).
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ struct Gpt149Head {
 };
 
 struct Gpt149ExpertKernels {
-    // Queries in a vector, and vectors in the largest tile.
+    // Number of queries in a vector, and of vectors in the largest tile.
     int lanes, vectors;
-    // Floats of 64-byte aligned scratch that a tile needs.
+    // Returns the floats of scratch, aligned to 64 bytes, that a tile needs.
     std::size_t (*scratch)(int d);
-    // O for `count` vectors of queries from query `first` on.
+    // Computes O for `count` vectors of queries from query `first` on.
     void (*tile)(const Gpt149Head &head, int first, int count, float *scratch);
-    // Work that is nothing but multiply-adds, `rounds` times; gives the floating-point operations done.
+    // Does multiply-adds only, `rounds` times. Returns the number of floating-point operations.
     double (*peak)(long rounds);
 };
 

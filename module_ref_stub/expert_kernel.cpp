@@ -1,56 +1,56 @@
-// Flash attention as fast as one core can do it, in float32: the micro-kernels of one level. Compiled once for each of
-// AVX-512, AVX2 + FMA and the plain architecture, with GPT149_EXPERT naming the table to define. No weak symbols (see
-// kernels.cpp): templates stay inside the unnamed namespace.
+// Very fast flash attention in float32: the inner functions of one level. Compiled once for each of AVX-512, AVX2 + FMA
+// and the baseline architecture. The macro GPT149_EXPERT is the name of the table to define. To avoid weak symbols (see
+// kernels.cpp), templates are inside the unnamed namespace.
 //
-// Theory of operation. The lanes of a vector are *queries*: with a tile of queries transposed once,
+// Theory of operation. The lanes of a vector are *queries*. A tile of queries is transposed once. Then the formulas
 //
 //     S^T[j][i] = sum_k K[j][k] Q^T[k][i]       P^T = 2^(S^T - shift[i])       O^T[c][i] += V[j][c] P^T[j][i]
 //
-// need of K and V one scalar at a time, broadcast from where it lies. So K and V are never copied, any N and d will do,
-// softmax's sums and maxima are lane by lane, and only the tiles of Q and O are ever transposed. A micro-kernel keeps
-// `keys` x M (or `columns` x M) accumulators in registers; M vectors of queries by 72 keys of weights (18 kB of 32 in
-// AVX-512, 7 kB in AVX2) stay in the first-level cache between the two products.
+// use one number of K or V at a time, broadcast to all lanes. So K and V need not be copied, any N and d are possible,
+// softmax's sums and maxima are separate for each lane, and only the tiles of Q and O are transposed. The inner loops
+// keep `keys` x M (or `columns` x M) accumulators in registers. The weights of M vectors of queries and 72 keys (18 kB
+// of 32 in AVX-512, 7 kB in AVX2) stay in the first-level cache between the two products.
 //
-// What it costs. At d = 32 a vector of weights takes 64 multiply-adds, and whatever else uses the same ports competes
-// with them: 64 / (64 + extra) of the peak is the ceiling. A textbook online softmax has extra = 12 (maximum, subtract
-// it, 7 to 9 for 2^x, sum): 84 %. Here it is 8 in AVX-512, that is 89 %, and 94 % at d = 64. In AVX2 5 of the 12
-// operations are multiply-adds; the others are of integers, a conversion and the sum, and run on AMD's other ports (on
-// Intel's, where some share the multipliers', extra is 8 to 9):
-// - nothing is subtracted: the accumulators of S start at -shift;
-// - no maximum is taken: a shift that is not the maximum scales weights and sums alike, which floats do without loss. A
-//   tile's first block finds the true maximum (`carefulBlock`); later blocks are tried with the shift as it stands
-//   (`trustingBlock`), and their sum (or largest score) then tells whether that was right. If not, the block is done
-//   again carefully, and so are all the others of its tile: large scores cost one block, once. Nor are blocks tried
-//   where that maximum is large: a careful block's scores and a trusting one's round differently, by up to 1e-7 of what
-//   they are, and equal keys in both would not weigh alike.
-// - a score is multiplied by log2(e) with Q, once for a tile. That rounds once more, which shows where few, large
-//   scores decide: careful blocks (the first, those of large scores) take the true scores, and multiply
-//   what is left after the maximum.
-// - 2^x of one micro-tile overlaps with the products of the next, which do not depend on it.
+// Cost. At d = 32 a vector of weights takes 64 multiply-adds. Other operations on the same ports of the processor
+// compete with them, so the limit is 64 / (64 + extra) of the peak. A textbook online softmax has extra = 12 (maximum,
+// its subtraction, 7 to 9 for 2^x, sum): 84 %. Here extra is 8 in AVX-512, that is 89 %, and 94 % at d = 64. In AVX2, 5
+// of the 12 operations are multiply-adds. The others (integers, a conversion, the sum) use other ports on AMD's
+// processors; on Intel's some share the multipliers' ports, and extra is 8 to 9. The savings:
+// - Nothing is subtracted: the accumulators of S start at -shift.
+// - No maximum is taken in most blocks. A shift that is not the maximum scales weights and sums by the same power,
+//   without loss. A tile's first block finds the true maximum (`carefulBlock`). Later blocks use the same shift
+//   (`trustingBlock`), and afterwards their sum (or largest score) shows if it was right. If not, this block and all
+//   later ones of the tile are computed by `carefulBlock`, so large scores cost one repeated block per tile. If the
+//   first maximum is large, `trustingBlock` is not used: the two functions round scores differently, by up to 1e-7 of
+//   their size, so equal keys would get different weights.
+// - Scores are multiplied by log2(e) by scaling Q, once for a tile. This adds a rounding error, which matters if few,
+//   large scores decide. So `carefulBlock` computes the unscaled scores and multiplies only their differences from the
+//   maximum.
+// - 2^x of one set of accumulators overlaps with the products of the next one, which do not depend on it.
 #include "expert.h"
 #include "expert_lanes.h"
 
 namespace {
 
-// Keys of a block (a multiple of every `keys` below; 96 are no faster). In careful blocks short sums are put together,
-// which rounds less than one long sum does: of so many columns of a score, and of so many keys.
+// Keys of a block: a multiple of every `keys` below; 96 are not faster. In careful blocks, a long sum is made of short
+// sums, which have smaller rounding errors: of kColumnSpan columns of a score, and of kKeySpan keys.
 constexpr int kBlock = 72, kColumnSpan = 16, kKeySpan = 24;
-// Below every score, and far enough from float32's limit to be taken in powers of two.
+// Smaller than every score, but far enough from float32's limit to be multiplied by kToPowers.
 constexpr float kLowest = -1e38f;
 
-// Scores as they are, times this: what weightOf takes.
+// Factor from unscaled scores to the argument of weightOf.
 constexpr float kToPowers = 1.44269504088896341f * kUnit;
 
-// How far above the shift a score may be: weights up to 2^33 leave sums and O (of |V| < 1e24) far from overflow. Where
-// weights saturate, a sum above it tells that one was larger.
+// Largest score above the shift, and its weight. With weights up to 2^33, sums and O (for |V| < 1e24) are far from
+// overflow. Where weights saturate, a sum above kMostWeight shows that a score was too large.
 constexpr float kMostWeight = 0x1p32f, kMostScore = 32 * kUnit;
 
-// How large a tile's maxima may be, in scores as they are, for later blocks to be tried: those of random matrices of up
-// to 128 columns are. Weights of two blocks then differ by at most about 5e-6 where they should be equal.
+// Largest maximum of a tile, as an unscaled score, for which `trustingBlock` is used. Random matrices of up to 128
+// columns have smaller ones. Weights of two blocks that should be equal then differ by about 5e-6 at most.
 constexpr float kMostTop = 64.0f;
 
-// Accumulators of the two products for M vectors of queries: with M operands and a broadcast they fill 32 registers
-// (16 in AVX2), and there are more of them than multiply-adds in flight (8), whose latency they hide.
+// Accumulators of the two products for M vectors of queries. With M operands and a broadcast they fill 32 registers (16
+// in AVX2). There are more of them than the 8 multiply-adds that a core computes at once, so latency is hidden.
 #if defined(__AVX512F__)
 constexpr int kVectors = 4;
 constexpr int keysOf(int M) { return M >= 3 ? 24 / M : 8; }
@@ -61,24 +61,25 @@ constexpr int keysOf(int M) { return M == 3 ? 4 : 8 / M; }
 constexpr int columnsOf(int M) { return M == 3 ? 4 : 8 / M; }
 #endif
 
-// Loops over accumulators have to vanish, or these live in memory.
+// Loops over accumulators must be unrolled completely: otherwise the compiler keeps accumulators in memory.
 #define GPT149_UNROLLED _Pragma("GCC unroll 16")
 
-// One tile of M vectors of queries on its way through the keys: Q^T and O^T (d, M), P^T (kBlock, M).
+// State of one tile of M vectors of queries between blocks of keys: Q^T and O^T (d, M), P^T (kBlock, M).
 template <int M>
 struct Tile {
     Vec *Q, *O, *P;
-    // Whether Q is scaled so that scores come out as weightOf takes them.
+    // True if Q is scaled, so that scores are arguments of weightOf.
     bool inPowers;
-    // By query: the score that weighs kWeightOfTop, minus the same in weightOf's units, and the sum of weights so far.
+    // By query: the score with the weight kWeightOfTop; the negative of this score in weightOf's units; the sum of
+    // weights.
     Vec top[M], negatedShift[M], sum[M];
-    // By query, of one block: sum of weights and, where these do not saturate, the largest score.
+    // By query, for one block: the sum of weights and, if weights cannot saturate, the largest score.
     Vec blockSum[M], blockTop[M];
 };
 
-// ---- S^T: R keys at a time, then the rest of the keys by smaller R
+// ---- S^T: R keys at a time, then the remaining keys with smaller R
 
-// S += the products of R keys with columns begin .. end of the queries.
+// Adds to S the products of R keys and the queries, over columns `begin` to `end`.
 template <int M, int R>
 GPT149_INLINE void addProducts(Vec (&S)[R][M], const Vec *Q, const float *K, int begin, int end, int d) {
 #pragma GCC unroll 4
@@ -90,7 +91,7 @@ GPT149_INLINE void addProducts(Vec (&S)[R][M], const Vec *Q, const float *K, int
     }
 }
 
-// Weights by the shift as it stands; their sums and largest scores go to the tile.
+// Computes weights with the tile's current shift. Stores their sums and the largest scores in the tile.
 template <int M, int R>
 __attribute__((noinline)) void weighKeys(Tile<M> &tile, const float *K, Vec *P, int count, int d) {
     for (; count >= R; count -= R, K += static_cast<std::size_t>(R) * d, P += R * M) {
@@ -121,7 +122,7 @@ __attribute__((noinline)) void weighKeys(Tile<M> &tile, const float *K, Vec *P, 
     }
 }
 
-// The scores themselves, a few columns at a time: short sums, added up, round less than one over all of d.
+// Computes unscaled scores as sums of short sums over few columns, which round less than one sum over all of d.
 template <int M, int R>
 __attribute__((noinline)) void scoreKeys(const Vec *Q, const float *K, Vec *P, int count, int d) {
     for (; count >= R; count -= R, K += static_cast<std::size_t>(R) * d, P += R * M) {
@@ -140,8 +141,8 @@ __attribute__((noinline)) void scoreKeys(const Vec *Q, const float *K, Vec *P, i
     }
 }
 
-// ---- O^T += V^T P^T: C columns at a time, then the rest of the columns by smaller C. A block has sums of its own,
-// which are then added to O: one sum over thousands of keys would lose bits that shorter ones, put together, keep.
+// ---- O^T += V^T P^T: C columns at a time, then the remaining columns with smaller C. Each block has its own sums,
+// which are then added to O: one sum over thousands of keys would have a larger rounding error.
 
 template <int M, int C>
 __attribute__((noinline)) void addValues(const float *V, const Vec *P, Vec *O, int count, int columns, int d) {
@@ -185,7 +186,7 @@ bool allWithin(const Vec (&x)[M], float limit) {
     return within;
 }
 
-// Whether scores of this size may be taken in powers of two (kMostTop).
+// Returns true if all scores are at most kMostTop in size, so that `trustingBlock` may be used.
 template <int M>
 bool allModerate(const Vec (&top)[M]) {
     Vec size[M];
@@ -195,7 +196,7 @@ bool allModerate(const Vec (&top)[M]) {
     return allWithin<M>(size, kMostTop);
 }
 
-// Weights by the shift as it stands. False, and nothing added, where a score is too far from it.
+// Adds a block with the current shift. If a score is too far from the shift, adds nothing and returns false.
 template <int M>
 bool trustingBlock(Tile<M> &tile, const float *K, int count, int d) {
     for (int m = 0; m < M; m++) {
@@ -212,7 +213,7 @@ bool trustingBlock(Tile<M> &tile, const float *K, int count, int d) {
     return true;
 }
 
-// The online softmax as textbooks have it: true maxima, and O and sum brought down to them.
+// Adds a block by the usual online softmax: finds the true maxima and rescales O and the sums to them.
 template <int M>
 __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int count, int d) {
     Vec *P = tile.P;
@@ -227,7 +228,7 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
         }
     }
     for (int m = 0; m < M; m++) {
-        // Exactly 1 where the maximum stands, as weightOf's polynomial is not: bits lost in every block add up.
+        // If the maximum does not change, the factor must be exactly 1. weightOf(0) is not, and errors would add up.
         const Vec smaller = weightOf((tile.top[m] - top[m]) * kToPowers) * (1 / kWeightOfTop);
         fade[m] = select(top[m] > tile.top[m], smaller, splat(1.0f));
         tile.top[m] = top[m];
@@ -255,7 +256,7 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
 
 // ---- a whole tile
 
-// Queries row0 .. row0 + kLanes into a column of Q^T, whose vectors lie `pitch` apart; and back from O^T.
+// Copy queries row0 to row0 + kLanes - 1 into a column of Q^T, whose vectors are `pitch` apart; and back from O^T to O.
 __attribute__((noinline)) void readQueries(Vec *Q, int pitch, const Gpt149Head &head, int row0) {
     for (int c = 0; c < head.d; c += kLanes) {
         Vec rows[kLanes];
@@ -284,7 +285,7 @@ __attribute__((noinline)) void writeOutputs(const Vec *O, int pitch, Vec sum, co
     }
 }
 
-// Makes Q such that scores come out as they are, for careful blocks, or as weightOf takes them, for trusting ones.
+// Scales Q so that scores are arguments of weightOf, for `trustingBlock` (`inPowers`), or unscaled, for `carefulBlock`.
 template <int M>
 void useUnits(Tile<M> &tile, const Gpt149Head &head, int first, bool inPowers) {
     tile.inPowers = inPowers;
@@ -318,7 +319,7 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
         tile.sum[m] = Vec{};
     }
     useUnits<M>(tile, head, first, false);
-    // Blocks of nearly equal length, whole micro-tiles all of them but the last.
+    // Blocks have nearly equal lengths, which are multiples of keysOf(M) except for the last block.
     const int blocks = (end + kBlock - 1) / kBlock;
     const int length = ((end + blocks - 1) / blocks + keysOf(M) - 1) / keysOf(M) * keysOf(M);
     bool trusting = true;
@@ -350,7 +351,7 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
 
 void tile(const Gpt149Head &head, int first, int count, float *scratch) {
     switch (count) {
-        case 1:  // Only where all queries fit into one vector: a second one, of nothing, is soon done.
+        case 1:  // All queries fit into one vector. Computing a second, empty one takes little time.
         case 2: return attendTile<2>(head, first, scratch);
         case 3: return attendTile<3>(head, first, scratch);
 #if defined(__AVX512F__)
@@ -359,12 +360,13 @@ void tile(const Gpt149Head &head, int first, int count, float *scratch) {
     }
 }
 
-// Q^T, O^T and P^T.
+// Floats of scratch for Q^T, O^T and P^T.
 std::size_t scratch(int d) { return (2 * static_cast<std::size_t>(d) + kBlock) * kVectors * kLanes; }
 
-// ---- the most multiply-adds that one core does at this level: the measure of the kernels above.
-// Twelve sums that do not wait for each other (eight would do: two a cycle, each ready after four), in one block of
-// assembly: a compiler keeps some of them in memory, and the peak reads low.
+// ---- the peak: the most multiply-adds that one core can do at this level, with which the kernels are compared.
+// Twelve independent sums are used; eight would be enough, with two results per cycle and a latency of four cycles.
+// They are one block of assembly, since a compiler would keep some of them in memory, and the measured peak would be
+// too low.
 
 #if defined(__AVX2__)
 
@@ -379,7 +381,7 @@ std::size_t scratch(int d) { return (2 * static_cast<std::size_t>(d) + kBlock) *
 
 double peak(long rounds) {
     const double operations = 2.0 * 24 * kLanes * static_cast<double>(rounds);
-    // Cleared, since multiply-adds of leftovers that are no normal numbers take a hundred times as long.
+    // Clear the registers: multiply-adds of denormal leftovers would take a hundred times as long.
     asm volatile(GPT149_TWELVE(GPT149_CLEAR) GPT149_CLEAR(12) GPT149_CLEAR(13) "1:\n" GPT149_TWELVE(GPT149_SUM)
                      GPT149_TWELVE(GPT149_SUM) "dec %0\njnz 1b\nvzeroupper\n"
                  : "+r"(rounds)
@@ -391,7 +393,7 @@ double peak(long rounds) {
 
 #else
 
-// Whatever this processor has: four lanes, multiplied and added as the compiler does it in the kernels.
+// For other processors: four lanes, multiplied and added by the compiler's code, as in the kernels.
 double peak(long rounds) {
     Vec sums[12] = {}, a = splat(1.0f), b = splat(0.5f);
     for (long r = 0; r < rounds; r++) {

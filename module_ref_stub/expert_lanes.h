@@ -1,5 +1,5 @@
-// One level's vectors: their width, the operations on them that C++ cannot spell, and 2^x.
-// Included by a source that is compiled once for each level; everything is local to it.
+// One level's vectors: their width, operations on them that plain C++ lacks, and 2^x.
+// Included by a source that is compiled once for each level; everything is local to this source.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #endif
 
 #define GPT149_INLINE static inline __attribute__((always_inline))
-// Rows of a constant, as many as the widest vector has lanes.
+// Repeats a constant 16 times, as often as the widest vector has lanes.
 #define GPT149_LANES(x) {x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}
 
 namespace {
@@ -25,15 +25,15 @@ typedef float Vec __attribute__((vector_size(4 * kLanes), may_alias));
 typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes), may_alias));
 typedef std::uint32_t Bits __attribute__((vector_size(4 * kLanes), may_alias));
 
-// x - 0 is x whatever x is, so compilers make this one broadcast; x + 0 would lose the sign of -0.
+// Returns a vector of x in all lanes. x - 0 is x for all x, so compilers emit one broadcast; x + 0 would change -0.
 GPT149_INLINE Vec splat(float x) { return x - Vec{}; }
 
-// The lanes of `yes` where `mask` is all ones, those of `no` where it is zero.
+// Returns the lanes of `yes` where `mask` is all ones, and those of `no` where it is zero.
 GPT149_INLINE Vec select(Ints mask, Vec yes, Vec no) {
     return (Vec)(((Ints)yes & mask) | ((Ints)no & ~mask));
 }
 
-// The first `count` floats at `from` (at least 1; all lanes if there are more), the other lanes zero; and back.
+// Loads `count` floats (at least 1; all lanes if there are more) and sets the other lanes to zero; and stores them.
 #if defined(__AVX512F__)
 GPT149_INLINE __mmask16 firstLanes(int count) { return static_cast<__mmask16>(count < 16 ? (1 << count) - 1 : 0xFFFF); }
 GPT149_INLINE Vec load(const float *from, int count) { return _mm512_maskz_loadu_ps(firstLanes(count), from); }
@@ -71,7 +71,7 @@ GPT149_INLINE void store(float *to, Vec x, int count) {
 #define GPT149_PICK(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
 #endif
 
-// larger: lane by lane. zipLow, zipHigh: a0 b0 a1 b1 ... of the lower and of the upper halves.
+// larger: the maximum in each lane. zipLow, zipHigh: a0 b0 a1 b1 ... of the lower and of the upper halves.
 #if defined(__AVX512F__)
 GPT149_INLINE Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 GPT149_INLINE Vec zipLow(Vec a, Vec b) {
@@ -90,8 +90,8 @@ GPT149_INLINE Vec zipLow(Vec a, Vec b) { return GPT149_PICK(a, b, 0, 4, 1, 5); }
 GPT149_INLINE Vec zipHigh(Vec a, Vec b) { return GPT149_PICK(a, b, 2, 6, 3, 7); }
 #endif
 
-// The larger where one is positive, and where none is, something that is not: integers compare as such floats do, and
-// AVX2 compares integers on ports that cannot multiply.
+// Returns the larger number if one is positive, else some number that is not positive. Positive floats compare like
+// integers, and AVX2 compares integers on ports that are not used for multiplication.
 GPT149_INLINE Vec largerPositive(Vec a, Vec b) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return (Vec)_mm256_max_epi32((__m256i)a, (__m256i)b);
@@ -100,7 +100,7 @@ GPT149_INLINE Vec largerPositive(Vec a, Vec b) {
 #endif
 }
 
-// Towards zero; of numbers far below zero, the least integer.
+// Rounds towards zero to integers. Numbers far below zero give the least integer.
 GPT149_INLINE Ints truncated(Vec x) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return (Ints)_mm256_cvttps_epi32(x);
@@ -109,7 +109,8 @@ GPT149_INLINE Ints truncated(Vec x) {
 #endif
 }
 
-// The float of these bits; where they are below those of a normal one, `least`: that on AVX2, and zero elsewhere.
+// Returns the float with these bits. If they are smaller than those of a normal float, returns `least` on AVX2 and zero
+// elsewhere.
 GPT149_INLINE Vec normal(Ints bits, Ints least) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return (Vec)_mm256_max_epi32((__m256i)bits, (__m256i)least);
@@ -118,8 +119,8 @@ GPT149_INLINE Vec normal(Ints bits, Ints least) {
 #endif
 }
 
-// a / b, given 1 / b: the product with it is off by up to three roundings' worth, and its remainder, exact where it is
-// fused, brings that down to one.
+// Returns a / b, given 1 / b. The product a * (1 / b) has an error of up to three roundings. Correcting it by the
+// remainder, which a fused multiply-add computes exactly, leaves one rounding.
 GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
 #if defined(__FMA__)
     const Vec near = a * oneOverB;
@@ -132,23 +133,23 @@ GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
 
 // ---- 2^x
 //
-// Scores are kept in units of 1 / kUnit powers of two. A polynomial of degree 5 gives 2^r on an interval of length 1
-// with a relative error of 7.5e-8 (minimax by Remez exchange); degree 4 would leave 2.6e-6, which shows beside
-// float32's own rounding; degree 6, for where time matters less, leaves 1.9e-9. The constants are read from a table
-// where they are used: in registers they would push accumulators of the loops around out. `hidden` keeps compilers
-// from moving them there all the same.
+// Scores are multiples of 1 / kUnit. A polynomial of degree 5 approximates 2^r on an interval of length 1 with a
+// relative error of 7.5e-8 (minimax by Remez exchange). Degree 4 would have 2.6e-6, which is more than float32's own
+// rounding. Degree 6, used where time matters less, has 1.9e-9. The coefficients are read from a table each time: in
+// registers they would displace accumulators of the surrounding loops. `hidden` keeps compilers from loading them into
+// registers.
 //
-// AVX-512 has instructions for both ends: reduce leaves the fraction r, scalef multiplies by 2^floor(x), saturating: 7
-// operations for 16 weights.
+// AVX-512 has instructions for both ends: reduce computes the fraction r, scalef multiplies by 2^floor(x) and
+// saturates: 7 operations for 16 weights.
 //
-// Elsewhere kUnit is 2^23: x = n + f, as an integer, then has n where a float has its exponent and f where it has its
-// fraction, and a float 1 <= r = 1 + f < 2 is two masks away. The polynomial gives q = 2^f + 1 - f, which lies between
-// 1.9 and 2, so that the bits of q are those of 1 and the fraction 2^f - f: x added to them makes the float 2 * 2^x.
-// (After Schraudolph, "A fast, compact approximation of the exponential function", 1999, whose q is a constant.) Of
-// all this only the 5 multiply-adds need a multiplier. The coefficients are rounded one by one, the later ones fitted
-// anew each time: their errors then cancel, and 2^x is as exact as with a reduction that costs more. What is too small
-// for a normal float32 becomes the smallest one or zero (denormal weights would cost three times as much); for what is
-// too large, x >= 127, only AVX-512 gives infinity, and elsewhere it has to be ruled out before.
+// Elsewhere kUnit is 2^23. Then x = n + f, as an integer, has n in the place of a float's exponent and f in the place
+// of its fraction, and two masks give the float 1 <= r = 1 + f < 2. The polynomial gives q = 2^f + 1 - f, which is
+// between 1.9 and 2. So the bits of q are those of 1 and the fraction 2^f - f, and adding x to them gives the float 2 *
+// 2^x. (After Schraudolph, "A fast, compact approximation of the exponential function", 1999, where q is a constant.)
+// Only the 5 multiply-adds need a multiplier. The coefficients are rounded one after the other, and the later ones are
+// fitted again each time, so that errors cancel: 2^x is as accurate as with a more expensive reduction. A result too
+// small for a normal float32 becomes the smallest normal one or zero, since denormal weights would take three times as
+// long. A result that is too large (x >= 127) is infinity only with AVX-512; elsewhere the caller must exclude it.
 
 template <int kDegree>
 struct alignas(64) Exp2Table {
@@ -197,7 +198,7 @@ constexpr Exp2Table<6> kExp2<6>{{GPT149_LANES(2.50025129318f), GPT149_LANES(-0.6
 #endif
 #endif
 
-// kWeightOfTop * 2^x.
+// Returns kWeightOfTop * 2^x.
 template <int kDegree = 5>
 GPT149_INLINE Vec weightOf(Vec x) {
     const Exp2Table<kDegree> *hidden = &kExp2<kDegree>;
@@ -221,8 +222,8 @@ GPT149_INLINE Vec weightOf(Vec x) {
 #endif
 }
 
-// While one of these lives, results too small for a normal float32 are zero: scalef would give denormal weights, and
-// the least weights of AVX2 denormal products. (Elsewhere there are neither.)
+// While an object of this class exists, results too small for a normal float32 are zero. Otherwise scalef would give
+// denormal weights, and the smallest weights of AVX2 denormal products. (Other processors have neither.)
 class NoDenormals {
   public:
 #if defined(__AVX2__)
@@ -236,7 +237,7 @@ class NoDenormals {
 #endif
 };
 
-// kLanes x kLanes, in log2(kLanes) rounds of perfect shuffles.
+// Transposes a matrix of kLanes x kLanes, in log2(kLanes) rounds of perfect shuffles.
 GPT149_INLINE void transpose(Vec (&rows)[kLanes]) {
     for (int done = 1; done < kLanes; done *= 2) {
         Vec next[kLanes];

@@ -1,11 +1,13 @@
-// The reference kernels: the assignment's algorithms as an honest student writes them, so that "as fast as the
-// reference" asks for the right algorithm and for nothing else. Compiled once for each instruction set level, with
-// GPT149_KERNELS naming the table to define.
+// The reference kernels: the assignment's algorithms as an honest student writes them. So a student's kernel is as fast
+// as the reference if it has the right algorithm. Compiled once for each instruction set level. The macro
+// GPT149_KERNELS is the name of the table to define.
 //
-// Two rules for whoever edits this file:
-// - Nothing here may end up as a weak symbol (templates and inline functions of the standard library do): the linker
-//   keeps one copy for all levels, and if that is the AVX-512 one the library dies on every older machine.
-// - No reassociation, no contraction (-ffp-contract=off): all levels then add in the same order and agree bit for bit.
+// Two rules for changes of this file:
+// - No weak symbols, which templates and inline functions of the standard library would be. The linker keeps one copy
+//   of
+//   them for all levels: if it is the AVX-512 one, the library crashes on older machines.
+// - No reassociation and no contraction (-ffp-contract=off), so that all levels add in the same order and give the same
+//   bits.
 #include "kernels.h"
 
 #include <omp.h>
@@ -16,15 +18,15 @@
 
 namespace {
 
-// Of part 2. Sums of 16 products overlap in a processor's window, longer ones do less: on some machines tiles of 16 take
-// 0.66 of part 1's time, those of 32 and 64, which students choose as well, 0.78. Published: 0.68 to 0.91.
+// Side of part 2's tiles. On some machines tiles of 16 take 0.66 of part 1's time, since short sums overlap in the
+// processor. Tiles of 32 and 64, which students choose as well, take 0.78. The published range is 0.68 to 0.91.
 constexpr int kTile = 32;
 
 int smaller(int a, int b) { return a < b ? a : b; }
 
-// A copy of an array for the length of a call. Students copy every tensor, workspace included, into a std::vector with
-// the given formatTensor before they compute, and O back afterwards. The reference does the same, as otherwise the
-// ratio of the two would charge students for the starter's code (about 4 MB at N = 1024).
+// A copy of an array during a call. A student's function first copies every tensor, workspace included, into a
+// std::vector by the given formatTensor, and copies O back afterwards. The reference does the same, since otherwise the
+// time ratio would include the starter's own code (about 4 MB at N = 1024).
 class Staged {
   public:
     Staged(const float *from, std::size_t count) : values_(new float[count]) {
@@ -46,13 +48,13 @@ struct Shape {
     int B, H, N, d;
     std::size_t all() const { return static_cast<std::size_t>(B) * H * N * d; }
     std::size_t scores() const { return static_cast<std::size_t>(N) * N; }
-    // Where the (N, d) matrix of one batch and head begins.
+    // Offset at which the (N, d) matrix of one batch and head begins.
     std::size_t head(int b, int h) const { return (static_cast<std::size_t>(b) * H + h) * N * d; }
 };
 
-// Row-major element (row, column) of a matrix with `columns` columns. Like the assignment's accessors these take
-// their numbers by reference, which costs something in OpenMP regions: there the compiler has to fetch N and d anew
-// after every call of exp. With numbers passed by value part 3 was 5 to 10 % faster than an honest student's.
+// Row-major element (row, column) of a matrix with `columns` columns. Like the assignment's accessors, these functions
+// take integers by reference. In OpenMP regions the compiler therefore loads N and d again after every call of exp.
+// With integers passed by value, part 3 was 5 to 10 % faster than an honest student's.
 float read2d(const float *matrix, const int &row, const int &column, const int &columns) {
     return matrix[static_cast<std::size_t>(row) * columns + column];
 }
@@ -71,8 +73,8 @@ void write4d(float *tensor, const int &x, const int &y, const int &z, const int 
     tensor[gpt149_offset4d(x, y, z, b, sizeX, sizeY, sizeZ)] = value;
 }
 
-// S (N, N) becomes exp(S) with every row divided by its sum. The maximum is not subtracted: the course does
-// not either, and graded inputs keep |S| within what a float's exp can hold.
+// Replaces S (N, N) by exp(S), with every row divided by its sum. As in the course, the maximum is not subtracted:
+// graded inputs have |S| small enough for exp() of a float.
 void softmaxRows(float *S, int N) {
     for (int i = 0; i < N; i++) {
         for (int j = 0; j < N; j++) {
@@ -88,9 +90,9 @@ void softmaxRows(float *S, int N) {
     }
 }
 
-// Part 1: the three steps, one after the other, over the whole N x N matrix. Elements of Q, K, V and O are found by all
-// four indices, as the published accessors find them: with a pointer to each head's matrix in their place part 1 was up
-// to 5 % faster than an honest student's.
+// Part 1: the three steps, one after the other, over the whole N x N matrix. Elements of Q, K, V and O are accessed by
+// all four indices, as by the published accessors. With pointers to each head's matrix instead, part 1 was up to 5 %
+// faster than an honest student's.
 void naive(const float *Q, const float *K, const float *V, float *QK_t, int B, int H, int N, int d, float *O) {
     const Shape shape{B, H, N, d};
     Staged o(shape.all()), q(Q, shape.all()), k(K, shape.all()), v(V, shape.all()), s(QK_t, shape.scores());
@@ -121,8 +123,8 @@ void naive(const float *Q, const float *K, const float *V, float *QK_t, int B, i
     std::memcpy(O, o.get(), shape.all() * sizeof(float));
 }
 
-// Part 2: S = Q * transpose(K) of head (b, h), tile by tile; the first tile along c starts the sums, the others add to
-// them.
+// Part 2: S = Q * transpose(K) of head (b, h), tile by tile. The first tile of channels stores its sums, the others add
+// to them.
 void blockedScores(const float *Q, const float *K, float *S, const Shape &shape, int b, int h) {
     const int H = shape.H, N = shape.N, d = shape.d;
     for (int i0 = 0; i0 < N; i0 += kTile) {
@@ -181,8 +183,9 @@ void blocked(const float *Q, const float *K, const float *V, float *QK_t, int B,
     std::memcpy(O, o.get(), shape.all() * sizeof(float));
 }
 
-// What torch takes to make the view in part 3's loop (see `fused`), as so many dependent additions: there is no torch
-// here to make it. index, flatten and contiguous took the time of 1000 to 3000 of them (2.5 to 9 us) in that loop.
+// Dependent additions that take as long as torch takes to make the view in part 3's loop (see `fused`), since the
+// reference has no torch. In this loop, index, flatten and contiguous took the time of 1000 to 3000 additions (2.5 to 9
+// us).
 constexpr int kViewSteps = 1800;
 
 float viewOfRow(float first) {
@@ -194,9 +197,9 @@ float viewOfRow(float first) {
     return first;
 }
 
-// Part 3: every row by itself, with one row of weights for each thread as the only workspace. As in the published
-// starter, whose part 3 takes `temp.index({Slice(omp_get_thread_num(), None)})` inside the loop and formats it: the
-// thread's row of `temp` and all behind it are copied anew for each row of O.
+// Part 3: one row after the other; the only workspace is a row of weights for each thread. As in the published starter,
+// the loop calls `temp.index({Slice(omp_get_thread_num(), None)})` and formats the result. So for each row of O, the
+// thread's row of `temp` and all rows after it are copied.
 void fused(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d, float *O) {
     const Shape shape{B, H, N, d};
     const int threads = omp_get_max_threads();
@@ -224,7 +227,8 @@ void fused(const float *Q, const float *K, const float *V, float *temp, int B, i
                 for (int j = 0; j < N; j++) {
                     weights[j] /= rowSum;
                 }
-                // One dot product per column, which strides over V: row by row of V (fusedRows) takes half the time.
+                // One dot product per column, which reads V with a stride. Reading V row by row (fusedRows) takes half
+                // the time.
                 for (int c = 0; c < d; c++) {
                     float value = 0.0f;
                     for (int j = 0; j < N; j++) {
@@ -238,7 +242,7 @@ void fused(const float *Q, const float *K, const float *V, float *temp, int B, i
     std::memcpy(O, o.get(), shape.all() * sizeof(float));
 }
 
-// Part 3 with its last loops exchanged, so that V is read row by row: a rung of the ladder, no reference.
+// Part 3 with its last two loops exchanged, so that V is read row by row. Used by the ladder, not as a reference.
 void fusedRows(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d, float *O) {
     const Shape shape{B, H, N, d};
     const std::size_t threads = static_cast<std::size_t>(omp_get_max_threads());
@@ -264,8 +268,8 @@ void fusedRows(const float *Q, const float *K, const float *V, float *temp, int 
                 for (int j = 0; j < N; j++) {
                     float weight = read2d(rows.get(), row, j, N) / rowSum;
                     for (int c = 0; c < d; c++) {
-                        float value = read4d(o.get(), b, h, i, c, H, N, d) + weight * read4d(v.get(), b, h, j, c, H, N, d);
-                        write4d(o.get(), b, h, i, c, H, N, d, value);
+                        float value = read4d(o.get(), b, h, i, c, H, N, d) + weight * read4d(v.get(), b, h, j, c, H, N,
+                        d); write4d(o.get(), b, h, i, c, H, N, d, value);
                     }
                 }
             }
@@ -281,7 +285,7 @@ struct FlashTiles {
     int Bc;
 };
 
-// Part 4, the inner step: lets block (rows, columns) add to the rows of O from i0 on.
+// Part 4, the inner step: adds a block of (rows, columns) to the rows of O from i0 on.
 void flashBlock(const FlashTiles &tile, const float *Q, float *O, int i0, int rows, int columns, int d) {
     for (int i = 0; i < rows; i++) {
         for (int k = 0; k < d; k++) {

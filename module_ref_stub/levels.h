@@ -1,12 +1,12 @@
-// The instruction set levels that a library's kernels are compiled for, and the one in force: the best that this
-// machine can run until somebody sets another. For files that are compiled for the plain architecture.
+// The instruction set levels that a library's kernels are compiled for, and the one that is used: the best that this
+// machine supports, unless another one is set. For files that are compiled for the baseline architecture.
 #pragma once
 
 #include <atomic>
 
 namespace {
 
-// Other architectures than x86-64 have the first only.
+// Architectures other than x86-64 have only the first level.
 enum Level { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
 
 int bestLevel() {
@@ -26,8 +26,7 @@ std::atomic<int> &level() {
     return current;
 }
 
-// Makes `wanted` the level of the calls to come. Gives the level in force afterwards, which stays as it was where this
-// machine cannot run the wanted one.
+// Sets the level of later calls to `wanted` if this machine supports it. Returns the level that is now used.
 int setLevel(int wanted) {
     if (wanted >= kBaseline && wanted <= bestLevel()) {
         level().store(wanted);
@@ -35,7 +34,7 @@ int setLevel(int wanted) {
     return level().load();
 }
 
-// The table of the level in force, of those of all levels that the library holds, in order.
+// Returns the table of the level that is used. The arguments are the tables of all levels, in order.
 template <class Kernels, class... Faster>
 const Kernels &ofLevel(const Kernels &baseline, const Faster &...faster) {
     const Kernels *const tables[] = {&baseline, &faster...};

@@ -1,10 +1,10 @@
-"""The reference and the expert kernels, compiled once for each machine and compiler, and kept in the kit's cache.
+"""Builds of the reference and of the expert kernels, one for each machine and compiler, kept in the kit's cache.
 
-Each of the two is one object. A handout has no sources of them: it holds the prebuilt object of the platform. The
-object is linked where it is used. Processes with torch use it in a library; the native runner links the reference
-into a program. The build needs neither torch nor Python's headers: one object serves every torch and every Python.
-The kernels are compiled once for each instruction set level, and a level is picked when they are first called. The
-two objects are built separately, so that judging does not wait for the expert's templates.
+Each of the two is built as one object. A handout has prebuilt objects and no sources. For processes with torch, an
+object is linked into a library; the native runner links the reference into a program. The build needs neither torch nor
+Python's headers, so one object works with every torch and Python. The kernels are compiled once for each level of
+instruction sets (baseline, AVX2, AVX-512). The level is chosen at the first call. The two objects are built separately,
+so that judging does not wait for the expert kernels, which compile slowly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from grader.core.errors import KitError
 from grader.sandbox import run_limited
 
 SOURCE_DIR = Path(__file__).resolve().parent
-#: Where a handout holds its objects, one of each kind for each platform.
+#: Folder of a handout's objects, one of each kind for each platform.
 PREBUILT = SOURCE_DIR / "prebuilt"
 COMPILE_TIMEOUT_S = 120.0
 
@@ -45,9 +45,9 @@ _AVX512 = ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
 
 @dataclass(frozen=True)
 class ReferenceRecipe:
-    """Sources and compiler flags of one object. `dispatch` is compiled once. Each source in `leveled` is compiled
-    once for each instruction set level. The macro beside it names the table to define: its value is the prefix and
-    the level."""
+    """Sources and compiler flags of one object. `dispatch` is compiled once. `leveled` has triples of source, macro and
+    prefix; these sources are compiled once for each level. The macro's value, prefix and level, is the name of the
+    table of functions that the source defines."""
 
     stem: str
     what: str
@@ -69,11 +69,11 @@ REFERENCE = ReferenceRecipe(
     dispatch="dispatch.cpp",
     leveled=(("kernels.cpp", "GPT149_KERNELS", "gpt149_kernels_"),),
     headers=("kernels.h", "levels.h"),
-    # No contraction into fused multiply-adds: every level has to add and round alike.
+    # No contraction into fused multiply-adds, so that all levels give the same bits.
     flags=("-ffp-contract=off",),
     avx2=_AVX2,
-    # Sums in strict order gain nothing from 512-bit vectors: part 2 took 1.15 times as long with them. The allowance
-    # would then have depended on the machine that grades a student.
+    # No 512-bit vectors: sums in strict order do not gain from them, and part 2 took 1.15 times as long. Limits on time
+    # would then depend on the machine that grades.
     avx512=(*_AVX2, *_AVX512),
 )
 
@@ -98,7 +98,7 @@ RECIPES = (REFERENCE, EXPERT)
 
 
 def level_flags(machine: str, recipe: ReferenceRecipe = REFERENCE) -> Mapping[str, Sequence[str]]:
-    """Compiler flags of each level that the object holds on an architecture (`platform.machine()` name)."""
+    """Return the compiler flags of each level of an object, for an architecture (name as in `platform.machine()`)."""
     if machine.lower() in X86:
         return {"baseline": (), "avx2": recipe.avx2, "avx512": recipe.avx512}
     return {"baseline": ()}
@@ -107,7 +107,7 @@ def level_flags(machine: str, recipe: ReferenceRecipe = REFERENCE) -> Mapping[st
 def compile_commands(
     machine: str, compiler: str, openmp: Sequence[str], directory: Path, recipe: ReferenceRecipe = REFERENCE
 ) -> tuple[list[list[str]], list[str]]:
-    """Return independent commands that compile the objects into `directory`, and the objects that they make."""
+    """Return commands that compile object files into `directory`, in any order, and the paths of these files."""
     common = [compiler, *COMMON_FLAGS, *recipe.flags, *openmp, "-c"]
     commands = [[*common, str(SOURCE_DIR / recipe.dispatch), "-o", str(directory / "dispatch.o")]]
     for level, flags in level_flags(machine, recipe).items():
@@ -122,11 +122,11 @@ def library_path() -> Path:
     """Return the path of the reference library for this machine, and build it if the cache lacks it. Never imports
     torch.
 
-    Builds may run in parallel: each works in a folder of its own and renames its result into place.
+    Several processes may build at once: each works in its own folder and renames its result into place.
 
     Raises:
-        KitError: no compiler was found, the compiler failed, or the cache cannot be written. In a handout: it holds no
-            object for this platform.
+        KitError: no compiler was found, the compiler failed, the cache cannot be written, or a handout lacks the object
+            for this platform.
     """
     return _path(REFERENCE)
 
@@ -183,16 +183,16 @@ def _kept(name: str, make: Callable[[Path], Path]) -> Path:
 
 
 def has_sources(recipe: ReferenceRecipe = REFERENCE) -> bool:
-    """Return True if this copy of the kit can compile the kernels: a handout cannot."""
+    """Return True if this copy of the kit has the sources of the kernels; a handout lacks them."""
     return all((SOURCE_DIR / name).is_file() for name in recipe.sources)
 
 
 def build_prebuilt(
     folder: Path, system: str, machine: str, compiler: str, recipe: ReferenceRecipe = REFERENCE
 ) -> Path:
-    """Build the object of a platform into `folder`, the same bytes each time: for a handout.
+    """Build a handout's object for a platform into `folder`. Each build gives the same bytes.
 
-    `compiler` has to make code for that platform. Raises KitError when it fails.
+    `compiler` must compile for this platform. Raises KitError when it fails.
     """
     family = "clang" if system == "Darwin" else "gcc"
     compile_flags, _ = openmp_flags(system, family, libomp_prefix())
@@ -206,10 +206,11 @@ def build_prebuilt(
 def _build_object(
     recipe: ReferenceRecipe, directory: Path, machine: str, compiler: str, compile_flags: Sequence[str]
 ) -> Path:
-    """Compile inside `directory`, the levels in parallel, and join. Raises KitError with the first error."""
+    """Compile all levels in parallel, inside `directory`, and join them into one object. Raises KitError on an
+    error."""
     commands, objects = compile_commands(machine, compiler, compile_flags, directory, recipe)
     with ThreadPoolExecutor(max_workers=min(len(commands), os.cpu_count() or 1)) as pool:
-        # The last ones, for AVX-512, take longest.
+        # Start the commands for AVX-512 first, since they take longest.
         list(pool.map(lambda command: _run(command, directory, recipe.what), reversed(commands)))
     joined = directory / "joined.o"
     _run([compiler, *JOIN_FLAGS, *objects, "-o", str(joined)], directory, recipe.what)
@@ -229,7 +230,8 @@ def _run(command: Sequence[str], directory: Path, what: str) -> None:
 
 
 def _key(recipe: ReferenceRecipe, tools: Toolchain) -> str:
-    """Return a digest of all that the kernels depend on. OpenMP's flags follow from the compiler."""
+    """Return a digest of sources, compiler and flags. OpenMP's flags depend only on the compiler, so they are left
+    out."""
     digest = hashlib.sha256()
     levels = itertools.chain(*level_flags(tools.machine, recipe).values())
     flags = [*COMMON_FLAGS, *recipe.flags, *JOIN_FLAGS, *levels]
@@ -251,7 +253,7 @@ def sources_digest(recipe: ReferenceRecipe) -> str:
 
 
 class _Kernels:
-    """The reference for the engine: `assignment.reference.Reference`."""
+    """The lab's reference: implements `assignment.labs.Reference`."""
 
     def program(self) -> Path:
         return native_program()

@@ -1,1 +1,1 @@
-"""A tiny GPT that uses the student's kernel: corpus, tokenizer, model, training, decoding, comparison."""
+"""A tiny GPT that generates text with the student's attention kernel: corpus, tokenizer, model, training, decoding."""

@@ -1,12 +1,11 @@
-"""Weights from files: the demo's own, a nanoGPT ckpt.pt, a GPT-2 in safetensors. Files are data, and none is executed.
+"""Loads models from files: the demo's own, a nanoGPT ckpt.pt, or a GPT-2 in safetensors.
 
-A model is first laid out without memory, so that a file cannot request more memory than it fills. Then the names and
-shapes of its tensors must fit exactly. Otherwise a one-line UsageError names the file.
+The model is first created without memory (torch's device "meta"), so that a file cannot request more memory than it
+fills. Then the names and shapes of the file's tensors must fit exactly. Otherwise a one-line UsageError names the file.
 
-The safetensors format, read and written: eight bytes of header length, a JSON header, the tensors' bytes.
-
-A file from elsewhere is only data: nothing in it is executed, and sizes are checked before anything is allocated.
-Every tensor must lie inside the file, have exactly its shape's size, and not overlap another.
+This module also reads and writes the safetensors format: eight bytes of header length, a JSON header, the tensors'
+bytes. A file is only data: nothing in it is executed, and sizes are checked before memory is allocated. Every tensor
+must be inside the file, have exactly its shape's size, and not overlap another.
 
 Format: https://github.com/huggingface/safetensors#format
 """
@@ -40,7 +39,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write tensors, largest element first so that each is aligned."""
+    """Write a safetensors file. Tensors with larger elements come first, so that each tensor is aligned."""
     header: dict[str, Any] = {METADATA: dict(metadata)}
     blobs, end = [], 0
     for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
@@ -87,7 +86,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors[name] = torch.empty(shape, dtype=dtype)
             continue
         raw = torch.frombuffer(data, dtype=torch.uint8, offset=start + first, count=last - first)
-        # A view needs an aligned start, which foreign files do not promise.
+        # A view needs an aligned start, which files of other programs may lack: copy such a tensor.
         raw = raw if (start + first) % dtype.itemsize == 0 else raw.clone()
         tensors[name] = raw.view(dtype).reshape(shape)
     if start + end != len(data):
@@ -96,7 +95,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _entry(path: Path, name: str, entry: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
-    """Return type, shape, and first and last offset of one tensor."""
+    """Return type, shape, and first and last byte offset of one tensor. Raises UsageError for an invalid entry."""
 
     def whole(values: Any) -> bool:
         return isinstance(values, list) and all(type(k) is int and 0 <= k < 1 << 48 for k in values)
@@ -128,14 +127,14 @@ def _unsound(path: Path, why: str) -> UsageError:
 PLAYS = Path(__file__).resolve().parent / "data" / "plays.safetensors"
 OWN_FORMAT = "gpt149 textgen 1"
 LIMITS = {"vocab_size": 1 << 18, "block_size": 1 << 16, "n_layer": 128, "n_head": 256, "n_embd": 1 << 14}
-#: nanoGPT rounds the number of tokens up, for speed; the tokens at the end are padding.
+#: Most padding tokens: nanoGPT rounds the number of tokens up for speed, so the last ones may stand for no text.
 MOST_PADDING = 127
 GPT2_HEAD_SIZE = 64
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model in float32, ready to decode, and the words it knows. Tokens from len(words) on are padding."""
+    """A model in float32, ready to decode, and its vocabulary `words`. Tokens from len(words) on are padding."""
 
     model: GPT
     words: Tokenizer
@@ -146,8 +145,8 @@ def load(path: Path = PLAYS, vocabulary: Path | None = None) -> Loaded:
     """Read a checkpoint with its vocabulary, by default the file of the same name beside it.
 
     Raises:
-        UsageError: the file is missing, damaged, of another kind of model, or holds more than tensors. Or: the
-            vocabulary does not belong to the model.
+        UsageError: the file is missing, damaged, has another kind of model or more than tensors; or the vocabulary does
+            not belong to the model.
     """
     if not path.is_file():
         raise UsageError(f"no such checkpoint: {path}")
@@ -233,7 +232,7 @@ def _checked_config(path: Path, found: Mapping[str, Any]) -> Config:
     return config
 
 
-# ---- the demo's own
+# ---- the demo's own model
 
 
 def _own_config(path: Path, metadata: Mapping[str, str]) -> Config:
@@ -250,7 +249,7 @@ def _own_config(path: Path, metadata: Mapping[str, str]) -> Config:
 
 
 def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
-    """{'model': tensors, 'model_args': sizes, ...} as nanoGPT's train.py saves it; only data is read."""
+    """Read a file of nanoGPT's train.py, {'model': tensors, 'model_args': sizes, ...}, as data only."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -258,7 +257,7 @@ def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from error
     except Exception as error:
-        # The unpickler refuses damaged or hostile files with many types of exception.
+        # torch's unpickler may raise many types of exceptions for damaged or hostile files.
         raise UsageError(
             f"{path} was not opened: it is damaged, or holds more than tensors and numbers, which could run code"
         ) from error
@@ -292,7 +291,7 @@ def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
 
 
 def _is_mask(name: str) -> bool:
-    """Return True for a causal mask, which old checkpoints keep with the weights."""
+    """Return True if a tensor's name is that of a causal mask, which old checkpoints contain besides the weights."""
     return name.endswith((".attn.bias", ".attn.masked_bias"))
 
 
@@ -307,7 +306,7 @@ def _tied(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _from_gpt2(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with nanoGPT's names and orientation: the published file stores linear maps transposed."""
+    """Return GPT-2's tensors with nanoGPT's names. Linear maps are transposed, since GPT-2's file has them so."""
     renamed = {}
     for name, tensor in tensors.items():
         plain = name.removeprefix("transformer.")
@@ -333,8 +332,8 @@ def _gpt2_config(path: Path, tensors: Mapping[str, Tensor]) -> Config:
 
 
 def _gpt2_heads(path: Path, n_embd: int) -> int:
-    """Return the number of heads from the config.json beside the weights; without it, assume heads of 64 channels as
-    in GPT-2."""
+    """Return the number of heads from the config.json in the same folder. Without it, assume GPT-2's 64 channels per
+    head."""
     beside = path.with_name("config.json")
     if not beside.is_file():
         return max(1, n_embd // GPT2_HEAD_SIZE)

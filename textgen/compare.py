@@ -1,4 +1,5 @@
-"""`gpt149.py compare`: the same text by part 0 to part 4, their speeds, and the slowdown with the context."""
+"""`gpt149.py compare`: part 0 to part 4 generate the same text; their speeds, also for longer contexts, are
+compared."""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 CONTEXTS = (16, 32, 64, 128, 256, 512, 1024)
 ROUNDS = 3
 SLOWEST_TOKEN_S = 0.3
-"""Limit of seconds per token. A slower part skips the next context, which would take four times as long."""
+"""A part that needs more seconds per token skips longer contexts: the next would take four times as long."""
 
 
 @dataclass(frozen=True)
 class Speaker:
-    """One part and its generated text as a tally. `trouble` is the reason for a missing or incomplete text, or ""."""
+    """One part and its generated text with times (`tally`). `trouble` says why the text is missing or incomplete."""
 
     part: Part
     tally: Tally | None
@@ -42,7 +43,7 @@ class Speaker:
 
 
 def run(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> int:
-    """Print texts and speeds; with --figure, measure and draw the curve as well. Returns the exit code."""
+    """Print texts and speeds, and with --figure draw the speed over the context's length. Return the exit code."""
     if setup.options.figure and setup.options.figure.is_dir():
         raise UsageError(f"--figure takes a file, and {setup.options.figure} is a folder")
     if setup.options.figure and not setup.options.figure.absolute().parent.is_dir():
@@ -73,7 +74,7 @@ def speak(setup: TextSetup, bench: Bench, part: Part) -> Speaker:
 
 
 def texts(speakers: Sequence[Speaker], setup: TextSetup) -> list[str]:
-    """Return each different text once, with the parts that wrote it."""
+    """Return each different text once, with the names of the parts that generated it."""
     said: dict[str, list[str]] = {}
     for speaker in speakers:
         if speaker.tally:
@@ -102,7 +103,7 @@ def table(speakers: Sequence[Speaker]) -> list[str]:
     return rows
 
 
-# ---- speed over the length of the context
+# ---- speed for several lengths of the context
 
 
 def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> None:
@@ -130,7 +131,8 @@ def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> None:
 
 
 def measure(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> dict[str, list[float]]:
-    """Tokens/s of one text by part at each of CONTEXTS: the median of rounds in which the parts take turns."""
+    """Return the tokens/s of each part, by part id, at each of CONTEXTS: medians of rounds in which parts take
+    turns."""
     curves: dict[str, list[float]] = {part.id: [] for part in parts}
     with _kernels(setup, bench, parts) as kernels:
         for context in CONTEXTS:
@@ -150,7 +152,7 @@ def measure(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> dict[str, 
 def _kernels(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> Iterator[dict[str, StudentKernel]]:
     kernels = {part.id: setup.kernel(bench, part) for part in parts}
     for kernel in kernels.values():
-        # The picture is of the kernel's own cost over N, so nothing is cut up.
+        # The figure shows the kernel's own cost over N, so keys are not cut into chunks.
         kernel.window, kernel.chunk = CONTEXTS[-1], 0
     yield kernels
     for kernel in kernels.values():
@@ -158,7 +160,7 @@ def _kernels(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> Iterator[
 
 
 def _filled(setup: TextSetup, kernel: StudentKernel, context: int) -> Decoder:
-    """Return a decoder in the middle of a text. The content of the cache does not affect the time."""
+    """Return a decoder after `context` - 1 tokens. Its cache has random numbers, which do not affect the time."""
     model = setup.loaded.model
     decoder = Decoder(model, kernel, 1, context + 1, CONTEXTS[-1])
     decoder.fill(torch.Generator().manual_seed(1), context - 1)

@@ -1,11 +1,10 @@
-"""Endless plays from a seeded grammar, every word of it ours, with the entropy of the text.
+"""Generates plays of any length from a grammar and a seed, and computes the information content of the text.
 
-Nothing is downloaded and nothing quoted. Each choice is drawn with known probabilities, so the information content of
-the text is known as well. It is the sum of -log p over all choices. A training loss is compared with it: it is an
-upper bound of the best loss that any model can reach. (Two ways to the same words count as two.)
+All words are the kit's own: nothing is downloaded or quoted. Each choice is drawn with known probabilities, so the
+text's information content is known: the sum of -log p over all choices. The best possible training loss is at most as
+large, since the same words may come from different choices. So a model's training loss is compared with it.
 
-A model has to carry this from line to line: the people on stage, the person spoken of and in which role, who asked
-which question, and the subject of the scene. It must also know that the high-born speak verse and the low-born prose.
+From line to line a model has to remember the people on stage, the absent person whom they speak of, and open questions. It must also learn that the high-born speak verse and the low-born prose.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """A seeded random source that sums the information of its draws, in nats."""
+    """A random source with a seed. `nats` is the sum of -log p over its draws so far."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -37,14 +36,15 @@ class Dice:
         return hit
 
     def sample(self, choices: Sequence[T], count: int) -> list[T]:
-        """`count` different ones, in the order drawn."""
+        """Return `count` different choices, in the order in which they were drawn."""
         left = list(choices)
         return [left.pop(left.index(self.pick(left))) for _ in range(count)]
 
 
 @dataclass(frozen=True)
 class Person:
-    """One of the company: the name over a speech, how others call them, their pronouns, whether they speak verse."""
+    """A person of the play: the name over a speech, the name that others use, pronouns, and True if they speak
+    verse."""
 
     name: str
     called: str
@@ -67,8 +67,8 @@ COMPANY = (
     Person("JESTER", "dear fool", "he", "his", "him", False),
 )
 
-#: Symbols in braces are replaced by one of their alternatives, all equally likely; `{a thing}` puts the article before
-#: it. A scene's facts (`facts` below) come before this table.
+#: The grammar: alternatives for each symbol, all equally likely. A symbol in braces is replaced by one of them; `{a
+#: thing}` also adds the article. A name that is in a scene's `facts` is replaced by the fact instead.
 RULES: Mapping[str, tuple[str, ...]] = {
     "thing": ("lantern", "letter", "crown", "mirror", "ladder", "candle", "kettle", "needle", "anchor", "ledger",
               "feather", "hammer", "bell", "window", "harp", "dagger", "spindle", "oar"),
@@ -136,7 +136,7 @@ def sentence(text: str) -> str:
 
 
 class Playwright:
-    """Writes scene after scene with one pair of dice."""
+    """Writes one scene after the other, all with the same random source."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Dice(seed)
@@ -144,7 +144,7 @@ class Playwright:
         self.act, self.scene = 1, 0
 
     def expand(self, symbol: str, **facts: str) -> str:
-        """Choose one of the symbol's alternatives and fill all its slots."""
+        """Choose one of the symbol's alternatives and replace all symbols in it."""
         known = {**self.facts, **facts}
 
         def fill(slot: re.Match[str]) -> str:
@@ -196,7 +196,7 @@ class Playwright:
         return "".join(speeches)
 
     def speech(self, who: Person, first: str = "", last: str = "") -> str:
-        """Return the name and the speech: an answer first, a question last, verse or prose in between."""
+        """Return a name and a speech: `first`, an answer, then verse or prose, and `last`, a question."""
         count = self.dice.pick((0, 1, 2)) if first or last else self.dice.pick((1, 2, 3))
         mood = f" [{self.expand('mood')}]" if self.dice.chance(0.12) else ""
         said = [self.expand("verse" if who.high else "prose") for _ in range(count)]
@@ -206,7 +206,7 @@ class Playwright:
         return f"{who.name}{mood}:\n" + ("\n" if who.high else " ").join(lines) + "\n\n"
 
     def song(self, who: Person) -> str:
-        """Four lines in two rhyming pairs."""
+        """Return a song: four lines in two rhyming pairs."""
         lines = []
         for family in self.dice.sample(RHYMES, 2):
             first, second = self.dice.sample(family, 2)
@@ -219,7 +219,7 @@ class Playwright:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text and its information in nats, None if it is unknown (a text from elsewhere)."""
+    """A text and its information content in nats; None for a text that the kit did not generate."""
 
     text: str
     nats: float | None
@@ -230,7 +230,7 @@ class Corpus:
 
 
 def write(chars: int, seed: int) -> Corpus:
-    """Whole scenes until there are at least `chars` characters; the same text for the same seed, everywhere."""
+    """Return whole scenes with at least `chars` characters in all. The same seed gives the same text on any machine."""
     playwright, scenes, length = Playwright(seed), [], 0
     while length < chars:
         scenes.append(playwright.next_scene())

@@ -1,6 +1,6 @@
-"""`gpt149.py PART --inference`: its options, the way from a module.cpp to a kernel that generates text, and its output.
+"""`gpt149.py PART --inference`: options, the steps from a module.cpp to generated text, and the printed report.
 
-Importing this file is cheap: torch and the modules that need it are imported only when they are used.
+This module imports torch, and modules that need torch, only when they are used, so that importing it is fast.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from textgen.generate import Tally
 
 MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 2048}
-"""Names as in the published kit, with the length of a text in tokens, its prompt included."""
+"""Names as in the published kit, and the length of a text in tokens, prompt included."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
 DEFAULT_CHUNK = 7
-"""Keys in a chunk, found by measurement: shorter chunks need more copies of the newest key, longer ones compute more
-equal rows. With its copy, a chunk has eight keys."""
+"""Keys in a chunk, the fastest number measured. Shorter chunks need more copies of the newest key, longer ones compute
+more equal rows. With the copy, a chunk has eight keys."""
 MOST_SAMPLES, LARGEST_WINDOW = 64, 4096
-#: Options of the judged run that say nothing to a text: its sizes come from the model and its length.
+#: Options of the judged run that are refused here, since a text's sizes come from the model and the text's length.
 NOT_HERE = {
     "N": "-N",
     "B": "-B",
@@ -42,7 +42,7 @@ NOT_HERE = {
 
 
 def add_options(parse: argparse.ArgumentParser) -> None:
-    """The demo's part of the command line."""
+    """Add the demo's options to the command line."""
     group = parse.add_argument_group("text generation (the kernel as the attention of a tiny GPT)")
     group.add_argument(
         "--inference", action="store_true", help="continue a text, every attention by this part's kernel"
@@ -96,7 +96,8 @@ OWN = (
 
 
 def wanted(given: argparse.Namespace) -> bool:
-    """Return True if the command line asks for the demo. Raises UsageError for its options without it."""
+    """Return True if the command line asks for the demo. If not, raise UsageError for options that only the demo
+    has."""
     if given.inference or given.test == "compare":
         return True
     for name in (*OWN, "trust_my_kernel"):
@@ -163,7 +164,7 @@ def _number(text: str, flag: str, high: float) -> float:
 def run(
     given: argparse.Namespace, find_source: Callable[[Path | None, str], Path], defines: Mapping[str, str]
 ) -> int:
-    """Do what the command line says; returns the exit code.
+    """Run the demo as the command line says and return the exit code.
 
     `find_source` turns --module and the assignment's file name into the file to build. Raises UsageError, KitError.
     """
@@ -172,7 +173,7 @@ def run(
     from grader.sandbox import OPEN, choose
 
     sandbox = OPEN if given.module is None else choose(trust=True)
-    # First of all the process that the runner is forked from: it imports torch while we do the same.
+    # Start the process from which runners are forked first: it imports torch while this process does the same.
     with Zygote(sandbox=sandbox) as zygote, ExitStack() as stack:
         from grader.assignment import loading
 
@@ -247,7 +248,7 @@ def describe(setup: TextSetup) -> str:
 
 
 def account(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
-    """Speed, where the time went, and whether it was right."""
+    """Return lines about the speed, the kernel's share of the time, and the comparison with PyTorch."""
     lines = []
     if tally.new_tokens and tally.decode_s:
         count = tally.new_tokens * len(tally.tokens)

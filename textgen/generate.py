@@ -1,14 +1,13 @@
-"""Generation of a text, token by token, with the kernel's attention in every layer, compared with PyTorch's.
+"""Generates a text token by token, with the kernel's attention in every layer, and compares it with PyTorch's.
 
-The two never mix: only the kernel's outputs determine the tokens. PyTorch's decoder receives the same tokens
-("teacher forcing") and keeps its own cache. So the first attention output that differs is where the kernel failed,
-and no earlier error can hide it. At the end a third computation, plain causal PyTorch over the whole text at once,
-must give the same logits at every position.
+Only the kernel's outputs determine the tokens. PyTorch's decoder gets the same tokens ("teacher forcing") and keeps its
+own cache. So errors of the kernel do not spread to PyTorch's decoder, and the first attention output that differs shows
+where the kernel failed. At the end a third computation, plain causal PyTorch over the whole text at once, must give the
+same logits at every position.
 
-From logits to tokens: the inverse of the cumulative distribution, with one random source for each text.
-
-`torch.multinomial` gives other tokens for a batch of four than for the same texts one by one. Here a text's tokens
-depend on its own seed and logits alone, and the same draw can be applied to two sets of logits.
+A token is chosen from its logits by the inverse of the cumulative distribution, with a random source for each text. So
+a text's tokens depend only on its own seed and logits, and one draw can be applied to two sets of logits. With
+`torch.multinomial`, four texts in a batch would get other tokens than the same texts one by one.
 """
 
 from __future__ import annotations
@@ -27,15 +26,16 @@ from textgen.kernel import Broken, Decoder, Fault, StudentKernel, TorchAttention
 
 @dataclass(frozen=True)
 class Choice:
-    """Tokens (B,) and their margins: the distance to choosing another token. For the best token it is the gap between
-    the two best logits; else the distance of the draw from the nearer end of its token's interval."""
+    """Chosen tokens (B,) and their margins (B,): the smallest change that would choose another token. At temperature 0
+    this is the difference of the two best logits, else the distance of the draw from the end of its token's
+    interval."""
 
     tokens: Tensor
     margins: Tensor
 
 
 class Sampler:
-    """`temperature` 0 takes the best token; `top_k` keeps only the k best (0: all)."""
+    """Chooses tokens. `temperature` 0 takes the best token; `top_k` limits the choice to the k best (0: to all)."""
 
     def __init__(self, texts: int, seed: int, temperature: float, top_k: int = 0) -> None:
         self.temperature, self.top_k = temperature, top_k
@@ -57,7 +57,7 @@ class Sampler:
             least = scaled.topk(self.top_k, dim=1).values[:, -1:]
             scaled = scaled.masked_fill(scaled < least, float("-inf"))
         ends = scaled.softmax(dim=1).cumsum(dim=1)
-        # Logits of a broken kernel may be NaN, and then no interval holds the draw.
+        # Logits of a broken kernel may be NaN. The search then returns an index beyond the last token.
         tokens = torch.searchsorted(ends, draw[:, None], right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
         upper = ends.gather(1, tokens[:, None])[:, 0]
         lower = ends.gather(1, (tokens[:, None] - 1).clamp_(min=0))[:, 0] * (tokens > 0)
@@ -66,15 +66,15 @@ class Sampler:
 
 LOGIT_LIMIT = 1e-3
 ANSWER_LIMIT = 1e-3
-"""Tolerance relative to the largest element of an attention output, or to 1. Honest float32 kernels stay below 1 % of
-it."""
+"""Tolerance of attention outputs, relative to their largest element, but at least to 1. Errors of honest float32
+kernels are below 1 % of it."""
 NEAR_TIE = 1e-3
 
 
 @dataclass
 class Tally:
-    """Result of a run. Times are wall seconds: `decode_s` for all decoding with the kernel, `kernel_s` of it for
-    waiting for the kernel, `torch_s` for PyTorch's own decoding of the same tokens."""
+    """Result of a run. Times are wall seconds: `decode_s` for all decoding with the kernel, of which `kernel_s` for
+    waiting for the kernel, and `torch_s` for PyTorch's own decoding of the same tokens."""
 
     prompt_tokens: int
     tokens: Tensor
@@ -97,7 +97,7 @@ class Tally:
 
 
 class Run:
-    """State of one run of `generate` between its steps."""
+    """State of one run of `generate`: both decoders, the sampler and the results so far."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Run:
         self.tally = Tally(prompt.shape[1], prompt)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Put tokens (B, T) into both decoders, compare, and choose the next ones, (B,). Raises Broken."""
+        """Give tokens (B, T) to both decoders, compare their outputs, and choose the next tokens. Raises Broken."""
         tally, draw = self.tally, self.sampler.draw()
         started, kernel_before = time.perf_counter(), self.kernel.wall_s
         try:
@@ -138,7 +138,7 @@ class Run:
         return choice.tokens
 
     def choose(self, logits: Tensor, draw: Tensor) -> Choice:
-        # Tokens beyond the vocabulary pad the embedding; no text holds them.
+        # Tokens beyond the vocabulary are padding of the embedding and cannot be chosen.
         return self.sampler.choose(logits[:, : self.words], draw)
 
     def count(self, choice: Choice, expected: Choice) -> None:
@@ -169,8 +169,8 @@ class Run:
         return self.blame(f"the logits are off by {error:.2g}, in small steps over many tokens")
 
     def blame(self, message: str) -> Fault:
-        """Build the fault for an error spread over many outputs: name the layer and head where the last token is
-        furthest off."""
+        """Return a fault with `message` for an error spread over many outputs. It names the layer and head with the
+        largest error of the last token."""
         errors = [
             (mine - theirs)[:, :, -1].abs().amax(dim=2)
             for mine, theirs in zip(self.mine.answers, self.theirs.answers, strict=True)
@@ -181,7 +181,7 @@ class Run:
 
     @torch.inference_mode()
     def check_whole(self) -> None:
-        """Compare every position's logits with plain causal PyTorch over the whole text."""
+        """Compare the logits at every position with those of plain causal PyTorch over the whole text at once."""
         tally, end = self.tally, self.mine.position
         expected = self.model.stream(tally.tokens[:, :end], self.window)
         for first in range(0, end, 128):
@@ -221,8 +221,8 @@ def generate(
 ) -> Tally:
     """Continue the prompts (B, P) to `length` tokens each. Call `on_tokens` with each new token of all texts.
 
-    Ends early at the first fault. With `trust`, goes on while the kernel still answers, and keeps the first fault
-    only. The result records every failure of the kernel; none is raised.
+    Generation ends at the first fault. With `trust` it continues as long as the kernel returns outputs, and keeps the
+    first fault. Failures of the kernel are recorded in the result, not raised.
     """
     run = Run(loaded, kernel, prompt, length, sampler, window)
     tally = run.tally

@@ -1,19 +1,18 @@
-"""The student's attention as the model calls it: in its runner process, through the judge's pipe.
+"""Calls of the student's attention kernel by the model: in a runner process, through the judge's pipe.
 
 The kernel has no mask: it computes softmax(Q transpose(K)) V for as many queries as there are keys. Decoding has one
-new query. In full attention over the rows so far, the newest token's row *is* causal attention. So the newest query
-is put into *every* row of Q, and all rows of the output must be equal. The row to read is drawn at random after the
-kernel has answered, so a kernel that gets only one row right is detected.
+new query, that of the newest token, which may attend to all keys so far. So the newest query is put into *every* row of
+Q, and all rows of the output must be equal. The row that is used is drawn at random after the kernel has returned. So a
+kernel that computes only one right row is detected.
 
-Chunks. Many keys are cut into chunks that lie side by side in the batch. A kernel computes as many rows as there are
-keys, but decoding needs one: over t keys its work is t x t. Over C chunks of t / C keys each, as further entries of
-the batch, it is t x t / C.
+Chunks. A kernel computes as many rows as there are keys, although decoding needs one row: for t keys its work is t x t.
+If the keys are cut into C chunks of t / C keys, the work is t x t / C. Each chunk is a further entry of the batch.
 
-To merge the chunks' outputs, each chunk's weight must be known, but a softmax has divided it out. So every chunk gets
-a copy of the newest key. The copy's value is 0 except for a 1 in an extra channel. In that channel the kernel returns
-exp(s) / Z, with the newest key's score s and the chunk's sum Z. The newest key is the same in all chunks, so each Z
-is known in the same unit, exp(s), which never has to be computed. The sum over all keys contains exp(s) itself.
-Subtracting the copies therefore costs a few bits at most, for any scores.
+To merge the chunks' outputs, the sum Z of exp(score) in each chunk must be known, but the softmax has divided by it. So
+every chunk gets a copy of the newest key. The copy's value is 0, except for a 1 in an additional channel. In this
+channel the kernel returns exp(s) / Z, where s is the newest key's score. The newest key is the same in all chunks, so
+all Z are known in the same unit, exp(s), which itself is not needed. The sum over all keys contains exp(s) once, so
+subtracting the copies loses only a few bits, for any scores.
 
 In real arithmetic the result is the softmax over all keys. The merge follows Dao et al. 2022 (FlashAttention).
 """
@@ -38,11 +37,12 @@ from grader.runner.session import Session
 from textgen.model import GPT
 
 LEAST_SHARE = 1e-30
-"""Least usable weight of the newest key in a chunk: below it float32 loses digits, and the inverse soon overflows."""
+"""Smallest weight of the newest key in a chunk: smaller float32 numbers lose digits, and their inverse may overflow."""
 
 
 class _Views:
-    """Views of the chunks in use, (C, B, H, most + 1, d + 1): tensors to send, and the parts that a token writes."""
+    """Views of the chunks in use, (C, B, H, most + 1, d + 1): the tensors to send, and the parts that change per
+    token."""
 
     def __init__(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
         self.sent = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
@@ -52,11 +52,10 @@ class _Views:
 
 class Chunks:
     """Keys and values of one layer in chunks of `most` keys. Each chunk has one more row at its end, a copy of the
-    newest key. Unfilled rows are copies of it as well, with a value of 0.
+    newest key. Rows that are not filled yet are copies of this key, too, with a value of 0.
 
-    The chunks are kept from token to token, so that a token writes its own row only: position p lies in slot p %
-    window, where it replaces the key that has just left the window. Entry c * B + b of the kernel's batch is chunk c
-    of text b.
+    The chunks are kept between tokens, so a token writes only its own row. The key of position p is in slot p % window,
+    where it replaces the key that has just left the window. Entry c * B + b of the kernel's batch is chunk c of text b.
     """
 
     def __init__(self, batch: int, heads: int, channels: int, window: int, most: int) -> None:
@@ -71,8 +70,8 @@ class Chunks:
         """Return Q, K, V (C * B, H, most + 1, d + 1) for one kernel call. The query q (B, H, 1, d) is at position end
         - 1.
 
-        k and v (B, H, n, d) are the keys and values of its window. If the previous call was for the previous
-        position, only the newest of them is read.
+        k and v (B, H, n, d) are the keys and values of the query's window. If the previous call was for the previous
+        position, only the newest key and value are read.
         """
         if self.end != end - 1 or not self._all:
             self._begin(k, v, end)
@@ -82,7 +81,7 @@ class Chunks:
         key = k.narrow(2, k.shape[2] - 1, 1)  # (B, H, 1, d)
         keys, values = self._chunks[chunk]
         if self.end <= self.window:
-            # Place of the newest key: it fills the rest of its chunk, too.
+            # In its own chunk, the newest key also fills the rows that are not filled yet.
             keys.narrow(2, row, self.most + 1 - row).copy_(key)
         else:
             keys.narrow(2, row, 1).copy_(key)
@@ -111,7 +110,7 @@ class Chunks:
                 chunks[:, :, row] = new[:, :, -back]
 
     def _filled(self) -> tuple[int, int]:
-        """Return the number of chunks that hold a key, and the number of keys in the last of them."""
+        """Return the number of chunks with keys, and the number of keys in the last one."""
         live = min(self.end, self.window)
         count = -(-live // self.most)
         return count, live - (count - 1) * self.most
@@ -119,8 +118,8 @@ class Chunks:
     def merge(self, answers: Tensor) -> Tensor | None:
         """Merge one row of each chunk's output, (C * B, H, 1, d + 1), into the attention over all keys (B, H, 1, d).
 
-        Return None if a chunk's share of the newest key is too small to divide by. Then the kernel is wrong, or the
-        scores lie further apart than float32 can represent.
+        Return None if the newest key's weight in a chunk is too small to divide by. Then the kernel is wrong, or the
+        scores differ by more than float32 can represent.
         """
         count, filled = self._filled()
         batch, d = self._shape[0], self.channels
@@ -135,16 +134,16 @@ class Chunks:
 
 
 AGREEMENT_LIMIT = 1e-4
-"""Limit of the difference between rows that should be equal, relative to the answer's largest element, or to 1.
-Measured: below 1e-6."""
+"""Largest difference between rows that should be equal, relative to the output's largest element, but at least to 1.
+Differences of less than 1e-6 were measured."""
 MASKED = -1e4
-"""A score that exp() turns into exactly 0, with and without subtracting the row's maximum."""
+"""Score of a hidden key: exp() of it is exactly 0, whether or not the row's maximum is subtracted."""
 
 Prefill = Literal["prefix", "mask"]
 
 
 class Attention(Protocol):
-    """Attention that a decoder calls. `chunk` is the number of keys it takes uncut, 0 for any number."""
+    """Attention that a decoder calls. More than `chunk` keys are cut into chunks; 0: keys are never cut."""
 
     @property
     def chunk(self) -> int: ...
@@ -154,16 +153,16 @@ class Attention(Protocol):
     ) -> Tensor:
         """Return the attention (B, H, T, d) of q (B, H, T, d), from position `start` on, over k and v (B, H, n, d).
 
-        The last T keys are the queries' own tokens. Each query sees itself and at most window - 1 keys before it. `cut`
-        holds the layer's keys in chunks, as earlier calls for the same texts left them."""
+        The last T keys are those of the queries' own tokens. Each query sees its own key and at most window - 1 keys
+        before it. `cut` has the layer's keys in chunks, from earlier calls for the same texts."""
         ...
 
 
 @dataclass(frozen=True)
 class Fault:
-    """The first fault found, counted from 0. `head` and `sample` are None if the kernel returned no output.
+    """A fault of the kernel, with its place; numbers begin at 0. `head` and `sample` are None if it returned no output.
 
-    `broken` is True if the kernel no longer answers, so that generation cannot continue.
+    `broken` is True if the kernel can no longer be called, so that generation cannot continue.
     """
 
     message: str
@@ -182,7 +181,8 @@ class Fault:
 
 
 class Broken(Exception):
-    """The kernel crashed, hung, threw or returned something else than the output; only this package sees it."""
+    """Raised if the kernel crashed, hung, threw or returned no valid output. Callers outside this package never get
+    it."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
@@ -190,7 +190,8 @@ class Broken(Exception):
 
 
 class StudentKernel:
-    """Calls one part's function in its session. `calls` and `wall_s` say how often and how long, pipe included."""
+    """Calls one part's function in its session. `calls` counts the calls, `wall_s` is their time with the pipe, in
+    s."""
 
     def __init__(
         self,
@@ -201,8 +202,8 @@ class StudentKernel:
         prefill: Prefill,
         chunk: int = 0,
     ) -> None:
-        """Prepare calls of one part. `shape` has the sizes that the model does not set: threads, Br, Bc. `chunk` is
-        the largest number of keys that are not cut up, 0 for any number."""
+        """Prepare calls of one part. `shape` has the sizes that the model does not set: threads, Br, Bc. More than
+        `chunk` keys are cut into chunks; 0: keys are never cut."""
         self.session, self.part, self.shape = session, part, shape
         self.window, self.prefill, self.chunk = window, prefill, chunk
         self.calls, self.wall_s = 0, 0.0
@@ -214,7 +215,7 @@ class StudentKernel:
     def __call__(
         self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
     ) -> Tensor:
-        """Return attention as the protocol `Attention` says, by the kernel. Raises Broken when it gives no answer."""
+        """Return attention as the protocol `Attention` says, by the kernel. Raises Broken if a call fails."""
         T, n = q.shape[2], k.shape[2]
         if T == 1 and n <= self.window:
             return self._row(layer, start, q, k, v, cut)
@@ -233,17 +234,17 @@ class StudentKernel:
             merged = cut.merge(self._one_of_equals(layer, token, *cut.follow(q, k, v, token + 1), q.shape[0]))
             if merged is not None:
                 return merged
-            # The kernel is wrong, or the scores are too far apart for float32: use all keys at once.
+            # The outputs of the chunks cannot be merged: make one call with all keys.
         return self._one_of_equals(layer, token, q.expand_as(k), k, v, q.shape[0])
 
     def _one_of_equals(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor, texts: int) -> Tensor:
-        """Call the kernel on (B, H, N, d) tensors. All rows of each head of q are equal. Return one row of the
-        output. Entry e of the batch B belongs to text e % texts."""
+        """Call the kernel with tensors (B, H, N, d), where all rows of each head of q are equal. Return a random row of
+        the output. Entry e of the batch belongs to text e % texts."""
         output = self.answer(layer, token, q, k, v)
         chosen = self._random.randrange(output.shape[2])
         row = output.narrow(2, chosen, 1)
         known = self.disagreement
-        # The rows are nearly always equal to the bit. One dot product checks that (NaN != 0).
+        # The rows are nearly always equal to the last bit. One dot product checks this; with NaN it is not 0.
         apart = (output - row).view(-1)
         if torch.dot(apart, apart).item() != 0.0 and (
             known is None or (token, layer) < (known.token, known.layer)
@@ -256,11 +257,11 @@ class StudentKernel:
     ) -> None:
         apart = (output - row).abs().amax(dim=3)  # (B, H, n)
         limit = AGREEMENT_LIMIT * max(1.0, float(row.abs().max()))
-        # Written so that NaN counts as apart: of two NaNs, none is right.
+        # This condition is also true for NaN, which is always wrong.
         wrong = ~((apart <= limit) | (output == row).all(dim=3))
         if not bool(wrong.any()):
             return
-        # The first head of the first entry, and the first of its rows that is not like the one that was read.
+        # Find the first entry and head with different rows, and its first row that differs from the chosen one.
         entry, head = (int(x) for x in wrong.any(dim=2).nonzero()[0])
         odd = wrong[entry, head].nonzero().flatten().tolist()
         n = output.shape[2]
@@ -272,9 +273,9 @@ class StudentKernel:
         )  # fmt: skip
 
     def _masked(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Send a whole prompt in one call: the causal mask is passed as n more channels of Q and K.
+        """Compute a whole prompt in one call. The causal mask is passed as n additional channels of Q and K.
 
-        Row i of Q carries -10000 at the channels of keys that it must not see, key j a 1 at channel j.
+        In these, key j has a 1 in channel j. Row i of Q has -10000 in the channels of the keys that it must not see.
         """
         B, H, n, d = q.shape
         seen = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - self.window)
@@ -285,7 +286,7 @@ class StudentKernel:
         return self.answer(layer, start, wide_q, wide_k, wide_v)[..., :d]
 
     def answer(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Call the kernel once on (B, H, N, d) tensors. Raises Broken."""
+        """Call the kernel once with tensors (B, H, N, d) and return its output. Raises Broken."""
         B, H, N, d = q.shape
         shape = {**self.shape, "B": B, "H": H, "N": N, "d": d}
         inputs = {name: each.contiguous().numpy() for name, each in (("Q", q), ("K", k), ("V", v))}
@@ -304,7 +305,8 @@ class StudentKernel:
         return torch.from_numpy(output)
 
     def _request(self, shape: dict[str, int], inputs: dict[str, Array]) -> Request:
-        """Return the call's request. It is kept for each shape, since all layers and most tokens share it."""
+        """Return a request with these inputs. Requests are kept by shape, as all layers and most tokens use the
+        same."""
         sizes = (shape["B"], shape["H"], shape["N"], shape["d"])
         known = self._requests.get(sizes)
         if known is None:
@@ -315,10 +317,9 @@ class StudentKernel:
 
 
 class TorchAttention:
-    """Causal attention by PyTorch over the same kind of cache. The kernel is compared with it token by token.
+    """Causal attention by PyTorch, with which the kernel's outputs are compared token by token.
 
-    `largest_score` is the greatest q·k so far: a kernel that takes exp() without subtracting the row's maximum
-    overflows from 88 on.
+    `largest_score` is the largest q·k so far. Above 88, a kernel that does not subtract the row's maximum overflows.
     """
 
     chunk = 0
@@ -340,20 +341,20 @@ class TorchAttention:
         return scores.softmax(dim=3) @ v
 
 
-# ---- decoding with a key/value cache around an attention that the caller supplies
+# ---- decoding with a cache of keys and values, by an attention that the caller supplies
 
 
 class Decoder:
-    """A model with its cache in the middle of `batch` texts of at most `length` tokens.
+    """Decodes `batch` texts of at most `length` tokens, and keeps the keys and values of the tokens so far.
 
-    `answers` are the attention outputs of the last `extend`, (B, H, T, d) for each layer. `streams` (B, length, C) is
+    `answers` has the attention outputs of the last `extend`, (B, H, T, d) for each layer. `streams` (B, length, C) has
     the input of `GPT.logits` at each position so far.
     """
 
     def __init__(self, model: GPT, attend: Attention, batch: int, length: int, window: int) -> None:
         config = model.config
         self.model, self.attend, self.window = model, attend, window
-        # Keys and values of every layer.
+        # Keys and values: (layer, batch, K or V, head, position, channel).
         self._past = torch.empty(config.n_layer, batch, 2, config.n_head, length, config.head_size)
         self._by_layer = list(self._past)
         self._chunks: list[Chunks | None] = [None] * config.n_layer
@@ -364,10 +365,10 @@ class Decoder:
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
-        """Append tokens (B, T), a prompt or one for each text. Return the logits after the last, (B, V).
+        """Append tokens (B, T), a prompt or one token for each text. Return the logits after the last token, (B, V).
 
-        The linear maps process all T tokens at once, layer after layer. Attention uses the cache: each token's query
-        meets the keys of its window, for any T.
+        Layer by layer, the linear maps process all T tokens at once. Attention uses the cache, so that each token's
+        query sees the keys of its window.
         """
         start, end = self.position, self.position + tokens.shape[1]
         first = max(0, start - self.window + 1)

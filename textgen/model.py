@@ -1,8 +1,8 @@
-"""A GPT to be read in one sitting, with nanoGPT's shapes and names, so that its checkpoints fit as they are.
+"""A small GPT, with nanoGPT's shapes and names, so that nanoGPT's checkpoints can be loaded.
 
-Its attention takes queries that already hold the scale 1/sqrt(d), because the kernels of the assignment divide by
-nothing. Training and reference use `GPT.forward`, plain causal PyTorch; `textgen.kernel` runs the same layers token by
-token around somebody else's attention. B batch, T time, C channels, H heads, d = C / H throughout.
+Queries are already multiplied by 1/sqrt(d), because the kernels of the assignment do not scale. Training and reference
+use `GPT.forward`, plain causal PyTorch. `textgen.kernel` runs the same layers token by token with another attention. In
+shapes, B is the batch, T time (tokens), C channels, H heads, and d = C / H.
 
 Radford et al. 2019 (GPT-2); Su et al. 2021 (rotary positions); github.com/karpathy/nanoGPT (the shapes).
 """
@@ -22,11 +22,11 @@ ROTARY_BASE = 10_000.0
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes of a model. `block_size` is the context it was trained on, in tokens.
+    """Sizes of a model. `block_size` is the length of the contexts that it was trained with, in tokens.
 
-    `positions`: "rotary" turns queries and keys, so that only distances count and a window can slide along a text of
-    any length; "learned" adds a vector for each of `block_size` positions, as GPT-2 does. `gelu`: "exact" or "tanh".
-    `scale` multiplies the queries; None means 1/sqrt(d).
+    `positions`: with "rotary", queries and keys are rotated, so that only distances count and a window can slide along
+    a text of any length. With "learned", a vector is added for each of `block_size` positions, as in GPT-2. `gelu` is
+    "exact" or "tanh". `scale` multiplies the queries; None means 1/sqrt(d).
     """
 
     vocab_size: int
@@ -45,8 +45,8 @@ class Config:
 
 
 class Weights(nn.Module):
-    """A weight and an optional bias, with values from a file or `GPT.initialise`. They are not drawn before that: on
-    the device "meta" a draw alone would import modules for a second."""
+    """A weight and an optional bias. Their values come later, from a file or from `GPT.initialise`: drawing them here
+    would make torch import modules for a second on the device "meta"."""
 
     def __init__(self, *shape: int, bias: bool = False) -> None:
         super().__init__()
@@ -63,9 +63,9 @@ def _norm(x: Tensor, by: Weights) -> Tensor:
 
 
 class Rotary:
-    """Turns channel pairs (i, i + d/2) by position times frequency, so that q·k depends on the distance alone.
+    """Rotates channel pairs (i, i + d/2) by position times frequency, so that q·k depends only on the distance.
 
-    Not a module: it holds no weight, and its table has to be real where weights are still to come (device "meta").
+    It is not a module: it has no weights, and its table is needed even while the weights are on the device "meta".
     """
 
     def __init__(self, head_size: int) -> None:
@@ -74,10 +74,10 @@ class Rotary:
         self._turns = torch.empty(0, head_size // 2, device="cpu", dtype=torch.complex64)
 
     def __call__(self, x: Tensor, start: int) -> Tensor:
-        """x (B, T, heads, d), the first token at position `start`."""
+        """Return x (B, T, heads, d) rotated; its first token is at position `start`."""
         end = start + x.shape[1]
         if end > len(self._turns):
-            # Twice as far as needed: a text that grows token by token would make a new table each time.
+            # Make the table twice as long as needed, so that it is not made again for each token of a growing text.
             angle = torch.arange(2 * end, device="cpu")[:, None] * self._frequencies
             self._turns = torch.polar(torch.ones_like(angle), angle)  # (2 end, d/2)
         turned = torch.complex(*x.chunk(2, dim=-1)) * self._turns[start:end, None]  # (B, T, heads, d/2)
@@ -85,9 +85,9 @@ class Rotary:
 
 
 class Block(nn.Module):
-    """One layer: the maps before and after an attention, which is the caller's.
+    """One layer: the linear maps before and after an attention that the caller computes.
 
-    Its maps are called as functions: of a single row's time, modules around them would take as much again.
+    The maps are called as functions, since calls of modules would double the time for a single row.
     """
 
     def __init__(self, config: Config, rotary: Rotary | None) -> None:
@@ -105,8 +105,7 @@ class Block(nn.Module):
         )
 
     def project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Map the stream (B, T, C), from position `start` on, to queries with the scale in them, keys and values, each
-        (B, H, T, d)."""
+        """Map the stream (B, T, C), from position `start` on, to scaled queries, keys and values, each (B, H, T, d)."""
         B, T, _ = x.shape
         H, d = self.config.n_head, self.config.head_size
         qkv = _linear(_norm(x, self.ln_1), self.attn["c_attn"])
@@ -117,14 +116,14 @@ class Block(nn.Module):
         return q * self.scale, k, v.transpose(1, 2)
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the stream after this layer, from the stream before it and attention's answer (B, H, T, d)."""
+        """Return the stream after this layer, from the stream x before it and attention's output y (B, H, T, d)."""
         x = x + _linear(y.transpose(1, 2).reshape(x.shape), self.attn["c_proj"])
         wide = F.gelu(_linear(_norm(x, self.ln_2), self.mlp["c_fc"]), approximate=self.approximate)
         return x + _linear(wide, self.mlp["c_proj"])
 
 
 class GPT(nn.Module):
-    """Tokens (B, T) to logits (B, T, vocab_size)."""
+    """The model: maps tokens (B, T) to logits (B, T, vocab_size)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -137,7 +136,8 @@ class GPT(nn.Module):
         self.transformer["ln_f"] = Weights(config.n_embd, bias=config.bias)
 
     def initialise(self) -> None:
-        """Random weights from torch's current seed, as GPT-2 begins: the maps back into the stream are smaller."""
+        """Set random weights as GPT-2 does, from torch's current seed: smaller ones in the maps back into the
+        stream."""
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 deep = name.endswith("c_proj.weight")
@@ -148,7 +148,7 @@ class GPT(nn.Module):
         return self.transformer["h"]
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """Tokens (B, T), the first at position `start`, to the stream (B, T, C)."""
+        """Map tokens (B, T), the first at position `start`, to the stream (B, T, C)."""
         x = F.embedding(tokens, self.transformer["wte"].weight)
         if self.config.positions == "learned":
             x = x + self.transformer["wpe"].weight[start : start + tokens.shape[1]]
@@ -159,7 +159,8 @@ class GPT(nn.Module):
         return F.linear(_norm(x, self.transformer["ln_f"]), self.transformer["wte"].weight)
 
     def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
-        """Logits at every position, each token attending to itself and at most `window` - 1 before it."""
+        """Return the logits at every position. Each token attends to itself and at most `window` - 1 tokens before
+        it."""
         return self.logits(self.stream(tokens, window))
 
     def stream(self, tokens: Tensor, window: int | None = None) -> Tensor:

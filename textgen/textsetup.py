@@ -1,4 +1,4 @@
-"""Preparation of a text: the build, the model and the prompt in tokens."""
+"""Preparation for generating text: the build, the model and the prompt in tokens."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 DEFAULT_WINDOW = 256
 TILE = 8
-"""Br and Bc unless -br and -bc say otherwise: a chunk should still be several tiles, and N begins at 1."""
+"""Default of Br and Bc here. It is small, since N begins at 1 and a chunk should have several tiles."""
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """The command line, read and checked as far as that goes without a model."""
+    """Options of the command line, checked as far as possible without a model."""
 
     prompts: tuple[str, ...]
     length: int
@@ -47,8 +47,8 @@ class TextOptions:
 
 
 def _import_torch() -> None:
-    """Import torch now, as fast as it can be."""
-    # Hundreds of modules make a lot of objects and no garbage: looking for some takes a tenth of the import.
+    """Import torch with the garbage collector off, which saves a tenth of the time."""
+    # The import makes many objects but no garbage.
     gc.disable()
     import torch  # noqa: F401
 
@@ -57,7 +57,7 @@ def _import_torch() -> None:
 
 
 class TextSetup:
-    """All that a kernel needs to generate text: the build, the model, the prompt in tokens."""
+    """Builds the kernel, loads the model and the prompt, and starts runners."""
 
     def __init__(self, course: Assignment, options: TextOptions, zygote: Zygote, stack: ExitStack) -> None:
         self.course, self.options, self.zygote, self.stack = course, options, zygote, stack
@@ -66,7 +66,7 @@ class TextSetup:
         self.window = 0
 
     def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
-        """Compile; None, with the compiler's words on the screen, when the source does not. Raises KitError."""
+        """Compile the source. If this fails, print the compiler's messages and return None. Raises KitError."""
         from grader.backends.torch.torchbuild import build
         from grader.core import machine
         from grader.judge import events
@@ -82,7 +82,7 @@ class TextSetup:
         if not built.ok:
             print(built.diagnostics)
             return None
-        # More threads than cores spin against one another at each of the thousand small calls.
+        # If there were more threads than cores, waiting threads would slow each of the thousand small calls.
         threads = min(self.course.defaults["threads"], len(machine.usable_cpus()) or os.cpu_count() or 1)
         small = {"threads": threads, **{name: TILE for name in ("Br", "Bc") if name in self.course.defaults}}
         options = Options(shape={**small, **shape}, defines=defines)
@@ -139,7 +139,7 @@ class TextSetup:
             sizes["d"] += self.prompt.shape[1]
         bench = replace(bench, options=replace(bench.options, shape={**bench.options.shape, **sizes}))
         binding.refuse_oversize(part, bench.shape, part.inputs, self.course.limits.memory_gib)
-        # No time is judged here, and stopping the runner after each call takes as long as a small call.
+        # Do not stop the runner between calls: no time is judged, and a stop takes as long as a small call.
         session = bench.student(part, threads=bench.shape["threads"], freeze=False)
         is_students = kind_of(part).is_students
         unfit = binding.mismatch(part, session.functions, part.inputs) if is_students else None
@@ -168,7 +168,7 @@ class TextSetup:
 
 
 def fault_lines(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
-    """Report where the kernel's output left PyTorch's, and suggest a next step."""
+    """Return lines that say where the kernel's output first differs from PyTorch's, and what to do next."""
     fault = tally.fault
     assert fault is not None
     place = fault.where(len(tally.tokens))

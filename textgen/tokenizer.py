@@ -1,8 +1,8 @@
-"""Text to token numbers and back: byte pairs with ranks of our own, or those of a nanoGPT or GPT-2 checkpoint.
+"""Converts text to token numbers and back, by byte-pair ranks of the kit, of nanoGPT or of GPT-2.
 
-Ranks live in the .tiktoken format, a line of base64 and number for each token, and are read here and not by tiktoken:
-`tiktoken.get_encoding` downloads, and `tiktoken.load` keeps copies by path and would hand out old ones. The encoding
-itself is tiktoken's. Vocabularies of other models are read from JSON; a pickle never is.
+Ranks are stored in the .tiktoken format: a line with the token in base64 and its number. This module reads them itself,
+since `tiktoken.get_encoding` downloads files and `tiktoken.load` may return an old copy of a file. The encoding is done
+by tiktoken. Vocabularies of other models are read from JSON, never from a pickle.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any
 
 from grader.core.errors import UsageError
 
-#: Splits a text into words, within which bytes are paired. It is GPT-2's pattern (Radford et al. 2019), so that its
-#: ranks work.
+#: Pattern that splits a text into words; only bytes of one word are paired. It is GPT-2's (Radford et al. 2019), which
+#: GPT-2's ranks require.
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 SPECIAL = "<|endoftext|>"
 LARGEST_FILE_BYTES = 64 << 20
 
 
 class Tokenizer:
-    """A vocabulary. `tokens[k]` are the bytes of token k; `fingerprint` is the sha256 of all of them in order.
+    """A vocabulary. `tokens[k]` has the bytes of token k; `fingerprint` is the sha256 of all tokens in order.
 
-    `characters` says that each token is one character and text is looked up character by character, as in nanoGPT's
-    character models. Otherwise the tokens are byte-pair ranks and have to hold all 256 bytes; `special` is the
-    number of the token that ends a text and is never read from one.
+    With `characters`, each token is one character, as in nanoGPT's character models. Otherwise tokens are byte-pair
+    ranks and must include all 256 bytes. `special` is the number of the token that ends a text; encoding never returns
+    it.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Tokenizer:
         return len(self.tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Token numbers of a text. Raises UsageError for a character that a vocabulary of characters lacks."""
+        """Return the token numbers of a text. Raises UsageError if a vocabulary of characters lacks a character of
+        it."""
         if self._numbers is None:
             return self._encoding.encode_ordinary(text)
         unknown = sorted(set(text) - set(self._numbers))
@@ -71,7 +72,7 @@ class Tokenizer:
 
 
 class TextStream:
-    """Tokens to text as they come: bytes of a character that is not complete yet are held back."""
+    """Converts a stream of tokens to text. The bytes of an incomplete character wait for the next token."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokens = tokenizer.tokens
@@ -88,10 +89,10 @@ class TextStream:
 
 
 def train(text: str, size: int) -> Tokenizer:
-    """Byte pairs merged by frequency until there are `size` tokens (Sennrich et al. 2016), or nothing left to merge.
+    """Merge the most frequent byte pairs until there are `size` tokens or no pairs (Sennrich et al. 2016).
 
-    Ties go to the pair that is greater as bytes, so that the ranks depend on the text alone. Takes seconds for a
-    text of some hundred kilobytes: words are counted first, and pairs are merged in the list of different words.
+    Of equally frequent pairs, the greater one (compared as bytes) is merged, so that the ranks depend only on the text.
+    Pairs are merged in the list of different words, which are counted first. So some hundred kilobytes take seconds.
     """
     import regex  # tiktoken's own dependency
 
@@ -114,7 +115,7 @@ def train(text: str, size: int) -> Tokenizer:
 
 
 def merged(pieces: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
-    """Return the pieces of a word with every occurrence of the pair made one, from left to right."""
+    """Return the pieces of a word after every occurrence of the pair is merged into one piece, from left to right."""
     out: list[bytes] = []
     k = 0
     while k < len(pieces):
@@ -138,8 +139,8 @@ def rank_lines(tokens: Sequence[bytes]) -> bytes:
 def load(path: Path) -> Tokenizer:
     """Return a vocabulary from a .tiktoken file, GPT-2's vocab.json, or JSON of a character model.
 
-    The latter is {"a": 0, ...} or nanoGPT's meta as JSON, {"stoi": {"a": 0, ...}}. Raises UsageError, naming the file
-    and what is wrong with it.
+    JSON of a character model is {"a": 0, ...} or nanoGPT's meta, {"stoi": {"a": 0, ...}}. Raises UsageError with the
+    file's name and fault.
     """
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
@@ -215,7 +216,8 @@ def _utf8(path: Path, text: str) -> bytes:
 
 
 def _printable_bytes() -> dict[str, int]:
-    """GPT-2's way to write bytes in JSON: printable ones as themselves, the others as characters from 256 on."""
+    """Return the byte for each character in GPT-2's vocab.json: printable bytes are themselves, others 256 and
+    above."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + k): byte for k, byte in enumerate(others)}

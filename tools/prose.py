@@ -1,11 +1,11 @@
-"""Counts prose that has to be read twice, and fails when there is more of it than before.
+"""Counts prose that is hard to read, by simple rules, and fails if there is more of it than in the baseline.
 
-    python tools/prose.py           compares with the baseline beside this file, as `make lint` does;
-    python tools/prose.py --list    prints each place;
-    python tools/prose.py --write   lowers the baseline to today's counts.
+    python tools/prose.py           compares with the baseline in prose.json, as `make lint` does;
+    python tools/prose.py --list    prints each finding;
+    python tools/prose.py --write   lowers the baseline to the current counts.
 
-Exit codes: 0 as in the baseline, 1 for more or fewer (a baseline that is too high hides the next mistake), 2 for wrong
-usage.
+Exit codes: 0 if the counts are those of the baseline, 1 if there are more or fewer, 2 for wrong usage. Fewer counts
+are an error, since a baseline that is too high would hide the next finding.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BASELINE = Path(__file__).with_name("prose.json")
-#: Folders at the top that are made.
+#: Folders of the checkout that contain generated files.
 OTHERS = ("build", "dist", "out", "study")
 MOST_WORDS, MOST_COLUMNS = 25, 125
 OPENINGS = ("What", "Whether", "Which", "How", "Why", "Where", "That")
-#: Words by the name of their rule; they count in comments and docstrings.
+#: Patterns by the name of their rule, searched for in comments and docstrings.
 WORDS = {
     "negated noun": re.compile(r"\b(?:is|are|was|were|be) (?:no|none|nobody|nothing)\b(?! longer)"),
     "held against": re.compile(r"\bheld (?:against|beside|to)\b"),
@@ -34,7 +34,7 @@ WORDS = {
 RULES = ("opening", "long sentence", *WORDS, "vague verb", "long line")
 VAGUE = re.compile(r"\bt(?:ells?|elling|old)\b")
 COMMENT = re.compile(r"(?:^[ \t]*#.*(?:\n|\Z))+", re.MULTILINE)
-#: Empty lines, and rows of a table: their columns are two or more spaces apart.
+#: Ends of a paragraph: an empty line, or a row of a table, whose columns are two or more spaces apart.
 BREAK = re.compile(r"\n\s*\n|\n(?=.*\S {2,}\S)")
 SENTENCE_END = re.compile(r"(?<=[.:;!?])\s+")
 
@@ -67,7 +67,7 @@ def comments(text: str) -> Iterator[tuple[int, str]]:
 
 
 def of_python(file: str, text: str) -> Iterator[Place]:
-    """Yield what is wrong with the prose of one Python file."""
+    """Yield all findings in the docstrings and comments of one Python file."""
     documented = [*docstrings(ast.parse(text))]
     for line, said in documented:
         if said.split(maxsplit=1)[:1] and said.split(maxsplit=1)[0] in OPENINGS:
@@ -86,7 +86,8 @@ def of_python(file: str, text: str) -> Iterator[Place]:
 
 
 def of_markdown(file: str, text: str) -> Iterator[Place]:
-    """Yield the vague verbs of a page, and its long lines. Tables and code, fenced or indented by four, may be wide."""
+    """Yield the vague verbs and the long lines of a page. Tables, and code (fenced or indented by four), may be
+    wide."""
     is_fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         for _ in VAGUE.finditer(line):
@@ -103,7 +104,7 @@ def of_markdown(file: str, text: str) -> Iterator[Place]:
 
 
 def places() -> list[Place]:
-    """Find all places in the Python files and the pages of this tree."""
+    """Return all findings in the Python files and Markdown pages of the checkout."""
     found: list[Place] = []
     for folder, folders, names in os.walk(ROOT):
         made = OTHERS if Path(folder) == ROOT else ()
