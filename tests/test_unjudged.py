@@ -80,7 +80,7 @@ def test_it_survives_in_files_and_those_of_an_earlier_kit_wait_for_nothing(tmp_p
     (tmp_path / ledger.LEDGER).write_text(json.dumps(old) + "\n")
     assert ledger.read(tmp_path).records["a"].waits_for == ""
     nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
-    assert "lacks what it takes" in feedback.not_judged(nameless, ("part1",))
+    assert "lacks a tool for them" in feedback.not_judged(nameless, ("part1",))
 
 
 def test_no_report_shows_a_0(tmp_path: Path) -> None:

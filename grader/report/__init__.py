@@ -1,1 +1,1 @@
-"""Reports for people and for other programs: each a pure function of the records in `grader.core.results`."""
+"""Reports for people and for other programs, made from the records in `grader.core.results` alone."""

@@ -12,7 +12,7 @@ from grader.core.errors import KitError
 from grader.core.quantities import size_text
 from grader.report import words
 
-#: Characters of each text; the limits are tried in this order.
+#: Most characters of each text in a report; `fitted` tries the limits in this order.
 TEXT_LIMITS = (6000, 3000, 1500, 700, 300, 120, 50, 20)
 #: Commands that a GitHub runner obeys in a step's output: two colons at the beginning of a line, "##[" anywhere.
 _COMMAND = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#\[)")
@@ -24,9 +24,9 @@ def encoded(value: Any) -> bytes:
 
 
 def fitted(make: Callable[[int], dict[str, Any]], most_bytes: int) -> dict[str, Any]:
-    """Return `make(characters)` for the first of TEXT_LIMITS with which it fits into `most_bytes` as JSON.
+    """Call `make` with smaller and smaller TEXT_LIMITS. Return the first value that fits into `most_bytes` as JSON.
 
-    Raises KitError if it does not fit even with the shortest texts.
+    Raises KitError if even the one with the shortest texts is too large.
     """
     for characters in TEXT_LIMITS:
         made = make(characters)
@@ -36,12 +36,12 @@ def fitted(make: Callable[[int], dict[str, Any]], most_bytes: int) -> dict[str, 
 
 
 def text(value: str, characters: int) -> str:
-    """Return several lines of untrusted text, harmless where they are shown or logged, cut at so many characters."""
+    """Return several lines of untrusted text, cut at `characters`, that neither a terminal nor GitHub obeys."""
     return _COMMAND.sub(_apart, words.block(value, characters, lines=200))
 
 
 def name(value: str, characters: int = 150) -> str:
-    """Return one line of untrusted text, harmless as in `text`."""
+    """Return one line of untrusted text, made harmless as by `text`."""
     return _COMMAND.sub(_apart, words.line(value, max(8, min(150, characters))))
 
 

@@ -1,7 +1,7 @@
-"""Pictures of the report as inline SVG: no library, a few kilobytes each, coloured by the page's style sheet.
+"""Pictures of the reports as inline SVG of a few kilobytes each, made without a library.
 
-All are 360 units wide, like a phone's screen: their text stays readable there, and a desktop shows several in a row.
-Colours are classes of the page, so that dark mode and print apply; no picture relies on colour alone.
+Charts are 360 units wide, like a phone's screen: their text stays readable there, and a desktop shows several in a row.
+Colours come from the page's style sheet, so that dark mode and print apply. No picture relies on colour alone.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Scale = Callable[[float], float]
 
 WIDTH = 360
 _LEFT, _RIGHT = 12, 348
-#: Range of ratios in the small interval pictures; the text beside them gives values outside of it.
+#: Range of the axis of the small interval pictures. The text beside a picture has its numbers.
 INTERVAL_RANGE = (0.5, 2.0)
-#: Slow students are drawn with a link each, up to this many.
+#: Limit on the slow students' marks that are links to their sections.
 _MOST_LINKS = 60
 
 
@@ -37,7 +37,7 @@ class Dot:
 
 
 def histogram(totals: Sequence[float], max_points: float) -> str:
-    """Draw a histogram of the students' points, with the median. Totals beyond `max_points` (extra credit) widen it."""
+    """Draw a histogram of the students' points, with the median. It ends at `max_points` or at a larger total."""
     top = max([max_points, *totals, 1.0])
     width = _bin_width(top)
     bins = [0] * max(1, math.ceil(top / width - 1e-9))
@@ -72,10 +72,10 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
 
 
 def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float, float]) -> str:
-    """Draw student time over reference time: one dot a student, on a log axis over `limits`.
+    """Draw student time divided by reference time: one dot for each student, on a logarithmic axis over `limits`.
 
-    Ratios beyond `limits` are drawn at its ends. `allowances` are those of the students: they follow the reference's
-    time, so they may differ a little. They are empty if the part's time is not graded.
+    Ratios beyond `limits` are drawn at its ends. `allowances` are those of the students, which depend on the measured
+    time of the reference and so differ a little; empty if the part's time is not graded.
     """
     base, height = 138, 112
     scale = _log_scale(limits)
@@ -106,9 +106,9 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
 
 
 def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
-    """Draw shares of the machine's peak in per cent: one dot a student, on a log axis that ends at 100 %.
+    """Draw shares of the machine's peak in per cent: one dot for each student, on a logarithmic axis up to 100 %.
 
-    A dot's `ratio` is its share. `rungs` are the shares of other kernels by name, drawn at heights of their own.
+    A dot's `ratio` is its share. `rungs` maps names of other kernels to their shares; each has a labelled line.
     """
     base, height, above = 138, 70, 12
     known = [value for value in (*(dot.ratio for dot in dots), *rungs.values()) if value > 0]
@@ -132,7 +132,7 @@ def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
 def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> tuple[float, float]:
     """Return an axis range of whole octaves around these ratios.
 
-    It covers at least 1/2 to 2 and at most 1/4 to 4, where most of a class is. Only an allowance can extend it upwards.
+    It covers at least 1/2 to 2 and at most 1/4 to 4, where most of a class is. Only an allowance above 4 extends it.
     """
     known = [value for value in (*values, *allowances) if value > 0 and math.isfinite(value)]
     low = math.floor(math.log2(min([0.6, *known])))
@@ -142,7 +142,7 @@ def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> t
 
 
 def verdict_bar(counts: Mapping[str, int]) -> str:
-    """Draw one bar, divided into the shares of the verdicts in the given order."""
+    """Draw one bar, divided in proportion to the counts of the verdicts, in the given order."""
     total, at = sum(counts.values()) or 1, 0.0
     parts = [
         f'<svg class="bar-of-verdicts" viewBox="0 0 {WIDTH} 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -156,7 +156,7 @@ def verdict_bar(counts: Mapping[str, int]) -> str:
 
 
 def share(count: int, most: int) -> str:
-    """Draw a bar as long as a group's share of the largest group."""
+    """Draw a bar whose length is `count` relative to the largest count, `most`."""
     return (
         f'<svg class="share" viewBox="0 0 60 8" aria-hidden="true">'
         f'<rect class="bar" width="{_n(max(1.0, 60 * count / max(1, most)))}" height="8" rx="1.5"/></svg>'
@@ -164,7 +164,7 @@ def share(count: int, most: int) -> str:
 
 
 def interval(ratio: float, bounds: tuple[float, float], allowance: float | None) -> str:
-    """Draw one student's ratio with its interval beside the allowance, small enough for a line of text."""
+    """Draw one student's time ratio, its interval and the allowance, small enough for a line of text."""
     scale = _log_scale(INTERVAL_RANGE, 3, 117)
     if not all(value > 0 and math.isfinite(value) for value in (ratio, *bounds)):
         return ""
@@ -248,7 +248,7 @@ def _stacked(
 ) -> tuple[float, list[tuple[Dot, float, float]]]:
     """Stack dots in columns above the axis. Return (size, [(dot, x, y above the axis)]).
 
-    The size is the largest with which the highest column fits.
+    The size is the largest dot diameter with which the highest column fits into `height`.
     """
     size = 6.0
     while True:
@@ -279,7 +279,7 @@ def _round_ticks(top: float, width: float) -> list[float]:
 
 
 MOST_CELLS = 64
-"""Limit on the cells along either side of a picture."""
+"""Most cells along either side of an error map."""
 MAP_WIDTH, HIGHEST, LOWEST = 1100, 420, 26
 _MAP_LEFT, _TOP, _BELOW = 34, 18, 34
 MOST_LINES = 64
@@ -290,7 +290,7 @@ NOT_FINITE = -1.0
 
 @dataclass(frozen=True)
 class Block:
-    """Blocking of an axis: blocks of `length` elements, with the name of the size or macro."""
+    """Tiles of an axis: `length` elements each. `name` is the size or macro with that length."""
 
     name: str
     length: int
@@ -298,11 +298,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Picture:
-    """The slice of an output with the most wrong elements: its last two axes, or its only axis as one row.
+    """Error map of one slice of an output: its last two axes, or its only axis as one row.
 
-    `cells` are rows of cells. A cell is the largest error of its elements relative to the allowed one: at most 1 is
-    right, NOT_FINITE marks a value without a finite error. `place` names the slice. `wrong` of `total` elements are
-    those of the whole output.
+    The slice is the one with the most wrong elements; `place` names it. `cells` are rows of cells. A cell is the
+    largest error of its elements divided by the allowed error: at most 1 is right, NOT_FINITE marks an error that is
+    not finite. In the whole output, `wrong` of `total` elements are wrong.
     """
 
     case: str
@@ -320,7 +320,7 @@ class Picture:
 
 
 def reduced(event: Deviated) -> Picture:
-    """Reduce a wrong output to a picture of at most MOST_CELLS cells either way."""
+    """Reduce a wrong output to an error map of at most MOST_CELLS rows and columns."""
     from grader.core.arrays import np
 
     wrong = event.wrong if event.wrong.ndim >= 2 else event.wrong.reshape(1, -1)
@@ -374,10 +374,7 @@ def level(cell: float) -> int:
 
 
 def map_svg(picture: Picture) -> str:
-    """Draw the picture as inline SVG, coloured by the page's classes `e0` to `e6`.
-
-    Blocks are drawn into it as lines.
-    """
+    """Draw an error map as inline SVG, coloured by the style sheet's classes `e0` to `e6`. Lines separate the tiles."""
     wide = MAP_WIDTH - _MAP_LEFT - 6
     tall = max(LOWEST, min(HIGHEST, wide * picture.rows / picture.columns))
     label = words.line(f"Where the output is wrong on {picture.case}", 120)
@@ -416,7 +413,7 @@ def map_svg(picture: Picture) -> str:
 
 
 def _runs(band: tuple[float, ...]) -> list[tuple[int, int, float]]:
-    """Merge adjacent cells of one level: (first, end, one of the cells)."""
+    """Merge adjacent cells of equal level. Return (first index, end index, one of the cells) for each group."""
     runs: list[tuple[int, int, float]] = []
     for x, cell in enumerate(band):
         if runs and level(runs[-1][2]) == level(cell):
@@ -427,7 +424,7 @@ def _runs(band: tuple[float, ...]) -> list[tuple[int, int, float]]:
 
 
 def _edges(length: int) -> list[int]:
-    """Return the edges at which `numpy.array_split` cuts so many elements into cells."""
+    """Return the indices at which `numpy.array_split` cuts `length` elements into at most MOST_CELLS cells."""
     cells = min(MOST_CELLS, length)
     small, more = divmod(length, cells)
     return [k * small + min(k, more) for k in range(cells + 1)]
@@ -437,12 +434,12 @@ def _lines(block: Block | None, length: int, path: Callable[[int], str]) -> list
     if block is None or not 0 < block.length < length or length / block.length > MOST_LINES:
         return []
     drawn = "".join(path(k) for k in range(block.length, length, block.length))
-    # A wide light line below keeps the thin one visible on every colour.
+    # A wide light line below each thin one keeps it visible on every colour.
     return [_path("under", drawn) + _path("block", drawn)]
 
 
 def caption(picture: Picture) -> list[str]:
-    """Describe the picture in lines of plain text."""
+    """Describe an error map in lines of plain text: the case, the wrong elements and the tile lines."""
     several = f", in {picture.wrong_slices} of {picture.slices} slices" if picture.slices > 1 else ""
     shown = f" Shown: the slice {picture.place}." if picture.slices > 1 else ""
     lines = [
@@ -462,7 +459,7 @@ def caption(picture: Picture) -> list[str]:
 
 
 def rounds(time: Timing) -> str:
-    """Draw each timed call as a dot over the rounds, in milliseconds: the reference's hollow, the student's filled."""
+    """Draw each timed call as a dot at its round and its milliseconds: hollow for the reference, else filled."""
     sides = {
         side: getattr(time, f"{side}_{time.clock}_ms") or getattr(time, f"{side}_wall_ms")
         for side in ("reference", "student")
@@ -502,7 +499,7 @@ def rounds(time: Timing) -> str:
 
 
 def _ticks(highest: float) -> Sequence[float]:
-    """Return round values up to this one: four to eight of them."""
+    """Return four to eight round values from 0 to `highest`, for an axis."""
     power = 10.0 ** math.floor(math.log10(highest))
     step = next(power * k for k in (0.1, 0.2, 0.5, 1, 2) if highest / (power * k) <= 8)
     return [step * k for k in range(int(highest / step) + 1)]

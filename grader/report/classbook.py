@@ -27,8 +27,8 @@ def write(
 ) -> tuple[str, ...]:
     """Write all of a class's files below `out_dir`. Return notes for the caller, such as a missing library.
 
-    A row's folder is `out_dir/<submission_id>`, created if needed. `made_at` is the report's date (default: now).
-    `machines` are those of a cluster. Raises UsageError if a file cannot be written.
+    A student's folder is `out_dir/<submission_id>`, created if needed. `made_at` is the report's date (default: now).
+    `machines` are the computers of a cluster. Raises UsageError if a file cannot be written.
     """
     from grader.report.grades_csv import GradesCsv
     from grader.report.html import Report, missing_library

@@ -1,11 +1,11 @@
 """Classroom 50's `result.json` (classroom50/result/v1) and the text of a release.
 
 Scores there are whole numbers. So points are multiplied by `scale`: 1, 2, 4 or 10 if that makes the points of all parts
-whole. It is 100 if a wrong part can earn a share of its points, which is rounded to hundredths. The release's text and
-the key `points` of each test have the points themselves.
+whole. If a wrong part can earn a share of its points, `scale` is 100, because shares are rounded to hundredths. The
+release's text and the key `points` of each test have the points themselves.
 
-Names and addresses come from the environment that Classroom 50's runner sets; it stamps `owner` and `assignment_type`
-once more by itself. Nothing is read from a file of the repository.
+Names and addresses come from environment variables that Classroom 50's runner sets. (It overwrites `owner` and
+`assignment_type` afterwards.) No file of the repository is read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LARGEST_BYTES = 1_000_000
 RESULT, BODY = "result.json", "release-body.md"
 SCALES = (1, 2, 4, 10)
 HUNDREDTHS = 100
-#: Keys of the result by the variable of the environment that has them.
+#: Environment variable for each key of the result.
 VARIABLES = {
     "classroom": "CLASSROOM",
     "assignment": "ASSIGNMENT",
@@ -40,12 +40,14 @@ TYPES = ("individual", "group")
 
 
 def named(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys of a result that Classroom 50's runner knows. Raises UsageError if it did not set them."""
+    """Return the entries of a result that the environment gives. Raises UsageError if a variable is not set."""
     found = {key: environment.get(variable, "") for key, variable in VARIABLES.items()}
     found["owner"] = environment.get("OWNER") or environment.get("USERNAME", "")
     missing = [VARIABLES.get(key, "OWNER") for key, value in found.items() if not value]
     if missing:
-        raise UsageError(f"--classroom50 is for Classroom 50's runner, which sets {', '.join(missing)}")
+        raise UsageError(
+            f"--classroom50 works only in Classroom 50's runner, which sets {', '.join(missing)}"
+        )
     if not found["submission"].startswith("submit/"):
         raise UsageError("--classroom50: SUBMISSION_TAG should begin with submit/")
     kind = environment.get("ASSIGNMENT_TYPE", TYPES[0])
@@ -53,7 +55,7 @@ def named(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def scale(assignment: Assignment) -> int:
-    """Return the number that makes every attainable number of points whole."""
+    """Return the factor that makes every number of points that a part can earn a whole number."""
     parts = [part for part in assignment.parts if part.points > 0]
     attainable = [float(points) for part in parts for points in (part.points, part.points_if_slow)]
     attainable += [round(part.points * band.share, 2) for part in parts for band in part.time_bands]
@@ -103,7 +105,7 @@ def results(
 
 
 def body(assignment: Assignment, result: SubmissionResult, score: Score) -> str:
-    """Return the text of the release in Markdown: verdict, table of the parts, and what the scores count."""
+    """Return the text of the release in Markdown: the result, a table of the parts, and the unit of the scores."""
     factor = scale(assignment)
     unit = "points" if factor == 1 else f"points times {factor}"
     views = student.views(assignment, result)
@@ -122,7 +124,7 @@ def write(
     environment: Mapping[str, str],
     at: datetime,
 ) -> None:
-    """Write both files into a folder. Raises UsageError if the environment or the folder is not as it must be."""
+    """Write RESULT and BODY into a folder. Raises UsageError for a missing variable or a read-only folder."""
     made = {
         RESULT: bounds.encoded(results(assignment, result, score, environment, at)),
         BODY: body(assignment, result, score).encode(),

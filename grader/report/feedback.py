@@ -1,6 +1,6 @@
 """`feedback.txt`, or one page of HTML: the text for one student.
 
-It names no other student, and of hidden cases says only that one failed.
+It names no other student. About hidden cases it says only whether one failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RULE = "-" * 72
 LONG = 200
-"""Characters of a message that is not repeated for each part that it holds for."""
+"""A longer message is printed once; further parts with the same message say "as above"."""
 
 
 def write(assignment: Assignment, row: Row, folder: Path) -> None:
@@ -85,7 +85,7 @@ def html(assignment: Assignment, row: Row) -> str:
 
 
 def summary(assignment: Assignment, row: Row) -> list[str]:
-    """Return one or two opening sentences, which claim no more than the text below."""
+    """Return the opening sentences: the reason for a missing verdict, or the number of parts that passed and notes."""
     if row.trouble:
         kind = "" if row.result is not None else "There is no verdict on this submission. "
         return [f"{kind}{words.block(row.trouble, 1000)}"]
@@ -109,7 +109,7 @@ def passed_text(views: Sequence[StudentView]) -> str:
 
 
 def hidden_failed(views: Sequence[StudentView]) -> str:
-    """Return one sentence on the parts of which a hidden test failed; "" without such parts."""
+    """Return one sentence that names the parts with a failed hidden test; "" if there are none."""
     failed = ", ".join(view.part.id for view in views if view.hidden_passed is False)
     return failed and f"Hidden tests failed in: {failed}. Passing the public tests was not enough."
 
@@ -120,10 +120,10 @@ def not_judged(result: SubmissionResult, waiting: Sequence[str]) -> str:
     It says that the student is not at fault and that the grade is still open.
     """
     tools = sorted({part.waits_for for part in result.parts if part.id in waiting} - {""})
-    lacked = f"has no {' and no '.join(tools)}" if tools else "lacks what it takes"
+    lacked = f"has no {' and no '.join(tools)}" if tools else "lacks a tool for them"
     return (
-        f"Not judged yet: {', '.join(waiting)}. The machine that grades {lacked}, which is not your fault: these "
-        "points are open, and the total is not a grade until they are given."
+        f"Not judged yet: {', '.join(waiting)}. The grading machine {lacked}, which is not your fault: these points "
+        "are open, and the total is not a grade until they are given."
     )
 
 
@@ -155,7 +155,7 @@ def _once(text: str, shown: set[str]) -> str:
 
 
 def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[str, str]]:
-    """Return (label, text) of all paragraphs on a part, shared by this file and Gradescope's."""
+    """Return (label, text) of each paragraph about a part. All reports for students share these paragraphs."""
     part = view.part
     found = [("results", results_text(view))]
     if view.note:
@@ -181,7 +181,7 @@ def part_text(view: StudentView, line: ScoreLine | None = None) -> str:
 
 
 def results_text(view: StudentView) -> str:
-    """Return the numbers of right and wrong public inputs, and the most specific diagnosis."""
+    """Return the numbers of right and wrong public inputs, and the part's diagnosis."""
     part = view.part
     total, wrong = len(part.cases), [case for case in part.cases if not case.ok]
     public = "inputs" if view.hidden_passed is None else "public inputs"
@@ -194,8 +194,8 @@ def results_text(view: StudentView) -> str:
         source = [case for case in wrong if case.diagnosis == part.diagnosis and case.max_error is not None]
         return "\n".join(lines + [case_line(case) for case in source][:1])
     return text or {
-        "crash": "its process ended before it had answered",
-        "timeout": "a call did not end in the time it has",
+        "crash": "the process ended before the call returned",
+        "timeout": "a call did not end within its time limit",
     }.get(part.verdict, "no result")
 
 
@@ -204,7 +204,10 @@ def diagnosis_text(diagnosis: Diagnosis | None) -> str:
 
 
 def memory_text(part: PartResult) -> str:
-    """Return the peak memory with two significant digits: enough to see an N x N matrix, too few to carry a message."""
+    """Return the peak memory with two significant digits: enough to reveal an N x N matrix.
+
+    More digits could carry a message about hidden inputs, since the kernel chooses its allocations.
+    """
     memory = part.memory
     if memory is None or not memory.peak_bytes:
         return ""

@@ -1,14 +1,14 @@
 """GitHub's view of a run: annotations on the student's own lines, a summary, and the outputs of the step.
 
-There are three forms, each a pure function of the records. `publish` writes them where a workflow's runner reads them:
+`publish` writes three forms to the places where the runner of a workflow reads them:
 
-- Lines of the step's output, `::error file=module.cpp,line=52,title=...::...`. In a message %, CR and LF are escaped,
-  in a property : and , as well. A runner shows MOST_ANNOTATIONS of a kind.
-- Markdown, in the file that GITHUB_STEP_SUMMARY names. Untrusted text stands in <pre>, with < and & escaped.
+- Annotations: lines of the step's output, `::error file=module.cpp,line=52,title=...::...`. In a message %, CR and LF
+  are escaped, in a property : and , as well. A runner shows at most MOST_ANNOTATIONS of each kind.
+- The summary: Markdown, in the file that GITHUB_STEP_SUMMARY names. Untrusted text is in <pre>, with < and & escaped.
 - The outputs `status` (pass, fail, or error if a part could not be judged) and `summary` (one line), in the file that
   GITHUB_OUTPUT names.
 
-All other output is printed between two lines with an unguessable word: a runner obeys no command in between, so a
+All other output is printed between two lines with a random word. The runner obeys no command between them, so a
 kernel's output is safe. Hidden cases are treated as in feedback.txt.
 """
 
@@ -42,7 +42,7 @@ STATUS = {"pass": "pass", "unjudged": "error"}
 
 @dataclass(frozen=True)
 class Sources:
-    """The student's files by the assignment's names for them, and their paths in the repository."""
+    """The student's files: their texts and their paths in the repository, by the names in the assignment."""
 
     texts: Mapping[str, str]
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def can_write(environment: Mapping[str, str] | None = None) -> None:
         path = Path(named).absolute()
         place = path if path.exists() else path.parent
         if path.is_dir() or not path.parent.is_dir() or not os.access(place, os.W_OK):
-            raise UsageError(f"{variable}: cannot write {named}: name a file in a folder that is there")
+            raise UsageError(f"{variable}: cannot write {named}: name a file in an existing, writable folder")
 
 
 def publish(
@@ -88,8 +88,8 @@ def publish(
 ) -> None:
     """Print the annotations, and append summary and outputs to the files that the environment names.
 
-    Outside of a workflow the environment names none; one line then says so. Raises UsageError for a file that cannot be
-    written.
+    If the environment names no such file, as outside of a workflow, a note is printed instead. Raises UsageError for a
+    file that cannot be written.
     """
     environment = os.environ if environment is None else environment
     stream = stream or sys.stdout
@@ -115,8 +115,8 @@ def publish(
 def annotations(assignment: Assignment, views: Sequence[StudentView], sources: Sources) -> list[str]:
     """Return one annotation for each part that did not pass.
 
-    It is on the line that the part's message names, else at the beginning of its function. Equal annotations of several
-    parts are merged. Of each kind there are at most MOST_ANNOTATIONS.
+    An annotation is on the line that the part's message names, else at the beginning of its function. Equal ones of
+    several parts are merged. There are at most MOST_ANNOTATIONS of each kind.
     """
     functions = {part.id: part.function for part in assignment.parts}
     found: dict[tuple[str, str, int, str], list[str]] = {}
@@ -139,7 +139,7 @@ def annotations(assignment: Assignment, views: Sequence[StudentView], sources: S
 
 
 def _cause(diagnosis: Diagnosis | None) -> str:
-    """Return a message without its list of lines to look at: one of several lines does not locate the error."""
+    """Return a message without its list of lines to look at: an annotation on one of them could mislead."""
     return diagnosis.message.partition(f"\n{HEADING}")[0] if diagnosis else ""
 
 
@@ -163,7 +163,7 @@ def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
 
 
 IN_DATA = "%\r\n"
-"""Characters that have a meaning in a workflow command. In a property colon and comma have one as well."""
+"""Characters to escape in the message of a workflow command. In its properties, colon and comma are escaped as well."""
 
 
 def command(name: str, message: str, **properties: str) -> str:

@@ -1,13 +1,13 @@
 """`grades.csv`: one row per student, for spreadsheets and for import elsewhere.
 
 Columns: id, name, email, submitted_at (in the due date's zone); the points of each part; the points of each item that
-people give (extra credit, write-up), as the score names them; late_days, late_penalty, total, max_points; the verdict
-of each part; flags, pending, trouble. If the class has extensions, extension_days and slip_days follow late_days.
+people grade (extra credit, write-up); late_days, late_penalty, total, max_points; the verdict of each part; flags,
+pending, trouble. If the class has extensions, extension_days and slip_days follow late_days.
 An empty number means that it is missing (not judged, not given yet), never zero.
 
 The encoding is UTF-8 with a byte order mark, without which a spreadsheet assumes a local encoding; read it as
-"utf-8-sig". Text that a spreadsheet would take for a formula gets an apostrophe. This holds wherever in the text a cell
-may begin, since many spreadsheets split at semicolons. Numbers stay numbers.
+"utf-8-sig". Text that a spreadsheet would take for a formula gets an apostrophe, also within a text: many spreadsheets
+begin a new cell at a semicolon. Numbers stay numbers.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Cell = str | int | float | None
 
 #: First characters of a formula, in Western and East Asian spreadsheets.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-#: The same within a text: after a separator of other spreadsheets, with blanks and quotation marks in between.
+#: Start of a formula within a text: after a separator (; tab |), with blanks and quotation marks in between.
 _FORMULA_WITHIN = re.compile(r"""([;\t|][\s"]*)(?=[=+\-@＝＋－＠])""")
 
 _TO_QUOTE = re.compile(r"""[,;\t|"\r\n]""")
 
 
 def safe_text(text: str, limit: int = 1000) -> str:
-    """Return one line that no spreadsheet runs. A formula's first character gets an apostrophe before it.
+    """Return the text as one line in which no spreadsheet finds a formula: an apostrophe precedes each start of one.
 
-    This holds for spreadsheets that split at comma, semicolon, tab or bar.
+    Covers spreadsheets that split cells at comma, semicolon, tab or bar.
     """
     kept = _FORMULA_WITHIN.sub(r"\1'", words.line(text, limit))
     return "'" + kept if text.startswith(_FORMULA_STARTS) or kept.startswith(_FORMULA_STARTS) else kept
 
 
 class GradesCsv:
-    """Collector of rows: the set of columns is known only after the last row. Each row keeps its cells alone."""
+    """Collector of rows. They are written at the end, since the last row may still add a column."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.part_ids = [part.id for part in assignment.parts if part.points > 0]
@@ -128,7 +128,7 @@ def _flags(row: Row) -> str:
 def csv_line(cells: Iterable[str | int | float]) -> str:
     """Return a CSV row with its line end, with commas between the cells.
 
-    A text that holds the separator of any spreadsheet is quoted, so that it stays one cell.
+    A text with a separator (comma, semicolon, tab, bar) is quoted, so that it stays one cell.
     """
     return ",".join(_quoted(str(cell)) for cell in cells) + "\n"
 

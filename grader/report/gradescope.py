@@ -1,17 +1,16 @@
 """Gradescope's `results.json`: one visible test per part, one hidden test per part for its hidden cases.
 
-A visible test shows only what `student` allows. If a hidden test failed it says so, and then it counts as failed, even
-if all public cases passed. The details are in a test of its own, whose visibility the staff may choose.
+A visible test shows only what `student` allows. It fails if a hidden case failed, even if all public cases passed, and
+says so. The details are in the hidden test, whose visibility the staff may choose.
 
-Parts have the points of the score. The total on top is reduced by the late penalty. Points given by people are entered
-in Gradescope, so they appear only once they are given (extra credit as a test whose max_score is 0). Gradescope has no
-test without a score. A part that the machine could not judge has 0 there; its name, its text and the text on top say
-that this is not a grade.
+Tests have the points of the parts. The total at the top level is reduced by the late penalty. Points given by people
+appear once they are given (extra credit as a test whose max_score is 0). Gradescope has no test without a score: a
+part that the machine could not judge has 0, and its name, its text and the text at the top say that it is not a grade.
 
 The format as Gradescope reads it: `tests` with `score`, `max_score`, `status` (passed or failed), `name`, `output`,
-`visibility` (hidden, after_due_date, after_published, visible); on top `score`, `execution_time` (seconds), `output`,
-`visibility`, `stdout_visibility`, and `leaderboard` entries `{name, value, order}`. All numbers are finite, all texts
-bounded.
+`visibility` (hidden, after_due_date, after_published, visible); at the top level `score`, `execution_time` (seconds),
+`output`, `visibility`, `stdout_visibility`, and `leaderboard` entries `{name, value, order}`. All numbers are finite,
+all texts bounded.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ HIDDEN_TESTS = "hidden tests"
 
 KIT_FAULT = (
     "This submission could not be graded, because of a fault of the autograder or of the machine it runs on. It is not "
-    "your code's fault, and the 0 is not a grade. Submit again; if this comes again, write to the course staff."
+    "your code's fault, and the 0 is not a grade. Submit again; if this happens again, write to the course staff."
 )
 
 
@@ -64,8 +63,7 @@ def results(
 
 
 def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
-    """Return the result for a submission with nothing to judge (no source file, a broken archive): its own fault, 0
-    points."""
+    """Return the result for a submission with nothing to judge, such as a broken archive: 0 points."""
     most = sum(part.points for part in assignment.parts)
     return _whole(why, seconds, [_test("Submission", why, most=most)])
 
@@ -128,9 +126,9 @@ def _given_items(assignment: Assignment, score: Score) -> list[Any]:
 
 
 def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
-    """Return the hidden cases of one part, in full, for readers with access.
+    """Return a test with the details of one part's hidden cases, for readers who may see it.
 
-    The test has no points; the part has them.
+    It has no points, since the part's visible test has them.
     """
     hidden = [case for case in part.cases if case.hidden]
     failed = [case for case in hidden if not case.ok]
@@ -151,7 +149,7 @@ def _hidden_line(case: CaseResult) -> str:
 
 
 def _flag_tests(result: SubmissionResult) -> list[dict[str, Any]]:
-    """Return the lines on flags for the staff; suspicions are not shown to the student."""
+    """Return a hidden test that lists the flags, for the staff alone; [] without flags."""
     flags = flags_of(result)
     if not flags:
         return []
@@ -174,7 +172,7 @@ def _summary(result: SubmissionResult, views: Sequence[StudentView], score: Scor
 
 
 def _leaderboard(result: SubmissionResult) -> list[dict[str, Any]]:
-    """Return times relative to the reference, of the parts that passed without a flag. Shows no points."""
+    """Return leaderboard entries: time divided by reference time, for parts that passed without a flag to review."""
     of_parts = {flag for part in result.parts for flag in part.flags}
     if any(flag.level != "note" for flag in result.flags if flag not in of_parts):
         return []

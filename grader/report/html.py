@@ -1,11 +1,11 @@
-"""`report.html`: the class on one page, for the staff. One file, no network, and no untrusted text is ever run.
+"""`report.html`: the class on one page, for the staff. It is one file, needs no network and runs no untrusted text.
 
-All text goes through `words` (control characters, overrides of direction) and then through jinja2's escaping. The
-page's policy allows only its one style sheet and one script, both by digest. So even markup that slipped through could
-do nothing. Without the script everything can be read; it only sorts and filters.
+All text goes through `words`, which removes control characters, and then through jinja2's escaping. The page's
+Content-Security-Policy allows only its own style sheet and script, both by digest. So even injected markup could do
+nothing. The script only sorts and filters: without it everything can still be read.
 
-A student's section and table row are rendered when the row is added, and kept in a file. The overview above them is
-known only at the end; the page is then written as a stream.
+A student's section and table row are rendered when the row is added, and kept in temporary files. The overview above
+them is computed at the end, when the page is written.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Report:
         wholefile.write(path, pieces)
 
     def _cards(self, limits: tuple[float, float]) -> list[list[dict[str, Any]]]:
-        """Return one card per part, in columns of the overview. The small cards of untimed parts share a column."""
+        """Return the cards of the parts, in columns. Small cards, of untimed parts, share a column by threes."""
         cards = [self._card(part, limits) for part in self.tally.parts.values()]
         small = [card for card in cards if not card["ratios"]]
         columns = [small[k : k + 3] for k in range(0, len(small), 3)]
@@ -139,7 +139,7 @@ class Report:
 
 
 def environment(ladder: Ladder | None) -> Any:
-    """Return the template environment, with escaping on and every plain text cleaned on output."""
+    """Return the jinja2 environment of all pages. It escapes each text and removes harmful characters from it."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     pages = Environment(
@@ -172,7 +172,7 @@ def environment(ladder: Ladder | None) -> Any:
 
 
 def document(template: str, ladder: Ladder | None, **context: Any) -> str:
-    """Return a page with the style sheet that pages of one submission share, and without a script."""
+    """Render a page about one submission, with their common style sheet and without a script."""
     from markupsafe import Markup
 
     style = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Machines of a class: agreement of a cluster's on one calibration submission, and loads that disturbed times."""
+"""Rows of a class report, and its machines: differences between a cluster's computers, and loads that disturb times."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def extended(self) -> str:
-        """The days beyond the due date in words; "" without any."""
+        """The extension and the spent slip days in words, such as "2 days of extension"; "" without any."""
         found = [(self.extension_days, "{} of extension"), (self.slip_days, "{} of slip spent")]
         return ", ".join(text.format(f"{n} day{'' if n == 1 else 's'}") for n, text in found if n)
 
@@ -57,7 +57,7 @@ class Row:
 
 
 APART = 0.05
-"""A machine is apart if its whole interval is further than this from the median of all: a relative difference."""
+"""Relative difference (5 %) from the median of all machines beyond which a machine's whole interval stands apart."""
 
 Ratios = Mapping[str, tuple[float, float, float]]
 
@@ -82,7 +82,7 @@ class MachineRow:
 
 @dataclass(frozen=True)
 class Spread:
-    """One part of the calibration submission over all machines that may judge."""
+    """Time ratios of one part of the calibration submission, over all machines that may judge."""
 
     part_id: str
     machines: int
@@ -132,9 +132,9 @@ def load_text(result: SubmissionResult) -> str:
 
 
 def load_warning(result: SubmissionResult) -> str:
-    """Return a warning that other work disturbed the times; "" unless the load exceeded the cores and a time shows it.
+    """Return a warning that other programs disturbed the times; "" if they did not.
 
-    A time shows it if it is undecided, or if the reference differed from itself.
+    They did if the load exceeded the cores, and a time is undecided or the reference differed from itself.
     """
     load, cores = load_of(result), result.machine.get("cores")
     if load is None or not isinstance(cores, int) or load <= cores:

@@ -1,7 +1,7 @@
-"""Page of one verdict (`--html FILE`): no network, no script, and all untrusted text escaped.
+"""Page about one submission's verdicts (`--html FILE`): no network, no script, and all untrusted text escaped.
 
-The page's policy allows its one style sheet, by digest, and nothing else. Pictures are inline SVG. Their only text is
-the kit's and names of the assignment's, escaped as well.
+The page's Content-Security-Policy allows its style sheet, by digest, and nothing else. Pictures are inline SVG. Their
+text comes from the kit and the assignment only, and is escaped as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Collector", "missing_library", "write"]
 LEGEND = ("right", "to 10 x", "to 100 x", "to 1000 x", "to 10 000 x", "more", "no number")
 """Meaning of a cell's level: the error as a multiple of the allowed error."""
 _SOURCE = re.compile(r"( *\d* \|)(.*)")
-"""A line of a compiler's message that shows a source line, or a mark below it."""
+"""A line of a compiler's message that quotes a source line, or the mark (^) below it."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ def write(
 
 
 def _text(source: Path, sha256: str) -> str:
-    """Return the judged text; "" if the file has been saved again since, or removed."""
+    """Return the source that was judged; "" if the file was changed or removed since then."""
     try:
         text = source.read_bytes()
         return text.decode(errors="replace") if hashlib.sha256(whole(source)).hexdigest() == sha256 else ""
@@ -115,8 +115,7 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any, code: str, name: 
 
 
 def message_pieces(message: str) -> list[tuple[bool, str]]:
-    """Split a message into pieces: (True, source lines with marks below them), which must not be wrapped; (False,
-    text)."""
+    """Split a message into (True, quoted source lines), which must not be wrapped, and (False, other text)."""
     pieces: list[tuple[bool, list[str]]] = []
     for line in message.split("\n"):
         is_source = _SOURCE.fullmatch(line) is not None
@@ -138,17 +137,20 @@ def _ladder(share_percent: float, rungs: dict[str, float]) -> str:
 
 
 AROUND = 2
-"""Lines shown on either side of a named one."""
+"""Source lines shown before and after a line that the message names."""
 MOST_LINES = 60
 MOST_CHARACTERS = 1 << 17
-"""Longest source that is highlighted: pygments takes 0.1 s for so many characters."""
+"""Longest source with coloured syntax: pygments takes 0.1 s for 131,072 characters."""
 MOST_COLUMNS = 200
 #: Classes of the page's style sheet, by the name of a pygments token.
 CLASSES = (("Comment", "kc"), ("Keyword", "kw"), ("Literal.String", "ks"), ("Literal.Number", "kn"))
 
 
 def rows(text: str, name: str, message: str) -> str:
-    """Return a block `<span>` for each shown line, with a mark on named ones; "" if the message names none."""
+    """Return the source lines around those that `message` names, as HTML: one `<span>` a line, named lines marked.
+
+    Returns "" if the message names no line.
+    """
     lines = text.splitlines()
     named = {int(found) for found in re.findall(rf"(?<![\w./-]){re.escape(name)}:(\d{{1,7}})\b", message)}
     named &= set(range(1, len(lines) + 1))
@@ -174,7 +176,7 @@ def _coloured(text: str, name: str) -> Iterator[str]:
     if len(text) > MOST_CHARACTERS:
         yield from map(escape, lines)
         return
-    # It comes with rich.
+    # rich depends on pygments, so it is installed.
     from pygments.lexers import CppLexer, PythonLexer
 
     lexer = (PythonLexer if Path(name).suffix == ".py" else CppLexer)(stripnl=False, ensurenl=True)

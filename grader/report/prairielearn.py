@@ -1,11 +1,11 @@
 """PrairieLearn's `results.json`: one test for each part, and the score as a share of the possible points.
 
-A part that fails only hidden cases is described as in feedback.txt. No place is visible to the staff only, so flags and
+A part that fails only hidden cases is described as in feedback.txt. Students see everything in this file, so flags and
 the causes of kit failures are left out.
 
 A submission that does not compile, or holds nothing to judge, is `gradable: false`, which costs its student no attempt.
-The same holds for a fault of the kit or of the machine, and for parts that wait for a program the container lacks.
-PrairieLearn's grader does not enter points given by people: the score is that of the parts.
+The same holds for a fault of the kit or of the machine, and for parts that need a program which the container lacks.
+The score counts the parts only, without points given by people.
 
 The format, as PrairieLearn reads it: `gradable`, `score` (0 to 1; mandatory unless `gradable` is false), `message`,
 `output`, `images` (`{label, url}`), `format_errors` (texts), `tests` (`name`, `description`, `points`, `max_points`,
@@ -67,7 +67,7 @@ def ungradable(why: str) -> dict[str, Any]:
 def _graded(views: tuple[StudentView, ...], score: Score, characters: int) -> dict[str, Any]:
     tests = [_test(view, score, characters) for view in views if view.part.max_points > 0]
     earned, most = (sum(test[key] for test in tests) for key in ("points", "max_points"))
-    # The late penalty reduces the whole score; PrairieLearn's own rules come on top.
+    # The late penalty reduces the whole score. PrairieLearn's own late rules, if set, reduce it further.
     left = 1.0 - score.penalty / score.earned if score.earned > 0 else 1.0
     share = bounds.finite(earned * left / most) if most > 0 else 0.0
     return {

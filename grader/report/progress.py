@@ -25,7 +25,7 @@ MOST_NAMES = 5
 
 
 class Harmless:
-    """Wrapper for rich, which writes terminal sequences of its own: the shown text keeps only harmless characters."""
+    """Wrapper that removes harmful characters from a text for rich, but not rich's own terminal sequences."""
 
     def __init__(self, shown: RenderableType) -> None:
         self.shown = shown
@@ -36,7 +36,7 @@ class Harmless:
 
 
 def console(stream: TextIO) -> Console:
-    """Return a rich console that writes beneath a guarded stream. Wrap untrusted text in `Harmless`."""
+    """Return a rich console for a stream, without the stream's filter. Wrap untrusted text in `Harmless`."""
     from rich.console import Console
 
     return Console(file=unguarded(stream))
@@ -44,7 +44,7 @@ def console(stream: TextIO) -> Console:
 
 @dataclass
 class MachineShown:
-    """One machine of a cluster: the verdicts it reached, and the trouble if it does not judge."""
+    """One machine of a cluster: its verdicts, and the reason if it does not judge."""
 
     trouble: str = ""
     submissions: int = 0
@@ -73,7 +73,7 @@ class Progress:
         self.running: dict[str, tuple[str, float]] = {}
         """Phase and start time of every submission that is being graded."""
         self.places: dict[str, str] = {}
-        """Machine of a cluster on which each of them is graded."""
+        """Machine of a cluster that grades the submission, by submission."""
         self.machines: dict[str, MachineShown] = {}
         self.live: Any = None
 
@@ -123,7 +123,7 @@ class Progress:
         machine: str = "",
     ) -> None:
         """Record a finished submission. `points` is shown unchanged; `trouble` replaces verdicts that are missing."""
-        # A submission that needed no grading (a broken archive) does not count for the pace.
+        # A submission without grading (a broken archive) takes no time: the estimate of the time left ignores it.
         self.paced += submission_id in self.running
         begun_s = self.running.pop(submission_id, ("", self.clock()))[1]
         self.done += 1
@@ -144,7 +144,7 @@ class Progress:
         self.say(f"{submission_id}: {why}; it is graded once more")
 
     def say(self, line: str) -> None:
-        """Print one line that stays, above the live table if it is shown."""
+        """Print one permanent line, above the live table if there is one."""
         if self.live is not None:
             from rich.text import Text
 
@@ -155,7 +155,7 @@ class Progress:
     # ---- rendering
 
     def time_left(self) -> str:
-        """Estimate the time left from the pace so far, which includes workers side by side."""
+        """Estimate the time left from the submissions finished per second so far, by all workers."""
         if not self.paced:
             return "unknown time"
         return duration((self.clock() - self.started_s) / self.paced * (self.total - self.done))
@@ -178,7 +178,7 @@ class Progress:
         return table
 
     def rows(self, table: Table, names: Sequence[str]) -> None:
-        """Add a table row for each of these submissions that is being graded."""
+        """Add a table row for each of these submissions, with its phase and its seconds so far."""
         from rich.text import Text
 
         for submission_id in names:

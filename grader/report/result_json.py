@@ -1,8 +1,8 @@
-"""`result.json`, schema_version 1: the whole of a result, for other programs and for reports made later.
+"""`result.json`, schema_version 1: all of a result, for other programs and for reports made later.
 
-It has at most LARGEST_BYTES. In a larger result all texts are cut to the same length: the longest of TEXT_LIMITS with
-which the file fits. A cut text ends in "... N more characters". Numbers are never left out; their count depends on the
-kit alone.
+The file has at most LARGEST_BYTES. In a larger result all texts are cut to the same length: the longest of TEXT_LIMITS
+with which the file fits. A cut text ends in "... N more characters". Numbers are never left out, since a submission
+cannot make them more.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ LARGEST_BYTES = 1 << 20
 """Limit on a file that is written."""
 MOST_BYTES = 8 << 20
 """Limit on a file that is read: earlier kits wrote larger ones."""
-#: Characters of each text, tried in turn. The longest text of a usual result is a kernel's output (64 KiB).
+#: Most characters of each text, tried in this order. The longest text of a usual result is a kernel's output (64 KiB).
 TEXT_LIMITS = (1 << 16, 1 << 14, 1 << 12, 1 << 10, 256, 80)
 
 
 def to_dict(result: SubmissionResult, score: Score) -> dict[str, Any]:
     """Convert a result to plain values that fit into a file.
 
-    The submission's identity becomes one object. Parts get their points from `score`, without points by hand.
-    Non-finite numbers become null.
+    The submission's id and digest become one object, `submission`. Parts get their points from `score`, without points
+    given by people. Non-finite numbers become null.
     """
     return dumped(result, score)[0]
 
 
 def dumped(result: SubmissionResult, score: Score) -> tuple[dict[str, Any], str]:
-    """Return the values of `to_dict`, and their text in a file."""
+    """Return the values of `to_dict`, and the same as JSON text."""
     values = _plain(result)
     earned = {line.id: _plain(line.points) for line in score.lines}
     values["parts"] = [_with_points(part, earned.get(part["id"], 0.0)) for part in values["parts"]]
@@ -74,7 +74,7 @@ def _cut(value: Any, limit: int) -> Any:
         return [_cut(item, limit) for item in value]
     if not isinstance(value, str) or len(value) <= limit:
         return value
-    # The text was cut before: add to the number that it states.
+    # A text that was cut before states a number of characters: that number grows.
     cut = _CUT.search(value, max(0, len(value) - 40))
     kept, more = (value[: cut.start()], int(cut[1])) if cut else (value, 0)
     short = kept[: limit - 40]
@@ -85,9 +85,9 @@ _CUT = re.compile(r"\.\.\. (\d{1,12}) more characters\Z")
 
 
 def write(result: SubmissionResult, score: Score, path: Path) -> None:
-    """Write the result to a file, whole or not at all. A pipe or a device (/dev/stdout) is written to, never replaced.
+    """Write the result to a file, completely or not at all; or to a pipe or a device, such as /dev/stdout.
 
-    Raises UsageError if the place cannot be written.
+    Raises UsageError if `path` cannot be written.
     """
     text = dumped(result, score)[1]
     place = path.resolve()
@@ -133,8 +133,8 @@ def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
     A number that was not finite is returned as NaN. Keys of a later kit are ignored. Points are ignored too: they
     follow from the current rubric.
 
-    Raises UsageError, naming the file and the place in it, if it cannot be read or is not such a result: a link, too
-    large, too deep, of other types.
+    Raises UsageError, with the file and the place in it, for a link, a file that cannot be read, and a file that is too
+    large, nested too deeply or not a result.
     """
     with explained(f"cannot read {path}"):
         data = plainfile.read(path if inside is None else path.name, MOST_BYTES, inside=inside)

@@ -1,11 +1,11 @@
-"""The part of a result that a student may see if some cases are hidden. Only this module decides it.
+"""Choice of what a student may see of a result if some cases are hidden. No other module makes this choice.
 
-A hidden case is mentioned in one sentence: that one failed. Its name, shape, numbers and diagnosis stay with the staff.
+Students read about a hidden case only that one failed. Its name, shape, numbers and diagnosis stay with the staff.
 
 That alone would not keep the case secret. The kernel has seen its inputs and may repeat them: in its output, in an
 exception's text, even in a "wrong" value of a later public case. So all results after a kernel's first hidden case are
-shown without text or numbers that the kernel could choose. Earlier results are shown in full. One bit per case, right
-or wrong, remains to the kernel, as in any test.
+shown without text or numbers that the kernel could choose. Earlier results are shown in full. A kernel can still reveal
+one bit per case, by being right or wrong, as in any test.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ BEFORE_INPUTS = ("compile_error", "missing", "unjudged")
 BEFORE_INPUTS_CODES = ("load_error", "load_crash", "load_timeout", "not_bound")
 
 HIDDEN_FAILED = (
-    "At least one hidden test failed: a wrong result, or none, on an input that is not in the handout. Try shapes of "
-    "your own: sizes of 1, "
-    "odd ones, sizes that are not multiples of 16 or of your block lengths, and several of everything."
+    "At least one hidden test failed: on an input that is not in the handout, the result was wrong or missing. Try "
+    "your own shapes: sizes of 1, odd sizes, sizes that are not multiples of 16 or of your block lengths, and "
+    "several batches, if there are any."
 )
 PRINTED_WITHHELD = (
     f"(What it printed is not shown, because it also ran on hidden tests. Run {HANDOUT_COMMAND} to see it.)"
 )
 
-#: Numbers that a fixed sentence may hold ("row 0", "1 + x", "2^x"); the kernel may have chosen any other number.
+#: Numbers in the kit's own fixed sentences ("row 0", "1 + x", "2^x"). The kernel may have chosen any other number.
 _FIXED_NUMBERS = {"0", "1", "2", "4"}
 #: A source line of the submission below a diagnosis, with its file and number.
 _QUOTED = re.compile(r"\s*[^\s:]+:\d+: ")
@@ -73,8 +73,7 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
     notes = [HIDDEN_FAILED] if failed or ended_hidden else []
     if part.output:
         notes.append(PRINTED_WITHHELD)
-    # With a crash, a hang and a wrong result, each on purpose, a student could learn more of a hidden case than that it
-    # failed.
+    # A kernel could crash, hang or return a wrong result on purpose, and so reveal more than one bit of a hidden case.
     verdict: Verdict = "wrong" if ended_hidden else part.verdict
     shown = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
     passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)
@@ -88,14 +87,14 @@ def views(assignment: Assignment, result: SubmissionResult) -> tuple[StudentView
 
 
 def numberless(message: str) -> str:
-    """Return the sentences of a diagnosis without numbers that the kernel could choose; "" if none is left.
+    """Return only those sentences of a diagnosis that hold no number that the kernel could choose; "" for none.
 
-    The others ("Expected 0.1, got 103 at ...") could carry a message: the kernel chose the 103.
+    A sentence such as "Expected 0.1, got 103 at ..." could carry a message: the kernel chose the 103.
     """
     sentences = [
         sentence
         for line in message.strip().splitlines()
-        # A quoted source line is one piece, since C++ has ? and : of its own.
+        # A quoted source line is not split: ? and . in C++ end no sentence.
         for sentence in ([line] if _QUOTED.match(line) else re.split(r"(?<=[.?!])\s+", line.strip()))
         if sentence
     ]
@@ -105,7 +104,7 @@ def numberless(message: str) -> str:
         and not re.search(r"\b(nan|inf)\b", sentence, re.IGNORECASE)
         for sentence in sentences
     ]
-    # "Lines to look at:" is dropped if its lines are.
+    # A heading such as "Lines to look at:" is dropped if the line after it is dropped.
     follows = [*plain[1:], False]
     kept = [
         sentence
@@ -126,7 +125,7 @@ def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:
         return False
     if part.diagnosis.hidden is not None or part.diagnosis.code in BEFORE_INPUTS_CODES:
         return bool(part.diagnosis.hidden)
-    # An older kit did not record it. Hidden cases are called after all public ones.
+    # Results of older kits lack `hidden`. Hidden cases were called last: it is one if all public cases have a result.
     answered = {case.name for case in part.cases}
     return all(case.hidden or case.name in answered for case in cases)
 

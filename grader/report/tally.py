@@ -1,4 +1,4 @@
-"""Running totals of a class report. Of each row only numbers, links and short names are kept, no result."""
+"""Running totals of a class report. They keep numbers, links and short names of each student, but no results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grader.report.machines import load_of, load_warning
 if TYPE_CHECKING:
     from grader.report.machines import Row
 
-#: Limit on the links of a group: nobody reads half a class name by name.
+#: Most links shown for one group of students; the others are counted.
 MOST_LINKS = 80
 
 
@@ -29,7 +29,7 @@ class Link:
 
 @dataclass
 class Links:
-    """Members of a group, each once, in order."""
+    """Links to the students of a group, each once, in the order of `add`. At most MOST_LINKS are shown."""
 
     shown: list[Link] = field(default_factory=list)
     anchors: set[str] = field(default_factory=set)
@@ -59,7 +59,7 @@ class PartTally:
     places: list[Dot] = field(default_factory=list)
     """Correct kernels' shares of the machine's peak, in per cent."""
     rungs: dict[str, list[float]] = field(default_factory=dict)
-    """Shares of other kernels by name, with one value for each student's place."""
+    """Shares of the machine's peak of other kernels by name, one value for each ranked student."""
 
     def middle_rungs(self) -> dict[str, float]:
         return {word: median(values) for word, values in self.rungs.items()}
@@ -67,7 +67,7 @@ class PartTally:
 
 @dataclass
 class Group:
-    """Students with the same diagnosis. `example` is its message without one student's numbers."""
+    """Students with the same diagnosis. `example` is the message without numbers of a single student."""
 
     code: str
     example: str
@@ -118,7 +118,7 @@ class Tally:
         self.loads += [load] if load is not None else []
         if load_warning(row.result):
             self.disturbed.add(link)
-        if row.result.sandbox:  # an unreadable submission was judged nowhere
+        if row.result.sandbox:  # Empty for a submission that could not be read.
             self._settings(row.result)
         for part in row.result.parts:
             self._part(part, link)
@@ -152,7 +152,7 @@ class Tally:
         found = part.diagnosis
         assert found is not None
         group = self.groups.setdefault(found.code, Group(found.code, ""))
-        # A compiler's message is particular to one student; the code is what they share.
+        # A compiler's message is about one student's code, so it is no example for a group.
         if not group.example and found.code != "compile_error":
             group.example = student.numberless(found.message)
         group.parts[part.id] += 1
@@ -170,7 +170,7 @@ class Tally:
 
     @property
     def waiting_anchors(self) -> set[str]:
-        """Anchors of all students who wait, each once."""
+        """Anchors of all students with a part that could not be judged."""
         return {anchor for links in self.waiting.values() for anchor in links.anchors}
 
     def common(self) -> list[Group]:
@@ -178,7 +178,7 @@ class Tally:
         return sorted(self.groups.values(), key=lambda group: (-group.links.count, group.code))
 
     def in_order(self) -> list[Raised]:
-        """Return the flags, the gravest first, then by code, so that equal ones are reviewed together."""
+        """Return the flags for review: those that reject a part first, then in the order of their codes."""
         return sorted(self.raised, key=lambda raised: (raised.flag.level != "rejected", raised.flag.code))
 
 

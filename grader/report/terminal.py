@@ -1,7 +1,7 @@
-"""The student's screen: a verdict block per part, then the familiar lines of a right part, then the scoreboard.
+"""The student's screen: for each part the course's usual lines and a block with the verdict, then the scoreboard.
 
-A block has its cause, place, lines and next command first, then time and memory. A wrong part fits a screen of
-SCREEN_LINES. People's scripts grep the familiar lines.
+A block names cause, place, source lines and next command first, then time and memory. That of a wrong part fits a
+screen of SCREEN_LINES. The usual lines keep their wording, because scripts of students search for them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from grader.assignment.records import Assignment
 
 COLUMNS = ("Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU Mem", "# of Calls")
-"""Columns of torch's own table that fit. The mean is the total over the calls, and few rows take memory themselves."""
+"""Columns of torch's own table that fit on a screen. It has more: the mean per call, and each row's own memory."""
 ROW_LIMIT = 10
 
 
 def table(rows: Sequence[ProfileRow]) -> str:
-    """Format at most ten rows by falling total time, with the total of self time below."""
+    """Format the profiler's table: the ten rows with the largest total time, and the sum of all self times below."""
     whole_us = sum(row.self_cpu_us for row in rows) or 1.0
     shown = sorted(rows, key=lambda row: -row.cpu_total_us)[:ROW_LIMIT]
     cells = [
@@ -103,13 +103,13 @@ VERDICT_WORDS = {
 }
 MAP_WORDS = "1 few wrong to 9 all, · right; rows down, columns across; worst slice"
 MAP_ROWS = 2
-"""Rows of a map without a right cell."""
+"""Rows printed of an error map in which every cell is wrong."""
 _WARNED = re.compile(r"The compiler says: (\S+?:\d+): (.*)\n.*\n?")
 #: Printed in place of points that are not decided yet.
 OPEN = "open"
 
 
-#: Flags that are printed with a part.
+#: Codes of the flags about threads, which are printed with a part.
 OF_THREADS = (ONE_THREAD, "data_race", "no_data_race", "races_unseen")
 
 
@@ -126,8 +126,8 @@ class Terminal:
     ) -> None:
         """Create the listener.
 
-        `ladder` is the lab's, which describes a kernel's place among others. `graded` are the ids of parts that earn
-        nothing before their time is judged. `is_checked`: the run has sanitizers and gives no points.
+        `ladder` ranks a kernel among other kernels of the lab. `graded` are the ids of parts that earn nothing before
+        their time is judged. `is_checked` is True for a run with sanitizers, which gives no points.
         """
         self.is_checked, self.graded = is_checked, graded
         self.settled: PartResult | None = None
@@ -137,7 +137,7 @@ class Terminal:
         self.ladder = ladder
         self.build_fault_shown = ""
         self.faults_shown: dict[tuple[str, str, str], str] = {}
-        """Parts whose fault was printed, by function, verdict and code."""
+        """Part whose message was printed, by function, verdict and diagnosis code: equal ones are printed once."""
         self.function = ""
 
     def __call__(self, event: Event) -> None:
@@ -166,7 +166,7 @@ class Terminal:
             print(text, file=self.stream, flush=True, end=end)
 
     def paint(self, text: str, colour: str) -> None:
-        """Print a word in a colour of `harmless.CONTROLS` if this is a terminal. The line goes on."""
+        """Print a text without a line end, on a terminal in a colour of `harmless.CONTROLS`."""
         if self.colourful:
             harmless.control(self.stream, colour)
         self.say(text, end="")
@@ -174,14 +174,14 @@ class Terminal:
             harmless.control(self.stream, "plain")
 
     def verdict(self, result: PartResult, points: float) -> None:
-        """Print a part's verdict with its points; above it warnings and its own output, below it the findings."""
+        """Print a part's block: what its code printed, compiler warnings, verdict and points, and the findings."""
         warned, results = self._results(result)
         map_rows = self._map(result)
         findings = self._findings(result)
         sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
         printed: list[str] = []
         if result.output and not sanitized:
-            # The lines above the block are those of the build and of the part's beginning.
+            # 5: the lines of the build and of the part's beginning, which are above the block.
             taken = len(warned) + len(results) + len(map_rows) + len(findings) + 5
             printed = field(
                 "printed", printed_text(result.output, max(LEAST_PRINTED, SCREEN_LINES - taken), once=True)
@@ -192,7 +192,7 @@ class Terminal:
             f"  {self.points(result, points)} of {result.max_points:g} points" if result.max_points else ""
         )
         if self.is_checked:
-            # Another build, with more memory and time: what it finds right earns nothing by itself.
+            # A build with sanitizers has more memory and time, so a right result in it earns no points.
             worth = "  (a checked run gives no points)"
         elif is_untimed(result, self.graded):
             worth = f"{worth} (not timed)"
@@ -207,7 +207,7 @@ class Terminal:
         return points_text(result, points, is_untimed=is_untimed(result, self.graded))
 
     def _map(self, result: PartResult) -> list[str]:
-        """Return the rows of the map of wrong elements, for a colour terminal; below them their meaning."""
+        """Return the rows of the error map and a last row with its legend; [] if the terminal has no colours."""
         mapped = [case for case in result.cases if case.error_map and not case.hidden]
         same = [case for case in mapped if case.diagnosis and case.diagnosis == result.diagnosis]
         if not self.colourful or not mapped:
@@ -314,7 +314,7 @@ def correctness_line(event: Corrected) -> str:
 
 
 def profiled_lines(event: Profiled) -> str:
-    """Format one side's block as the published kit does, from RUNNING ... IMPLEMENTATION to mem usage."""
+    """Format the profiler's figures of student or reference, in the lines of the originally published course kit."""
     label = f"{event.side} - {event.part.label}"
     lines = [f"\n-----RUNNING {event.side} IMPLEMENTATION-----\n"]
     if event.example:
@@ -370,7 +370,7 @@ def points_text(part: PartResult, points: float, *, is_untimed: bool = False) ->
 
 
 def field(name: str, text: str) -> list[str]:
-    """Format a labelled paragraph. Lines of the text stay lines; long ones are wrapped with a hanging indent."""
+    """Format a paragraph with its label in front. Line breaks are kept; long lines are wrapped and indented."""
     lines: list[str] = []
     for line in text.splitlines() or [""]:
         # Compiler output and prototypes are not wrapped: carets must stay below the code they mark.
@@ -389,7 +389,7 @@ def results_text(result: PartResult) -> str:
 
 
 def inputs_text(result: PartResult) -> str:
-    """Name the wrong inputs, and the one that the diagnosis comes from."""
+    """Name the wrong inputs, and the input that the diagnosis is about."""
     wrong = [case for case in result.cases if not case.ok]
     names = ", ".join(f"'{case.name}'" for case in wrong)
     source = [case_line(case) for case in wrong if case.diagnosis and case.diagnosis == result.diagnosis]
@@ -415,12 +415,12 @@ def time_text(time: Timing) -> str:
         lines.append("too close to the limit to call: counted as a pass")
     if not time.fit:
         lines.append(
-            f"this machine was too unsteady to judge (the reference against itself: {time.self_ratio:.2f}); "
+            f"this machine was too unsteady to judge the time (reference against itself: {time.self_ratio:.2f}); "
             "close other programs and run again"
         )
     if "wall_ceiling" in time.flags:
         lines.append(
-            "its CPU time is within the allowance, but its elapsed time is not: does it sleep or wait?"
+            "the CPU time is within the allowance, but the elapsed time is not: does the code sleep or wait?"
         )
     return "\n".join(lines)
 
@@ -439,7 +439,7 @@ def memory_text(memory: Memory) -> str:
 
 
 def printed_text(output: str, lines: int = 40, *, once: bool = False) -> str:
-    """Return the first lines of a part's output; each only `once`, as every input prints them again."""
+    """Return the first lines of a part's output. With `once`, repeated lines are left out."""
     every = output.splitlines()
     kept = list(dict.fromkeys(every)) if once else every
     text = [line[: WIDTH - 4] for line in kept[:lines]]

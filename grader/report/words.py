@@ -1,8 +1,8 @@
-"""Untrusted text for pages, and numbers for people: shared by every report of a class.
+"""Cleaning of untrusted text, and formats of numbers, shared by all reports of a class.
 
-Names, file names and printed output come from students. Each report escapes text for its own format (CSV, HTML). Common
-to all is this module. It removes characters that a terminal obeys, that change the direction of text, or that cannot be
-encoded, and it limits the length.
+Names, file names and printed output come from students. This module limits their length and removes characters that a
+terminal obeys, that change the direction of text, or that cannot be encoded. Each report then escapes text for its own
+format (CSV, HTML).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ VERDICT_MARKS: dict[str, str] = {
 #: Sequences that a terminal obeys: CSI (colours, cursor), OSC (titles, links), two-byte escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
-#: More combining marks than any script needs: they would cover the lines above.
+#: More than four combining marks on a letter, which no script needs and which would cover the lines above.
 _PILES = re.compile(f"([{_MARKS}]{{4}})[{_MARKS}]+")
 
 
 def verdict_words(verdict: Verdict) -> str:
-    """Return the words for a verdict from the student's own run, in small letters: "right, but too slow"."""
+    """Return the words for a verdict in small letters, such as "right, but too slow"."""
     return VERDICT_WORDS[verdict].lower()
 
 
 def block(text: str, limit: int = 4000, lines: int = 200) -> str:
     """Return several lines of untrusted text, cut at `limit` characters and `lines` lines. A note marks the cut."""
-    # Cleaning costs time per character, and output can be long: cut first, with room for removed characters.
+    # Cut before cleaning, which is slow for long output. The factor 4 leaves room for characters that cleaning removes.
     kept = _clean(text[: 4 * limit])
     short = "\n".join(kept[:limit].split("\n")[:lines])
     return (
@@ -54,7 +54,7 @@ def block(text: str, limit: int = 4000, lines: int = 200) -> str:
 
 
 def line(text: str, limit: int = 200) -> str:
-    """Return one line of untrusted text: as `block`, with white space collapsed."""
+    """Return untrusted text as one line of at most `limit` characters, cleaned, with white space collapsed."""
     return one_line(text, limit, _clean)
 
 
