@@ -224,7 +224,7 @@ def test_a_full_disk_costs_one_archive(acting: Class, monkeypatch: pytest.Monkey
     with monkeypatch.context() as small:
         small.setattr(opening.tempfile, "TemporaryFile", lambda **_: open("/dev/full", "w+b", buffering=0))  # noqa: SIM115
         big = (acting.folder / "big.tar.gz", "module.cpp", acting.state / "one")
-        refused("cannot write to .*No space left.*make room", find_one, *big, of=KitError)
+        refused("cannot write to .*No space left.*delete files", find_one, *big, of=KitError)
         found = {item.id: item for item in find(acting.folder, "module.cpp", acting.state / "all")}
     assert {name: item.fault for name, item in found.items()} == {"ada": "", "big": "kit", "zoe": ""}
 

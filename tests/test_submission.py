@@ -67,7 +67,7 @@ def test_a_folder_of_one_student_is_never_divided(name: str, id_: str, tmp_path:
     put(tmp_path, {"class.zip": zipped(files)})
     for form in ("class", "class.zip")[: 2 if name != id_ else 1]:
         (one,) = found(tmp_path / form, scratch).items()
-        assert one[0] == id_ and "which module.cpp is meant" in (one[1].error or "")
+        assert one[0] == id_ and "several files could be module.cpp" in (one[1].error or "")
 
 
 def test_only_named_files_are_copied_privately(tmp_path: Path, scratch: Path) -> None:
@@ -95,11 +95,11 @@ def test_only_named_files_are_copied_privately(tmp_path: Path, scratch: Path) ->
         ({"x/module-2.cpp": b"1"}, b"1"),
         ({"a/b/module.cpp": b"1", "notes.txt": b""}, b"1"),
         ({"a/module.cpp": b"1", "hw.zip": b"no archive at all"}, b"1"),
-        ({"a/module.cpp": b"1", "b/module.cpp": b"2"}, "which module.cpp is meant? It holds a/module.cpp, b/mod"),
-        ({"module-1.cpp": b"1", "module-2.cpp": b"2"}, "which module.cpp is meant?"),
-        ({"MODULE.cpp": b"1", "Module.cpp": b"2"}, "which module.cpp is meant?"),
-        ({"a.zip": b"1", "b.zip": b"2"}, "several archives, a.zip, b.zip"),
-        ({"kernel.cpp": b"1"}, "no module.cpp; it holds kernel.cpp"),
+        ({"a/module.cpp": b"1", "b/module.cpp": b"2"}, "several files could be module.cpp (a/module.cpp, b/mod"),
+        ({"module-1.cpp": b"1", "module-2.cpp": b"2"}, "several files could be module.cpp"),
+        ({"MODULE.cpp": b"1", "Module.cpp": b"2"}, "several files could be module.cpp"),
+        ({"a.zip": b"1", "b.zip": b"2"}, "several archives (a.zip, b.zip)"),
+        ({"kernel.cpp": b"1"}, "no module.cpp in it, only kernel.cpp"),
         ({"module.cpp/readme": b"1"}, "module.cpp is a folder"),
         ({"module.cpp/module.cpp": b"1"}, b"1"),
         ({".hidden/module.cpp": b"1", "__MACOSX/module.cpp": b"1"}, "nothing was handed in"),
@@ -126,7 +126,12 @@ def test_a_class_of_all_forms_as_folder_and_archive(tmp_path: Path, scratch: Pat
         "heidi/notes.txt": b"", "roster.csv": b"a,b", "README.md": b"", ".DS_Store": b"", "ivan.zip": b"broken",
     }  # fmt: skip
     expected: dict[str, bytes | str] = {"alice": b"1", "bob": b"2", "carol": b"3", "dave": b"4", "erin": b"5"}
-    reasons = {"frank": "RAR", "grace": "grace.txt is none", "heidi": "notes.txt", "ivan": "not an archive"}
+    reasons = {
+        "frank": "RAR",
+        "grace": "grace.txt is another",
+        "heidi": "notes.txt",
+        "ivan": "not an archive",
+    }
     wrapped = {"hw4/" + name: content for name, content in files.items()}
     put(tmp_path / "class", files)
     put(tmp_path, {"flat.zip": zipped(files), "wrapped.zip": zipped(wrapped)})
@@ -171,8 +176,8 @@ HOSTILE = {
     "zero": (zip_bytes(Entry(b"module.cpp\0.png")), "zero byte"),
     "parent": (zip_bytes(Entry(b"a/../../module.cpp")), "leads outside"),
     "backslash": (zip_bytes(Entry(b"..\\..\\module.cpp")), "leads outside"),
-    "quine": (QUINE, "more than 3 deep"),
-    "spelled-twice": (zip_bytes(Entry(b"module.cpp", b"1"), Entry(b"./module.cpp", b"2")), "stands twice"),
+    "quine": (QUINE, "more than 3 archives"),
+    "spelled-twice": (zip_bytes(Entry(b"module.cpp", b"1"), Entry(b"./module.cpp", b"2")), "is in the archive twice"),
     "tar-parent": (forgery.tar_file(b"../../module.cpp", SOURCE), "leads outside"),
     "wide": (zip_bytes(*(Entry(b"%d/%d" % (k, k), b"") for k in range(10_001))), "more than 20000"),
 }  # fmt: skip
@@ -236,7 +241,7 @@ def test_no_link_on_disk_is_followed(tmp_path: Path, scratch: Path, monkeypatch:
             listener.bind("module.cpp")
         results = sources(home, scratch)
     assert results.pop("good") == SOURCE
-    assert "no module.cpp; it holds hw4" in str(results.pop("folder-link"))
+    assert "no module.cpp in it, only hw4" in str(results.pop("folder-link"))
     assert "module.ispc is a link" in str(results["companion"])
     assert all("is not an ordinary file" in str(results.pop(name)) for name in ("fifo", "socket"))
     assert sorted(results) == ["companion", "dangling", "file-link", "linked", "loop"]
@@ -336,7 +341,7 @@ submission_104:
         assert (li.source or tmp_path).read_bytes() == b"2"
         assert li.submitted_at == datetime(2023, 11, 2, 1, 0, 0, 123456, tzinfo=timezone.utc)
         assert submissions["submission_103"].submitted_at is None
-        assert "does not hold it" in str(submissions["Lost_Soul_104"].error)
+        assert "has no such folder" in str(submissions["Lost_Soul_104"].error)
         assert submissions["submission_999"].error is None
 
 
@@ -420,8 +425,8 @@ def test_a_canvas_export_by_its_own_part_of_each_name(tmp_path: Path, scratch: P
     put(tmp_path, {"submissions.zip": zipped(files)})
     for form in ("export", "submissions.zip"):
         results = sources(tmp_path / form, scratch)
-        assert results.pop("poe_25") == "no module.cpp; it holds text.html"
-        assert results.pop("tim_28") == "no module.cpp, but several archives, a.zip, b.zip: hand in one"
+        assert results.pop("poe_25") == "no module.cpp in it, only text.html"
+        assert results.pop("tim_28") == "no module.cpp, but several archives (a.zip, b.zip): hand in only one"
         people = ("doejane_12345", "roejohn_22", "lee_ann_23", "kim_24", "sam_26", "sam_27")
         assert results == dict(zip(people, (b"1", b"new", b"2", b"3", b"4", b"5"), strict=True))
         assert (scratch / "lee_ann_23/module.ispc").read_bytes() == b"i"

@@ -109,7 +109,7 @@ def passed_text(views: Sequence[StudentView]) -> str:
 
 
 def hidden_failed(views: Sequence[StudentView]) -> str:
-    """Return one sentence that names the parts with a failed hidden test; "" if there are none."""
+    """Return one sentence that names the parts with a failed hidden test; "" without such parts."""
     failed = ", ".join(view.part.id for view in views if view.hidden_passed is False)
     return failed and f"Hidden tests failed in: {failed}. Passing the public tests was not enough."
 

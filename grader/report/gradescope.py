@@ -4,8 +4,8 @@ A visible test shows only what `student` allows. It fails if a hidden case faile
 says so. The details are in the hidden test, whose visibility the staff may choose.
 
 Tests have the points of the parts. The total at the top level is reduced by the late penalty. Points given by people
-appear once they are given (extra credit as a test whose max_score is 0). Gradescope has no test without a score: a
-part that the machine could not judge has 0, and its name, its text and the text at the top say that it is not a grade.
+appear once they are given (extra credit as a test whose max_score is 0). Gradescope has no test without a score, so a
+part that the machine could not judge has 0. Its name, its text and the text at the top say that this is not a grade.
 
 The format as Gradescope reads it: `tests` with `score`, `max_score`, `status` (passed or failed), `name`, `output`,
 `visibility` (hidden, after_due_date, after_published, visible); at the top level `score`, `execution_time` (seconds),

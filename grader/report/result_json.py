@@ -133,8 +133,8 @@ def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
     A number that was not finite is returned as NaN. Keys of a later kit are ignored. Points are ignored too: they
     follow from the current rubric.
 
-    Raises UsageError, with the file and the place in it, for a link, a file that cannot be read, and a file that is too
-    large, nested too deeply or not a result.
+    Raises UsageError, with the file and the place in it, for a link and for a file that cannot be read. The same holds
+    for a file that is too large, nested too deeply or not a result.
     """
     with explained(f"cannot read {path}"):
         data = plainfile.read(path if inside is None else path.name, MOST_BYTES, inside=inside)

@@ -152,7 +152,7 @@ class Tally:
         found = part.diagnosis
         assert found is not None
         group = self.groups.setdefault(found.code, Group(found.code, ""))
-        # A compiler's message is about one student's code, so it is no example for a group.
+        # A compiler's message is about one student's code, so a group does not show it as its example.
         if not group.example and found.code != "compile_error":
             group.example = student.numberless(found.message)
         group.parts[part.id] += 1

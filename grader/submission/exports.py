@@ -1,7 +1,4 @@
-"""Owners of submissions, read from the exports of course sites.
-
-Sources: Gradescope's metadata file; the file names of Canvas and Moodle.
-"""
+"""Students' names, from the exports of course sites: Gradescope's metadata file, file names of Canvas and Moodle."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ from grader.submission.archive.records import shown
 
 GRADESCOPE_METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 256 << 20
-#: Limits on nested lists and mappings: the depth that is kept (document, submission, submitters, submitter), and the
-#: depth that is read. An export also holds an autograder's results, which are nested deeper.
+#: Nested lists and mappings are kept down to KEPT_DEPTH (document, submission, submitters, submitter). Deeper ones, as
+#: of an autograder's results, are read and dropped; beyond MAX_DEPTH the file is refused.
 KEPT_DEPTH, MAX_DEPTH = 4, 64
 MAX_TEXT_CHARS = 200
 MAX_DIRECTIVES = 16
@@ -88,9 +85,9 @@ def gradescope_entries(content: bytes, where: str) -> list[GradescopeEntry]:
 
     Raises UsageError if it cannot be read.
 
-    Tags, merge keys and scalar types are ignored: a scalar is its text, a key the text written there.
+    Every single value is taken as the text in the file: tags, merge keys and YAML's types have no effect.
     """
-    advice = "download the export again, or move this file away to grade the folders under their own names"
+    advice = "download the export again, or delete this file to grade the folders under their own names"
     try:
         top = _tree(content)
     except _Strange as error:
@@ -111,7 +108,7 @@ def gradescope_entries(content: bytes, where: str) -> list[GradescopeEntry]:
 
 
 class _Strange(Exception):
-    """Error for YAML that no export holds, with its line."""
+    """Error for YAML that no Gradescope export contains, with its line."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -120,7 +117,7 @@ class _Strange(Exception):
 
 @dataclass
 class _Open:
-    """A list or mapping whose end has not been reached. `kept` is None if nothing in it is needed."""
+    """A list or mapping that the parser is still inside of. `kept` is None if its content is not needed."""
 
     kept: dict[str, object] | list[object] | None
     is_mapping: bool
@@ -128,9 +125,9 @@ class _Open:
     at_key: bool = True
 
     def add(self, value: object, key: str | None) -> bool:
-        """Add the next value, or the next key of a mapping. Return True if it is a key.
+        """Add the next item, in a mapping a key or its value in turn. Return True if it was a key.
 
-        `key` is the text of the value if it is a scalar.
+        `key` is the item's text, None for a list, a mapping or a long text.
         """
         if not self.is_mapping:
             if isinstance(self.kept, list):
@@ -146,16 +143,16 @@ class _Open:
 
 
 def _tree(content: bytes) -> object:
-    """Parse the one document into texts, lists and mappings, without the parts that no submission's record needs.
+    """Parse a metadata file into texts, lists and mappings, without the parts that `gradescope_entries` never reads.
 
-    An alias is the same object as its anchor, so nothing grows by it. Raises yaml.YAMLError, ValueError, _Strange.
+    An alias refers to the object of its anchor, so it takes no memory. Raises yaml.YAMLError, ValueError, _Strange.
     """
     stack = [_Open([], is_mapping=False)]
     anchors: dict[str, object] = {}
     documents = 0
     text = content.decode("utf-8-sig")
     if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:
-        raise _Strange(f"more than {MAX_DIRECTIVES} directives", 1)  # each is compared with all before it
+        raise _Strange(f"more than {MAX_DIRECTIVES} directives", 1)  # PyYAML takes quadratic time for them.
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
@@ -169,7 +166,7 @@ def _tree(content: bytes) -> object:
 
 
 def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object]) -> None:
-    """Add the value of an event, or the list or mapping that it opens, to the innermost open one."""
+    """Add a value, or a list or mapping that begins, to the innermost open list or mapping."""
     outer = stack[-1]
     if isinstance(event, yaml.AliasEvent):
         outer.add(anchors.get(event.anchor), None)
@@ -185,7 +182,7 @@ def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object])
             raise _Strange(f"lists or mappings more than {MAX_DEPTH} deep", event.start_mark.line + 1)
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         value = ({} if is_mapping else []) if _is_wanted(stack) else None
-        # A list or a mapping as a key has no text, so its value is left out.
+        # If this is a key, it has no text, and its value is left out.
         outer.add(value, None)
         stack.append(_Open(value, is_mapping))  # type: ignore[arg-type]
     if event.anchor and value is not None:
@@ -193,7 +190,7 @@ def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object])
 
 
 def _is_wanted(stack: list[_Open]) -> bool:
-    """Return True if the next list or mapping can hold part of a record: any of the upper levels, then submitters."""
+    """Return True if the next list or mapping is needed: all on the two upper levels, then only `submitters`."""
     outer = stack[-1]
     if outer.kept is None or len(stack) > KEPT_DEPTH or (outer.is_mapping and outer.at_key):
         return False
@@ -225,7 +222,7 @@ def _time(value: object) -> datetime | None:
     return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
 
 
-#: Plausible years of a submission. Date arithmetic fails far outside of them.
+#: Accepted years of a submission. Far outside of them, date arithmetic raises errors.
 FIRST_YEAR, LAST_YEAR = 1990, 2200
 LONGEST_CHARS = 80
 _MOMENT = re.compile(
@@ -236,7 +233,7 @@ _MOMENT = re.compile(
 
 
 def moment(text: str) -> datetime | None:
-    """Parse a time, in its own zone or without one if the text names none. Returns None for any other text."""
+    """Parse a date and time. The result has a time zone only if the text does. Returns None for any other text."""
     found = _MOMENT.fullmatch(text.strip()) if len(text) <= LONGEST_CHARS else None
     if found is None or not FIRST_YEAR <= int(found["year"]) <= LAST_YEAR:
         return None

@@ -1,4 +1,4 @@
-"""Search for submissions in a path that a TA names, and the copy of each into a small folder."""
+"""Finding of submissions in a file, folder or archive, and the copy of each into a small folder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ COMPANIONS = ("module.ispc",)
 
 
 def companions_of(source_name: str) -> tuple[str, ...]:
-    """Return the files that may be handed in beside a source of this name; for GPU kernels also those in other
-    languages."""
+    """Return the names of files that may be handed in beside a source: for GPU kernels also other languages' files."""
     if not source_name.endswith(tuple(SUFFIXES.values())):
         return COMPANIONS
     others = dict.fromkeys(file_of(source_name, language) for language in SUFFIXES)
@@ -41,8 +40,8 @@ class Submission:
 
     `id` is unique among the submissions of one run, the same in each run, and safe as a file name on any system. `name`
     is for people. `origin` is the place where the source was found. `sha256` covers the source and its companions.
-    `submitted_at` is in UTC, None if the form does not contain it. `marked_late` is Canvas' own mark, which does not
-    say by how much; `grader.score` computes the penalty.
+    `submitted_at` is in UTC, None if the export does not contain it. `marked_late` is True if Canvas marks the file as
+    late; it does not say by how many days.
     """
 
     id: str
@@ -56,13 +55,13 @@ class Submission:
     origin: str = ""
     sha256: str | None = None
     fault: Literal["", "submission", "kit"] = ""
-    """Origin of the `error`: "kit" if the disk had too little room to unpack the submission, else "submission"."""
+    """Cause of the `error`: "kit" if the disk was too full to unpack the submission, else "submission"; "" without."""
     identities: tuple[str, ...] = ()
     """Ids of the submitters on course platforms, besides `emails`: "sis:100234", "canvas:4711", "moodle:123"."""
     folder: Path | None = None
-    """The folder on disk that was handed in as a whole, with links in its path resolved; None for any other form."""
+    """The submission's own folder on disk, with links in its path resolved; None for any other form."""
     modified_at: datetime | None = None
-    """Time (UTC) of the last change to the file that was handed in, by the disk; None inside an archive of a class."""
+    """Modification time (UTC) of the file on disk that was handed in; None inside an archive of a class."""
 
 
 def find(
@@ -75,8 +74,8 @@ def find(
 ) -> list[Submission]:
     """Copy every submission in `path` into a folder of `scratch`. Return them in the order of their ids.
 
-    `of_class` is the class's own source if `source_name` names another file, such as a write-up. Students and their ids
-    are then the same as for the sources, even if the sources are missing.
+    `of_class` is the assignment's source if `source_name` names another file, such as a write-up. Students and ids are
+    then the same as in a search for the sources, even if the sources are missing.
 
     Raises UsageError if `path` is missing or holds no submission, KitError if `scratch` cannot be written.
     """
@@ -163,9 +162,9 @@ def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
 
 
 def _copy(files: dict[str, Iterator[bytes]], names: Names, folder: Path) -> str:
-    """Write each file under the assignment's name for it.
+    """Write the files, named as in the assignment, into `folder`.
 
-    Return the digest of them all. Raises Unreadable, KitError.
+    Return one SHA-256 over all of them. Raises Unreadable, KitError.
     """
     # All files are read completely before any is written.
     contents = {name: _content(name, pieces) for name, pieces in files.items()}

@@ -15,24 +15,22 @@ MAX_CHARS, MAX_BYTES = 48, 120
 MOST_NAMED = 5
 #: Similarity (difflib's ratio) from which a name counts as a misspelling of another.
 NEAR = 0.75
-#: Names that Windows reserves for devices, also with a suffix, and the one name without a suffix that a results folder
-#: uses itself.
+#: Names that Windows reserves for devices, also with a suffix; and `lock`, a file of each results folder.
 RESERVED = {"con", "prn", "aux", "nul", "lock"} | {f"{port}{k}" for port in ("com", "lpt") for k in range(10)}
 
 
 def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
-    """Return an id for each (title, key). The title is for people; the unique key separates equal titles.
+    """Return an id for each (title, key). The title is readable; the unique key distinguishes equal titles.
 
-    A title that no other submission has is kept as far as a file name allows. Titles that differ only in capitals, in
-    the encoding of accents or in odd characters all get a part of their key's digest. So an id never passes to another
-    student when a student is added.
+    An id is the title as far as a file name allows. Titles that differ only in capitals, in the encoding of accents or
+    in odd characters all get a part of their key's digest. So adding a student never gives an id to another student.
     """
     plain = [safe_name(title) for title, _ in titled]
     ids = list(plain)
     digits = 6
     while clashes := _clashes(ids):
         for k in clashes:
-            # Equal keys should not occur, but are separated by their position.
+            # Equal keys should not occur; if they do, their positions distinguish them.
             key = titled[k][1] if digits <= 64 else f"{titled[k][1]} {k}"
             ids[k] = f"{plain[k]}-{_digest(key, min(digits, 64))}"
         digits *= 2
@@ -60,10 +58,10 @@ def is_id(text: str) -> bool:
 
 
 def no_such_submission(wanted: str, known: Collection[str]) -> str:
-    """Return the message that no submission is called `wanted`, with very similar names as suggestions."""
+    """Return the message "no submission is called ...", with very similar names as suggestions."""
     short = wanted[:MAX_CHARS]
     close = get_close_matches(short, known, 3, NEAR) if len(wanted) <= 2 * MAX_CHARS else []
-    # An id drops some characters of a folder's name.
+    # `wanted` may be a folder's name, of which an id lacks some characters.
     if (plain := safe_name(wanted)) in known:
         close = [plain]
     hint = f"; did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
@@ -71,9 +69,10 @@ def no_such_submission(wanted: str, known: Collection[str]) -> str:
 
 
 def closest(wanted: str, known: Mapping[str, str]) -> str:
-    """Return the id that `wanted` names, of ids with the students' names.
+    """Return the submission id that `wanted` names. `known` maps ids to the students' names.
 
-    It is the id itself, or the only one that contains the text in its id or name, in any case. Raises UsageError.
+    `wanted` is an id, or a text that occurs in the id or name of only one student; capitals do not matter. Raises
+    UsageError for none or several.
     """
     text = wanted.casefold()
     found = [name for name, title in known.items() if text and text in f"{name}\n{title}".casefold()]
@@ -82,7 +81,7 @@ def closest(wanted: str, known: Mapping[str, str]) -> str:
     if found:
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         raise UsageError(
-            f"'{one_line(wanted[:MAX_CHARS])}' is in several: {', '.join(found[:MOST_NAMED])}{more}; name one"
+            f"'{one_line(wanted[:MAX_CHARS])}' fits several: {', '.join(found[:MOST_NAMED])}{more}; give one id"
         )
     raise UsageError(no_such_submission(wanted, known))
 

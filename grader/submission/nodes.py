@@ -1,7 +1,7 @@
-"""Nodes: one interface to folders on disk and to archives, as a tree that is listed and read and never left.
+"""Nodes: one interface to files and folders, on disk or in archives. No path can lead out of the tree.
 
-A folder on a shared disk may still belong to its student while it is graded. So every step down from the folder that
-the TA named is an `openat` that refuses symbolic links. If a path is replaced by a link meanwhile, that is an error.
+A student may still be able to change a folder on a shared disk while it is graded. So every folder below the one that
+the staff named is opened with `openat`, which refuses symbolic links. A path that becomes a link meanwhile is an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from grader.submission.archive.records import (
 
 #: Limits for one student. Unpacked bytes count all members, since a tar.gz must be unpacked to be read.
 STUDENT = ArchiveLimits(members=20_000, unpacked_bytes=256 * MIB, archive_bytes=256 * MIB)
-#: Limits for one archive of a whole class. What one student packs into it counts for this student alone.
+#: Limits for one archive of a whole class. Each student's own archive inside it has the limits of STUDENT.
 CLASS = ArchiveLimits(members=1_000_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB, claims=False)
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -71,7 +71,8 @@ class Node(Protocol):
 class DiskNode:
     """A node on disk.
 
-    `base` is a real path that a TA named. `steps` lead down from it; a link among them is not followed.
+    `base` is the path that the staff named, without links. `steps` are the names of the folders below it, ending with
+    this node's; a link among them is refused.
     """
 
     base: Path
@@ -172,7 +173,8 @@ KIND_TEXTS: dict[Kind, str] = {
 class ArchiveNode:
     """A node in an archive.
 
-    `trouble` of a folder is the first one in it that spoils the whole folder. A repeated name spoils only itself.
+    `trouble` is the reason to refuse the node, or "". A folder has the first trouble of an entry in it, except that a
+    repeated name makes only that entry unreadable.
     """
 
     name: str
@@ -210,7 +212,7 @@ def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[
 
 
 def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Archive, ArchiveNode]:
-    """Open an archive. Return it and the tree of its names. Raises Unreadable.
+    """Open an archive. Return it and the root folder of its entries. Raises Unreadable.
 
     The caller closes the archive, which closes the file.
     """
@@ -245,7 +247,7 @@ def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
 
 
 def _place(line: list[ArchiveNode], member: Member, archive: Archive) -> str:
-    """Put the member into the last node of this line. Return the reason if that is not possible, or ""."""
+    """Put a member into the last node of `line`, the nodes of its path. Return the reason if that is impossible."""
     for node in line[:-1]:
         if node.member is not None and node.kind != "folder":
             return f"holds '{shown(node.name)}' both as {KIND_TEXTS[node.kind]} and as a folder"
@@ -260,7 +262,7 @@ def _place(line: list[ArchiveNode], member: Member, archive: Archive) -> str:
     if last.member is not None and last.kind == "folder":
         return f"holds '{shown(last.name)}' both as a folder and as {KIND_TEXTS[member.kind]}"
     if last.member is not None:
-        last.trouble = "stands twice in its archive: pack it again"
+        last.trouble = "is in the archive twice: pack it again"
         return ""
     last.kind, last.archive, last.member = member.kind, archive, member
     return ""

@@ -1,11 +1,11 @@
 """Division of a class, in any of its forms, into units of one submission each. Sources are not read yet.
 
-A path that a TA names is a class unless it can only be one submission: it holds the source itself, or it is an archive
-whose single folder does, or whose single archive may.
+A path that the staff names is one submission if it holds the source itself. An archive is one, too, if it holds only a
+folder with the source, or only another archive. Anything else is a class.
 
-A single folder on disk gives its name to its one submission. So a class of one keeps its id when the second student
-hands in. Only hidden files and tables or notes of the staff are skipped. A file of another kind becomes a submission
-with an error.
+A folder on disk that holds only one folder is a class of one. The submission has the inner folder's name, and keeps it
+as its id when a second student hands in. Hidden files and the staff's tables and notes are skipped. A file of another
+kind becomes a submission with an error.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def single(node: Node, trouble: str = "") -> Unit:
 
 
 def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> list[Unit]:
-    """Return the submissions under a path, at least one unless it holds nothing.
+    """Return the units under a path; an empty list only for an empty folder.
 
-    An archive stays open as long as `stack`.
+    If the path is an archive, `stack` closes it.
 
     Raises UsageError for a folder that cannot be listed or an export whose metadata cannot be read.
     """
@@ -75,8 +75,8 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
     if metadata is not None:
         return _gradescope(metadata, [node for node in nodes if node is not metadata], names)
     if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
-        # A student's folder may hold folders that look like students. Only an archiver puts a class into a further
-        # folder.
+        # On disk, the single folder is a student's, even if the folders in it look like students. In an archive it may
+        # be the folder into which an archiver put the whole class.
         is_students = as_one is None or moodle_name(nodes[0].name) is not None
         if is_students and not _listing_of_export(nodes[0], _listed_if_possible(nodes[0]), is_inner=True):
             return _class(nodes, names)
@@ -89,10 +89,10 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
 
 
 def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -> Node | None:
-    """Return the metadata file that makes a folder with these nodes a Gradescope export, or None.
+    """Return the metadata file of a folder that is a Gradescope export, else None.
 
-    A student can hand in a file of that name. It counts only beside an export's folders. A folder that the TA did not
-    name must also have the name of an export.
+    A student can hand in a file of that name. So there must also be folders named as in an export. `is_inner`: the
+    staff did not name this folder, so its own name must be that of an export, too.
     """
     if is_inner and not _EXPORT.fullmatch(folder.name):
         return None
@@ -150,7 +150,7 @@ def _is_one(folder: Node, names: Names) -> bool:
 
 
 def _listed_if_possible(folder: Node) -> list[Node]:
-    # An error in listing is reported when the submission is taken.
+    # If the folder cannot be listed, the copy of the submission reports it.
     try:
         return visible(folder.children(CLASS.members))
     except Unreadable:
@@ -161,10 +161,10 @@ def _listed_if_possible(folder: Node) -> list[Node]:
 
 
 def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) -> list[Unit]:
-    """Return the submissions among these nodes. `beside_others` means that others were found elsewhere.
+    """Return a unit for each submission among these nodes. `beside_others`: the class has others elsewhere.
 
-    In a search for write-ups, a write-up is a submission of its own only if no source, folder or archive is here or
-    elsewhere. Otherwise it belongs to the source of the same name, or else to the staff.
+    In a search for write-ups, a write-up is a submission of its own only if the class has no source, folder or archive.
+    Otherwise it belongs to the source of the same name; without such a source it is the staff's and skipped.
     """
     units: list[Unit] = []
     canvas: dict[str, Unit] = {}
@@ -206,13 +206,13 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
         elif suffix == _suffix(dividing.source):
             units.append(_named_for_student(node, beside, names))
         elif alone and suffix == _suffix(names.source):
-            # The key is that of the source beside it.
+            # The key that the source beside it would have.
             key = PurePosixPath(node.name).stem + _suffix(dividing.source)
             units.append(replace(single(node), key=key))
         elif _is_companion(node, stems, dividing) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):
             continue
         else:
-            what = KIND_TEXTS[node.kind] if node.kind != "file" else "none of these"
+            what = KIND_TEXTS[node.kind] if node.kind != "file" else "another kind of file"
             units.append(
                 single(
                     node, f"expected a {names.source}, a folder or an archive; {shown(node.name)} is {what}"
@@ -222,8 +222,10 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
 
 
 def _named_for_student(node: Node, beside: Mapping[str, Node], names: Names) -> Unit:
-    """Return the unit of `alice.cpp`, with `alice.ispc` as its companion `module.ispc`, or with alice's other wanted
-    files."""
+    """Return the unit of a source named for its student, such as `alice.cpp`, with files of the same stem beside it.
+
+    `alice.ispc` becomes the companion `module.ispc`.
+    """
     unit, stem = single(node), PurePosixPath(node.name).stem
     wanted = names.companions if names.of_class is None else (names.source, *names.companions)
     files = [
@@ -265,7 +267,7 @@ def _gradescope(metadata: Node, others: Sequence[Node], names: Names) -> list[Un
 def _of_entry(entry: GradescopeEntry, node: Node | None) -> Unit:
     people = [person.name for person in entry.people if person.name]
     folder = shown(entry.folder)
-    missing = f"the export lists {folder} but does not hold it: download the export again"
+    missing = f"the export lists {folder}, but has no such folder: download the export again"
     return Unit(
         title=f"{people[0]}_{entry.folder.removeprefix('submission_')}" if people else entry.folder,
         key=entry.folder,

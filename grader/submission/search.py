@@ -1,4 +1,4 @@
-"""Choice of the files to grade among those of a student: the rules of `grader.submission`, applied to nodes."""
+"""Choice of the files to grade among a student's files, by the rules in the docstring of `grader.submission`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin"}
 class Names:
     """Names of the files to find in each submission.
 
-    `of_class` are the names by which the class is divided, if they differ.
-
-    A search for write-ups beside the sources thus finds the same students under the same ids.
+    `of_class`, in a search for other files such as write-ups, are the names of the sources. The class is divided by
+    them, so that the students and ids are the same as in a search for the sources.
     """
 
     source: str
@@ -43,9 +42,9 @@ class Names:
 class Unit:
     """The nodes of one submission: one node (`whole`), or several side by side (`nodes`).
 
-    `title` and `key` make its id (`grader.submission.ids`). `numbered`: a number in a name counts attempts. `trouble`
-    is the reason why it cannot be graded, or "". `identities` are those of `Submission`. `with_imports`: a Python file
-    on disk is copied with the files that it imports from its own folders.
+    `title` and `key` determine its id (`grader.submission.ids`). `numbered`: a number in a file name counts attempts.
+    `trouble` is the reason why it cannot be graded, or "". `identities` are the owners' ids on course platforms.
+    `with_imports`: a Python file on disk is copied with the files that it imports from its own folders.
     """
 
     title: str
@@ -66,8 +65,8 @@ class Unit:
 class Chosen:
     """Files chosen from a submission.
 
-    `files` are the contents to copy, by the assignment's names. `origin` is the place of the source, for people.
-    `modified_at` is the last change (UTC) to the file on disk that it comes from, None inside an archive of a class.
+    `files` maps the assignment's file names to contents. `origin` is the place of the source, for people.
+    `modified_at` is the modification time (UTC) of the file on disk, None inside an archive of a class.
     """
 
     files: dict[str, Iterator[bytes]]
@@ -77,7 +76,10 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Match:
-    """Closeness of a name to the wanted one: rank 0 exact, 1 up to capitals, 2 numbered. `number` is 0 without one."""
+    """Result of comparing a file name with the wanted name. `rank`: 0 equal, 1 equal up to capitals, 2 numbered.
+
+    `number` is the number in the name, 0 without one.
+    """
 
     rank: int
     number: int
@@ -103,7 +105,7 @@ def visible(nodes: Sequence[Node]) -> list[Node]:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder on the way down: its place, for people, and its content."""
+    """A searched folder: its path, for messages, and its visible content."""
 
     place: str
     nodes: list[Node]
@@ -116,10 +118,10 @@ class _Search:
     scratch: Path
     stack: ExitStack
     latest: bool
-    """True if a number in a name counts attempts, so that the highest wins. False inside a student's archive."""
+    """True if a number in a name counts attempts and the highest is chosen. False inside a student's archive."""
 
     within: str = ""
-    """The archives that were opened on the way, for `origin`."""
+    """Names of the archives that were opened so far, as the beginning of `origin`."""
     modified_at: datetime | None = None
 
     def run(self, top: list[Node], nesting: int) -> Chosen:
@@ -153,13 +155,13 @@ class _Search:
                 return self.files([(folder, node)], read)
         if len(archives) > 1:
             listed = _listed([f"{where}{node.name}" for where, node in archives])
-            raise Unreadable(f"no {self.names.source}, but several archives, {listed}: hand in one")
+            raise Unreadable(f"no {self.names.source}, but several archives ({listed}): hand in only one")
         if not archives:
             raise Unreadable(_nothing(self.names.source, others))
         where, node = archives[0]
         if nesting == 0:
             raise Unreadable(
-                f"archives inside archives, more than {MAX_NESTING} deep: hand in {self.names.source} itself"
+                f"more than {MAX_NESTING} archives inside one another: hand in {self.names.source} itself"
             )
         return self.opened(node, f"{where}{node.name}", nesting - 1)
 
@@ -178,7 +180,7 @@ class _Search:
         return self.run(root.children(self.limits.members), nesting)
 
     def best(self, folder: _Folder, wanted: str) -> list[Node]:
-        """Return the files of one folder that match the wanted name equally well: none, one, or several."""
+        """Return the files of one folder whose names match `wanted` best: none, one, or several equally good ones."""
         found = [(match(node.name, wanted), node) for node in folder.nodes if node.kind != "folder"]
         ranked = [
             ((-fit.number, fit.rank) if self.latest else (fit.rank, 0), node) for fit, node in found if fit
@@ -206,7 +208,9 @@ class _Search:
         """
         if len(sources) > 1:
             listed = _listed([f"{folder.place}{node.name}" for folder, node in sources])
-            raise Unreadable(f"which {self.names.source} is meant? It holds {listed}: hand in one")
+            raise Unreadable(
+                f"several files could be {self.names.source} ({listed}): hand in only one of them"
+            )
         folder, node = sources[0]
         files = {self.names.source: _content(node, self.names.source)}
         if read is not None:
@@ -215,7 +219,8 @@ class _Search:
         for companion in self.names.companions:
             beside = self.best(folder, companion)
             if len(beside) > 1:
-                raise Unreadable(f"which {companion} is meant? It holds {_listed([n.name for n in beside])}")
+                listed = _listed([each.name for each in beside])
+                raise Unreadable(f"several files could be {companion} ({listed}): hand in only one of them")
             if beside:
                 files[companion] = _content(beside[0], companion)
         origin = shown(f"{self.within}{folder.place}{node.name}", 300)
@@ -223,7 +228,7 @@ class _Search:
 
 
 def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack: ExitStack) -> Chosen:
-    """Choose the contents to copy from a unit. Archives opened for it are closed with `stack`. Raises Unreadable."""
+    """Choose the files to copy from a unit. `stack` closes the archives that are opened. Raises Unreadable."""
     search = _Search(names, limits, scratch, stack, unit.numbered)
     if unit.trouble:
         raise Unreadable(unit.trouble)
@@ -243,13 +248,13 @@ def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack
 
 
 def modified_at(unit: Unit) -> datetime | None:
-    """Return the last change to a unit's files on disk, also if they cannot be read; None if it has none."""
+    """Return the latest modification time (UTC) of a unit's files on disk; None if it has no such files."""
     files = [node for node in (unit.whole, *unit.nodes) if node is not None and node.kind == "file"]
     return max((at for node in files if (at := node.modified_at())), default=None)
 
 
 def disk_folder(unit: Unit) -> Path | None:
-    """Return the folder on disk that is the whole unit, or None."""
+    """Return the path of the unit's folder if the unit is one folder on disk, else None."""
     node = unit.whole
     if not isinstance(node, DiskNode) or node.kind != "folder":
         return None
@@ -302,13 +307,13 @@ def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
 
 
 def _nothing(wanted: str, others: list[str]) -> str:
-    """Return the message that nothing was found, with the names that are there instead."""
+    """Return the message that the source is missing, with the names of other files that were handed in."""
     if not others:
         return f"no {wanted}: nothing was handed in"
     folder = next((name for name in others if PurePosixPath(name).name.casefold() == wanted.casefold()), None)
     if folder is not None:
         return f"{shown(folder)} is a folder without a {wanted} in it: hand in the file itself"
-    return f"no {wanted}; it holds {_listed(others)}"
+    return f"no {wanted} in it, only {_listed(others)}"
 
 
 def _listed(names: Sequence[str]) -> str:

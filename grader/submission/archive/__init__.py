@@ -1,11 +1,11 @@
 """Readers of untrusted archives: a list of names and the bytes of members, without writing any file.
 
-Theory of operation. A reader lists an archive (`Member`: the parts of a name, the kind of entry) and gives the content
-of one member as pieces of at most 64 KiB. The caller decides where a member goes and under which name. So
-`../../.bashrc`, a device or a symbolic link has no path to use. Names are kept as they stand and only compared; a name
-that leads outside is marked with its `trouble`.
+Theory of operation. A reader lists an archive (`Member`: the parts of a name, the kind of entry) and yields the content
+of one member in pieces of at most 64 KiB. The caller decides where a member is written and under which name. Names in
+the archive are only compared, so `../../.bashrc`, a device or a symbolic link has no effect. A name that leads outside
+is marked with its `trouble`.
 
-Headers are not trusted: bytes are counted as they come out, and every count has a limit (`ArchiveLimits`). Python's own
+Headers are not trusted: the unpacked bytes are counted, and every count has a limit (`ArchiveLimits`). Python's own
 zipfile and tarfile read listings of any size into memory, and some headers make them loop.
 
 Formats: zip (stored and deflated, zip64) and tar, plain or compressed with gzip, bzip2 or xz.

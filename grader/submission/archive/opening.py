@@ -17,7 +17,7 @@ from grader.submission.archive.records import PIECE_BYTES, Archive, ArchiveLimit
 from grader.submission.archive.tar import BLOCK_BYTES, TarArchive, is_tar_header
 from grader.submission.archive.zip import ZipArchive, is_zip
 
-#: Suffixes of files that are treated as archives; an unsupported format is recognised by its content.
+#: Suffixes of files that are treated as archives. Files in unsupported formats are refused by their content (FOREIGN).
 ARCHIVE_SUFFIXES = (
     ".zip", ".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz2", ".xz",
     ".7z", ".rar", ".zst", ".zipx", ".lz", ".lzma", ".z", ".cab", ".dmg", ".iso",
@@ -54,11 +54,11 @@ def archive_stem(name: str) -> str:
 
 
 def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archive:
-    """Open an archive and list it. Its format is recognised by its content, not by its name.
+    """Open an archive and list its entries. The format is recognised by the content, not by the name.
 
     `file` is seekable and is closed with the archive. A compressed tar is unpacked once, within `limits`, into an
-    unnamed file under `scratch`. Raises Unreadable, with one line for its owner, if it is broken, too large or of
-    another kind.
+    unnamed file under `scratch`. Raises Unreadable, with one line for the student, for a file that is broken, too large
+    or not an archive.
     """
     with explained("cannot be read", Unreadable):
         size_bytes = file.seek(0, 2)
@@ -85,7 +85,7 @@ def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archiv
 
 
 class _Decoder(Protocol):
-    """Interface shared by Python's decompressors; zlib's is adapted to that of the other two."""
+    """Interface of Python's decompressors for bzip2 and xz; `_Gzip` adapts zlib's to it."""
 
     eof: bool
     unused_data: bytes
@@ -163,9 +163,9 @@ def _compressed_tar(
 
 
 def spool(pieces: Iterator[bytes], scratch: Path) -> BinaryIO:
-    """Write pieces to an unnamed file under `scratch`, which vanishes when this process ends, even if it is killed.
+    """Write pieces to an unnamed file under `scratch`. The system removes it when this process ends, even if killed.
 
-    Raises the errors of the pieces, NoRoom if the disk is full, and KitError if the file cannot be written at all.
+    Raises NoRoom if the disk is full, KitError if the file cannot be written, and the errors of `pieces`.
     """
     with explained(f"cannot make a file in {scratch}", KitError):
         # Unbuffered: closing would write the rest of a failed buffer again and raise another error.
@@ -189,9 +189,11 @@ def _write(file: IO[bytes], piece: bytes, scratch: Path) -> None:
 
 
 def disk_error(error: OSError, folder: Path) -> KitError:
-    """Return the exception for part of a submission that cannot be written to `folder`."""
+    """Return the exception for an error in writing a submission to `folder`: NoRoom for a full disk, else KitError."""
     kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else KitError
-    return kind(f"cannot write to {folder}: {error.strerror}; make room, or set TMPDIR, and start again")
+    return kind(
+        f"cannot write to {folder}: {error.strerror}; delete files or set TMPDIR to another disk, and start again"
+    )
 
 
 def _decoded(file: BinaryIO, compression: _Compression) -> Iterator[bytes]:

@@ -14,21 +14,20 @@ Kind = Literal["file", "folder", "link", "special"]
 
 #: Limit on the size of a piece of content.
 PIECE_BYTES = 64 << 10
-#: Limits far above any name that a person makes, and low enough to be harmless.
+#: Limits on a name: far above any honest name, and too low to exhaust memory.
 MAX_NAME_BYTES = 1024
 MAX_NAME_PARTS = 32
 
 
 class Unreadable(Exception):
-    """Error for a submission that cannot be read: a one-line predicate for its owner ("is cut off: hand it in
-    again")."""
+    """Error for a submission that cannot be read. Its text follows the file's name: "is cut off: hand it in again"."""
 
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """Limits on an archive. `ratio` is unpacked to packed bytes, checked beyond `ratio_from_bytes` unpacked bytes.
+    """Limits on an archive. `ratio` is unpacked bytes divided by packed bytes, checked from `ratio_from_bytes` on.
 
-    Unless `claims` count, a zip may claim any size: its members are read one by one, each within its reader's limits.
+    `claims`: the sizes that a zip's listing states count as well. They need not if each member is read within limits.
     """
 
     members: int
@@ -39,7 +38,7 @@ class ArchiveLimits:
     ratio_from_bytes: int = 16 * MIB
 
     def check_unpacked(self, unpacked_bytes: int, packed_bytes: int) -> None:
-        """Raise Unreadable if so many unpacked bytes, counted or claimed, are too many for so many packed ones."""
+        """Raise Unreadable if the unpacked bytes exceed a limit: the total, or the ratio to the packed bytes."""
         if unpacked_bytes > self.unpacked_bytes:
             raise Unreadable(
                 f"unpacks to more than {size_text(self.unpacked_bytes)}, the limit: hand in the source alone"
@@ -75,17 +74,17 @@ class Archive(Protocol):
     members: list[Member]
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """Yield the member's content. Raises Unreadable, at the latest with the last piece, if it is not as listed."""
+        """Yield the member's content. Raises Unreadable, at the latest after the last piece, if it is damaged."""
         ...
 
     def close(self) -> None: ...
 
 
 def split_name(raw: bytes, encoding: str) -> tuple[tuple[str, ...], str]:
-    """Split a stored name into its parts. Return them and the trouble with the name ("" if none).
+    """Split a stored name into its parts. Return them and the reason to refuse the name, or "".
 
-    A backslash is a separator too, since some programs for Windows write it. `.` and empty parts are dropped. `..`, a
-    root and a drive letter are trouble; they stay among the parts so that the owner of the entry can be seen.
+    A backslash is a separator, too, since some programs for Windows write it. `.` and empty parts are dropped. Names
+    with `..`, a root or a drive letter are refused; their parts are kept, because they show whose entry it is.
     """
     if len(raw) > MAX_NAME_BYTES:
         return _parts(raw[:64].decode(encoding, "replace")), f"holds a name of {len(raw)} bytes"
@@ -105,12 +104,12 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def shown(name: str, limit: int = 80) -> str:
-    """Return an untrusted name as text for one line: valid UTF-8, without control characters, of limited length."""
+    """Return an untrusted name for display: one line of at most `limit` characters, without control characters."""
     text = name[: limit + 1].encode("utf-8", "surrogateescape" if _escaped(name) else "replace")
     clean = harmless(text.decode("utf-8", "replace"), "\ufffd").translate({9: "\ufffd", 10: "\ufffd"})
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
 def _escaped(name: str) -> bool:
-    """Return True if every lone surrogate in the name stands for a byte that was not UTF-8."""
+    """Return True if all lone surrogates come from Python's `surrogateescape`: each is a byte that was not UTF-8."""
     return all(0xDC80 <= ord(char) <= 0xDCFF for char in name if 0xD800 <= ord(char) <= 0xDFFF)

@@ -1,5 +1,7 @@
-"""Reader of tar archives: POSIX ustar and pax, and GNU's long names. A tar is 512-byte blocks: header, content, header,
-..."""
+"""Reader of tar archives: POSIX ustar and pax, and GNU's long names.
+
+A tar consists of 512-byte blocks: for each file a header, then the content.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ DAMAGED = "is damaged: hand it in again"
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Return True if these bytes begin with a tar header: one with a correct checksum."""
+    """Return True if these bytes begin with a tar header, whose checksum is correct."""
     if len(block) < BLOCK_BYTES or not any(block[:BLOCK_BYTES]):
         return False
     try:
@@ -51,8 +53,7 @@ class TarArchive:
         while True:
             header = self._read(at, BLOCK_BYTES)
             if not any(header):
-                # A block of zeros is the end. The end of the file between two members counts as an end too, as for
-                # `tar`.
+                # A block of zeros ends an archive. So does the end of the file between two members, as for `tar`.
                 return
             if not is_tar_header(header):
                 raise Unreadable(CUT_OFF if len(header) < BLOCK_BYTES else DAMAGED)
@@ -120,7 +121,7 @@ class TarArchive:
 
 
 def _blocks(size_bytes: int) -> int:
-    """Round a size up to whole blocks. The result is never negative, so a reader only moves forward."""
+    """Round a size up to a multiple of BLOCK_BYTES."""
     return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
@@ -146,7 +147,10 @@ def _name(header: bytes) -> bytes:
 
 
 def _attributes(meta: bytes, name: bytes | None) -> tuple[bytes | None, int | None]:
-    """Return path and size from pax records, each `length key=value newline`. Raises Unreadable."""
+    """Return path and size from a pax header: records of the form `length key=value`. Raises Unreadable.
+
+    `name` is the path if the header has none.
+    """
     size_bytes, at, count = None, 0, 0
     while at < len(meta) and meta[at] != 0:
         count += 1

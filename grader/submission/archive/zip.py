@@ -1,7 +1,7 @@
-"""Reader of zip archives (PKWARE APPNOTE 6.3): the listing at the end, members stored or deflated.
+"""Reader of zip archives (PKWARE APPNOTE 6.3), with members that are stored or deflated.
 
-Only the listing (the central directory) is trusted for the content of the archive. The headers before each member are
-used only to find its bytes. So the two cannot be made to contradict each other.
+Names and sizes come from the listing at the archive's end (the central directory) alone. The header before each member
+is used only to find its bytes. So an archive cannot give two different contents.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ZipArchive:
         self._file.seek(tail_start)
         tail = self._file.read(tail_bytes)
         at = tail.rfind(b"PK\x05\x06")
-        # A comment may hold the signature. The record whose comment ends with the file is preferred.
+        # A comment may contain this signature. The end record whose comment ends with the file is preferred.
         candidate = at
         while candidate >= 0:
             if candidate + _END.size + _comment_bytes(tail, candidate) == len(tail):
@@ -166,7 +166,7 @@ class ZipArchive:
             raise Unreadable(DAMAGED)
         at, remaining = where.offset + _LOCAL.size + header[-2] + header[-1], where.packed_bytes
         while remaining > 0:
-            # Two members may be read alternately, so the position is kept here and not in the file.
+            # The caller may read two members in turn, which moves the file's own position.
             self._file.seek(at)
             piece = self._file.read(min(remaining, PIECE_BYTES))
             if not piece:
@@ -221,7 +221,10 @@ def _kind(name: bytes, made_by: int, attributes: int) -> Kind:
 
 
 def _wide(extra: bytes, *values: int) -> tuple[int, int, int]:
-    """Return size, packed size and offset; those beyond 32 bits come from the zip64 field. Raises ValueError."""
+    """Return size, packed size and offset. Those that do not fit into 32 bits come from the zip64 field.
+
+    Raises ValueError if that is missing.
+    """
     at = 0
     while at + 4 <= len(extra):
         tag, length = struct.unpack_from("<HH", extra, at)
@@ -240,7 +243,7 @@ def _wide(extra: bytes, *values: int) -> tuple[int, int, int]:
 
 
 def _refuse_overlap(members: list[Member], listing_start: int) -> None:
-    """Raise Unreadable if entries share bytes: such archives turn 46 MB into petabytes.
+    """Raise Unreadable if entries share bytes: 46 MB could then unpack to petabytes.
 
     Source: D. Fifield, "A better zip bomb", 2019.
     """
