@@ -517,12 +517,16 @@ def test_what_is_taken_off_is_a_call_on_one_set() -> None:
 
 
 def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without results on disk, or with timed calls, the process measures by itself."""
+    """Without results on disk, or with timed calls, the process measures by itself: only the first timed runner."""
     disk, measured = {"a": 1}, list[str]()
+
+    def probe() -> None:
+        """A kernel."""
 
     class Tuner:
         def __init__(self) -> None:
             self.cache: dict[str, int] = {}
+            self.configs, self.base_fn = [1, 2], probe
 
         def check_disk_cache(self, key: str, configs: object, measure: Callable[[], None]) -> bool:
             if key not in disk:
@@ -532,6 +536,7 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
             return True
 
     knobs = SimpleNamespace(autotuning=SimpleNamespace(cache=False))
+    monkeypatch.setattr(devicerunner, "tuned", {})
     monkeypatch.setitem(sys.modules, "triton.runtime.autotuner", SimpleNamespace(Autotuner=Tuner))
     monkeypatch.setitem(sys.modules, "triton.knobs", knobs)
     devicerunner.keep_tuned()
@@ -546,6 +551,13 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
         tuner.check_disk_cache(key, [], measure)
         assert tuner.cache == {key: 1 if (key, timed) == ("a", False) else 2}
     assert measured == ["b", "a"] and knobs.autotuning.cache
+    assert devicerunner.tuned == {"probe a": 1, "probe b": 1}
+    # The next timed runner takes this choice, but not one that the kernel does not have.
+    for choice, taken in ((0, 1), (1, 2), (7, 2)):
+        devicerunner.tuned.update({"probe a": choice})
+        tuner = Tuner()
+        tuner.check_disk_cache("a", [], lambda tuner=tuner: tuner.cache.update(a=2))
+        assert tuner.cache == {"a": taken}
 
 
 def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:

@@ -127,6 +127,33 @@ def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -
     assert seen == [set()] * 20, "somebody was there during a timing"
 
 
+def test_a_worker_gives_way_to_a_timing_before_its_next_runner(tmp_path: Path) -> None:
+    """It goes on when the timing has ended. A timing does not give way to itself."""
+    order: list[str] = []
+    waits = threading.Event()
+
+    def time_one() -> None:
+        alone = Slot(tmp_path, [])
+        with alone.shared():
+            waits.set()
+            with alone.hold("machine"):
+                alone.give_way()
+                order.append("timing")
+                time.sleep(0.05)
+                order.append("timed")
+
+    slot = Slot(tmp_path)
+    with slot.shared():
+        timing = threading.Thread(target=time_one, daemon=True)
+        timing.start()
+        assert waits.wait(HANG_S)
+        while not order:
+            slot.give_way()
+        order.append("next runner")
+    timing.join(HANG_S)
+    assert order == ["timing", "timed", "next runner"]
+
+
 def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
     entered = threading.Event()
 

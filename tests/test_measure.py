@@ -265,9 +265,15 @@ def test_four_rounds_beyond_doubt_are_an_early_slow() -> None:
     """All ratios are far above the allowance of 1.1 and close together, on a machine that agrees with itself."""
     end_early, go_on = ([1.7] * 7, [*[1.9] * 3, 3.0, *[1.9] * 3]), ([1.6] * 7, [*[1.9] * 3, 3.5, *[1.9] * 3])
     assert [early_end(rounds_of(ratios)) for ratios in end_early] == [4, 4]
+    gross = ([3.4] * 7, [3.2, *[3.4] * 6], [20.0, 90.0, *[20.0] * 5], [4.0, 40.0, *[4.0] * 5])
+    assert [early_end(rounds_of(ratios)) for ratios in gross] == [2, 4, 2, None]
     assert [early_end(rounds_of(ratios)) for ratios in (*go_on, [1.0, *[40.0] * 6])] == [None] * 3
     slept = serial(1.0, 5.0)
-    assert early_end(slept) == 4 and judge(slept[:4], CPU).flags == ("wall_ceiling",)
+    assert (
+        early_end(slept) == 4
+        and early_end(serial(1.0, 7.0)) == 2
+        and judge(slept[:4], CPU).flags == ("wall_ceiling",)
+    )
     drifting = [Round((steady(100.0), steady(120.0)), one.student) for one in rounds_of([3.0] * 7)]
     assert early_end(drifting) is None
 
@@ -312,9 +318,10 @@ def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_
 
 def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
     for ratio, policy, rounds, verdict, flags in (
-        *((ratio, {"graded": False}, 3, None, None) for ratio in (0.5, 1.1, 30.0)),
-        # Beyond doubt after four rounds.
-        *((ratio, {"budget_s": None}, 4, "slow", ()) for ratio in (30.0, 1.8)),
+        *((ratio, {"graded": False}, 3, None, None) for ratio in (0.5, 1.1, 3.2)),
+        # Beyond doubt after four rounds, or after two.
+        *((ratio, {"budget_s": None}, 4, "slow", ()) for ratio in (3.2, 1.8)),
+        *((30.0, {"budget_s": None, "graded": graded}, 2, "slow", ()) for graded in (True, False)),
         # Below that margin no budget cuts the first look short.
         (1.6, {"budget_s": 0.1}, 8, "slow", ()),
         (0.4, {"budget_s": 0.1}, 3, "pass", ()),

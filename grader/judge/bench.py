@@ -84,6 +84,8 @@ class Bench:
     stack: ExitStack
     exclusive: Exclusive = unshared
     """Function that reserves resources for timing a part. It yields the cores for the runners, None for the default."""
+    give_way: Callable[[], None] = lambda: None
+    """Function that is called before a runner of the student's starts, if no other one lives."""
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
@@ -91,6 +93,8 @@ class Bench:
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
     """Right outputs on public cases, by part and case, for parts that are compared (`grader.judge.same_work`)."""
 
+    opened: list[Session] = field(default_factory=list)
+    """The student's runners so far."""
     helpers: dict[str, bool] = field(default_factory=dict)
     """Parts whose functions other parts call (`Part.table`), by id: True if the function fails its own test."""
     budgets: dict[str, Budget] = field(default_factory=dict)
@@ -158,7 +162,11 @@ class Bench:
             backend = self.of_file(with_torch=True)
         timeout_s = self.call_timeout_s(self.shape)
         opening = Opening(threads, timeout_s, limits=self.limits, freeze=freeze, **how)
+        if all(session.death is not None for session in self.opened):
+            self.opened.clear()
+            self.give_way()
         session = self.stack.enter_context(backend.open(part, opening))
+        self.opened.append(session)
         session.budget = self.budgets.setdefault(part.id, Budget(session.call_timeout_s))
         if session.death is not None or session.load_error is not None:
             raise backend.loading_fault(session)

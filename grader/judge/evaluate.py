@@ -14,7 +14,7 @@ parts without hidden cases are complete before that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -52,6 +52,7 @@ def evaluate(
     listener: Listener = lambda event: None,
     zygote: Zygote | None = None,
     exclusive: Exclusive = unshared,
+    give_way: Callable[[], None] = lambda: None,
     sandbox: Sandbox | None = None,
 ) -> SubmissionResult:
     """Build one source file and judge these parts of it in order.
@@ -60,6 +61,7 @@ def evaluate(
         zygote: zygote that many evaluations share; by default this evaluation starts its own.
         exclusive: context manager around each timing, by which evaluations on one machine take turns. It may yield the
             cores to use.
+        give_way: function that is called between runners, so that timings of other evaluations can have their turn.
         sandbox: confinement of compiler and runners; by default the zygote's, or `sandbox.of_file`.
 
     Raises KitError if the machine or the kit cannot judge. Raises UsageError for a source that cannot be read or sizes
@@ -102,7 +104,17 @@ def evaluate(
             import_numpy(assignment)  # skipped, for speed, if the file does not compile
 
         bench = Bench(
-            assignment, source, options, listener, made, zygote, stack, exclusive, host, inspected.result
+            assignment,
+            source,
+            options,
+            listener,
+            made,
+            zygote,
+            stack,
+            exclusive,
+            give_way,
+            host,
+            inspected.result,
         )
         results = _judge(bench, parts)
         of_object = (*made.flags, *inspected.result())

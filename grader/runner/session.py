@@ -271,7 +271,7 @@ class PipeSession(Session):
             self._begin = self._finish = None
         if incoming.header.get("status") == "exception":
             return Call("exception", wall_s, cpu_s, message=words(incoming.header.get("message")))
-        return Call("ok", wall_s, cpu_s)
+        return Call("ok", wall_s, cpu_s, message=words(incoming.header.get("message")))
 
     def close(self) -> None:
         if self.death is None:

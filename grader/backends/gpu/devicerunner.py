@@ -20,6 +20,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import json
 import mmap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -47,6 +48,8 @@ kept: list[Any] = []
 """Replacements of torch's kernels, kept for as long as the process lives."""
 tunes_itself = False
 """True if autotuners measure in this process and ignore the builder's choice: in timed calls, alone on the card."""
+tuned: dict[str, int] = {}
+"""The choices of autotuners in timed calls, by kernel and key. The first timed runner hands them to the next ones."""
 blind = False
 """True if this Triton is built differently, so that launches of its kernels cannot be observed."""
 
@@ -104,8 +107,13 @@ def keep_tuned() -> None:
         if not tunes_itself:
             with contextlib.suppress(OSError):  # a runner only reads
                 return bool(known(self, key, configs, measure))
-        if key not in self.cache:
+        name = f"{self.base_fn.__name__} {key}"
+        if key not in self.cache and name in tuned and tuned[name] in range(len(self.configs)):
+            self.cache[key] = self.configs[tuned[name]]
+        elif key not in self.cache:
             measure()
+        if self.cache[key] in self.configs:
+            tuned[name] = self.configs.index(self.cache[key])
         return False
 
     tuner.check_disk_cache = check
@@ -334,6 +342,8 @@ class Kernels:
 
         global tunes_itself
         tunes_itself = True
+        with contextlib.suppress(ValueError):  # none, or a list that was cut
+            tuned.update(json.loads(request["tuned"]))
         if self._memory is None:
             assert self.shared_fd is not None
             size = request["bytes"]
@@ -364,7 +374,7 @@ class Kernels:
             self.synchronize()
 
         kernelfiles.attempted(work)
-        return ANSWERED
+        return {**ANSWERED, "message": json.dumps(tuned) if tuned else ""}
 
     def synchronize(self) -> None:
         if self.device != "cpu":

@@ -115,6 +115,8 @@ class DeviceRounds:
     """Rounds that were repeated, since the card's clock changed within them."""
     readings: list[smclock.Reading] = field(default_factory=list, init=False)
     """The card's clock after each call of the rounds that count."""
+    tuned: str = field(default="", init=False)
+    """The choices of the student's autotuners in its first timed runner."""
     sampled_set: int = field(default=0, init=False)
     """The set of the first call whose outputs are compared with the oracle."""
     looked_at: Callable[[Mapping[str, Any]], dict[str, SampledRows]] = field(init=False)
@@ -190,14 +192,19 @@ class DeviceRounds:
         called.pop("names")
         called.pop("outputs")
         function = part.reference if is_reference and part.reference else part.function
-        request = arena.attach_request(called.pop("arguments"), function, as_autograd=as_autograd, **called)
+        called |= {"as_autograd": as_autograd, "tuned": "" if is_reference else self.tuned}
+        request = arena.attach_request(called.pop("arguments"), function, **called)
         runner = TimedRunner(session, arena, request)
         seed = derive(self.seed, "warm-up", self.round)
         ended = runner.failure or runner.warm_up(seed)
         if is_reference:
             if ended is None:
                 runner.base_s = self.taken_off(runner)
-        elif self.shortens and arena.sets > 1:
+        elif ended is None and runner.tuned and not self.tuned:
+            # Measuring many configurations takes many seconds, and would in every round.
+            self.tuned = runner.tuned
+            ended = runner.warm_up(seed)
+        if not is_reference and self.shortens and arena.sets > 1:
             if ended is not None and ended.status == "timeout":
                 raise Outlasting(1)
             if runner.warm_up_s > LONGEST_GO_S:
@@ -293,9 +300,10 @@ class DeviceRounds:
         if devicecall.properties(part).autograd is None:
             return False
         if self.round == 1:
-            with self.timed.student(threads=1) as own:
-                self.checks.functions = own.functions
-                self.as_autograd = devicecall.as_autograd(part, own.functions)
+            if self.checks.functions is None:
+                with self.timed.student(threads=1) as own:
+                    self.checks.functions = own.functions
+            self.as_autograd = devicecall.as_autograd(part, self.checks.functions)
         return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:

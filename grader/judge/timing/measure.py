@@ -24,7 +24,8 @@ see "Clocks"). With six or seven rounds one may be above it. An error there favo
 false "slow". A student exactly at the allowance passes early with probability 11/64. If a student is so slow that only
 one round in a hundred is below the allowance, the probability is 10^-6. "Slow" before the first look needs a fit
 machine and at least four rounds, all clearly above: the lowest exceeds the allowance by a factor of 1.5, and by the
-ratio of the highest to the lowest. This margin is measured, not exact. It was tried on recordings of identical kernels
+ratio of the highest to the lowest. With a factor of 3 two rounds are enough, since no single round of the recordings
+was so far off. These margins are measured, not exact. The first was tried on recordings of identical kernels
 on busy machines, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled verdicts of a
 student at the allowance. A kernel that is twice too slow needs 4 to 8 rounds in place of 8 to 10
 (docs/measurements.md, `verdicts.py`). If the next look would exceed the budget, the measurement stops, undecided.
@@ -67,11 +68,13 @@ LOOK_GROWTH = 1.5
 """Factor from one look's number of rounds to the next look's: 8, 12, 18, 24."""
 LEAST_ROUNDS = 7
 """Fewer rounds cannot give an interval of 98 %, not even the one from smallest to largest ratio."""
-EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS = 3, 4
+EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS, GROSS_ROUNDS = 3, 4, 2
 EARLY_OUTLIER_ROUNDS = 6
 """With this many rounds or more, an early pass allows one round above the allowance."""
 DOUBT_MARGIN = 1.5
 """Factor by which every round of an early "slow" must exceed the allowance."""
+GROSS_MARGIN = 3.0
+"""The same with fewer than EARLY_SLOW_ROUNDS. No single round of two identical kernels exceeded 2.90."""
 FAST_SHARE = 1 / 8
 """Quantile of call times that represents the faster calls."""
 CORE_SHARE_LIMIT = 1.25
@@ -156,7 +159,8 @@ class _View:
         """Return the verdict that the ratios prove, or None. `early` applies the rules under "Early ends"."""
         if early:
             ordered = sorted(self.ratios())
-            low = ordered[0] / max(DOUBT_MARGIN, ordered[-1] / ordered[0])
+            margin = DOUBT_MARGIN if len(ordered) >= EARLY_SLOW_ROUNDS else GROSS_MARGIN
+            low = ordered[0] / max(margin, ordered[-1] / ordered[0])
             high = ordered[-2 if len(ordered) >= EARLY_OUTLIER_ROUNDS else -1]
         else:
             estimate = self.estimate()
@@ -289,10 +293,10 @@ def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
             or _decide(rounds, policy, early=False)[0] is not None
             or not can_be_slow(rounds, policy)
         )
-    if EARLY_PASS_ROUNDS <= n < policy.min_rounds:
+    if n < policy.min_rounds:
         verdict, view = _decide(rounds, policy, early=True)
         # Few rounds cannot prove that the machine is unfit. If they suggest it, take more rounds.
-        decided = verdict == "pass" or (verdict == "slow" and n >= EARLY_SLOW_ROUNDS)
+        decided = n >= (EARLY_PASS_ROUNDS if verdict == "pass" else GROSS_ROUNDS) and verdict is not None
         return decided and is_fit(view.self_ratios(), policy)
     return n > policy.min_rounds and not can_be_slow(rounds, policy)
 

@@ -7,10 +7,11 @@ nothing else of the class runs: beside the results of others on the same GPU, ca
 
 There are three kinds of locks. Workers hold `room` shared; a timing that needs the machine holds it exclusively. A
 worker must pass the `gate` to share the room. A timing that wants the machine keeps the gate shut while it waits and
-while it has the room. So such timings follow one another without shared work in between, which would have to stop
-again each time. Each of them has to pass the gate before it can want the machine again. Shared work therefore waits
-for at most as many timings as there are workers. The locks are flock's: the kernel drops those of a killed process,
-so nothing has to be cleaned up.
+while it has the room. So such timings follow one another without shared work in between, which would have to stop again
+each time. Each of them has to pass the gate before it can want the machine again. Shared work therefore waits for at
+most as many timings as there are workers. A worker leaves the room for them before it starts a runner (`give_way`): the
+results of one file take up to minutes, and all timings would wait for the slowest. The locks are flock's: the kernel
+drops those of a killed process, so nothing has to be cleaned up.
 
 With `alone` every timing holds the machine, one at a time, and the gate admits shared work in between. Use it if
 timings beside other work are not trusted.
@@ -59,6 +60,7 @@ class Slot:
         serial timings may run side by side (by default `machine.timing_cores()`)."""
         self.folder, self.alone = folder, alone
         self.cores = machine.timing_cores() if cores is None else list(cores)
+        self._times = False
         self._gate = _open(folder / "gate")
         self._room = _open(folder / "room")
 
@@ -71,15 +73,25 @@ class Slot:
         finally:
             fcntl.flock(self._room, fcntl.LOCK_UN)
 
+    def give_way(self) -> None:
+        """Let waiting timings have the machine first. Used inside `shared`, while no runner of this process lives."""
+        if not self._times:
+            fcntl.flock(self._room, fcntl.LOCK_UN)
+            self._enter()
+
     @contextmanager
     def hold(self, need: Need) -> Iterator[Held]:
         """Hold the resource that a timing needs; used inside `shared`."""
-        if need == "machine" or self.alone or (need == "core" and not self.cores):
-            with self.exclusive():
-                yield Held("machine", None)
-        else:
-            with self._core() as core:
-                yield Held(f"core {core}", [core])
+        self._times = True
+        try:
+            if need == "machine" or self.alone or (need == "core" and not self.cores):
+                with self.exclusive():
+                    yield Held("machine", None)
+            else:
+                with self._core() as core:
+                    yield Held(f"core {core}", [core])
+        finally:
+            self._times = False
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -160,6 +160,7 @@ class Worker:
                 self.hear,
                 self.zygote,
                 exclusive=self.alone,
+                give_way=self.slot.give_way,
                 sandbox=self.box,
             )
 

@@ -42,6 +42,8 @@ class TimedRunner:
         self.base_s = 0.0
         self.warm_up_s = 0.0
         """Seconds of the last warm-up call, with all overhead."""
+        self.tuned = ""
+        """The choices of the runner's autotuners, for the next runner of the file (`devicerunner.tuned`)."""
 
     def warm_up(self, seed: int) -> Call | None:
         """Make the runner load all that its first call needs. Returns the call if it ended the runner or raised."""
@@ -49,7 +51,7 @@ class TimedRunner:
             call = self.raw(seed + k, self.arena.sets)
             if ended := _failed(call):
                 return ended
-            self.warm_up_s = call.wall_s
+            self.warm_up_s, self.tuned = call.wall_s, call.message
         return None
 
     def calibrate(self, seed: int, laid: int | None = None) -> float | Call:
