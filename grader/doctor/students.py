@@ -35,9 +35,9 @@ PROGRAM = f"{STUDENT_PROGRAM} doctor"
 COMMANDS = "compile_commands.json"
 #: A name for gcc's omp.h, beside a header that includes it.
 GCC_OMP = "gcc_omp.h"
-#: An attribute of gcc's with arguments, which clang does not know in this form.
+#: An omp.h that hides the attribute __malloc__ with arguments, which clang does not know.
 OMP = f'#pragma once\n#define __malloc__(...)\n#include "{GCC_OMP}"\n#undef __malloc__\n'
-#: Only for editors: a judged build prints errors alone.
+#: Warnings for an editor; a judged build prints errors only.
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
 
 
@@ -166,7 +166,7 @@ def _commands(source: Path, headers: str) -> list[dict[str, Any]]:
 
 
 def _light(tools: Toolchain) -> list[str]:
-    # Included as system headers: an editor's warnings on them do not help the student.
+    # -isystem: an editor then shows no warnings in these headers.
     folders = (_included(tools, standin.write_headers), standin.PLAIN, SHIM)
     return ["-include", standin.HEADER, *(word for folder in folders for word in ("-isystem", str(folder)))]
 
@@ -180,7 +180,7 @@ def _full(tools: Toolchain) -> list[str]:
 
 
 def _nothing(folder: Path) -> None:
-    """Write nothing: torch's own headers are in torch's folder."""
+    """Write no headers: those of torch are in torch's folder."""
 
 
 def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:

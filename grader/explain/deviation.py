@@ -97,10 +97,10 @@ def blocks(
     function: str,
     defines: Mapping[str, str],
 ) -> tuple[tuple[str, int] | None, ...]:
-    """Return for each axis the name and length of its blocks, None where they are unknown.
+    """Return for each axis the name and the length of its blocks; None if they are unknown.
 
-    `cuts` are candidates by the axis's letter (`grader.explain.oracle.Oracle.cuts`): a size of the call, else a macro
-    that the function's body names, with a value from `defines` or from the source. Linear in the source's length.
+    `cuts` holds candidate names by the axis's letter (`grader.explain.oracle.Oracle.cuts`). A name is that of a size,
+    or of a macro in the function's body, whose value is in `defines` or in the source. Takes linear time.
     """
     wanted = {name for names in cuts.values() for name in names}
     known = {name: value for name, value in sizes.items() if name in wanted}
@@ -116,14 +116,14 @@ def blocks(
 
 @functools.lru_cache(maxsize=1)
 def _words(source: str, function: str) -> frozenset[str]:
-    """Return the words in the function's body. Takes 10 ms for a 30 KB file, once for each wrong result of a part."""
+    """Return the words in the function's body. Cached, since it takes 10 ms for a 30 KB file."""
     code = blanked(source)
     found = definition(code, function)
     return frozenset(re.findall(r"\w+", code[found.body : found.end])) if found else frozenset()
 
 
 def _macro(name: str, source: str, defines: Mapping[str, str]) -> int | None:
-    """Return the value of a macro that is a plain number."""
+    """Return the value of a macro; None unless it is a plain number."""
     text = defines.get(name)
     if text is None:
         found = re.search(

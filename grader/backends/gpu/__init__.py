@@ -1,5 +1,6 @@
-"""Files of Triton, PyTorch and CUDA: read, built, called in the interpreter or on a GPU, and replayed.
+"""The GPU backend: it reads, builds, calls and replays files with Triton, PyTorch and CUDA, on a GPU or in Triton's
+interpreter.
 
-`devicerunner`, `kernelfiles`, `tensormemory`, `tracing`, `replay`, `torchwork`, `cardlike` and `userspace` run beside
-untrusted code and import nothing of the kit.
+In this room "card" means a GPU. `devicerunner`, `kernelfiles`, `tensormemory`, `tracing`, `replay`, `torchwork`,
+`cardlike` and `userspace` run beside untrusted code and import nothing of the kit.
 """

@@ -1,4 +1,4 @@
-"""The backend of kernels for a GPU: on the machine's card, or in Triton's interpreter."""
+"""The backend of GPU kernels, which run on the machine's GPU or in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from grader.source.landmarks import Body
 
 INTERPRETER_CPU, INTERPRETER_WALL = 2, 8
-"""CPU and wall seconds of a call in Triton's interpreter, as multiples of `call_s`. CPU time decides, since it hardly
-depends on the machine's load; wall time ends a call that waits."""
+"""Limits on the CPU and the wall time of a call in Triton's interpreter, in multiples of `call_s`. CPU time hardly
+depends on the machine's load. The limit on wall time ends calls that wait."""
 
 
 @dataclass(frozen=True)
 class GpuBackend(Backend):
-    """Kernels of one submission (`grader.backends.protocol.Backend`)."""
+    """Backend for one submission with GPU kernels."""
 
     kind = KERNELS
 
@@ -49,7 +49,7 @@ class GpuBackend(Backend):
             threads=how.threads,
             cpus=how.cpus,
             memory_bytes=how.limits.memory_bytes if how.limits else None,
-            freeze=how.freeze and has_card,  # Nothing is timed in the interpreter.
+            freeze=how.freeze and has_card,  # calls in the interpreter are not timed
             call_timeout_s=how.call_timeout_s,
             shared_fd=how.shared_fd,
         )
@@ -66,7 +66,7 @@ class GpuBackend(Backend):
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         if properties(part).language != "cuda":
             return devicecall.mismatch(part, session.functions)
-        # A library does not list its functions, but reports whether it has one of that name.
+        # A CUDA library cannot list its functions: ask the runner for this one.
         assert isinstance(session, PipeSession), "as `open` starts it"
         asked = session.command({"op": "offers", "inputs": [], "function": part.function})
         return devicecall.mismatch(part, {part.function: ""} if asked.status == "ok" else {})
@@ -75,7 +75,7 @@ class GpuBackend(Backend):
         form = properties(part).autograd
         if form is None or not devicecall.as_autograd(part, functions):
             return None
-        # An autograd.Function allocates all other tensors itself.
+        # An autograd.Function gets only these tensors and allocates all others itself.
         return {*form.arguments, *([form.gradient] if form.gradient else [])}
 
     def function_in(self, part: Part, source: str) -> Body | None:
@@ -103,7 +103,7 @@ class GpuBackend(Backend):
         yield from integrity.late_flags(seen)
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        # Imported only for a lab on a GPU: others need not wait for it.
+        # Imported here, so that other labs need not wait for it.
         from grader.backends.gpu import operators
 
         return operators.flags(checks, self.host, calls, play=play)

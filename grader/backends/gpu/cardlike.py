@@ -1,11 +1,11 @@
-"""Stand-in for a GPU in torch and Triton, for runners on a machine without one.
+"""Stand-in for a GPU in torch and Triton, for runners on a machine without a GPU.
 
-Triton's interpreter runs kernels on the CPU. Here CPU tensors look like CUDA tensors, `torch.cuda` names one card, and
-streams and events do nothing. Triton finds a driver, libdevice and an autotuner's clock. So a file that asks for
-`device="cuda"` or asserts `x.is_cuda` runs as it does on a card. `torch.compile` returns its function unchanged.
+Triton's interpreter runs kernels on the CPU. This module makes CPU tensors look like CUDA tensors: `torch.cuda` reports
+one GPU, and streams and events do nothing. Triton gets a driver, libdevice and a clock for autotuners. So a file that
+asks for `device="cuda"` or asserts `x.is_cuda` runs as on a GPU. `torch.compile` returns its function unchanged.
 
-Devices are changed in the arguments of torch's functions and methods. A TorchFunctionMode would see every function, but
-autograd's engine leaves it in a backward pass.
+CUDA devices in the arguments of torch's functions and methods are replaced by the CPU. For this each function is
+wrapped. A TorchFunctionMode would be simpler, but it is not active in a backward pass.
 
 Imports nothing of the kit, as all files beside untrusted code.
 """
@@ -21,7 +21,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-#: Properties of an NVIDIA A100, the target that the driver below names.
+#: Properties of an NVIDIA A100, the GPU that the stand-in imitates.
 PROPERTIES = {
     "multiprocessor_count": 108,
     "max_shared_mem": 166_912,
@@ -36,9 +36,7 @@ USUAL_REGISTERS, USUAL_SHARED_BYTES = 32, 4096
 
 
 class HostDriver:
-    """Stand-in for a card's driver if Triton's interpreter runs the kernels: it gives an autotuner's clock and the
-    tensors' device.
-    """
+    """Stand-in for Triton's driver of a GPU. It provides properties, the tensors' device and a clock for autotuners."""
 
     @property
     def utils(self) -> HostDriver:
@@ -66,25 +64,25 @@ class HostDriver:
         return 0
 
     def set_current_device(self, device: Any) -> None:
-        """Do nothing: there is only one device."""
+        """Do nothing, since there is only one device."""
 
     def get_empty_cache_for_benchmark(self) -> Any:
         return importlib.import_module("torch").empty(1)
 
     def clear_cache(self, cache: Any) -> None:
-        """Do nothing: no kernel is timed."""
+        """Do nothing, since kernels are not timed."""
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return untimed
 
 
 def untimed(kernel_call: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
-    """Report equal times for all configurations, so that an autotuner takes the first one. Nothing is run."""
+    """Return the same time for every kernel without running it, so that an autotuner takes its first configuration."""
     return 0.0 if quantiles is None else [0.0] * len(quantiles)
 
 
 class WarmedUp:
-    """Result of `kernel.warmup(...)` where nothing is compiled: figures of a small kernel, and a way to launch it."""
+    """Result of `kernel.warmup(...)` in the interpreter: figures of a small compiled kernel, and a way to launch it."""
 
     n_regs, n_spills = USUAL_REGISTERS, 0
 
@@ -95,13 +93,13 @@ class WarmedUp:
         )
 
     def _init_handles(self) -> None:
-        """Load nothing: the interpreter has no binaries."""
+        """Do nothing, since the interpreter has no binaries to load."""
 
     def __getitem__(self, grid: Any) -> Any:
         return self.function[grid]
 
 
-#: Functions of libdevice whose names in torch differ, with these names.
+#: Functions of libdevice with another name in torch, and that name.
 LIBDEVICE = {
     "fast_tanhf": "tanh",
     "fast_expf": "exp",
@@ -121,7 +119,7 @@ log2 pow rsqrt sin sinh sqrt tan tanh trunc
 # ---- devices of torch
 
 NAME, CAPABILITY, MEMORY_BYTES = "Triton's interpreter", (8, 0), 40 << 30
-#: As `torch.cuda.get_device_properties` describes an A100.
+#: Fields of the result of `torch.cuda.get_device_properties` for an A100.
 CARD_PROPERTIES = {
     "name": NAME,
     "major": CAPABILITY[0],
@@ -138,14 +136,14 @@ CARD_PROPERTIES = {
     "is_integrated": 0,
     "gcnArchName": "",
 }
-#: Functions of torch that take a device.
+#: Functions of torch that take a device as argument.
 FACTORIES = """
 arange as_tensor asarray empty empty_like empty_permuted empty_strided eye from_numpy full full_like linspace logspace
 ones ones_like rand rand_like randint randint_like randn randn_like randperm scalar_tensor tensor tril_indices
 triu_indices zeros zeros_like Generator
 """
 METHODS = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros to"
-#: Functions of `torch.cuda`, and their return values.
+#: Functions of `torch.cuda` that are replaced, and their return values (None if none is given).
 ANSWERS: dict[str, Any] = {
     **dict.fromkeys(
         ("synchronize", "empty_cache", "set_device", "init", "ipc_collect", "manual_seed", "manual_seed_all")
@@ -168,7 +166,7 @@ ANSWERS: dict[str, Any] = {
 
 
 def on_the_cpu(value: Any) -> Any:
-    """Replace a CUDA device in any form by the CPU; return other values unchanged."""
+    """Return the CPU for a CUDA device or its name; return other values unchanged."""
     import torch
 
     if isinstance(value, torch.device):
@@ -179,7 +177,7 @@ def on_the_cpu(value: Any) -> Any:
 
 
 def with_devices(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that it accepts CUDA devices and pinned memory among its arguments."""
+    """Wrap a function so that it accepts CUDA devices and `pin_memory` as arguments."""
 
     @functools.wraps(function, updated=())
     def call(*arguments: Any, **named: Any) -> Any:
@@ -190,12 +188,12 @@ def with_devices(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Queue:
-    """A stream, an event or the choice of a device: all work is done when a call returns."""
+    """Stand-in for a stream, an event or a device's context. It does nothing: work on the CPU is never pending."""
 
     cuda_stream, device_index = 0, 0
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Accept the arguments of a stream, an event or a device."""
+        """Accept and ignore the arguments of a stream, an event or a device."""
 
     def __enter__(self) -> Queue:
         return self
@@ -219,12 +217,12 @@ class Queue:
 
 
 def uncompiled(function: Any = None, *_: Any, **__: Any) -> Any:
-    """Return the function unchanged, in place of `torch.compile`, also as a decorator with or without arguments."""
+    """Stand-in for `torch.compile`: return the function unchanged. Also works as a decorator."""
     return (lambda found: found) if function is None else function
 
 
 def answer_as_card() -> None:
-    """Change torch in this process, before a student's file is imported."""
+    """Make torch in this process report a GPU. Called before a student's file is imported."""
     import torch
 
     here = torch.device("cuda", 0)
@@ -261,8 +259,10 @@ def answer_as_card() -> None:
 
 
 def leave_to_tensors(constexpr: Any, tensor: Any) -> None:
-    """Let a tensor compute with a `tl.constexpr` on its left, as Triton's compiler does. The interpreter's constants
-    would make a constant of the result, which no function takes."""
+    """Let expressions such as `constexpr + tensor` give a tensor, as Triton's compiler does.
+
+    The interpreter's constants would give a constant that holds a tensor, which other functions do not accept.
+    """
     for name in dir(constexpr):
         reflected = f"__r{name[2:]}"
         if name in COMPARISONS or (name.startswith("__") and hasattr(tensor, reflected)):
@@ -274,8 +274,10 @@ def _unless(kind: type, operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hold_bfloat16(semantic: Any, core: Any) -> None:
-    """Let float32 hold a kernel's numbers of bfloat16, rounded as that type rounds them. The interpreter holds them as
-    whole numbers and multiplies these; a call's own tensors of bfloat16 come as float32."""
+    """Let the interpreter store bfloat16 numbers as float32, rounded to bfloat16.
+
+    By itself it stores them as integers and computes with those. A call's own bfloat16 tensors come as float32.
+    """
     cast, full = semantic.cast, semantic.full
     np: Any = importlib.import_module("numpy")
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
@@ -318,9 +320,9 @@ def hold_bfloat16(semantic: Any, core: Any) -> None:
 
 
 def compute_by_methods(core: Any, math: Any) -> None:
-    """Give tensors the methods that correspond to functions of `tl.math`, such as `x.exp()`.
+    """Make methods of tensors such as `x.exp()` work, which correspond to functions of `tl.math`.
 
-    The interpreter only finds functions that are marked as built in, and these methods lack the mark.
+    The interpreter handles only functions that are marked as built in, and these methods lack the mark.
     """
     for name, function in vars(math).items():
         method = vars(core.tensor).get(name)
@@ -329,8 +331,10 @@ def compute_by_methods(core: Any, math: Any) -> None:
 
 
 def keep_closures(interpreter: Any) -> None:
-    """Let kernels see the variables of the function around them, as Triton's compiler does. The interpreter compiles
-    a kernel's text anew, at the top of its module."""
+    """Let kernels see variables of the function in which they are defined, as Triton's compiler does.
+
+    The interpreter compiles a kernel's source again at module level, where these variables are missing.
+    """
     rewriter = interpreter.FunctionRewriter
     compiled: Callable[..., Any] = rewriter._compile_and_exec
 
@@ -338,11 +342,11 @@ def keep_closures(interpreter: Any) -> None:
         names = self.fn.__code__.co_freevars
         cells: dict[str, Any] = {}
         for name, cell in zip(names, self.fn.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # not assigned yet
+            with contextlib.suppress(ValueError):  # a variable without a value yet
                 cells[name] = cell.cell_contents
         if not cells:
             return compiled(self, tree)
-        # The kernel's own name, by which it is found again.
+        # Define the kernel in a function of the same name, which gets the variables as arguments and returns it.
         name = self.fn.__name__
         around: Any = ast.parse(f"def {name}({', '.join(cells)}):\n    return {name}")
         around.body[0].body[:0] = tree.body
@@ -352,8 +356,10 @@ def keep_closures(interpreter: Any) -> None:
 
 
 def combine_in_steps(interpreter: Any) -> None:
-    """Let reductions and scans by a function of the file's combine whole arrays, in as many steps as a card takes. The
-    interpreter calls the function for each number."""
+    """Speed up reductions and scans by a student's function: it is called on whole arrays, in log2(n) steps.
+
+    The interpreter would call the function once for each number.
+    """
     np: Any = importlib.import_module("numpy")
 
     def combined(self: Any, types: Sequence[Any], first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
@@ -392,7 +398,7 @@ def combine_in_steps(interpreter: Any) -> None:
         types, arrays = along(given, self.axis)
         step = 1
         while step < len(arrays[0]):
-            # The arrays have one length, a power of two. The first `step` numbers stay as they are.
+            # All arrays have one length, a power of two. Combine each number with the one `step` places before it.
             before = [np.concatenate((x[:step], x[:-step])) for x in arrays]
             made = combined(self, types, before, arrays)
             arrays = [np.concatenate((x[:step], new[step:])) for new, x in zip(made, arrays, strict=True)]
@@ -405,12 +411,12 @@ def combine_in_steps(interpreter: Any) -> None:
 
 
 def chooses(function: Any) -> bool:
-    """Return True if a function branches: on arrays it would take one branch for all numbers."""
+    """Return True if a function has branches: it cannot be called on whole arrays then."""
     return any("JUMP" in each.opname for each in dis.get_instructions(function))
 
 
 def sort_by_numpy(interpreter: Any, core: Any) -> None:
-    """Let `tl.sort` and `tl.topk` sort by NumPy: of 2048 numbers the interpreter's own way takes 15 s."""
+    """Let `tl.sort` and `tl.topk` sort by NumPy: the interpreter would take 15 s for 2048 numbers."""
     np: Any = importlib.import_module("numpy")
     kernel = importlib.import_module("triton.language.standard").sort_impl
 
@@ -425,9 +431,7 @@ def sort_by_numpy(interpreter: Any, core: Any) -> None:
 
 
 def prepare() -> None:
-    """Make the process that runners are forked from look like a card. Also import what the interpreter would import at
-    a runner's first call.
-    """
+    """Make torch and Triton in the zygote report a GPU. Import modules that a runner's first call would import."""
     answer_as_card()
     for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
         with contextlib.suppress(ImportError):
@@ -462,7 +466,7 @@ def prepare() -> None:
 
 
 def on_the_host(name: str) -> Callable[..., Any]:
-    """Return a function of the interpreter's tensors that computes as torch's of this name does, in float64."""
+    """Return a function for the interpreter's tensors that computes by the function `name` of torch, in float64."""
 
     def function(*arguments: Any, **_: Any) -> Any:
         import torch
@@ -472,7 +476,7 @@ def on_the_host(name: str) -> Callable[..., Any]:
         handle = importlib.import_module("triton.runtime.interpreter").TensorHandle
         tensors: Sequence[Any] = [value for value in arguments if isinstance(value, core.tensor)]
         first = tensors[0]
-        # This is the kernel's own arithmetic, and no call of an operator by the file.
+        # Do not record this call: it is the kernel's arithmetic, not a call of torch by the file.
         with _disable_current_modes():
             values = [
                 torch.as_tensor(value.handle.data, dtype=torch.float64)

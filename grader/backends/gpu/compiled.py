@@ -1,4 +1,4 @@
-"""The folders that Triton's compiler fills in the build and that runners read: one for each file that is judged."""
+"""Folders of compiled Triton kernels, one for each judged file: the build fills them, and runners read them."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from pathlib import Path
 
 GROUP = "__grp__"
 KEPT = "/kept"
-"""Takes the place of a folder's path in the lists of a copy outside of the root."""
+"""Placeholder for the folder's path in Triton's lists, in a copy outside of the root."""
 
 
 class Caches:
-    """Folders below one `root`, which runners see at the path `inside`."""
+    """Folders below `root`. Runners see `root` under the path `inside`."""
 
     def __init__(self, root: Path, inside: str) -> None:
         self._root, self._inside = root, inside
 
     def new(self) -> str:
-        """Make an empty folder and return its name."""
+        """Create an empty folder. Return its name."""
         name = secrets.token_hex(8)
         (self._root / name).mkdir(mode=0o755)
         return name
 
     def path(self, name: str) -> str:
-        """Return the path under which runners see a folder."""
+        """Return the path under which runners see the folder `name`."""
         return f"{self._inside}/{name}"
 
     def lend(self, name: str, uid: int | None) -> None:
-        """Let the build's user write to a folder."""
+        """Let the build's user id write to a folder."""
         if uid is not None:
             os.chown(self._root / name, uid, uid)
 
     def seal(self, name: str) -> int:
-        """Make it the judge's own and readable, when the build has ended: only plain files are kept. Returns their
-        bytes."""
+        """Take a folder over from the build: keep only plain files, and make it read-only. Return its size in bytes."""
         total = 0
         for folder, _, names in os.walk(self._root / name, topdown=False):
             for each in names:
@@ -52,16 +51,16 @@ class Caches:
         return total
 
     def merge(self, into: str, other: str) -> None:
-        """Copy the content of another sealed folder into this one, and remove the other."""
+        """Copy the content of the sealed folder `other` to the folder `into`, and remove `other`."""
         _copy(self._root / other, self._root / into, self.path(other), self.path(into))
         self.drop(other)
 
     def keep(self, name: str, to: Path) -> None:
-        """Copy a sealed folder to a path outside of the root."""
+        """Copy a sealed folder to the path `to`, outside of the root."""
         _copy(self._root / name, to, self.path(name), KEPT)
 
     def take(self, kept: Path) -> str:
-        """Copy a folder that `keep` made into a new one. Returns its name."""
+        """Copy a folder that `keep` has written to a new folder. Return its name."""
         name = self.new()
         _copy(kept, self._root / name, KEPT, self.path(name))
         return name
@@ -74,7 +73,7 @@ class Caches:
 
 
 def _copy(source: Path, target: Path, old: str, new: str) -> None:
-    """Copy the files that the target lacks. `old` and `new` are the paths that runners see."""
+    """Copy the files that the target lacks. In Triton's lists of files, replace the path `old` by `new`."""
     for folder, _, names in os.walk(source):
         to = target / Path(folder).relative_to(source)
         if to.is_dir():
@@ -84,7 +83,7 @@ def _copy(source: Path, target: Path, old: str, new: str) -> None:
             if (to / name).exists():
                 continue
             if name.startswith(GROUP):
-                # Triton's list of a kernel's files holds their whole paths.
+                # Triton's list of a kernel's files holds full paths.
                 text = Path(folder, name).read_text(errors="replace")
                 (to / name).write_text(text.replace(old, new))
             else:
@@ -93,7 +92,7 @@ def _copy(source: Path, target: Path, old: str, new: str) -> None:
 
 
 def _own(path: Path, mode: int) -> None:
-    """Set owner and mode of a file or folder; leave a link alone that has taken its place."""
+    """Set owner and permissions of a file or folder. Links are not followed."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         try:

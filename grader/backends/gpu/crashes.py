@@ -20,7 +20,7 @@ OF_TENSORS = (
     "something outside of a tensor was read or written: check the pointers, strides and masks of all loads and stores "
     "on sizes that do not fill the last block"
 )
-"""Messages for kernels that are launched on tensors, for signals that memory errors cause."""
+"""Message for signals that memory errors in a GPU kernel cause."""
 DEVICE_HINTS = {
     **SIGNAL_HINTS,
     **dict.fromkeys(("SIGSEGV", "SIGBUS"), OF_TENSORS),
@@ -33,7 +33,7 @@ CANNOT_IMPORT = re.compile(r"raised (?:ModuleNotFound|Import)Error: ")
 
 
 def lacks_gpu(what: str) -> Faulty:
-    """Return the verdict for a part on a machine without a card. `what` says which results are known."""
+    """Return the verdict for a part on a machine without a GPU. `what` describes the results that are known."""
     message = (
         f"{what}: this machine has no GPU. No points are lost; they stay open until it is judged on one."
     )
@@ -41,8 +41,9 @@ def lacks_gpu(what: str) -> Faulty:
 
 
 def load_error(error: str, packages: Sequence[str]) -> Faulty:
-    """Return the verdict for a file that raised `error` while it was loaded. `packages` are those that the assignment
-    allows: if one is not installed, the machine is at fault.
+    """Return the verdict for a file that raised `error` while it was loaded.
+
+    `packages` are those that the assignment allows. If one of them is not installed, the verdict is `unjudged`.
     """
     if error.endswith(kernelfiles.NO_CARD):
         return lacks_gpu(f"The file asks for a card when it is imported: {error}")
@@ -67,14 +68,14 @@ def load_error(error: str, packages: Sequence[str]) -> Faulty:
 
 
 def loading_fault(death: Call) -> Faulty:
-    """Return the verdict for a file that did not finish loading: statements outside of its functions run then."""
+    """Return the verdict for a file that crashed or hung while it was loaded, by statements outside of functions."""
     return faults.loading_fault(
         death, "statements outside of functions that", "statements outside of functions"
     )
 
 
 class KernelWords(CallWords):
-    """Words for the calls of kernels."""
+    """Verdicts and messages for calls of functions with GPU kernels."""
 
     def exception(self, broken: Broken) -> str:
         return f"{broken.at_end}: {broken.call.message}"
@@ -99,10 +100,10 @@ class KernelWords(CallWords):
 
 
 def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
-    """Return the verdict and the words for a call without an answer. `packages` are as for `load_error`."""
+    """Return the verdict and message for a call that returned no output. `packages` are as for `load_error`."""
     message = broken.call.message
     if not broken.hidden and CANNOT_IMPORT.search(message):
-        # Any file may import inside a function, as the course's adapters do.
+        # A file may import inside of a function, as CS336's adapters do.
         return load_error(message, packages)
     if message.endswith(kernelfiles.NO_CARD):
         return lacks_gpu(f"{broken.part.function} on the input '{broken.where}' asks for a card: {message}")
@@ -110,7 +111,7 @@ def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
 
 
 def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build) -> Diagnosis:
-    """Return the diagnosis with the lines that loaded from outside of every tensor, since these may be the cause."""
+    """Return the diagnosis with the lines that read outside of all tensors, which may be the cause."""
     places = [place_of(line, build) for line in lines]
     which = "Line" if len(lines) == 1 else "Lines"
     note = (
@@ -121,7 +122,7 @@ def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build)
 
 
 def place_of(line: int, build: Build) -> str:
-    """Return a line as a runner sends it (`kernelfiles.OWN`) in words, with its file where there are several."""
+    """Return a line's number, with its file if there are several. `line` holds both (see `kernelfiles.OWN`)."""
     file, number = divmod(line, 1 << kernelfiles.FILE_BITS)
     files = build.files if isinstance(build, PythonBuild) else ()
     return f"{files[file]}:{number}" if file < len(files) else str(number)

@@ -1,8 +1,8 @@
-"""Builds of files with kernels for a GPU: the check that Python can read one, and CUDA's compiler.
+"""Builds of files with GPU kernels: a check of Python files, and the compilation of CUDA files.
 
-A Python file is compiled when its kernels are first called, by Triton itself (`grader.backends.gpu.host`). Here a child
-process only checks that it is Python, since untrusted text may break a parser. CUDA's sources are compiled by nvcc to a
-library with a C ABI, without torch's headers.
+The kernels of a Python file are compiled by Triton when they are first called (`grader.backends.gpu.host`). The build
+only checks, in a child process, that the file is valid Python: untrusted text may crash a parser. CUDA files are
+compiled by nvcc to a library with a C ABI, without torch's headers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from grader.sandbox.command import run_limited
 
 TRITON, NVCC = "triton", "nvcc"
 LIBRARY, BUNDLE = "kernels.so", "kernels.py"
-#: Requirement for pip.
+#: Requirement for pip that installs Triton.
 TRITON_PACKAGE = "triton>=3.7,<3.8"
 LACKING_TRITON = (
     "This Python has no triton that runs, which judges kernels also where there is no GPU: nothing is judged, and no "
@@ -47,25 +47,27 @@ LACKING_NVCC = (
     "This machine has no nvcc that runs, which compiles CUDA: nothing is judged, and no points are lost. Install "
     "NVIDIA's CUDA toolkit, put nvcc on the PATH, and judge again."
 )
-#: Architecture that a machine without a card compiles for, to see whether a file compiles. Older cards are not
-#: supported.
+#: Architecture for which a machine without a GPU compiles, to check if a file compiles. Older GPUs are not supported.
 USUAL_ARCHITECTURE = "sm_80"
 MOST_ERRORS = 8
 CHECK_MEMORY_BYTES = 2 << 30
 MOST_CALLS = 1000
-"""Names that the reader prints for one function. The allowed ones are among them: no cut may hide the others."""
+"""Most names that `readpython` prints for one function. The limit is high, so that names to flag are not cut off."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PythonBuild(Build):
-    """Names that the code of each judged function uses (`gpu.readpython`): (function, "torch.matmul (line 7)")."""
+    """Result of checking a Python file, with names that the code of judged functions uses (`gpu.readpython`).
+
+    Each entry is (judged function, name with its line), such as ("attention", "torch.matmul (line 7)").
+    """
 
     calls: tuple[tuple[str, str], ...] = ()
-    """Computing functions and methods of torch."""
+    """Functions and methods of torch that compute."""
     reaches: tuple[tuple[str, str], ...] = ()
     """Names that kernels do not need, such as ctypes and torch's internals."""
     files: tuple[str, ...] = ()
-    """Names of the files in a hand-in of several, the main one first."""
+    """Names of the files in a hand-in of several files, the main file first."""
 
 
 @functools.cache
@@ -75,7 +77,7 @@ def has_triton() -> bool:
 
 @functools.cache
 def nvcc() -> str:
-    """Return the compiler's path if it runs, else ""."""
+    """Return the path of nvcc if it runs; else ""."""
     found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin:/opt/cuda/bin")
     if not found:
         return ""
@@ -100,9 +102,9 @@ def _made(started: float, message: str, path: Path | None, key: str, **more: obj
 
 
 def python(source: Path, entries: Iterable[str] = (), **options: object) -> Build:
-    """Check that a file is Python, and that this Python can run its kernels. Return the build.
+    """Check that a file is valid Python and that Triton is installed. Return the build.
 
-    `entries` are the judged functions, `options` fields of BuildOptions. Raises UsageError when the source cannot be
+    `entries` are the judged functions, `options` fields of BuildOptions. Raises UsageError if the source cannot be
     read.
     """
     started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
@@ -141,7 +143,7 @@ def python(source: Path, entries: Iterable[str] = (), **options: object) -> Buil
             f"\n    {lines[int(line) - 1].rstrip()}" if line.isdigit() and 0 < int(line) <= len(lines) else ""
         )
         name = file or name
-        # Python names no line if a file has a null byte or is nested too deep.
+        # Python reports no line for a null byte or for too deep nesting.
         named = f"{name}:{line}:{column}" if line != "0" else name
         return _made(started, harmless(f"{named}: error: {message}{shown}"), None, key)
     used: dict[str, list[tuple[str, str]]] = {"calls": [], "reaches": []}
@@ -156,7 +158,7 @@ def python(source: Path, entries: Iterable[str] = (), **options: object) -> Buil
 
 
 def _kept(text: bytes, place: Path, entry: Path) -> Path:
-    """Put a hand-in of several files where runners find it as one, in the cache."""
+    """Write a hand-in of several files to the cache as one bundle. Return its path."""
     if not objectcache.touch(entry):
         held = place / "made"
         held.mkdir(mode=0o755)
@@ -167,8 +169,11 @@ def _kept(text: bytes, place: Path, entry: Path) -> Path:
 
 
 def cuda(source: Path, architecture: str = "", **options: object) -> Build:
-    """Compile a CUDA source to a library, or find it in the cache. `architecture` is the card's ("sm_90"); `options`
-    are fields of BuildOptions. Raises UsageError when the source cannot be read."""
+    """Compile a CUDA source to a library, or find it in the cache.
+
+    `architecture` is that of the GPU ("sm_90"), `options` are fields of BuildOptions. Raises UsageError if the source
+    cannot be read.
+    """
     started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
     text, program = read_source(source), nvcc()
     architecture = architecture or USUAL_ARCHITECTURE
@@ -227,7 +232,7 @@ def cuda(source: Path, architecture: str = "", **options: object) -> Build:
 
 
 def errors_of(output: bytes, name: str) -> str:
-    """Return the first errors of nvcc or of its tools, with the student's name of the file."""
+    """Return the first errors in the output of nvcc, with the student's file name."""
     lines = harmless(output.decode(errors="replace")).splitlines()
     errors = [line for line in lines if re.search(r"\berror\b|undefined reference|fatal", line)]
     kept = [re.sub(r"^kernels\.cu\((\d+)\):", rf"{name}:\1:", line) for line in errors[:MOST_ERRORS]]

@@ -1,6 +1,4 @@
-"""Calls of a part whose kernels run on a GPU: checks that the file has its function, and builds the request for one
-shape.
-"""
+"""Check that a file has the function of a GPU part, and the request for one call of it."""
 
 from __future__ import annotations
 
@@ -13,18 +11,18 @@ from grader.core import precision
 from grader.core.results import Diagnosis
 from grader.runner.calls import Request
 
-#: Name in a runner's reply for a file's subclass of torch.autograd.Function (`gpu.devicerunner`).
+#: Name that a runner reports if the file has a subclass of torch.autograd.Function (`gpu.devicerunner`).
 AUTOGRAD = "apply"
 
 
 def properties(part: Part) -> DeviceCall:
-    """Return the properties that only kernels for a GPU have."""
+    """Return the properties of a part that only GPU parts have."""
     assert part.device is not None
     return part.device
 
 
 def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
-    """Return None if the file has the part's function, else the diagnosis. Before a call only its name is known."""
+    """Return a diagnosis if the file lacks the part's function; else None. Its arguments cannot be checked here."""
     form = properties(part).autograd
     as_autograd = form is not None and AUTOGRAD in functions
     if part.function in functions or as_autograd:
@@ -40,21 +38,21 @@ def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
 
 
 def as_autograd(part: Part, functions: Mapping[str, str]) -> bool:
-    """Return True if a file with these functions is called by way of its autograd.Function."""
+    """Return True if a file with these functions is called through its subclass of autograd.Function."""
     return properties(part).autograd is not None and part.function not in functions
 
 
 def dtype_of(part: Part, name: str, shape: Mapping[str, int]) -> str:
-    """Return the protocol's name of the type that one of a call's tensors has in memory."""
+    """Return the element type of a call's tensor, such as "float16"."""
     if name in part.outputs:
         return binding.output_dtype(part, name, shape)
     return binding.dtype_in(properties(part).dtypes.get(name, "like"), shape)
 
 
 def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
-    """Return the fields of a request for a kernel on a GPU.
+    """Return the fields of a request that only GPU parts have.
 
-    These are the names of all tensors, the arguments, the outputs, the returned outputs, and the form of an
+    These are the names of all tensors, the arguments, the outputs, the indices of returned outputs, and how to call an
     autograd.Function.
     """
     device = properties(part)

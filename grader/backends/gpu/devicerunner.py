@@ -1,17 +1,17 @@
 """The runner of a GPU assignment: it loads a Python file with Triton kernels, or a CUDA library.
 
-Each has `functions`, as the modules of `torch.loaded` have, and further operations:
+A loaded file has `functions`, as the objects of `torch.loaded` have, and these operations:
 
-    call     one call; its tensors arrive and return as bytes
-    offers   checks that the file has a function of that name
-    warm     calls the function once on the runner's own numbers, to compile it, and does not wait
-    settle   waits until the device is idle
-    attach   maps the judge's device memory and lays tensors in it: sets of inputs and outputs
-    go       calls the function once for each set and answers when the device has finished; it has no payload
+    call     make one call; its tensors arrive and return as bytes
+    offers   check that the file has a function of this name
+    warm     call the function once on the runner's own numbers, to compile it, without waiting for the GPU
+    settle   wait until the GPU is idle
+    attach   map the judge's device memory, and place sets of inputs and outputs in it
+    go       call the function once for each set, and reply without a payload when the GPU has finished
 
-Tensors come as bytes (op `call`) and are put on the card if there is one, else on the CPU for Triton's interpreter.
-They get the strides of the request. Returned values are copied into the outputs. Imports nothing of the kit, as all
-files beside untrusted code. Nothing that it reports is believed.
+For `call`, tensors are put on the GPU if there is one, else on the CPU for Triton's interpreter, with the strides of
+the request. Returned values are copied into the outputs. This file imports nothing of the kit, as all files beside
+untrusted code. The judge does not believe its reports.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ import mmap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-#: Languages that it loads. A kind is one of them, with the suffix "-cpu" without a card.
+#: Languages of files. A runner's kind is a language, followed by "-cpu" on a machine without a GPU.
 KINDS = ("triton", "cuda", "replay")
 KIND_VOID = 0
 ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
 GAP_ELEMENTS = 8
 LONGEST_NAME = 56
-#: Compute capabilities of cards, as Triton numbers them.
+#: Compute capabilities of GPUs, as Triton writes them.
 ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
-#: Modules beside this one in `grader.backends.gpu`, set by the loader of this file.
+#: Other modules of `grader.backends.gpu`, set by the forkserver.
 kernelfiles: Any = None
 tensormemory: Any = None
 tracing: Any = None
 replay: Any = None
 torchwork: Any = None
 cardlike: Any = None
-#: A `tensormemory.Memory` where the interpreter runs the kernels.
+#: A `tensormemory.Memory` if Triton's interpreter runs the kernels.
 memory: Any = None
-#: A `tracing.Trace`, made in the process that runners are forked from.
+#: A `tracing.Trace`, made in the zygote.
 trace: Any = None
 kept: list[Any] = []
 """Replacements of torch's kernels, kept for as long as the process lives."""
@@ -55,22 +55,22 @@ blind = False
 
 
 def prepare() -> None:
-    """Prepare the process that runners are forked from: cache the answers of programs that Triton runs, since a runner
-    may start none.
+    """Prepare the zygote on a machine with a GPU.
 
-    From here on it also follows launches of kernels.
+    Results of the programs that Triton starts are cached, since a runner must not start programs. From here on,
+    launches of kernels are traced.
     """
     global trace, blind
     kernelfiles.remember_code()
     trace = tracing.Trace()
     kept.extend(tracing.watch_attention(trace))
-    # Its compilers are programs, which a runner may not start, and take longer than a call may.
+    # torch.compile would start compilers: a runner must not start programs, and they take longer than a call may.
     importlib.import_module("torch").compile = cardlike.uncompiled  # type: ignore[attr-defined]
     try:
         tracing.watch_launches(trace)
     except (ImportError, AttributeError):
         blind = True
-    # By name: most copies of the kit need no Triton.
+    # Imported by name, since Triton may be missing when the kit is checked.
     compiler, driver, build = (
         importlib.import_module(f"triton.{name}")
         for name in ("backends.nvidia.compiler", "backends.nvidia.driver", "runtime.build")
@@ -85,7 +85,7 @@ def prepare() -> None:
     for architecture in ARCHITECTURES:
         with contextlib.suppress(Exception):
             compiler.get_ptxas_version(architecture)
-    # The first launch of a process imports Gluon and hashes Triton's files: half a second of each runner.
+    # The first launch in a process imports Gluon and hashes Triton's files. Doing it here saves 0.5 s in each runner.
     with contextlib.suppress(ImportError, AttributeError):
         importlib.import_module("triton.runtime.cache").triton_key()
         importlib.import_module("triton.experimental.gluon.nvidia.hopper")
@@ -94,10 +94,10 @@ def prepare() -> None:
 
 
 def keep_tuned() -> None:
-    """Let the builder store the measurements of autotuners beside its kernels.
+    """Let the build store the measurements of autotuners beside the compiled kernels.
 
-    Measuring many configurations takes longer than the limit of a call, and each runner would measure again. Raises
-    ImportError or AttributeError if this version of Triton stores no measurements.
+    Otherwise each runner would measure all configurations, which takes longer than a call may. Raises ImportError or
+    AttributeError if this version of Triton cannot store measurements.
     """
     tuner = importlib.import_module("triton.runtime.autotuner").Autotuner
     known = tuner.check_disk_cache
@@ -105,7 +105,7 @@ def keep_tuned() -> None:
 
     def check(self: Any, key: Any, configs: Any, measure: Callable[[], None]) -> bool:
         if not tunes_itself:
-            with contextlib.suppress(OSError):  # a runner only reads
+            with contextlib.suppress(OSError):  # a runner cannot write new measurements
                 return bool(known(self, key, configs, measure))
         name = f"{self.base_fn.__name__} {key}"
         if key not in self.cache and name in tuned and tuned[name] in range(len(self.configs)):
@@ -120,9 +120,7 @@ def keep_tuned() -> None:
 
 
 def prepare_interpreter() -> None:
-    """Prepare the process that runners are forked from on a machine without a card: a stand-in for the card, and a
-    guard between kernels and memory.
-    """
+    """Prepare the zygote on a machine without a GPU: with a stand-in for it, and a guard around kernels' memory."""
     global memory, trace, blind
     kernelfiles.remember_code()
     cardlike.prepare()
@@ -137,11 +135,13 @@ def prepare_interpreter() -> None:
 
 
 def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
-    """Return the same numbers on `device`, laid out in memory as `layout` says.
+    """Return the same numbers on `device`, with another arrangement in memory.
 
-    0: contiguous. 1: the two axes before the last swapped in memory (of a matrix both axes, of a vector every second
-    element). 2: gaps behind and before its rows. Gaps hold NaN. `place` is the tensor's position in the call: each
-    tensor has different strides, so that using another's is wrong.
+    Args:
+        layout: 0: contiguous. 1: the two axes before the last are swapped in memory; of a matrix both axes; of a vector
+            every second element is used. 2: gaps before and after each row. Gaps hold NaN.
+        place: the tensor's index in the call. It changes the strides, so that a kernel with another tensor's strides is
+            wrong.
     """
     import torch
 
@@ -168,8 +168,9 @@ def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
 
 
 def put_changed(tensor: Any, before: Any, after: Any) -> None:
-    """Round the changed elements of a wider copy back into its tensor. Rounding all would change the bits of NaN that
-    was sent.
+    """Copy the elements that changed in a wider copy back to its tensor, rounded.
+
+    The other elements are not copied, since rounding would change the bits of NaN in them.
     """
     import torch
 
@@ -178,7 +179,7 @@ def put_changed(tensor: Any, before: Any, after: Any) -> None:
 
 
 def limit_card(most_bytes: int) -> None:
-    """Limit torch's memory on the card in this process. Beyond the limit torch reports that it is out of memory."""
+    """Limit the GPU memory that torch may use in this process. Beyond it, torch reports that it is out of memory."""
     import torch
 
     torch.cuda.set_per_process_memory_fraction(min(1.0, most_bytes / torch.cuda.mem_get_info()[1]))
@@ -192,7 +193,7 @@ def played(player: Any, packed: str, tensors: list[Any], *, ablate: bool) -> Non
 
 
 def rows(counts: Mapping[str, int]) -> list[list[Any]]:
-    """Convert counts to rows of a profile."""
+    """Convert counts by name to rows of a profile."""
     return [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
 
 
@@ -204,9 +205,8 @@ Operation = Callable[[dict[str, Any], list[Any]], dict[str, Any]]
 def raising_failed(operation: Operation, *, has_card: bool) -> Operation:
     """Return the operation with every exception turned into Failed.
 
-    The student's code also runs when a function is looked up or its result's type is read. An exception that is not
-    caught would end the runner without a message. sys.exit() and KeyboardInterrupt are caught, too: the judge ends a
-    runner by a signal.
+    Student code also runs when a function is looked up or a result's type is read. An uncaught exception would end the
+    runner without a message. sys.exit() and KeyboardInterrupt are caught, too: the judge ends a runner by a signal.
     """
 
     def served(request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def raising_failed(operation: Operation, *, has_card: bool) -> Operation:
 
 
 class Kernels:
-    """One loaded file with the tensors that it works on."""
+    """One loaded file, with its operations and the tensors of its calls."""
 
     def __init__(self, loaded: Any, device: str, shared_fd: int | None = None) -> None:
         self.failures = (kernelfiles.Failed,)
@@ -237,13 +237,13 @@ class Kernels:
         self._memory: Any = None
 
     def call(self, request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
-        """Make one call on tensors that came as bytes.
+        """Make one call on tensors that came as bytes, and copy its results back to them.
 
-        `names` are the tensors' names, `layouts` those of inputs that are not contiguous. The tensors in `outputs`
-        receive the numbers that the kernel wrote.
+        Fields of the request: `names` are the tensors' names, `layouts` the layouts of inputs that are not contiguous,
+        `outputs` the names of the tensors that the function writes.
         """
         names, layouts, written = request["names"], request.get("layouts", {}), request["outputs"]
-        # The interpreter has no bfloat16: float32 holds its numbers, and outputs are rounded to it.
+        # The interpreter has no bfloat16: use float32, and round outputs to bfloat16.
         wide = {k for k, t in enumerate(tensors) if self.device == "cpu" and str(t.dtype) == "torch.bfloat16"}
         given = [t.float() if k in wide else t for k, t in enumerate(tensors)]
         before = {k: given[k].clone() for k in wide}
@@ -272,7 +272,7 @@ class Kernels:
         return {**ANSWERED, **seen, "outside": outside}
 
     def refuse_kernels(self) -> None:
-        """Raises NotWritten if the last call launched a kernel: the class is not the one in PyTorch."""
+        """Raise NotWritten if the last call launched a kernel: then the called class is not the one in PyTorch."""
         names = [name.removeprefix(tracing.LAUNCH) for name in trace.seen if name.startswith(tracing.LAUNCH)]
         if names:
             raise kernelfiles.NotWritten(
@@ -281,10 +281,9 @@ class Kernels:
 
     @contextlib.contextmanager
     def observed(self, seen: dict[str, Any], placed: dict[str, Any]) -> Iterator[None]:
-        """Record the operators of torch that are called meanwhile ("op mm"), the kernels launched on a card, and the
-        trace.
+        """Record in `seen` the operators of torch called in the block ("op mm"), the launched kernels and the trace.
 
-        Every call is observed: a file that acts differently when observed does so in all calls.
+        Every call is recorded. So a file that behaves differently when it is recorded does so in all calls.
         """
         launched: list[str] = []
         with kernelfiles.profiled_kernels(launched, self.device), trace.follow(placed.values()):
@@ -299,7 +298,7 @@ class Kernels:
     def prepared(
         self, request: dict[str, Any], placed: dict[str, Any], written: list[str]
     ) -> Callable[[], None]:
-        """Return a function that calls the student's once with these tensors, or plays a trace with them."""
+        """Return a function that makes one call with these tensors, or replays a trace with them."""
         if isinstance(self.loaded, replay.Player):
             given = [*placed.values()]
             if self.device != "cpu":
@@ -311,12 +310,13 @@ class Kernels:
         return call
 
     def offers(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """Check that the function exists. Raises Failed if not."""
+        """Check that the file has the function. Raises Failed if not."""
         self.loaded.find(request["function"])
         return ANSWERED
 
     def warm(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """Call the function once on own numbers, to compile it. `tensors` are {name: [shape, dtype, low, high]}."""
+        """Call the function once on random numbers, to compile it. The request's `tensors` describe the tensors:
+        {name: [shape, dtype, low, high]}."""
         import torch
 
         def made(shape: list[int], dtype: str, low: float, high: float) -> Any:
@@ -337,7 +337,7 @@ class Kernels:
         return ANSWERED
 
     def attach(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """Lay the tensors of each set in the judge's memory: {"bytes", "sets": [{name: [offset, shape, dtype]}]}."""
+        """Place the tensors of each set in the judge's memory: {"bytes", "sets": [{name: [offset, shape, dtype]}]}."""
         import torch
 
         global tunes_itself
@@ -366,7 +366,7 @@ class Kernels:
         return ANSWERED
 
     def go(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """Call the function on the first `sets` sets; 0 makes no call."""
+        """Call the function on the first `sets` sets of tensors; 0 makes no call."""
 
         def work() -> None:
             for call in self.sets[: request["sets"]]:
@@ -395,7 +395,7 @@ class _Access(ctypes.Structure):
 
 
 def mapped_memory(fd: int, size: int) -> Any:
-    """Return a tensor of bytes over device memory that another process shares by this descriptor."""
+    """Return a tensor of bytes in device memory that the judge shares by the descriptor `fd`."""
     import torch
 
     torch.zeros(1, device="cuda")
@@ -428,9 +428,9 @@ def mapped_memory(fd: int, size: int) -> Any:
 
 
 def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
-    """Load the file of this kind ("triton", "cuda", with "-cpu" behind it for the interpreter).
+    """Load a file of this kind: one of KINDS, followed by "-cpu" for Triton's interpreter.
 
-    Raises OSError or AttributeError when it cannot be loaded, for any exception that it raised.
+    Raises OSError or AttributeError if it cannot be loaded; other exceptions of the file become OSError.
     """
     language, _, device = kind.partition("-")
     try:

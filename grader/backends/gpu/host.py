@@ -1,8 +1,8 @@
-"""Starts runners of kernels for a GPU: on the machine's card, or in Triton's interpreter without one.
+"""Host of GPU runners: it starts them on the machine's GPU, or with Triton's interpreter on a machine without one.
 
-A Triton file is compiled when its kernels are called. On a card that is done before judging, in runners that are locked
-as a compiler is. They call each part once in every judged or timed shape, and leave a cache of compiled kernels. From
-then on the judge owns the cache; runners read it and start no program.
+Triton compiles kernels when they are called. On a GPU this is done before judging, in runners that are locked as
+compilers ("builders"). They call each part once in every shape that is judged or timed, and leave a cache of compiled
+kernels. Then the judge takes over the cache. Other runners read it and start no programs.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ from grader.sandbox import GIB, Limits, Sandbox
 if TYPE_CHECKING:
     from grader.backends.gpu.card.arena import Card
 
-#: torch's compiler, too. Observed backward passes and operators that a file defines import it: seconds in each runner,
-#: from files that a runner may not be able to read.
+#: Modules that the zygote imports. torch._dynamo is imported by observed backward passes and by operators that a file
+#: defines. In a runner this would take seconds, and might fail since the runner cannot read the files.
 MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 PLAYER_CPU, PLAYER_WALL = 4, 32
-"""CPU and wall seconds of a replayed call in the interpreter, as multiples of `call_s`: twice and four times what the
-call itself had there. A replay waits for nothing, so these limits hold for an honest one even on a busy machine."""
+"""Limits on the CPU and the wall time of a replayed call in the interpreter, in multiples of `call_s`: twice and four
+times those of the call itself. A replay does not wait, so an honest one keeps to them even on a busy machine."""
 PLAYER_TOTAL = 10
-"""CPU seconds of all replays of a part, as a multiple of `call_s`: a file cannot use up the limit of each."""
+"""Limit on the CPU time of all replays of a part, in multiples of `call_s`."""
 PLAYER_BYTES = 2 << 30
-"""Memory of a player beyond the student's: it keeps all tensors of a call."""
-#: A context of CUDA's holds many descriptors open.
+"""Memory that a player (a runner that replays calls) needs beyond a student's runner, since it keeps all tensors."""
+#: Limit on open files, high because CUDA keeps many descriptors open.
 OPEN_FILES = 1024
 ON_CARD = {"CUDA_VISIBLE_DEVICES": "0", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-"""Environment of runners on a GPU. Without segments that grow, a call ran out of memory with 16 GiB of it unused."""
+"""Environment variables of runners on a GPU. Without expandable segments, a call ran out of memory with 16 GiB free."""
 PROBE = "def probe(x, y):\n    y.copy_(x)\n"
-#: Variables that a process needs to find CUDA's driver outside of the system's folders.
+#: Environment variables by which a process finds CUDA's driver outside of the system's folders.
 INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 
 
 def player_bytes(assignment: Assignment) -> int:
-    """Return the memory that a replay may take: of the process in the interpreter, else of the card."""
+    """Return the bytes of memory that a replay may take: of the GPU, or in the interpreter of the process."""
     return int(assignment.limits.memory_gib * GIB) + PLAYER_BYTES
 
 
 class Parent(Protocol):
-    """The process that runners are forked from (`torch.zygote.Zygote`)."""
+    """The judge's end of a zygote, from which runners are forked (`torch.zygote.Zygote`)."""
 
     @property
     def caches(self) -> Caches: ...
@@ -82,13 +82,13 @@ class Parent(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Home of the runners of one sandbox: a process to fork them from, on a card or with the interpreter."""
+    """The zygote for the GPU runners of one sandbox, with the GPU. `card` is None if the interpreter is used."""
 
     zygote: Parent
     card: Card | None
     interprets: bool
     compiled: dict[tuple[Any, ...], str] = field(default_factory=dict)
-    """Caches of the kit's own files, by path, part and sizes."""
+    """Caches of compiled kernels of the kit's own files, by path, part and sizes."""
 
     def kind(self, language: str) -> str:
         return f"{language}-cpu" if self.interprets else language
@@ -98,10 +98,9 @@ _places: dict[Sandbox, Place] = {}
 
 
 def place(sandbox: Sandbox, start: Callable[..., Parent]) -> Place:
-    """Return the place of a sandbox, kept for the life of this process: importing Triton takes seconds.
+    """Return the Place of a sandbox. It is kept as long as this process lives, since importing Triton takes seconds.
 
-    `start` makes the process to fork from (`torch.zygote.Zygote`). Raises KitError if runners in this sandbox cannot
-    use the card.
+    `start` makes the zygote (`torch.zygote.Zygote`). Raises KitError if runners in this sandbox cannot use the GPU.
     """
     if sandbox not in _places:
         found = card()
@@ -119,7 +118,7 @@ def place(sandbox: Sandbox, start: Callable[..., Parent]) -> Place:
 
 
 def _try(made: Place, sandbox: Sandbox) -> None:
-    """Raises KitError unless a runner of the kit's own reaches the card."""
+    """Raise KitError unless a runner with a file of the kit can use the GPU in this sandbox."""
     from grader.core.arrays import np
 
     with tempfile.TemporaryDirectory() as folder:
@@ -143,12 +142,12 @@ def _try(made: Place, sandbox: Sandbox) -> None:
 
 
 def _limits(found: Place, memory_bytes: int | None) -> Limits:
-    # CUDA reserves hundreds of gigabytes of addresses.
+    # No limit on address space with a GPU: CUDA reserves hundreds of gigabytes of it.
     return Limits(memory_bytes=memory_bytes if found.interprets else None, open_files=OPEN_FILES)
 
 
 class DeviceHost:
-    """Runners for one submission's parts on a device. `builds` are those of its files, by language."""
+    """Starter of GPU runners for one submission. `builds` are the builds of its files, by language."""
 
     def __init__(
         self,
@@ -159,12 +158,12 @@ class DeviceHost:
         sandbox: Sandbox,
         start: Callable[..., Parent],
     ) -> None:
-        """Prepare the runners. `start` makes the process to fork from, as for `place`."""
+        """Prepare to start runners. `start` makes the zygote, as for `place`."""
         self.assignment, self.builds, self.shape = assignment, dict(builds), dict(shape)
         self.sandbox, self.start = sandbox, start
         self.parts = [part for part in parts if part.device is not None]
         self.peaks: dict[str, tuple[int, int]] = {}
-        """Device memory that runners took in a timed part, the student's and the reference's, in bytes."""
+        """GPU memory in bytes that the runners of student and reference took in a timed part, by the part's id."""
 
     @property
     def card(self) -> Card | None:
@@ -172,12 +171,12 @@ class DeviceHost:
 
     @functools.cached_property
     def place(self) -> Place:
-        """Raises KitError where runners in the sandbox cannot use the card."""
+        """The zygote and the GPU. Raises KitError if runners in the sandbox cannot use the GPU."""
         return place(self.sandbox, self.start)
 
     @functools.cached_property
     def cache(self) -> str:
-        """The compiled kernels of the student's file; "" where nothing is compiled."""
+        """Name of the cache with the compiled kernels of the student's file; "" if nothing is compiled."""
         made = self.builds.get("triton")
         if made is None or not made.ok or self.place.interprets:
             return ""
@@ -202,7 +201,7 @@ class DeviceHost:
     # ---- runners
 
     def student(self, part: Part, *, memory_bytes: int | None, **how: Any) -> PipeSession:
-        """Return a runner of the file that holds the part; `how` as for `Zygote.spawn`."""
+        """Start a runner with the student's file for this part. `how` are keywords of `Zygote.spawn`."""
         path = self.build_of(part).object_path
         assert path is not None
         found = self.place
@@ -216,16 +215,16 @@ class DeviceHost:
 
     @contextlib.contextmanager
     def player(self, part: Part, *, call_s: float) -> Iterator[PipeSession]:
-        """Yield a runner that replays traces with the part's kernels, under the limits of the student's calls.
+        """Yield a runner that replays traces with the part's kernels, under limits that follow from `call_s`.
 
-        On a card it compiles the kernels from their text: kernels compiled by the student's process are not believed.
+        On a GPU it compiles the kernels again: those that a process with student code has compiled are not trusted.
         """
         path, found = self.build_of(part).object_path, self.place
         assert path is not None
         limits = _limits(found, player_bytes(self.assignment))
         how: dict[str, Any] = {"threads": 1, "limits": limits, "freeze": False}
         if found.interprets:
-            # A trace may not write files.
+            # A replay needs no files.
             how |= {"limits": replace(limits, file_bytes=0), "call_timeout_s": PLAYER_WALL * call_s}
             with found.zygote.spawn("replay-cpu", path, **how) as session:
                 session.call_cpu_s = PLAYER_CPU * call_s
@@ -241,9 +240,8 @@ class DeviceHost:
             found.zygote.caches.drop(cache)
 
     def reference_file(self, part: Part) -> Path | None:
-        """Return the file of the part's reference, None if this copy of the kit has none. Raises KitError if it does
-        not compile.
-        """
+        """Return the file of the part's reference; None if this copy of the kit has none. Raises KitError if it does
+        not compile."""
         kernels = self.assignment.lab.reference()
         language = properties(part).language
         source = kernels.source(language) if isinstance(kernels, KernelReference) else None
@@ -255,7 +253,7 @@ class DeviceHost:
         return made.object_path
 
     def reference(self, part: Part, path: Path, **how: Any) -> PipeSession:
-        """Return a runner of the kit's own kernels. Raises KitError where they cannot be loaded."""
+        """Start a runner with the reference's kernels at `path`. Raises KitError if they cannot be loaded."""
         found, language = self.place, properties(part).language
         key = (path, part.id, *sorted(self.shape.items()))
         if language == "triton" and not found.interprets and key not in found.compiled:
@@ -278,7 +276,7 @@ class DeviceHost:
     # ---- compiling
 
     def _compiled_once(self, path: Path, jobs: Sequence[Mapping[str, Any]]) -> str:
-        """Return a cache with the kernels of a file of the kit, compiled by this process or by an earlier judge."""
+        """Return a cache with the compiled kernels of a file of the kit. They are also kept in the cache on disk."""
         root, caches = cache_root(), self.place.zygote.caches
         versions = [sys.version, *(metadata.version(name) for name in ("torch", "triton")), architecture()]
         key = digest(path.read_bytes(), repr([*versions, *jobs]).encode())
@@ -293,13 +291,12 @@ class DeviceHost:
         return name
 
     def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> tuple[str, bool]:
-        """Compile the kernels of a Python file for these calls, by several runners at once.
+        """Compile the kernels of a Python file by making these calls, in several builders at once.
 
-        Return the cache with the kernels, and False if a call could not be made. The calls' results do not matter here:
-        calls are made again when they are judged.
+        Return the cache with the kernels, and True if all calls could be made. Results are not checked here.
         """
         zygote = self.place.zygote
-        # In a class, each judge has its share of the cores.
+        # In a class, OMP_NUM_THREADS is this judge's share of the cores.
         cores = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 2)
         workers = max(1, min(len(jobs), MOST_BUILDERS, cores // 2))
         caches = [zygote.caches.new() for _ in range(workers)]
@@ -311,18 +308,17 @@ class DeviceHost:
             "freeze": False,
             "call_timeout_s": COMPILE_TIMEOUT_S,
         }
-        # Spawned one after the other, since a zygote answers one request at a time. Their calls run in parallel.
+        # Start the builders one by one, since a zygote serves one request at a time. Their calls run in parallel.
         sessions = [zygote.spawn("triton", path, cache=cache, **how) for cache in caches]
         with ThreadPoolExecutor(workers) as pool:
-            # Compiling may take long, calls of compiled kernels may not.
+            # Compiling may take long, but running the compiled kernels may take only the time limit of a call.
             limit_s = self.assignment.limits.call_s
             shares = [jobs[k::workers] for k in range(workers)]
             missed = [*pool.map(lambda session, own: _call_all(session, own, limit_s), sessions, shares)]
         for session in sessions:
             session.close()
-        # If a call ends its builder, the remaining calls are lost; a call may also raise for lack of memory beside
-        # other builders. All of these are repeated: the lost ones each by a builder of its own, those that raised by
-        # one for all.
+        # Repeat calls that failed. If a call crashed its builder, that builder's other calls each get a new builder.
+        # Calls that raised may have lacked memory beside other builders: one new builder repeats them all.
         raised = [job for _, jobs_raised in missed for job in jobs_raised]
         is_whole = all(session.load_error is None for session in sessions)
         for again in [*([job] for ended, _ in missed for job in ended), *([raised] if raised else [])]:
@@ -336,7 +332,7 @@ class DeviceHost:
         return caches[0], is_whole
 
     def shapes_of(self, part: Part) -> list[dict[str, int]]:
-        """Return all sizes that a part is judged or timed at, the small ones first."""
+        """Return all shapes in which a part is judged or timed."""
         cases = [{**self.shape, **case.shape} for case in part.cases]
         timed = [{**self.shape, "layout": 0}] if part.time is not None else []
         return [*cases, *timed]
@@ -346,7 +342,7 @@ Jobs = list[Mapping[str, Any]]
 
 
 def _call_all(session: PipeSession, jobs: Sequence[Mapping[str, Any]], settle_s: float) -> tuple[Jobs, Jobs]:
-    """Make these calls. Return those that were not finished, since the builder ended, and those that raised."""
+    """Make these calls. Return the calls that were lost, since the builder ended, and the calls that raised."""
     raised: Jobs = []
     for number, job in enumerate(jobs):
         if session.load_error is not None:
@@ -361,7 +357,7 @@ def _call_all(session: PipeSession, jobs: Sequence[Mapping[str, Any]], settle_s:
 
 
 def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:
-    """Return a call on the runner's own numbers, which compiles the kernels that it launches."""
+    """Return the request for a call on random numbers of the runner, by which kernels are compiled."""
     request = devicecall.device_call(part, shape)
     tensors = {
         name: [

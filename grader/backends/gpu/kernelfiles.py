@@ -1,6 +1,7 @@
-"""A file of kernels for a GPU as a runner loads it: a Python file with Triton kernels, or a CUDA library.
+"""Loading of a file with GPU kernels in a runner: a Python file with Triton kernels, or a CUDA library.
 
-Imports nothing of the kit, as all files beside untrusted code. `gpu.devicerunner` serves its functions.
+`gpu.devicerunner` calls the file's functions. This module imports nothing of the kit, as all files beside untrusted
+code.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from typing import Any, cast
 LONGEST_MESSAGE = 1000
 MOST_KERNELS = 90
 LONGEST_CHAIN = 50
-"""Most exceptions that are followed, each the cause of the previous one."""
+"""Most causes of an exception that are followed, from one exception to the next."""
 MODULE = "kernels"
-"""Module name of a student's file."""
+"""Module name under which a student's single file is loaded."""
 FILE_BITS = 20
-"""Number of low bits for the line, when a line of one of several files is sent as one number."""
+"""Low bits that hold the line in a number for a line of a file. The bits above hold the file's number."""
 OWN = {MODULE: 0}
-"""Modules of the student's, with the number of each one's file above FILE_BITS."""
-#: `grader.core.filebundle`, set by the loader of this file.
+"""Names of the student's modules, each with its file's number << FILE_BITS."""
+#: `grader.core.filebundle`, set by the forkserver.
 filebundle: Any = None
-#: Pattern of the exceptions of a file that needs a GPU on a machine without one, and the words for them.
+#: Words in the exceptions of a file that needs a GPU, on a machine without one.
 ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
-#: Modules that raise such exceptions with other messages.
+#: Modules whose exceptions may mean that a GPU is missing.
 OF_CARD = ("torch.cuda", "triton.runtime.driver", "triton.backends")
 known_codes: dict[int, types.CodeType] = {}
-"""Code of torch's and Triton's own functions by identity, as it was before any file of a student's was imported."""
+"""Code objects of torch's and Triton's functions by identity, recorded before a student's file is imported."""
 FROM_C = re.compile(
     r"CUDA |Found no NVIDIA|No CUDA GPUs|PyTorch was compiled without CUDA|The NVIDIA driver"
     r"|Cannot (access accelerator|get CUDA)"
@@ -47,7 +48,7 @@ NO_CARD = " (this machine has no GPU, and its interpreter cannot answer that)"
 
 
 class Failed(Exception):
-    """Raised if the file lacks the function, or if its result is unusable; the text is for the student."""
+    """Raised if the file lacks the function, or if its result cannot be used. The text is for the student."""
 
     is_missing = False
     """True if the function is not written yet."""
@@ -61,7 +62,7 @@ class NotWritten(Failed):
 
 
 def flattened(value: Any) -> Any:
-    """Return a tensor with all axes before its last two joined into one, as the autograd form expects."""
+    """Return a tensor with the axes before its last two joined to one: CS336's autograd.Function takes 3-D tensors."""
     import torch
 
     if isinstance(value, torch.Tensor) and value.dim() > 3:
@@ -70,7 +71,7 @@ def flattened(value: Any) -> Any:
 
 
 def copied(value: Any, output: Any, name: str) -> None:
-    """Copy a returned value into its output. Raises Failed if it does not fit."""
+    """Copy a returned value into the output `name`. Raises Failed if its type or shape does not fit."""
     import torch
 
     if value is output:
@@ -94,16 +95,16 @@ class PythonFile:
         import torch
 
         if hasattr(sys.stdout, "reconfigure"):
-            # A student looks for the text that was printed before a crash, and a runner ends without a last flush.
+            # Flush each line at once: otherwise text printed before a crash would be lost.
             sys.stdout.reconfigure(line_buffering=True)
-        # Write no bytecode: nothing may appear in a student's folder.
+        # Do not write bytecode into the student's folder.
         sys.dont_write_bytecode = True
         with open(path, "rb") as file:
             content = file.read()
         files = filebundle.split(content)
         self.bundle = filebundle.Bundle(files) if files else None
         self.adapters: Any = None
-        """Module of the course's adapters, if it was handed in as a separate file."""
+        """Module with CS336's adapters, if they were handed in as a separate file."""
         if self.bundle is None:
             remember_text(path, content)
             spec = importlib.util.spec_from_file_location(MODULE, path)
@@ -120,7 +121,7 @@ class PythonFile:
         self.classes = autograd_classes([self.module, self.adapters], torch.autograd.Function)
         self.base: Any = torch.autograd.Function
         self.judged_class = ""
-        """Note on the called class and on other classes that fitted as well; "" for the only class of a single file."""
+        """Name of the called class, with the number of classes that fitted; "" for the only class of a single file."""
         self.judged_file = 0
         names = [
             name
@@ -138,15 +139,15 @@ class PythonFile:
         return function
 
     def adapter(self, language: str) -> Any:
-        """Return the result of the course's own function that names a class; None without one."""
+        """Return the adapter for a language: CS336's function that returns the class to judge; None without one."""
         name = f"get_flashattention_autograd_function_{language}"
         return getattr(self.adapters, name, None) or getattr(self.module, name, None)
 
     def chosen(self, form: dict[str, Any]) -> Any:
-        """Return the class to call.
+        """Return the autograd.Function to call.
 
-        It is found by its name if one is required, else by the file's adapter, else by the language of its forward
-        pass: the last one that fits. Raises Failed if the file has none.
+        It is found by its name if `form` has one, else by the file's adapter, else by the language of its forward pass.
+        If several fit, the last one is taken. Raises Failed if none fits.
         """
         name, language = form.get("class", ""), form.get("language", "")
         self.judged_class = ""
@@ -169,7 +170,7 @@ class PythonFile:
             raise NotWritten(
                 f"there is no autograd.Function in the file whose forward takes {count} arguments"
             )
-        # The language counts first, then the name. A class that is not written yet has only the name.
+        # Prefer classes whose code has the language, then those with its name. An unwritten class has only the name.
         signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in classes]
         best = max(signs, default=(False, False))
         if not signs or (language and not any(best)):
@@ -179,7 +180,7 @@ class PythonFile:
         return self.judged(fitting[-1], len(fitting))
 
     def judged(self, cls: Any, fitting: int = 1) -> Any:
-        """Record the called class for a person, if several fit or the hand-in has several files."""
+        """Record the name of the class that is called, if several fit or the hand-in has several files. Return it."""
         several = f" of {fitting}" if fitting > 1 else ""
         name = getattr(cls, "__name__", "?")
         self.judged_class = f"{name}{several}" if several or self.bundle is not None else ""
@@ -187,7 +188,7 @@ class PythonFile:
         return cls
 
     def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
-        """Return a function that calls the student's once with these values, and copies its results to the outputs."""
+        """Return a function that calls the student's function with `values` and copies its results to `outputs`."""
         names, form = request["outputs"], request.get("autograd")
         known = callable(getattr(self.module, request["function"], None))
         has_class = ["apply", "autograd"] in self.functions
@@ -245,7 +246,7 @@ class PythonFile:
                 for k, output, name in zip(tensors, outputs, names, strict=False):
                     copied(taken[k].grad, output, name)
                 return
-            # Read before any copy: all sets lie in one tensor, and torch would report it as changed.
+            # Read saved tensors before any copy: all tensors lie in one memory, and torch refuses changed ones.
             saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
             copied(first, outputs[0], names[0])
             for output, name in zip(outputs[1:], names[1:], strict=False):
@@ -262,9 +263,9 @@ class PythonFile:
 
 
 class Finder:
-    """Finder for imports between the files of a hand-in, whose modules come before installed ones.
+    """Import finder for the files of a hand-in of several files. Its modules come before installed packages.
 
-    Python's own modules and those that a runner has already imported come first: no file of a student's replaces them.
+    They cannot replace Python's own modules and those that the runner has imported before.
     """
 
     def __init__(self, bundle: Any) -> None:
@@ -284,7 +285,7 @@ class Finder:
 
     def spec(self, name: str, file: str) -> Any:
         OWN[name] = self.numbers[file] << FILE_BITS
-        # A spec from a file location would add the runner's folder to the name.
+        # `spec_from_file_location` would add the runner's folder to the file's name.
         spec = importlib.machinery.ModuleSpec(name, cast("Any", self), origin=file)
         spec.has_location = True
         if file.endswith("/__init__.py"):
@@ -299,7 +300,7 @@ class Finder:
         exec(compile(self.bundle.files[file], file, "exec", dont_inherit=True), vars(module))
 
     def loaded(self, file: str) -> Any:
-        """Import one of the files by its path."""
+        """Import a file of the hand-in by its path. Return the module."""
         name = self.bundle.module_of(file)
         if name and name.partition(".")[0] not in self.kept:
             return importlib.import_module(name)
@@ -310,17 +311,17 @@ class Finder:
 
 
 def remember_text(path: str, content: bytes) -> None:
-    """Keep a file's lines for `inspect`: the file is out of reach when Triton asks for a kernel's text at a call."""
+    """Keep a file's lines for `inspect`, by which Triton reads a kernel's source: later the file cannot be opened."""
     try:
         text = importlib.util.decode_source(content)
     except (SyntaxError, UnicodeDecodeError):
-        return  # importing it will raise
-    # Without a time of change an entry is kept as it is.
+        return  # the import will raise an error with its place
+    # An entry without modification time is never reloaded.
     linecache.cache[path] = (len(content), None, text.splitlines(keepends=True), path)
 
 
 def autograd_classes(modules: list[Any], base: type) -> list[Any]:
-    """Return the hand-in's subclasses of torch.autograd.Function that these modules name, in order."""
+    """Return the subclasses of torch.autograd.Function that are defined in the hand-in and named in these modules."""
     named = [value for module in modules if module is not None for value in vars(module).values()]
     return [
         value
@@ -330,12 +331,12 @@ def autograd_classes(modules: list[Any], base: type) -> list[Any]:
 
 
 def takes(cls: Any, count: int) -> bool:
-    """Return True if `apply` of this class takes `count` arguments, as far as its forward pass shows."""
+    """Return True if `apply` of this class takes `count` arguments, or if this is unknown."""
     try:
         parameters = inspect.signature(cls.forward)
     except (TypeError, ValueError):
         return True
-    # Either `forward` takes the context, or `setup_context` does.
+    # `forward` may take the context as a further argument, unless the class has `setup_context`.
     for given in (count, count + 1):
         with contextlib.suppress(TypeError):
             parameters.bind(*range(given))
@@ -344,7 +345,7 @@ def takes(cls: Any, count: int) -> bool:
 
 
 def launches(cls: Any) -> bool:
-    """Return True if a class's forward pass names a Triton kernel, or a function of its module that does."""
+    """Return True if a class's forward pass uses a Triton kernel, directly or through functions of the hand-in."""
     pending = [getattr(cls, "forward", None)]
     done: set[int] = set()
     while pending:
@@ -381,7 +382,7 @@ def names_in(code: types.CodeType) -> Iterator[str]:
 
 
 def is_kernel(value: Any) -> bool:
-    """Return True for a kernel made by `triton.jit` or an autotuner, on a card or in the interpreter."""
+    """Return True for a kernel made by `triton.jit` or an autotuner, compiled or interpreted."""
     kind = type(value)
     return (
         kind.__module__.partition(".")[0] == "triton"
@@ -391,7 +392,7 @@ def is_kernel(value: Any) -> bool:
 
 
 class CudaLibrary:
-    """A library of C functions: pointers, ints, floats, and the stream last; each returns 0 or CUDA's error."""
+    """A library of C functions that take pointers, ints and floats, then the stream, and return 0 or a CUDA error."""
 
     def __init__(self, path: str) -> None:
         self.library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
@@ -428,10 +429,10 @@ def _cell(value: Any) -> Any:
 
 
 def attempted(work: Callable[[], None]) -> None:
-    """Run a student's function. An unfinished starter raises NotImplementedError and writes nothing, which the judge
-    reports.
+    """Run a student's function. Ignore a NotImplementedError raised by the file itself, as in an unfinished starter.
 
-    Other exceptions, also NotImplementedError by torch or Triton, are handled in `gpu.devicerunner.raising_failed`.
+    The judge then reports that the output was not written. Other exceptions, also NotImplementedError by torch or
+    Triton, are handled in `gpu.devicerunner.raising_failed`.
     """
     try:
         work()
@@ -441,34 +442,34 @@ def attempted(work: Callable[[], None]) -> None:
 
 
 def _is_students(error: BaseException) -> bool:
-    """Return True if the student's file itself raised the exception, not a function that it called."""
+    """Return True if a `raise` in the student's file raised the exception, not a function that the file called."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None or error.__cause__ is not None or trace.tb_frame.f_globals.get("__name__") not in OWN:
         return False
-    # An exception raised in C, as by torch, has no frame of its own: the instruction is then a call.
+    # An exception from C code (torch, say) has no frame there: the file's last instruction is then a call, not a raise.
     return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def described(error: BaseException, *, has_card: bool = True) -> str:
-    """Return the innermost line of the student's file and the exception as text.
+    """Return text with the exception and the innermost line of the student's file.
 
-    Safe even if the student's exception class raises when it is converted to text.
+    Works even if the student's exception class raises an error when it is converted to text.
     """
     try:
         text = _described(error)
         root = _root(error)
         if not has_card and ((ASKS_FOR_CARD.search(text) and _is_of_card(root)) or _is_unsupported(root)):
             return text + NO_CARD
-        # The judge knows by these words what the machine lacks. A file could raise them itself.
+        # The judge takes NO_CARD at the end for a missing GPU: change an exception's text that ends with it.
         return f"{text}." if text.endswith(NO_CARD) else text
     except BaseException:
         return "it raised an exception whose text cannot be read"
 
 
 def remember_code() -> None:
-    """Record the code of all functions in modules whose errors may mean a missing GPU."""
+    """Record the code objects of all functions in OF_CARD and in Triton (see `known_codes`)."""
     pending: list[Any] = [
         each.__code__
         for each in gc.get_objects()
@@ -486,7 +487,7 @@ def _is_known(frame: types.FrameType) -> bool:
 
 
 def _is_of_card(error: BaseException) -> bool:
-    """Return True if code of torch's or Triton's that works for a card raised this exception, and not the file."""
+    """Return True if code of torch or Triton that needs a GPU raised this exception, and not the file itself."""
     trace, link = [], error.__traceback__
     while link is not None:
         trace.append(link)
@@ -497,19 +498,17 @@ def _is_of_card(error: BaseException) -> bool:
     own = [k for k, frame in enumerate(frames) if frame.f_globals.get("__name__") in OWN]
     for frame in frames[own[-1] + 1 if own else 0 :]:
         name = str(frame.f_globals.get("__name__"))
-        # A file can have any name and can put functions into that module.
+        # The name is not enough: a student's file can have any name, and can put functions into these modules.
         if name.startswith(OF_CARD) and _is_known(frame):
             return True
-    # An exception that torch raises in C has no frame of its own.
+    # An exception that torch raises in C++ has no frame there: compare its text.
     last = trace[-1]
     is_call = last.tb_frame.f_code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"]
     return is_call and type(error) is RuntimeError and FROM_C.match(str(error)) is not None
 
 
 def _is_unsupported(error: BaseException) -> bool:
-    """Return True if Triton's interpreter raised this exception for a missing feature, so that the file is not at
-    fault.
-    """
+    """Return True if Triton's interpreter raised this exception because it lacks a feature that a GPU has."""
     link = error.__traceback__
     while link is not None and link.tb_next is not None:
         link = link.tb_next
@@ -518,12 +517,12 @@ def _is_unsupported(error: BaseException) -> bool:
     name = str(link.tb_frame.f_globals.get("__name__"))
     if isinstance(error, NotImplementedError):
         return name == INTERPRETER
-    # A function of the language uses an instruction that the interpreter lacks.
+    # A function of Triton's language uses an operation that the interpreter's builder lacks.
     return isinstance(error, AttributeError) and type(error.obj).__module__ == INTERPRETER
 
 
 def _root(error: BaseException) -> BaseException:
-    for _ in range(LONGEST_CHAIN):  # An exception can be its own cause.
+    for _ in range(LONGEST_CHAIN):  # an exception can be its own cause
         if error.__cause__ is None:
             break
         error = error.__cause__
@@ -538,7 +537,7 @@ def _described(error: BaseException) -> str:
         while trace is not None:
             if trace.tb_frame.f_globals.get("__name__") in OWN:
                 file = trace.tb_frame.f_code.co_filename
-                # Files of a bundle have relative names; other files have absolute paths.
+                # Only files of a bundle have relative names: these are shown, since there are several.
                 places.append(f"{file}:" * (not file.startswith("/")) + str(trace.tb_lineno))
             trace = trace.tb_next
     where = "it"
@@ -553,7 +552,7 @@ def _described(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def profiled_kernels(names: list[str], device: str) -> Iterator[None]:
-    """Record the kernels launched on a GPU meanwhile, libraries' too, each once; none without a GPU."""
+    """Add the names of all kernels launched in the block to `names`, those of libraries too; none without a GPU."""
     if device == "cpu":
         yield
         return

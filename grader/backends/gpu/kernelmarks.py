@@ -1,7 +1,7 @@
-"""Lines of a student's Python function, and of the kernels and helpers below it, that a finding is about.
+"""Finder of a student's Python function with the kernels and helpers that it uses, to search for lines in them.
 
-The counterpart of grader/source/landmarks.py for C++. The text is untrusted and could crash Python's own parser, so it
-is read by regular expressions in linear time.
+grader/source/landmarks.py does the same for C++. The text is untrusted and could crash Python's parser, so it is read
+by regular expressions, in linear time.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from grader.source.cpptext import PYTHON, PythonSpan, blanked, python_definition
 from grader.source.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body
 
 MOST_FUNCTIONS, MOST_CLASSES = 40, 20
-"""Most functions and classes that are examined: an untrusted file may define any number."""
+"""Most functions and classes that are examined, since an untrusted file may define any number."""
 _LAUNCH = re.compile(r"\w\s{0,9}\[[^\n]{0,200}\]\s{0,9}\(")
 
 
 def function(source: str, name: str) -> Body | None:
-    """Return the definition of `name` with all functions of the file that it reaches by name; other lines are empty.
-    None if the text has no such function.
+    """Return a Body with the function `name` and all functions of the file that it uses, directly or not.
+
+    Other lines of the Body are empty. Returns None if the source has no such function.
     """
     text = _Text(source)
     found = [span for span in text.spans if span.kind == "def" and span.name == name and span.indent == 0]
@@ -26,10 +27,10 @@ def function(source: str, name: str) -> Body | None:
 
 
 def method(source: str, name: str, class_name: str, launches: bool | None) -> Body | None:
-    """Return the same as `function` for the method of a class.
+    """Return the same as `function` does, for a method of a class.
 
-    The class is the named one, else the only one that has the method and whose text launches kernels, or launches none,
-    as `launches` requires.
+    The class is `class_name`. Without a name it is the only class that has the method and that launches kernels
+    (`launches` True) or does not (False).
     """
     text = _Text(source)
     classes = [span for span in text.spans if span.kind == "class" and class_name in ("", span.name)]
@@ -55,14 +56,14 @@ class _Text:
         kept = {line for span in self._reached(start) for line in range(span.first, span.end)}
         code = tuple(line[:LONGEST_LINE] if k in kept else "" for k, line in enumerate(self.lines))
         rows = tuple(row[:LONGEST_LINE] for row in self.rows)
-        # Keep all lines: kernels may come before the function or after it.
+        # The Body reaches over the whole file: kernels may come before or after the function.
         return Body(start.name, start.first + 1, 0, len(rows), (), rows, code)
 
     def _reached(self, start: PythonSpan) -> list[PythonSpan]:
-        """Return this definition and the file's outermost definitions that it names, directly or through others."""
+        """Return this definition and the outermost functions of the file that it uses, directly or not."""
         outer = {span.name: span for span in self.spans if span.indent == 0 and span.kind == "def"}
         reached = [start]
-        for span in reached:  # grows on the way
+        for span in reached:  # `reached` grows during the loop
             for word in re.findall(r"[A-Za-z_]\w*", "\n".join(self.lines[span.first : span.end])):
                 if len(reached) < MOST_FUNCTIONS and word in outer and outer[word] not in reached:
                     reached.append(outer[word])

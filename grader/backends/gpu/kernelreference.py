@@ -1,6 +1,6 @@
-"""A reference for a GPU: `reference.py` with Triton's kernels and `reference.cu` in a lab's folder.
+"""Reference of a GPU lab: `reference.py` with Triton kernels, and `reference.cu`, in the lab's folder.
 
-A handout holds neither, since they are solutions: there results are judged and times are not.
+A handout holds neither file, since they are solutions. There results are judged, but times are not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class KernelReference:
         self.folder = folder
 
     def source(self, language: str) -> Path | None:
-        """Return the file of one language; None if this copy of the kit has none."""
+        """Return the reference's file for a language; None if this copy of the kit has none."""
         path = self.folder / SOURCES[language]
         return path if path.is_file() else None
 

@@ -1,15 +1,14 @@
-"""Flags for submissions that call a library instead of writing a kernel, by four independent signs.
+"""Flags for GPU submissions that call a library in place of writing a kernel, by four independent signs.
 
-1. The call's trace, its operators and launches, is replayed on other inputs in a process without the student's Python
-   (`gpu.tracing`, `gpu.replay`). Its result must be right there as well.
-2. Two findings of that replay (`gpu.torchwork`): the torch operators that work on the call's numbers, with their
-   amounts, and the outputs that are right without the computing kernels. A call without a replay has only its
-   operators, recorded by a dispatch mode.
-3. The kernels that it launches on a GPU (torch's profiler).
-4. The calls and names in the source (read by a child process: `gpu.readpython`).
+1. The call's trace (its operators and kernel launches) is replayed on other inputs, in a process without the student's
+   Python code (`gpu.tracing`, `gpu.replay`). The result must be right there as well.
+2. The replay shows how many numbers torch's operators compute, and which outputs stay right without the kernels
+   (`gpu.torchwork`). For a call without a replay only the names of its operators are known.
+3. Torch's profiler shows the kernels that a call launches on a GPU.
+4. The source shows the functions that the code names (`gpu.readpython`).
 
-All right calls count, public and hidden. The second and third come out of the runner. A flag is for people, and
-changes no points.
+All right calls count, public and hidden ones. Signs 2 and 3 are reported by the runner. Flags are for people and do not
+change points.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ from grader.integrity.inspection import listed
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
 
-#: Operators that make, move, describe and compare tensors, besides those of `symbols.is_plain_operator`. In a replay
-#: those that compute count (`gpu.torchwork`).
+#: Operators that make, move, describe or compare tensors, besides those of `symbols.is_plain_operator`. They may be
+#: called; in a replay the numbers that they compute are limited (`gpu.torchwork`).
 _PLAIN = """
 empty empty_like empty_strided empty_permuted new_empty new_empty_strided new_zeros zeros zeros_like full full_like ones
 ones_like fill_ zero_ copy_ clone contiguous view reshape _unsafe_view flatten unflatten transpose t permute expand
@@ -52,7 +51,7 @@ masked_select slice_scatter select_scatter masked_fill masked_fill_ tril triu tr
 atleast_3d broadcast_to cat movedim moveaxis narrow ravel stack swapdims unfold
 """
 PLAIN = frozenset(_PLAIN.split())
-#: Torch's own kernels that only write or copy, and kernels of libraries.
+#: Names of GPU kernels of torch that only write or copy, and names of kernels of libraries.
 _MOVES = re.compile(
     r"FillFunctor|copy_kernel|CopyFunctor|Memcpy|Memset|copy_device_to_device|direct_copy", re.IGNORECASE
 )
@@ -61,39 +60,39 @@ _LIBRARY = re.compile(
 )
 
 
-#: Errors of CUDA where other processes hold the card's memory.
+#: Errors of CUDA if the GPU's memory is full, perhaps because of other processes.
 NO_ROOM = re.compile(r"out of memory|_ALLOC_FAILED", re.IGNORECASE)
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 _SIZE = rf"(\d+(?:\.\d+)?) ({'|'.join(_UNITS)})"
 ROOM = re.compile(rf"Tried to allocate {_SIZE}\b.{{1,200}}? of which {_SIZE} is free")
-#: Marks a part in which torch may compute everything but attention itself.
+#: `library_operators` of a part in which torch may compute everything except attention itself.
 ANY = ("any",)
 ATTENTION = re.compile(r"attention", re.IGNORECASE)
-#: Operators that are plain one at a time; a call that makes as many of them computes with torch.
+#: Arithmetic operators that may be called, but fewer than MOST_ARITHMETIC times in a call.
 _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum minimum where abs"
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
 WEIGHTS = {"sum": 4}
-"""Operators that count as plain ones in a replay, with a factor on their numbers."""
+"""Further operators that may be called in a replay, with a factor by which their numbers count."""
 MOST_COMPUTED = 1
-"""Numbers that plain operators may compute in a call, as a multiple of the numbers in its inputs and outputs."""
+"""Limit on the numbers that plain operators compute in a call, as a multiple of those in its inputs and outputs."""
 LEAST_GIVEN = 64
-"""Numbers that torch may always compute in a call, such as a factor or the offsets of a batch."""
+"""Count of numbers that torch may compute in any call, for a factor or the offsets of a batch."""
 LEAST_SHARE = 0.25
-"""Share of an output's numbers. If torch computes fewer, the output cannot be torch's."""
+"""If torch computes less than this share of an output's numbers, it cannot have computed the output."""
 MOST_WITHOUT = 0.5
-"""Largest share of an output's numbers, over all calls, that may be right in a replay without the computing kernels."""
+"""Limit on the share of an output's numbers, over all calls, that are right in a replay without kernels' results."""
 PATIENCE = 2
-"""Factor on a replay's time limit without kernels: it makes each launch twice."""
+"""Factor on the time limit of a replay without kernels' results, which launches each kernel twice."""
 PLAYS = 2
-"""Most replays of a trace. In the last one an operator is free if its arguments equal those of the one before."""
+"""Most replays of a trace. In the second, an operator does not count if its arguments are the same as in the first."""
 OTHER_SEED = 0x9E3779B9
-"""Mixed into a case's seed to get the seed of the replay's inputs."""
+"""Number that is mixed into a case's seed to get the seed of the replay's inputs."""
 
 
 @dataclass
 class Replay:
-    """Result of playing one call's trace on other inputs."""
+    """Result of replaying one call's trace on other inputs."""
 
     case: str
     shape: dict[str, int]
@@ -101,22 +100,22 @@ class Replay:
     request: Request
     rows: tuple[ProfileRow, ...]
     outputs: dict[str, Any]
-    """Outputs by name, in their own types."""
+    """Outputs by name, in their stored types."""
     avoided: tuple[int, int]
-    """Numbers in the part's `avoids_tensor`, for one of the batch and for all."""
+    """Count of numbers in the part's `avoids_tensor`, for one element of the batch and for the whole batch."""
 
     def given(self) -> int:
-        """Return how many numbers the call's inputs and outputs hold."""
+        """Return the count of numbers in the call's inputs and outputs."""
         return sum(each.size for each in self.request.inputs)
 
     def holds_avoided(self) -> bool:
-        """Return True if torch makes more than half of the tensor to do without: as two axes, or by its numbers."""
+        """Return True if torch makes a tensor of more than half the size of `avoids_tensor`, for one element or all."""
         rows = {row.name: row.calls for row in self.rows}
         sizes = (rows.get("largest", 0), rows.get("most", 0))
         return any(2 * size > avoided for size, avoided in zip(sizes, self.avoided, strict=True))
 
     def numbers(self, allowed: Collection[str]) -> dict[str, int]:
-        """Return on how many numbers each operator worked that is not allowed."""
+        """Return the count of numbers that each operator outside of `allowed` has computed."""
         counted = {
             row.name.removeprefix("numbers "): row for row in self.rows if row.name.startswith("numbers ")
         }
@@ -126,9 +125,9 @@ class Replay:
 def flags(
     checks: Checks, host: DeviceHost, calls: Sequence[Observed], *, play: bool = True
 ) -> tuple[Flag, ...]:
-    """Return flags for right calls whose outputs no kernel made, and for library work that is not allowed.
+    """Return flags for right calls whose outputs no kernel computed, and for library work that is not allowed.
 
-    Without `play` no trace is replayed: only the calls themselves count.
+    Without `play` traces are not replayed, and only the calls themselves count.
     """
     part = checks.part
     device, built = properties(part), host.build_of(part)
@@ -138,7 +137,7 @@ def flags(
     allows_all = device.library_operators == ANY
     allowed = PLAIN | set(device.library_operators)
     found = []
-    # Without a GPU every call is observed. On a GPU timed calls are not, so only the source shows what they do.
+    # On a GPU, timed calls are not observed: only the source shows their work. Without a GPU all calls are observed.
     named = _in_source(built, part.function, allowed, with_calls=not allows_all)
     if named and host.card is not None:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
@@ -149,7 +148,7 @@ def flags(
         played, of_replay = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         rows += [row for each in played for row in each.rows]
     if allows_all:
-        # `rows` holds the names in replays, too: a student's code can falsify those recorded in the calls themselves.
+        # `rows` includes names from replays, which a student's code cannot falsify.
         ran = [name for name in _of("op ", rows) if ATTENTION.search(name)]
     else:
         replayed = {each.case for each in played}
@@ -178,9 +177,9 @@ def _ran(
     played: Sequence[Replay],
     allowed: Collection[str],
 ) -> tuple[list[str], list[Flag]]:
-    """Name the torch work in calls. Of calls without a replay only the operators are known.
+    """Return texts on torch's work that is not allowed, and notes on replays that the machine could not finish.
 
-    A replay that the machine cannot finish gives a note.
+    For calls without a replay (`unplayed`) only the names of operators are known.
     """
     device = properties(checks.part)
     names = [name for each in unplayed for name in _of("op ", each)]
@@ -202,12 +201,12 @@ def _often(rows: Iterable[ProfileRow], allowed: Collection[str]) -> list[str]:
 
 
 def _counts_numbers(part: Part) -> bool:
-    """Return True for a part with limits on the numbers that torch computes."""
+    """Return True for a part in which the count of numbers that torch computes is limited."""
     return not in_torch(part) and not _ARITHMETIC & set(properties(part).library_operators)
 
 
 def in_torch(part: Part) -> bool:
-    """Return True for a part that is to be written in PyTorch, without kernels."""
+    """Return True for a part that must be written in PyTorch, without kernels."""
     form = properties(part).autograd
     return form is not None and form.language == "pytorch"
 
@@ -215,9 +214,9 @@ def in_torch(part: Part) -> bool:
 def play_again(
     checks: Checks, host: DeviceHost, calls: Sequence[tuple[Case, str]]
 ) -> tuple[list[Replay], list[Flag]]:
-    """Play the traces of right calls on other inputs of the same sizes.
+    """Replay the traces of right calls on other inputs of the same sizes.
 
-    Returns the replays, and a flag if one of them is not the work of the file, or the machine ended it.
+    Return the replays, and a flag if one shows that the file did not do the work, or if the machine ended one.
     """
     part = checks.part
     played: list[Replay] = []
@@ -244,10 +243,10 @@ def _player(checks: Checks, host: DeviceHost, patience: int = 1) -> AbstractCont
 
 
 def _played(checks: Checks, session: Session, case: Case, trace: str) -> tuple[Replay | None, Call]:
-    """Replay a trace on other inputs, counting all of torch's work.
+    """Replay a trace on other inputs and count torch's work. Return the replay and its call.
 
-    If that is more than allowed, replay the trace again on a third set of inputs. Returns None if the distribution has
-    only one set of inputs.
+    If torch's work is more than allowed, replay the trace again on a third set of inputs. The replay is None if the
+    distribution has only one set of inputs.
     """
     part = checks.part
     first, replay, call = checks.inputs_of(case)[1], None, Call("ok")
@@ -267,7 +266,7 @@ def _played(checks: Checks, session: Session, case: Case, trace: str) -> tuple[R
 
 
 def _is_suspect(part: Part, replay: Replay) -> bool:
-    """Return True if torch does more in a replay than any call may."""
+    """Return True if torch does more work in a replay than a call may."""
     device = properties(part)
     if device.library_operators == ANY:
         return bool(part.avoids_tensor) and replay.holds_avoided()
@@ -277,7 +276,7 @@ def _is_suspect(part: Part, replay: Replay) -> bool:
 
 
 def left_open(call: Call) -> Flag | None:
-    """Return a note if the machine, and not its work, ended a replay: it waited, or the system took its memory."""
+    """Return a note if the machine ended a replay (it waited too long, or memory ran out); else None."""
     if not call.has_waited and call.signal_name != "SIGKILL":
         return None
     why = f"it waited for most of {call.wall_s:.0f} s" if call.has_waited else "the system ended it"
@@ -289,9 +288,8 @@ def left_open(call: Call) -> Flag | None:
 
 
 def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
-    """Return the reason why a replay is not the work of the file, "" if it is. Raises KitError if the card lacks
-    memory.
-    """
+    """Return the reason why a replay shows that the file did not do the work; else "". Raises KitError if the GPU
+    lacks memory."""
     part = checks.part
     if call.status == "timeout":
         return f"its trace takes more than {call.cpu_s or call.wall_s:.0f} s of processor time, and its call did not"
@@ -309,7 +307,7 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
     if part.outputs and not launches and not in_torch(part):
         dims = (output.dims for output in part.outputs.values())
         if all(math.prod(evaluate_int(dim, replay.shape) for dim in each) <= 1 for each in dims):
-            return ""  # The softmax of one number is 1, and needs no kernel.
+            return ""  # outputs of one number may need no kernel: the softmax of one number is 1
         return "no kernel of the file was launched"
     if not checks.holds(replay.case, replay.shape, replay.inputs, call):
         return (
@@ -320,7 +318,7 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
 
 
 def _exceeds_its_limit(said: str) -> bool:
-    """Return True if torch refused an allocation for which the card had room: the replay's own limit did."""
+    """Return True if an allocation failed by the replay's own limit, although the GPU had enough free memory."""
     found = ROOM.search(said)
     return found is not None and _bytes(*found.groups()[:2]) <= _bytes(*found.groups()[2:])
 
@@ -330,14 +328,14 @@ def _bytes(count: str, unit: str) -> float:
 
 
 def _avoided(part: Part, shape: Mapping[str, int]) -> tuple[int, int]:
-    """Return the numbers of the part's `avoids_tensor`, and as many for each matrix of its outputs."""
+    """Return the count of numbers in the part's `avoids_tensor`, for one matrix and for all matrices of its outputs."""
     one = math.prod(evaluate_int(dim, shape) for dim in part.avoids_tensor)
     outputs = [[evaluate_int(dim, shape) for dim in binding.dims_of(part, name)] for name in part.outputs]
     return one, one * max((math.prod(dims[:-2]) for dims in outputs), default=1)
 
 
 def _written(part: Part, inputs: Mapping[str, Any], call: Call) -> dict[str, Any]:
-    """Return the part's outputs as the call left them."""
+    """Return the part's outputs after the call, by name."""
     echoes = dict(zip(binding.tensor_names(part, inputs), call.echoes, strict=False))
     return {name: echoes[name] for name in part.outputs if name in echoes}
 
@@ -345,10 +343,10 @@ def _written(part: Part, inputs: Mapping[str, Any], call: Call) -> dict[str, Any
 def _without_kernels(
     checks: Checks, host: DeviceHost, played: Sequence[Replay]
 ) -> tuple[list[str], list[Flag]]:
-    """Name an output that torch computed and kernels only moved.
+    """Return texts on outputs that torch computed and kernels only moved, and notes on replays that were not finished.
 
-    Such an output stays right when every number that a kernel computes is replaced by NaN. Calls with little torch work
-    are not replayed for this.
+    Such an output stays right if every number that a kernel computes is replaced by NaN. Calls with little work by
+    torch are not replayed for this.
     """
     part = checks.part
     work = [sum(each.numbers(properties(part).library_operators).values()) for each in played]
@@ -378,35 +376,33 @@ def _without_kernels(
 
 
 def _counts(output: Any) -> Any:
-    """Return which numbers of an output say something: 0 and NaN do not."""
+    """Return a bool mask of an output's numbers that count as evidence: all but 0 and NaN."""
     return (output != 0) & (output == output)
 
 
 def _holds_avoided(played: Sequence[Replay]) -> bool:
-    """Return True if every call, of two sizes at least, makes more than half of the tensor that it should do without.
+    """Return True if torch makes over half of the tensor that the part should avoid in all calls, of two sizes or more.
 
-    A tile of a fixed size is as large on small inputs, but not on larger ones.
+    At one size, a tile of fixed size may be as large as the tensor.
     """
     return len({each.avoided for each in played}) > 1 and all(each.holds_avoided() for each in played)
 
 
 def _other_seed(part: Part, case: Case, turn: int) -> int:
-    """Return a seed that depends on the hidden cases' seeds, which a student cannot know."""
+    """Return a seed for other inputs of a case. It depends on the hidden cases' seeds, so a student cannot know it."""
     known = repr([each.seed for each in part.cases] + [case.name] + [turn] * turn).encode()
     return (case.seed + OTHER_SEED + zlib.crc32(known)) % (1 << 31)
 
 
 def _computing(played: Replay, allowed: Collection[str]) -> list[str]:
-    """Name operators that do more than plain ones, on more numbers than any call may."""
+    """Return the operators that are not plain, if they compute more than LEAST_GIVEN numbers; else []."""
     numbers = played.numbers(allowed)
     found = {name: count for name, count in numbers.items() if name not in WEIGHTS and not _is_plain(name)}
     return list(found) if sum(found.values()) > LEAST_GIVEN else []
 
 
 def _much(played: Replay, allowed: Collection[str]) -> list[str]:
-    """Name the plain operators that compute in a call, if they compute more numbers than its inputs and outputs
-    hold.
-    """
+    """Return a text in a list if plain operators compute more numbers than the inputs and outputs hold; else []."""
     numbers, given = played.numbers(allowed), played.given()
     total = sum(
         count * WEIGHTS.get(name, 1)
@@ -427,7 +423,7 @@ def _in_source(built: Build, function: str, allowed: Collection[str], *, with_ca
 
 
 def _chosen(row: ProfileRow, built: Build) -> str:
-    """Describe the judged class; the row counts the files before its own."""
+    """Return the message on the judged class. `row.calls` is 1 + the number of its file."""
     files = built.files if isinstance(built, PythonBuild) else ()
     file = f" in {files[row.calls - 1]}" if 0 < row.calls <= len(files) else ""
     name, _, several = row.name.removeprefix("class ").partition(" of ")
@@ -441,10 +437,10 @@ def _of(kind: str, rows: Iterable[ProfileRow]) -> list[str]:
 
 
 def _is_plain(name: str) -> bool:
-    """Return True for an operator that every part may call. Its name has no overload suffix; a library symbol's may."""
+    """Return True for an operator that every part may call, by its name without overload."""
     return bool({name, name.lstrip("_")} & (symbols.PLAIN_OPERATORS | symbols.INNER_OPERATORS))
 
 
 def _last(name: str) -> str:
-    """Return a function's own name: "matmul" for "torch.matmul (line 7)"."""
+    """Return the last part of a function's name: "matmul" for "torch.matmul (line 7)"."""
     return name.partition(" ")[0].rpartition(".")[2]
