@@ -190,8 +190,7 @@ class Softmax(Rows):
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
             f"NaN or infinity in {amount}. Does exp() overflow (above 88.7) because the row's maximum is not "
-            f"taken off, "
-            "or is -inf taken from -inf: a block in which all is masked, or beyond the row's end?"
+            "taken off, or is -inf taken from -inf: a block in which all is masked, or beyond the row's end?"
         )
 
 

@@ -158,9 +158,8 @@ class Rows(Oracle):
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
-            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7 in float), is something "
-            "divided by a sum of 0, "
-            "or is -inf taken from -inf?"
+            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7 in float), is something divided "
+            "by a sum of 0, or is -inf taken from -inf?"
         )
 
     def _of(self, logits: Array) -> Expected:

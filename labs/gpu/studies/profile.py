@@ -68,11 +68,9 @@ class ProfileStudy:
             f"Kernels that each way to write GELU launches, {SIDE} x {SIDE} float32",
             ("way", "ms", "TB/s", "kernel", "times", "us"),
             tuple(rows),
-            f"{self.about}. TB/s: as if the data were read and written once. By hand each operation is a kernel "
-            f"of its own, "
-            "and a pass over memory; a fused kernel makes one pass. Traces: study/profile-*.json, for "
-            "ui.perfetto.dev or "
-            "chrome://tracing.",
+            f"{self.about}. TB/s: as if the data were read and written once. By hand each operation is a "
+            "kernel of its own, and a pass over memory; a fused kernel makes one pass. Traces: "
+            "study/profile-*.json, for ui.perfetto.dev or chrome://tracing.",
         )
 
     def figures(self) -> tuple[Figure, ...]:

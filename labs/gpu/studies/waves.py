@@ -98,11 +98,10 @@ class WavesStudy:
     def caption(self) -> str:
         return (
             f"{self.about}. float16. Tiles of {self.tile[0]} x {self.tile[1]}, {self.multiprocessors} "
-            f"multiprocessors, one "
-            "tile on each at a time: a wave. The last wave takes as long as a full one, so that throughput falls where "
-            "one more begins (cliff). filled: what share of all waves is work on numbers of the product. by "
-            "waves: what "
-            f"{self.wave_ms:.3g} ms for each wave would give."
+            "multiprocessors, one tile on each at a time: a wave. The last wave takes as long as a full "
+            "one, so that throughput falls where one more begins (cliff). filled: what share of all waves "
+            f"is work on numbers of the product. by waves: what {self.wave_ms:.3g} ms for each wave would "
+            "give."
         )
 
     def figures(self) -> tuple[Figure, ...]:

@@ -77,11 +77,10 @@ class AccuracyStudy:
             "Largest error of each part, in units in the last place of float32",
             ("input", *self.parts),
             tuple(rows),
-            f"{self.about}. Against float64 on the same float32 inputs; 0.5 is what rounding alone "
-            "gives. Logits around "
-            f"+-size: {ROWS} rows of {USUAL_COLUMNS}, within 4 of it. A row with a tail: the first "
-            "element leaves all but "
-            "one of the others about 17 behind. merge is given both halves of the columns as partial results.",
+            f"{self.about}. Against float64 on the same float32 inputs; 0.5 is what rounding alone gives. "
+            f"Logits around +-size: {ROWS} rows of {USUAL_COLUMNS}, within 4 of it. A row with a tail: the "
+            "first element leaves all but one of the others about 17 behind. merge is given both halves of "
+            "the columns as partial results.",
         )
 
     def _at(self, part: str, sweep: str, value: int) -> Point:

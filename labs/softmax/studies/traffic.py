@@ -120,14 +120,12 @@ class TrafficStudy:
         model = self.models[0]
         row, whole = self.columns * FLOAT_BYTES, self.rows * self.columns * FLOAT_BYTES
         return (
-            f"{self.about}. Loads and stores are elements of tensors. Simulated: one level, {model.kind}, lines of "
-            f"{model.line_bytes} bytes, the least recently used out first; a line that is stored to "
-            "is fetched before. A row "
-            f"has {helpers.size_text(row)} bytes, X {helpers.size_text(whole)}. A pass fetched is as "
-            "many lines as X has. "
-            "framework: one kernel for each operation, 5 MN + 2 M loads and 3 MN + 2 M stores for M "
-            "rows and N columns; "
-            "where 5 MN + M loads are published, one of the two vectors is left out. fused: the row stays on the chip."
+            f"{self.about}. Loads and stores are elements of tensors. Simulated: one level, {model.kind}, "
+            f"lines of {model.line_bytes} bytes, the least recently used out first; a line that is stored to "
+            f"is fetched before. A row has {helpers.size_text(row)} bytes, X {helpers.size_text(whole)}. A "
+            "pass fetched is as many lines as X has. framework: one kernel for each operation, 5 MN + 2 M "
+            "loads and 3 MN + 2 M stores for M rows and N columns; where 5 MN + M loads are published, one "
+            "of the two vectors is left out. fused: the row stays on the chip."
         )
 
     def figures(self) -> tuple[Figure, ...]:
