@@ -243,6 +243,10 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     assert shown(SUMS, "part4", ["fills"]) == [], "fillTensor sets nothing to zero"
     assert [line for line, _ in shown(SUMS, "part4", [r"text:\bL\b"])] == [11]
     assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [(3, "made here, and not used below")]
+    pointed = WITHOUT_L.replace("total += std", "sums[k] += std").replace(
+        "std::vector<float> L = formatTensor(LTensor)", "float *sums = LTensor.data_ptr<float>()"
+    )
+    assert [line for line, _ in shown(pointed, "part4", [r"text:\bLTensor\b"])] == [8], "used by its pointer"
     first = [(4, "declared without a value"), (8, "declared without a value")]
     codes = [code for code in CLUES if code.startswith("stale_") and code != "stale_l"]
     assert codes and all(shown(STALE, "part1", CLUES[code])[:2] == first for code in codes)
@@ -330,6 +334,21 @@ def test_ends_offsets_and_whole_sums_are_found() -> None:
     assert [(place.line, *names) for place, *names in found.overwritten()] == [(13, "YTensor", "Y")]
 
 
+def test_arithmetic_of_indices_is_neither_a_division_nor_a_whole_sum() -> None:
+    rows = (
+        "const int b = bh / N;",
+        "std::size_t at = head(bh / N, bh % N);",
+        "int T = (N + Br - 1) / Br;",
+        "O[n / N];",
+    )
+    assert not body("void kernel(int N, int Br, int n) {\nint bh;\n" + "\n".join(rows) + "\n}").divisions()
+    rows = ("auto p = e / sum;", "float inv = 1 / N;", "O[n] = o / N;", "int q = e / sum;", "O[n] /= sum;")
+    found = body("void kernel(int N, int n) {\n" + "\n".join(rows) + "\n}")
+    assert numbers(found.divisions()) == [2, 3, 4, 5, 6]
+    for begun, lines in (("0", [2, 3]), ("0.0f", []), ("0.f", [])):
+        assert numbers(body(f"void kernel() {{\nauto o = {begun};\no += x;\n}}").whole_sums()) == lines
+
+
 def test_the_line_where_a_sum_begins_is_found() -> None:
     assert numbers(body(LEFT_OVER).begun(["Q"])) == [4]
     stored = LEFT_OVER.replace("score += Q[i * d + k]", "S[i] = S[i] + Q[i * d + k]")
@@ -394,6 +413,10 @@ def test_only_what_fits_the_outputs_is_named() -> None:
     assert alone is not None and "Of all lengths" not in alone.message
     for each in diagnose.settled([explained(2, 8, 16), explained(4, 16)]):
         assert each is not None and "Of all lengths 16 alone fits every input." in each.message
+    # An output with a few wrong elements refutes nothing: it may be another one of the part's outputs.
+    few = [Diagnosis("wrong_values", "Expected 2.", wrong_count=count) for count in (1, 7)]
+    (first, *_) = diagnose.settled([explained(16), explained(16), *few])
+    assert first is not None and first.message.startswith("Keys are left out.")
     # A mistake that most outputs refute is not the cause.
     suspect = Suspect("scaled", "It is scaled.", lambda s: None, ("scaled",))
     diagnosis = diagnose.Explained("scaled", "It is scaled. Expected 1.", suspects=(suspect,))

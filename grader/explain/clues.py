@@ -27,7 +27,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "steps": ("a loop in steps", Body.steps),
     "sums": ("a sum", lambda body: body.find(_SUMS)),
     "divisor": ("a sum", lambda body: body.divisors() or body.find(_SUMS)),
-    "divide": ("a division", lambda body: body.find(r"[\w\])]\s*/=?\s*(?!/)[\w(]")),
+    "divide": ("a division", Body.divisions),
     "casts": (
         "made a whole number or half a float",
         lambda body: body.find(
@@ -122,7 +122,7 @@ def _found(body: Body, part: Part, clue: str, right: Collection[str]) -> tuple[s
     if kind == "line":
         return "", body.find(what)
     if kind == "text":
-        used = body.uses(what)
+        used = body.uses(what) or body.reads(body.copied_in(what))
         return ("", used) if used else ("made here, and not used below", body.find(what))
     if kind == "begun":
         return "where this sum begins", body.begun(_given(body, part, what))

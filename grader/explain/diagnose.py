@@ -8,6 +8,7 @@ relation between the output and the right one (`relations`); a suspect whose pre
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -21,7 +22,7 @@ from grader.explain.deviation import Axis, Deviation, usual_axes
 from grader.explain.explanation_errors import attempt
 from grader.explain.oracle import Oracle
 from grader.explain.relations import NOT_STORED, first_found
-from grader.explain.suspect import Suspect
+from grader.explain.suspect import FEWEST_PARTIAL, Suspect
 from grader.explain.wrong_places import EVERYWHERE, Place, find_place
 
 #: Codes of diagnoses without a cause. `unexplained` adds the codes of places, which depend on the output's axes.
@@ -224,7 +225,13 @@ def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
     are named. A suspect that most outputs refute is not named.
     """
     counts = _counts(diagnoses)
-    saying = sum(diagnosis is not None and diagnosis.code not in _SAYS_LITTLE for diagnosis in diagnoses)
+    saying = sum(
+        diagnosis is not None
+        and diagnosis.code not in _SAYS_LITTLE
+        # A few wrong elements without a cause refute no mistake: they may be of another output.
+        and (isinstance(diagnosis, Explained) or (diagnosis.wrong_count or math.inf) >= FEWEST_PARTIAL)
+        for diagnosis in diagnoses
+    )
     return [
         _settled(diagnosis, counts, saying) if isinstance(diagnosis, Explained) else diagnosis
         for diagnosis in diagnoses

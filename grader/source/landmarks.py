@@ -26,8 +26,11 @@ _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
 )
 _WHOLE = re.compile(
-    r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
+    r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|(?:std::)?size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
 )
+#: A division, and its dividend and divisor as far as they are single words.
+_DIVISION = re.compile(r"([\w.]+|[\])])\s*/=?\s*(?!/)([\w.]+|\()")
+_NUMBER = re.compile(r"\d+[uUlL]*$")
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
 #: The array in `name[...] =`. It is matched in a lookahead, so that names in its brackets are found as well.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
@@ -115,6 +118,16 @@ class Body:
         """Return the lines that `find` returns, without those that only copy an argument."""
         _, made = self.made_of(self.parameters)
         return [place for place in self.find(pattern) if place.line not in made]
+
+    def copied_in(self, pattern: str) -> list[str]:
+        """Return the variables that are copied or pointed to where the pattern occurs, with these copies and pointers.
+
+        If the pattern matches some of these variables, the others are left out.
+        """
+        lines = {place.line for place in self.find(pattern)}
+        made = [(name, source) for n, name, source in self._copies if n in lines]
+        chosen = [pair for pair in made if re.search(pattern, pair[1])] or made
+        return [name for pair in chosen for name in pair]
 
     def reads(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that use one of these variables or a copy of one, without lines that make a copy."""
@@ -411,6 +424,21 @@ class Body:
                         groups.pop()
         return [self._place(n) for n in dict.fromkeys([n for group in groups for n in group] + pending)]
 
+    def divisions(self) -> list[Place]:
+        """Return the lines with a division, without those that only divide whole numbers, such as `int b = bh / H`."""
+        ints = set(_INT.findall("\n".join(self.code[self.first - 1 : self.last])))
+        found = list[Place]()
+        for n in self._lines():
+            row = self.code[n - 1]
+            to_int = _WHOLE.match(row) is not None and not re.search(r"\bauto\b", row)
+            has_float = re.search(r"\b(?:float|double)\b", row) is not None
+            if any(
+                not (by in ints or _NUMBER.match(by)) or has_float or not (to_int or of in ints)
+                for of, by in _DIVISION.findall(row)
+            ):
+                found.append(self._place(n))
+        return found
+
     def whole_divisions(self) -> list[tuple[Place, str]]:
         """Return the lines that divide a whole number by another, such as `1 / N`, with the text of the division."""
         header = "\n".join(self.code[self.first - 1 : self.last])
@@ -429,8 +457,13 @@ class Body:
         """
         declared = dict[str, int]()
         for n in self._lines():
-            if _WHOLE.match(self.code[n - 1]):
-                declared |= {name: n for name, _ in _ASSIGNED.findall(self.code[n - 1])}
+            if _WHOLE.match(row := self.code[n - 1]):
+                is_auto = re.search(r"\bauto\b", row) is not None
+                declared |= {
+                    name: n
+                    for name, value in _ASSIGNED.findall(row)
+                    if not is_auto or _NUMBER.match(value.strip())
+                }
         found = set[int]()
         for n in self._lines():
             added = _ADDED.search(self.code[n - 1])

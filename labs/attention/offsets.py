@@ -94,7 +94,17 @@ def diagnose_write(
             "not_written",
             "Nothing was written: fourDimWrite is not written yet, or it changes a copy of the tensor.",
         )
-    elif not (flat_wrong & named).any():
+    elif not (flat_wrong & ~named).any() and np.array_equal(before[flat_wrong], after[flat_wrong]):
+        which = "The last element keeps" if flat_wrong.sum() == flat_wrong[-1] else "These elements keep"
+        code, why = (
+            "element_skipped",
+            (
+                f"{which} what stood there before, as fourDimWrite never writes there: look for a condition on the offset."
+            ),
+        )
+    elif (both := flat_wrong & named).any() and np.array_equal((before + wanted)[both], after[both]):
+        code, why = "wrong_value", "`val` is added to what stands there: write it with = and not +=."
+    elif not both.any():
         code, why = "extra_write", "The right places are written, but other elements are changed as well."
     elif flat_wrong.sum() <= len(inputs["index"]) // 4:
         code, why = (

@@ -380,7 +380,7 @@ def state_kept(s: Scene) -> Array:
 # ---- columns that a loop leaves out: the last one, or those beyond the last full block of an unrolled or
 # vector loop
 
-WIDTHS = (2, 4, 8, 16, 32, 64)
+WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
