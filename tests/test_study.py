@@ -240,7 +240,7 @@ def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_a_table(tmp_path:
 KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
 TEXT = KERNELS.read_text()
 RIGHT, RACES = (re.findall(rf"KERNEL\(({kind}\w+)\)", TEXT) for kind in ("right", "race"))
-VARIABLES = ("rowSum", "scores", "weight", "", "temp")
+VARIABLES = ("rowSum", "scores", "weight", "", "temp", "O")
 PART3 = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
 

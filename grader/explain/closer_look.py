@@ -218,7 +218,9 @@ class Closer:
         numbers = NUMBERS.search(diagnosis.message)
         first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
         command = RACE.format(self._named("race "))
-        lines = [first, *self._with_indices(races), command, numbers[0] if numbers else ""]
+        # Which elements are wrong is chance, but for the share of a thread.
+        seen = re.sub(r"(?<= wrong): (?!.*share of).*", ".", numbers[0]) if numbers else ""
+        lines = [first, *self._with_indices(races), command, seen]
         return replace(diagnosis, message="\n".join(lines))
 
     def _shared(self, found: _Findings) -> str:

@@ -318,6 +318,18 @@ BEGIN
     }
 END
 
+// The barrier of the loop orders nothing of what follows, however fast one thread is and late another.
+KERNEL(raceAfterBarrier)
+BEGIN
+#pragma omp parallel
+    {
+        Floats own(O.size(), 0.0f);
+#pragma omp for collapse(2)
+        FOR_EACH_ROW own[(bh * N + i) * d] = WEIGHT(0);
+        for (size_t at = 0; at < O.size(); at++) O[at] += own[at];  // the race
+    }
+END
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     for (const auto &[name, kernel] : kernels) m.def(name, kernel);
 }

@@ -74,6 +74,9 @@ struct Team {
   int level = 0;
   std::atomic<int> arrived{0};
   std::atomic<unsigned> generation{0};
+  // What the sanitizer knows the barriers by.
+  char orders[16] = {};
+  char *order(unsigned barrier) { return &orders[barrier % 2 * 8]; }
   std::atomic<int> tasks{0};
   void *copied = nullptr;
   Word queues_word = 0;
@@ -129,7 +132,7 @@ void run_task(Task *task) {
   context.group = outer_group;
   __tsan_release(task->parent);
   if (task->group != nullptr) __tsan_release(task->group);
-  __tsan_release(context.team);
+  __tsan_release(context.team->order(context.team->generation.load()));
   context.team->tasks--;
   task->parent->unfinished--;
   if (task->group != nullptr) task->group->unfinished--;

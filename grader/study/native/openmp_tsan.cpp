@@ -22,8 +22,10 @@ void barrier() {
   Context &context = me();
   Team *team = context.team;
   if (team->size == 1) return;
-  __tsan_release(team);
-  unsigned generation = team->generation.load();
+  const unsigned generation = team->generation.load();
+  // By turns two places: a late thread must not see the release of a fast one that is in the next barrier already.
+  char *const order = team->order(generation);
+  __tsan_release(order);
   if (team->arrived.fetch_add(1) + 1 == team->size) {
     work_until([&] { return team->tasks.load() == 0; });
     team->arrived = 0;
@@ -31,7 +33,7 @@ void barrier() {
   } else {
     work_until([&] { return team->generation.load() != generation; });
   }
-  __tsan_acquire(team);
+  __tsan_acquire(order);
 }
 
 struct Start {
