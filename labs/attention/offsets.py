@@ -98,9 +98,7 @@ def diagnose_write(
         which = "The last element keeps" if flat_wrong.sum() == flat_wrong[-1] else "These elements keep"
         code, why = (
             "element_skipped",
-            (
-                f"{which} what stood there before, as fourDimWrite never writes there: look for a condition on the offset."
-            ),
+            (f"{which} what stood there before, as it is never written: look for a condition on the offset."),
         )
     elif (both := flat_wrong & named).any() and np.array_equal((before + wanted)[both], after[both]):
         code, why = "wrong_value", "`val` is added to what stands there: write it with = and not +=."
