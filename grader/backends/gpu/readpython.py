@@ -1,18 +1,18 @@
 """Reads an untrusted Python file in a process of its own: readpython.py BUNDLES FILE MOST ENTRY[=CLASS=REACHED] ...
 
-Prints the error in it ("error NAME:LINE:COLUMN:MESSAGE"; NAME is empty for a single file), or for each entry (a judged
-function) lines "calls ENTRY NAME LINE": computing functions and methods of torch that are called or named in the code
-that the entry reaches. Lines "reaches ENTRY NAME LINE" name things that no kernel needs: ctypes, torch's internals,
-other objects' frames, other threads. In the body of a kernel they name what a compiled kernel could not do
-(`Reader.read_kernel`).
+For a file with an error it prints "error NAME:LINE:COLUMN:MESSAGE" (NAME is empty for a single file). Otherwise it
+prints lines for each entry (a judged function), about the code that the entry reaches. "calls ENTRY NAME LINE" reports
+a computing function or method of torch that this code calls or names. "reaches ENTRY NAME LINE" reports something that
+no kernel needs: ctypes, torch's internals, other objects' frames, other threads; or an operation in a kernel's body
+that a compiled kernel could not do (`Reader.read_kernel`). MOST limits the lines of an entry.
 
-The code that an entry reaches: its definition, module-level definitions whose names occur in there, and so on; and
-module-level statements, without what stands below `if __name__ == "__main__"`. Where an entry has no definition, an
-autograd.Function stands for it: CLASS is its name, or the language of its forward pass (triton, pytorch, any), REACHED
-is forward or both. A name is followed through imports, assignments and getattr.
+An entry reaches its own definition, the module-level definitions that it names, the definitions that these name, and
+so on; and all module-level statements except those below `if __name__ == "__main__"`. If an entry has no definition, an
+autograd.Function takes its place: CLASS is its name, or the language of its forward pass (triton, pytorch, any), and
+REACHED is forward or both. Names are followed through imports, assignments and getattr.
 
-FILE may be a bundle of several files (`grader.core.filebundle`, which lies at BUNDLES): names are followed from one
-into the other, and LINE is NAME:LINE there. Imports nothing of the kit.
+FILE may be a bundle of several files. Then names are followed from file to file, LINE is printed as NAME:LINE, and
+BUNDLES is the path of `grader.core.filebundle`. This file imports nothing of the kit.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _COMPUTING = """
 matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh sigmoid relu gelu cumsum softmax_ exp_
 """
 COMPUTING = frozenset(_COMPUTING.split())
-"""Methods that only tensors have. Others (add, sum, mean) belong to sets, lists and tables as well."""
+"""Methods that only tensors have: sets, lists or tables have no method of these names, unlike add, sum and mean."""
 #: Modules other than torch with functions of these names.
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
+#: Functions of torch that compute nothing, and modules of such functions.
 NO_WORK = (
     *(
         "torch.cuda.",
@@ -44,11 +45,11 @@ NO_WORK = (
     *("torch.library.custom_op", "torch.library.triton_op", "torch.library.wrap_triton"),
     "torch.set_float32_matmul_precision",
 )
-#: Functions that make an operator "NAMESPACE::NAME" of a Python function.
+#: Functions that turn a Python function into an operator "NAMESPACE::NAME".
 REGISTERING = ("torch.library.custom_op", "torch.library.triton_op")
 #: Namespaces of torch's own operators.
 TORCHS = frozenset(("aten", "prim", "prims", "mkl", "mkldnn", "onednn", "quantized", "inductor"))
-#: Torch's functions that count when they are named without a call; a dtype or a class does not.
+#: Torch's functions that are reported even if they are only named, not called. Other names may be dtypes or classes.
 NAMED = COMPUTING | {
     "scaled_dot_product_attention",
     "linear",
@@ -59,8 +60,8 @@ NAMED = COMPUTING | {
     "tensordot",
     "bilinear",
 }
-#: Names by which a file could act differently in timed calls. No trace holds these calls (`gpu.tracing`), and `calls`
-#: does not see them.
+#: Names by which a file could act differently in timed calls. These calls appear neither in a trace (`gpu.tracing`) nor
+#: among the "calls" lines.
 REACHING = (
     *("ctypes.", "torch._C", "torch.utils._python_dispatch", "torch.overrides"),
     *("triton.runtime.interpreter", "triton._C"),
@@ -74,7 +75,7 @@ REACHING = (
         "sys.meta_path",
         "sys.path_hooks",
     ),
-    # The pipes of the runner, its memory, and other threads and processes.
+    # Access to the runner's pipes and memory, and to other threads and processes.
     *(
         "posix.",
         "_posixsubprocess.",
@@ -121,7 +122,7 @@ LEADING = frozenset(
         "__builtins__",
     )
 )
-#: Builtin functions and names that run a text, or lead to modules without an import.
+#: Builtin functions and names that run a string as code, or give access to modules without an import.
 RUNNING = frozenset(("exec", "eval", "compile", "__import__", "__builtins__", "__loader__", "__spec__"))
 CHANGING = frozenset(("setattr", "delattr"))
 #: Objects whose attributes a file may ask for by any name.
@@ -143,7 +144,7 @@ HELD = frozenset(
         "mmap",
     )
 )
-#: All of `os` that honest files use. The rest works on descriptors, processes and files.
+#: Names of `os` that honest files use. The other names work on descriptors, processes and files.
 OS = frozenset(
     (
         *("path", "environ", "getenv", "makedirs", "mkdir", "listdir", "getcwd", "cpu_count", "getpid"),
@@ -151,7 +152,7 @@ OS = frozenset(
     )
 )
 DESCRIPTORS = ("/proc/", "/dev/fd")
-#: Names in these modules that honest files use.
+#: Names that honest files use, in modules listed in REACHING.
 HARMLESS = frozenset(
     (
         *("gc.collect", "gc.disable", "gc.enable", "inspect.signature", "inspect.getsource"),
@@ -159,9 +160,9 @@ HARMLESS = frozenset(
     )
 )
 JIT = frozenset(("jit", "autotune", "heuristics", "constexpr_function"))
-#: Functions that make a kernel of a Python function.
+#: Functions that turn a Python function into a kernel.
 MAKING = frozenset(("jit", "JITFunction", "constexpr_function"))
-#: Modules whose functions and numbers a kernel may name; files have no reason to change them or to pass them on.
+#: Modules whose functions and numbers a kernel may name. A file has no reason to change or pass on such a module.
 KEPT = frozenset(("triton", "math", "numpy", "torch"))
 _BUILTINS = """
 range min max abs len float int bool str tuple list print isinstance hasattr zip enumerate sum round pow divmod slice
@@ -176,22 +177,22 @@ histogram item log log2 logical_and logical_or max min permute ravel reduce redu
 sort split sqrt sqrt_rn store sum to trans view xor_sum load scatter get_int_max_value get_int_min_value
 get_block_shapes with_element_ty mangle to_ir index count
 """
-#: Methods of Triton's tensors, types, descriptors and tuples (triton.language.core of 3.7); so are all `is_…`.
+#: Methods of Triton's tensors, types, descriptors and tuples (triton.language.core of 3.7), besides those named `is_…`.
 METHODS = frozenset(_METHODS.split())
-#: Settings of torch's that honest files change.
+#: Parts of torch with settings that honest files change.
 SETTINGS = frozenset(("backends", "config", "cuda", "knobs", "_dynamo", "_inductor"))
 MOST_PARTS = 20
 """Limit on the parts of a dotted name, and on the files through which it is followed."""
 Found = dict[tuple[str, str], int]
-"""("calls" or "reaches", name): line."""
+"""Maps ("calls" or "reaches", name) to a line."""
 Places = dict[tuple[str, str], tuple[int, int]]
-"""The same with the number of the file and the line."""
+"""Maps ("calls" or "reaches", name) to (number of the file, line)."""
 Names = dict[str, list[ast.AST | None]]
-"""Values of a scope's names: an expression, a definition, an import; None for anything else."""
+"""Maps each name of a scope to its values: expressions, definitions and imports; None for anything else."""
 MODULE = "kernels"
 """Name under which a runner imports a single file, or a main file that has no name of its own."""
 NAMESPACES = frozenset(("globals", "vars", "locals"))
-"""Builtin functions that return the names of a module, which code could bind there."""
+"""Builtin functions that return the dict of a module's names, by which code could bind names."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -203,17 +204,17 @@ class Reader:
         self.package = files.package_of(file)
         self.meant: dict[str, str] = {}
         self.expected: set[int] = set()
-        """Nodes where honest files use a module, or a function that makes kernels."""
+        """Ids of nodes where honest files use a module, or a function that makes kernels."""
         self.stars: set[str] = set()
-        """Modules of others from which all names are imported."""
+        """Modules outside the hand-in from which all names are imported."""
         self.rebound: set[str] = set()
         """Module-level names that a function, or another file, rebinds."""
         self.wrapped: set[str] = set()
-        """Functions that become kernels by a call: triton.jit(f)."""
+        """Functions that a call turns into kernels: triton.jit(f)."""
         self.numbered: set[str] = set()
-        """Names of whole numbers, which open() takes for a descriptor."""
+        """Names that may hold whole numbers, which open() takes for descriptors."""
         self.known: dict[tuple[str, tuple[int, ...]], tuple[bool, list[Names]]] = {}
-        """Results of `is_known` by name and scopes. Each holds its scopes, so that no other has their ids."""
+        """Results of `is_known` by name and ids of scopes. Kept with the scopes, so that their ids are not reused."""
         self.at_top = {id(node) for node in module_level(tree)}
         self.scope = bindings(tree)
         self.methods: frozenset[str] = METHODS
@@ -223,7 +224,7 @@ class Reader:
         self.bound: dict[str, list[ast.stmt]] = {}
         self.classes: list[ast.ClassDef] = []
         self.at_import: list[ast.AST] = []
-        """Parts of definitions and assignments that run code when the file is imported, and imports of all names."""
+        """Nodes that run code when the file is imported, and imports of all names of a module."""
         for statement in tree.body:
             self.at_import += [
                 each for each in evaluated(statement) if isinstance(each, ast.Name) or calls_anything(each)
@@ -253,7 +254,7 @@ class Reader:
         return ".".join([*around[: len(around) - node.level + 1], *([node.module] if node.module else [])])
 
     def learn(self, node: ast.AST) -> None:
-        """Follow imports, and assignments of modules and of torch's functions to names."""
+        """Record the meanings of names that an import binds, or an assignment of a module or a torch function."""
         if isinstance(node, ast.Import):
             for name in node.names:
                 first = name.name.split(".")[0]
@@ -282,7 +283,7 @@ class Reader:
             self.rebound.update(node.names)
 
     def learn_changes(self, node: ast.AST) -> None:
-        """Record assignments to names of other files, and the torch operators that this file registers."""
+        """Record assignments to attributes of the hand-in's modules, and torch operators that this file registers."""
         if isinstance(node, ast.Module):
             made = [each for each in node.body if isinstance(each, ast.FunctionDef)]
             for function, call in ((each, call) for each in made for call in each.decorator_list):
@@ -296,9 +297,7 @@ class Reader:
                 owner.rebound.add(rest.split(".")[0])
 
     def expect(self, node: ast.AST) -> None:
-        """Record where modules and functions that make kernels may be used, and the functions that a call makes kernels
-        of.
-        """
+        """Record where modules and functions that make kernels may be used, and functions that a call makes kernels."""
         if isinstance(node, ast.Attribute):
             if not self.is_namespace(node.value) or node.attr in ("get", "keys", "values", "items"):
                 self.expected.add(id(node.value))
@@ -331,13 +330,11 @@ class Reader:
         return name.startswith("triton.") and name.rpartition(".")[2] in MAKING
 
     def dotted(self, node: ast.AST) -> str:
-        """Return the full name of a node through all files: "torch.nn.functional.gelu"; ".sum" for a method of anything
-        else.
-        """
+        """Return a node's full name from all files: "torch.nn.functional.gelu", or ".sum" for a value's method."""
         return self.files.followed(self.spelt(node))[-1]
 
     def spelt(self, node: ast.AST) -> str:
-        """Return the full name as far as this file alone shows it."""
+        """Return a node's full name, as far as this file alone shows it."""
         parts: list[str] = []
         while True:
             if isinstance(node, ast.Attribute):
@@ -355,13 +352,13 @@ class Reader:
         return f".{parts[0]}" if parts else ""
 
     def is_kernel(self, node: ast.FunctionDef) -> bool:
-        """Return True for a function under a decorator of Triton's own, or that a call of triton.jit is given."""
+        """Return True for a function that is decorated by Triton's jit (or similar) or passed to it."""
         names = [self.dotted(d) for d in decorators_of(node)]
         jits = (name.startswith("triton.") and name.rpartition(".")[2] in JIT for name in names)
         return node.name in self.wrapped or any(jits)
 
     def is_trusted(self, node: ast.AST, around: list[Names]) -> bool:
-        """Return True for a kernel that no decorator of the file's replaces by another function."""
+        """Return True for a kernel that has only Triton's decorators: the file's own could replace the function."""
         if not isinstance(node, ast.FunctionDef) or not self.is_kernel(node):
             return False
         decorators = decorators_of(node)
@@ -369,26 +366,25 @@ class Reader:
         return all(self.dotted(d).startswith("triton.") and self.is_constant(d, around) for d in own)
 
     def is_namespace(self, node: ast.AST) -> bool:
-        """Return True for a call that returns the module's names, in which names could be bound."""
+        """Return True for a call that returns the dict of the module's names, by which code could bind names."""
         if not isinstance(node, ast.Call) or not is_named(node.func, NAMESPACES):
             return False
-        # `*` on an empty sequence adds no argument.
+        # vars(*()) has no arguments, so it is vars().
         is_plain = all(isinstance(each, ast.Starred) for each in node.args)
         return is_named(node.func, frozenset(("globals",))) or (is_plain and id(node) in self.at_top)
 
     def is_decorating(self, node: ast.Call) -> bool:
-        """Return True for a call that makes a decorator: triton.jit(noinline=True)."""
+        """Return True for a call that returns a decorator: triton.jit(noinline=True)."""
         return not node.args and bool(node.keywords) and self.makes_kernels(node.func)
 
     # ---- the body of a kernel
 
     def read_kernel(self, kernel: ast.FunctionDef, around: list[Names], found: Found) -> None:
-        """Record the operations of a kernel that a compiled one could not do. `around` are the scopes of its enclosing
-        functions.
+        """Record in `found` the operations that a compiled kernel could not do.
 
-        The interpreter runs a kernel as Python, so any call of Python there can insert numbers. A kernel may call
-        Triton's functions and methods, other kernels and plain builtin functions. It may read constants. It may not
-        change an object.
+        The interpreter runs a kernel as Python, so a kernel that called other Python code could get its numbers from
+        there. A kernel may call Triton's functions and methods, other kernels and plain builtin functions, and read
+        constants. It must not change objects. `around` are the scopes of its enclosing functions.
         """
 
         def note(name: str, node: ast.AST) -> None:
@@ -398,7 +394,7 @@ class Reader:
         arguments = {each.arg for each in given}
         inner = list(body_nodes(kernel))
         bound = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        # A kernel may call another one that is passed as a constant. A compiler refuses any other function there.
+        # A kernel may call another kernel that it is passed as a constexpr: the compiler refuses any other function.
         passed = {each.arg for each in given if self.is_constexpr(each.annotation)} - bound
         own = arguments | bound | {n.arg for n in inner if isinstance(n, ast.arg)}
         for name in own:
@@ -446,12 +442,12 @@ class Reader:
             note(f".{used.attr}", node)
 
     def names_module(self, node: ast.AST, own: set[str]) -> bool:
-        """Return True for a dotted name that begins with a module."""
+        """Return True for a dotted name that begins with an imported name."""
         root = root_of(node)
         return isinstance(root, ast.Name) and root.id not in own and root.id in self.meant
 
     def is_known(self, name: str, around: list[Names]) -> bool:
-        """Return True if a name that a kernel does not bind is a kernel, Triton's, a builtin or a constant."""
+        """Return True if a name from outside of a kernel means a kernel, a part of Triton, a builtin or a constant."""
         if name in self.rebound:
             return False
         while around and name not in around[-1]:
@@ -461,7 +457,7 @@ class Reader:
             return name in BUILTINS or self.stars == {"triton.language"}
         key = name, tuple(map(id, around))
         if key not in self.known:
-            # A name that depends on itself is not a constant: False is its result during the look-up.
+            # A name that depends on itself is not a constant: the look-up inside this look-up returns False.
             self.known[key] = False, around
             try:
                 is_known = all(self.is_constant(each, around) for each in scope[name])
@@ -481,10 +477,10 @@ class Reader:
         )
 
     def is_constant(self, node: ast.AST | None, around: list[Names]) -> bool:
-        """Return True for values that a kernel may name: a kernel, an import of Triton's, and an expression whose value
-        cannot change.
+        """Return True for a value that a kernel may name: a kernel, an import from Triton, or an unchanging expression.
 
-        While a module is imported no input is known, so numbers of any origin are constants there.
+        At module level (`around` is empty) int(…) or len(…) of anything is a constant, since it is computed at import,
+        when no input is known.
         """
 
         def all_constant(nodes: Iterable[ast.AST | None]) -> bool:
@@ -535,8 +531,9 @@ class Reader:
         return False
 
     def look(self, node: ast.AST, around: list[Names], found: Found, *, is_kernel: bool) -> None:
-        """Record one node. `around` are the scopes of its enclosing functions. In the body of a kernel, methods are
-        Triton's.
+        """Record in `found` the calls and forbidden uses of one node. `around` are the scopes of the functions around.
+
+        In a kernel (`is_kernel`), a method such as .softmax is Triton's and not reported.
         """
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             found.setdefault(("calls", "matmul(@)"), node.lineno)
@@ -591,7 +588,7 @@ class Reader:
             self.note(self.dotted(node), node.lineno, found, is_called=False, is_kernel=is_kernel)
 
     def forbidden_call(self, node: ast.Call) -> str:
-        """Name a call that changes a module, opens a descriptor or computes a name; "" for any other."""
+        """Return the name of a call that changes a module, opens a descriptor or computes a name; "" for any other."""
         name = self.dotted(node.func)
         first = node.args[0] if node.args else None
         root = self.dotted(first).split(".")[0] if first is not None else ""
@@ -610,7 +607,7 @@ class Reader:
             return "open of a number" if is_number else ""
         if last in ("getattr", "attrgetter", "methodcaller") and not root.startswith("torch"):
             asked = node.args[1:2] if name == "getattr" else node.args
-            # A name may hold any text; an object of the file's own has nothing to hide.
+            # A variable may hold any attribute name. That is harmless only on the file's own objects.
             names = [ast.Name] if name == "getattr" and root not in OWN_OBJECTS else []
             if any(isinstance(each, (ast.BinOp, ast.JoinedStr, ast.Call, *names)) for each in asked):
                 return f"{last} of a computed name"
@@ -648,7 +645,7 @@ class Files:
         self.first = next(iter(trees))
         self.readers: dict[str, Reader] = {}
         self.operators: dict[str, Definition] = {}
-        """Operators that the hand-in makes, by their names in torch.ops."""
+        """Operators that the hand-in registers, by their names in torch.ops."""
         for file, tree in trees.items():
             self.readers[file] = Reader(tree, file, self)
         every = list(self.readers.values())
@@ -667,14 +664,14 @@ class Files:
         return module if file.endswith("__init__.py") else module.rpartition(".")[0]
 
     def place(self, module: str) -> str | None:
-        """Return the file of a module of the hand-in, the folder of a package without a file, or None."""
+        """Return the file of a module of the hand-in, or the folder of a package without a file; None for others."""
         found = self.bundle.place(module) if self.bundle is not None else ""
         if module == MODULE and not (found and self.bundle.module_of(self.first)):
             return self.first
         return found or None
 
     def owner(self, name: str) -> tuple[Reader | None, str]:
-        """Return the file whose module a dotted name begins with, and the rest of the name. None for other modules."""
+        """Return (file whose module a dotted name begins with, rest of the name); (None, name) for other modules."""
         parts = name.split(".", MOST_PARTS) if name[:1] != "." else []
         for count in range(min(len(parts), MOST_PARTS), 0, -1):
             place = self.place(".".join(parts[:count]))
@@ -687,7 +684,7 @@ class Files:
         return bool(name) and self.place(name) is not None
 
     def followed(self, name: str) -> list[str]:
-        """Return a dotted name and its meanings in file after file, down to its definition."""
+        """Return a dotted name followed by its meanings in file after file; the last is where it is defined."""
         names = [name]
         while len(names) < MOST_PARTS:
             owner, rest = self.owner(names[-1])
@@ -698,7 +695,7 @@ class Files:
         return names
 
     def defined(self, reader: Reader, node: ast.AST) -> Iterator[Definition]:
-        """Yield module-level statements that a name, a text or a part of a module leads to, in all files."""
+        """Yield the module-level statements of all files that define what a name, string or attribute refers to."""
         name = getattr(node, "id", "") or getattr(node, "value", "")
         if isinstance(node, (ast.Name, ast.Constant)) and isinstance(name, str):
             yield from ((reader, each) for each in reader.bound.get(name, ()))
@@ -711,7 +708,10 @@ class Files:
                     yield from ((owner, found) for found in owner.bound.get(rest.split(".")[0], ()))
 
     def newly(self, reader: Reader, node: ast.AST, led: set[tuple[str, str, str]]) -> Iterator[Definition]:
-        """Yield as `defined` does, but nothing for a name in `led`: one name may be bound and used very often."""
+        """Yield what `defined` yields, but only once for each name, since a file may use a name very often.
+
+        `led` holds the names that were already followed.
+        """
         name = getattr(node, "id", "") or getattr(node, "value", "")
         key = reader.file, name if isinstance(name, str) else "", reader.spelt(node)
         if key not in led:
@@ -719,10 +719,10 @@ class Files:
             yield from self.defined(reader, node)
 
     def found(self, entry: str, chosen: str = "any", reached: str = "both") -> Places:
-        """Return the names that the code of an entry calls or mentions, in order, each with its first place."""
+        """Return the names that are to be reported for an entry, in the order of their first places."""
         statements = [(reader, each) for reader in self.readers.values() for each in reader.statements]
         found = self.walk([*statements, *self.start(entry, chosen, reached)])
-        # An import calls more functions. It may not compute results, but may look for the recording.
+        # Code that runs at import computes no results, but could search for the recording of traces.
         at_import = self.walk([(r, each) for r in self.readers.values() for each in r.at_import])
         found.update(
             {key: place for key, place in at_import.items() if key[0] == "reaches" and key not in found}
@@ -730,7 +730,7 @@ class Files:
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
     def walk(self, pending: list[Definition]) -> Places:
-        """Return the calls and names in these nodes, and in all definitions that their names lead to."""
+        """Return the names to be reported in these nodes, and in all definitions that they refer to."""
         found: dict[str, Found] = {file: {} for file in self.readers}
         done: set[int] = set()
         led: set[tuple[str, str, str]] = set()
@@ -754,8 +754,8 @@ class Files:
     def start(self, entry: str, chosen: str, reached: str) -> list[Definition]:
         """Return the definition of the function `entry`.
 
-        A file without one has subclasses of autograd.Function. Of these, return the one that a runner would choose
-        (`gpu.kernelfiles`), without its backward pass if only `forward` is reached.
+        A file without this function has a subclass of autograd.Function: return the one that a runner would choose
+        (`gpu.kernelfiles`), without its backward pass if `reached` is "forward".
         """
         if entry in self.main.bound:
             return list(self.defined(self.main, ast.Name(entry)))
@@ -764,7 +764,7 @@ class Files:
         in_triton = chosen != "pytorch"
         signs = [(self.launches(*c) == in_triton, ("triton" in c[1].name.lower()) == in_triton) for c in own]
         fitting = [c for c, sign in zip(own, signs, strict=True) if sign == max(signs)]
-        # With several files the order of imports decides which definition is the last.
+        # A runner takes the last class. With several files the order of imports decides which one that is: return all.
         found = named[-1:] or (fitting if self.bundle is not None else fitting[-1:])
         if reached != "forward":
             return list(found)
@@ -781,7 +781,7 @@ class Files:
         return []
 
     def launches(self, reader: Reader, cls: ast.ClassDef) -> bool:
-        """Return True if a class's forward pass names a kernel, or a function that does."""
+        """Return True if a class's forward pass names a kernel, directly or through other functions."""
         pending: list[Definition] = [
             (reader, each) for each in cls.body if getattr(each, "name", "") == "forward"
         ]
@@ -803,8 +803,10 @@ def is_function(reader: Reader, cls: ast.ClassDef) -> bool:
 
 
 def nodes(statement: ast.AST, reader: Reader) -> Iterator[tuple[ast.AST, list[Names], bool]]:
-    """Yield all nodes of a statement, each with the scopes of the functions around it, and whether it is in a kernel's
-    body. Decorators, defaults and annotations of a kernel are Python's."""
+    """Yield (node, scopes of the functions around it, True if it is in a kernel's body) for all nodes of a statement.
+
+    Decorators, defaults and annotations of a kernel run as Python, so they do not belong to its body.
+    """
     pending: list[tuple[ast.AST, list[Names], bool]] = [(statement, [], False)]
     while pending:
         node, around, is_kernel = pending.pop()
@@ -819,7 +821,7 @@ def nodes(statement: ast.AST, reader: Reader) -> Iterator[tuple[ast.AST, list[Na
 
 
 def body_nodes(kernel: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield all nodes of a kernel's body but annotations, which Python does not evaluate there."""
+    """Yield all nodes of a kernel's body except annotations, which Python does not evaluate there."""
     pending: list[ast.AST] = list(kernel.body)
     while pending:
         node = pending.pop()
@@ -829,7 +831,7 @@ def body_nodes(kernel: ast.FunctionDef) -> Iterator[ast.AST]:
 
 
 def bindings(scope: ast.AST) -> Names:
-    """Return the value of each name of a module or a function, without the functions and classes in it."""
+    """Return the values of each name of a module or a function, without names bound in inner functions or classes."""
     found: Names = {}
     pending: list[ast.AST] = list(ast.iter_child_nodes(scope))
     while pending:
@@ -856,13 +858,13 @@ def bindings(scope: ast.AST) -> Names:
 
 
 def assigned(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[tuple[str, ast.AST | None]]:
-    """Names that an assignment binds, with the expression that each is given."""
+    """Return (name, assigned expression) for each name that an assignment binds; (name, None) if it is not known."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return [pair for target in targets for pair in pairs(target, node.value)]
 
 
 def pairs(target: ast.AST, value: ast.AST | None) -> list[tuple[str, ast.AST | None]]:
-    """Names of a target with the expression that each is given."""
+    """Return `assigned` for one target of an assignment, such as `a, b`."""
     if isinstance(target, ast.Name):
         return [(target.id, value)]
     if isinstance(target, (ast.Tuple, ast.List)):
@@ -885,7 +887,7 @@ def root_of(node: ast.AST) -> ast.AST:
 
 
 def shortened(name: str) -> str:
-    """Return a dotted name without its middle parts: each assignment of `a = a.b` would make it longer."""
+    """Return a dotted name of at most MOST_PARTS parts: repeated assignments `a = a.b` would make it ever longer."""
     *first, last = name.split(".")
     return ".".join([*first[: MOST_PARTS - 1], last])
 
@@ -895,7 +897,7 @@ def is_named(node: ast.AST, names: frozenset[str]) -> bool:
 
 
 def module_level(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield all nodes that run in the scope of the module itself, and those of the classes and comprehensions in it."""
+    """Yield all nodes outside of function bodies."""
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
@@ -906,7 +908,7 @@ def module_level(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def names_text(node: ast.AST) -> bool:
-    """Return True if a text is part of an expression."""
+    """Return True for an expression that contains a string."""
     return any(
         isinstance(each, ast.JoinedStr) or (isinstance(each, ast.Constant) and isinstance(each.value, str))
         for each in ast.walk(node)
@@ -920,7 +922,7 @@ def printable(text: str) -> str:
 
 
 def evaluated(statement: ast.AST) -> list[ast.AST]:
-    """Parts of a module-level statement that an import evaluates, without the bodies of functions."""
+    """Return the parts of a module-level statement that run at import: no bodies of functions, and no `if`."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return [*statement.decorator_list, statement.args]
     if isinstance(statement, ast.ClassDef):
@@ -976,7 +978,7 @@ def is_getattr(node: ast.AST) -> bool:
 
 
 def trees_of(data: bytes, files: dict[str, bytes]) -> dict[str, ast.Module]:
-    """Return the syntax tree of each file, {} once one is not Python, which is printed."""
+    """Return the syntax tree of each file. If a file is not valid Python, print its error and return {}."""
     trees = {}
     for name, content in (files or {"": data}).items():
         shown = name or "kernels.py"

@@ -1,12 +1,11 @@
-"""Replays a call's trace (`gpu.tracing`) on other inputs, in a process without the student's Python.
+"""Replays the trace of a call (`gpu.tracing`) on other inputs, in a process that runs no Python code of the student.
 
-Only the text of the kernels in the student's file is used. A `Player` reads the file and compiles the text of each
-launched kernel with the names that the trace gives. Names may stand for Triton's own functions, for other kernels of
-the file and for plain constants; statements are those of Triton's language, and attributes are those of its values. So
-for any trace, all computation here is done by torch's operators, which are reported by name, and by kernels that are in
-the file.
+Of the student's file, only the source text of kernels is used. A `Player` reads the file and compiles each kernel that
+the trace launches. The trace gives the meanings of a kernel's names: only Triton's functions, other kernels of the file
+and plain constants are allowed, and in the kernel only statements and attributes of Triton's language. So even for a
+forged trace, all computation is done by kernels of the file and by torch's operators, which are reported by name.
 
-Imports nothing of the kit. Runs on a GPU, where it compiles kernels, or in Triton's interpreter.
+This file imports nothing of the kit. It runs on a GPU, where kernels are compiled, or in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ filebundle: Any = None
 MOST_TEXT, MOST_STEPS = 256 << 20, 50_000
 LANGUAGE = "triton.language"
 POISON = 0xFF
-"""Value of each byte of an empty tensor. It makes a NaN, so that missing writes show."""
-#: Names of `triton` that kernels may use; the others are for the host.
+"""Value that each byte of an empty tensor is set to. It gives NaN, so that missing writes are noticed."""
+#: Names of `triton` that kernels may use. The other names are for code on the CPU.
 OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2"))
-#: Options of a launch for the compiler.
+#: Options of a launch that are meant for the compiler.
 OPTIONS = frozenset(("num_warps", "num_stages", "num_ctas", "maxnreg"))
-#: Python's own functions that Triton's compiler takes.
+#: Python's builtin functions that Triton's compiler accepts.
 BUILTINS = (
     "abs bool enumerate float hasattr int isinstance len list max min pow print range reversed round str sum tuple zip "
     "AssertionError Exception ValueError"
@@ -49,34 +48,34 @@ LShift List ListComp Load Lt LtE MatMult Mod Mult Name Not NotEq NotIn Or Pass P
 Store Sub Subscript Tuple UAdd USub UnaryOp While arg arguments comprehension keyword
 """
 NODES = tuple(getattr(ast, name) for name in _NODES.split())
-#: Public attributes of the interpreter's values that lead out of Triton's language.
+#: Public attributes of the interpreter's values that give access to objects outside of Triton's language.
 HIDDEN = frozenset(("handle", "data", "base", "fn", "run"))
-#: Fields of a tuple must not begin like attributes of frames, generators and code.
+#: Prefixes that fields of a tuple must not have: attributes of frames, generators and code objects begin with them.
 OF_FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
-#: Classes of the language that kernels call; other classes only occur in `isinstance`.
+#: Classes of Triton's language that kernels may call. Other classes may only occur in `isinstance`.
 CLASSES = frozenset(("constexpr", "range", "static_range", "tuple", "dtype", "pointer_type", "block_type"))
 _TEXTS = """
 activation approximate driver equation indexing interpolation mode norm ord p pad_mode padding padding_side reduce
 rounding_mode side UPLO
 """
 TEXTS = frozenset(_TEXTS.split())
-"""Arguments of torch's operators that may be texts. Any other text might name a file."""
+"""Arguments of torch's operators that may be strings. A string in another argument might name a file."""
 SEMANTIC = "interpreter_semantic"
-"""Name that the interpreter's rewritten code calls. No kernel has it."""
+"""Name that code rewritten by the interpreter calls. Kernels must not use it."""
 ATTRIBUTE = "attribute of"
-"""Name of `attribute` for a kernel in the interpreter, which no source text can spell."""
-#: Operators by which the interpreter arranges its arguments.
+"""Name of the function `attribute` in a kernel for the interpreter. With a space, no source text can contain it."""
+#: Operators that the interpreter calls itself, to prepare its arguments.
 ARRANGING = frozenset(("copy_", "empty", "new_empty", "set_"))
 HAND_IN = "hand-in"
-"""Name of a module that stands for one of the student's own, with the parts that a kernel uses."""
+"""Name of a module that replaces one of the student's modules. It has only the names that a kernel uses."""
 
 
 class Unplayable(Exception):
-    """The trace cannot be played; the text says why, to follow "its trace ..."."""
+    """Raised if a trace cannot be played. The message gives the reason, as a continuation of "its trace ..."."""
 
 
 class Player:
-    """The kernels of one file, as text. `seen` counts operators and launches of the last trace."""
+    """Plays traces with the kernels of one file. `seen` counts the operators and launches of the last trace by name."""
 
     judged_class, judged_file, functions = "", 0, ()
 
@@ -86,19 +85,19 @@ class Player:
             content = file.read()
         texts = filebundle.split(content)
         self.trees = {name: ast.parse(text) for name, text in texts.items()}
-        #: A single file has a different path in each runner.
+        #: Syntax tree of a single file. It has no fixed name, since its path differs from runner to runner.
         self.other = ast.Module([], []) if texts else ast.parse(content)
         self.seen: Counter[str] = Counter()
         self.kernels: list[Any] = []
         self.made: dict[int, Any] = {}
         self.storages: dict[int, Any] = {}
         self.fields: set[str] = set()
-        """Names of the fields of tuples in the trace."""
+        """Field names of all named tuples in the trace."""
 
     def play(self, packed: str, tensors: list[Any]) -> None:
-        """Carry out the trace's steps on the call's tensors, which are in the order of the trace.
+        """Do the steps of a trace (packed by `Trace.packed`) on `tensors`: the call's tensors in the trace's order.
 
-        Raises Unplayable, and any exception of operators and kernels.
+        Raise Unplayable, or any exception of an operator or a kernel.
         """
         trace = unpacked(packed)
         self.kernels, self.made, self.seen = trace["kernels"], {}, Counter()
@@ -122,7 +121,7 @@ class Player:
     def operator(
         self, name: str, overload: str, given: list[Any], named: dict[str, Any], made: list[Any]
     ) -> tuple[Any, dict[str, Any], list[Any]]:
-        """Call one of torch's operators. Returns its schema, its arguments by name, and the tensors it returned."""
+        """Call one of torch's operators. Return (its schema, its arguments by name, tensors that it returned)."""
         import torch
 
         function = operator_named(name, overload)
@@ -138,7 +137,7 @@ class Player:
         return function._schema, arguments, results
 
     def prepare(self, arguments: dict[str, Any]) -> None:
-        """Hook that gets the arguments of an operator before it is called."""
+        """Do something with the arguments of an operator before it is called: a hook for subclasses."""
 
     def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
         kernel = self.kernel(number)
@@ -206,7 +205,7 @@ class Player:
     # ---- kernels
 
     def kernel(self, number: int, kind: str = "") -> Any:
-        """Compile a kernel of the trace out of the file's text."""
+        """Return a kernel of the trace, compiled from the text of the file."""
         if number not in self.made:
             self.made[number] = None
             file, name, line, names, constants = self.kernels[number]
@@ -222,9 +221,9 @@ class Player:
     def compiled(
         self, node: ast.FunctionDef, space: dict[str, Any], place: str, make: Callable[[Any], Any]
     ) -> Any:
-        """Make a kernel of a function. Raises Unplayable if it leaves Triton's language."""
+        """Return the kernel that `make` makes of a function. Raise Unplayable if it is not within Triton's language."""
         text = ast.unparse(node) + "\n"
-        # The tree of this text is compiled, so it is the one to check.
+        # Check the tree that is compiled: the tree of this text, not `node`.
         tree: Any = ast.parse(text)
         own = check(tree.body[0], space, methods() | self.fields)
         linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
@@ -232,7 +231,7 @@ class Player:
         added = {LANGUAGE: importlib.import_module(LANGUAGE), "__name__": "replayed"}
         added["__builtins__"] = {each: getattr(builtins, each) for each in BUILTINS.split()}
         if self.device == "cpu":
-            # The interpreter would find the function in its text, and give it names of its own.
+            # Rewrite the function here: the interpreter would do so itself, but with other global names.
             interpreter: Any = importlib.import_module("triton.runtime.interpreter")
             tree = Attributes(own, space).visit(tree)
             if make is not importlib.import_module("triton").constexpr_function:
@@ -248,7 +247,7 @@ class Player:
         return made
 
     def named(self, recorded: Any) -> Any:
-        """Return the meaning of a name in a kernel: a module, a function, a kernel or a constant."""
+        """Return the value of a kernel's global name: a module, a function, a kernel or a constant."""
         if isinstance(recorded, dict) and "module" in recorded:
             return from_module(recorded["module"])
         if isinstance(recorded, dict) and "namespace" in recorded:
@@ -259,7 +258,7 @@ class Player:
         return self.value(recorded)
 
     def found(self, file: str, name: str, line: int) -> ast.FunctionDef:
-        """Return the function of this name whose head holds this line. Raises Unplayable without one."""
+        """Return the function `name` whose decorators or `def` are at `line`. Raise Unplayable if none is."""
         for node in ast.walk(self.trees.get(file, self.other)):
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
@@ -271,8 +270,8 @@ class Player:
 def operator_named(name: str, overload: str) -> Any:
     """Return one of torch's operators on tensors.
 
-    Raises Unplayable for an operator without a kernel, or with a string argument outside of TEXTS. Such an operator
-    might read or write files, which its schema does not show.
+    Raise Unplayable for an operator that might read or write files: one without a kernel of torch, or with a string
+    argument that is not in TEXTS.
     """
     import torch
 
@@ -285,7 +284,7 @@ def operator_named(name: str, overload: str) -> Any:
 
 @contextlib.contextmanager
 def watched() -> Iterator[set[str]]:
-    """Yield a set that collects the names of torch's operators called meanwhile."""
+    """Yield a set. Until the context ends, it collects the names of torch's operators that are called."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     used: set[str] = set()
@@ -300,7 +299,7 @@ def watched() -> Iterator[set[str]]:
 
 
 def unpacked(packed: str) -> dict[str, Any]:
-    """Return the trace that `Trace.packed` made. Raises Unplayable."""
+    """Return the trace that was packed by `Trace.packed`. Raise Unplayable if it was lost or is damaged."""
     if packed.startswith("lost: "):
         raise Unplayable(f"was lost ({packed.removeprefix('lost: ')})")
     try:
@@ -312,7 +311,7 @@ def unpacked(packed: str) -> dict[str, Any]:
 
 
 def fields_in(recorded: Any) -> Iterator[str]:
-    """Yield the names of fields in a trace that kernels may use."""
+    """Yield the field names of all named tuples in a trace. Raise Unplayable for a forbidden name."""
     if isinstance(recorded, dict):
         for name in recorded.get("fields", ()):
             if not name.isidentifier() or name.startswith(("_", *OF_FRAMES)) or name in HIDDEN:
@@ -325,9 +324,9 @@ def fields_in(recorded: Any) -> Iterator[str]:
 
 
 def refuse_tensors(recorded: Any, *, is_constant: bool) -> None:
-    """Raise Unplayable for a tensor among constants or in a list.
+    """Raise Unplayable for a tensor in a list or in a constant of a kernel.
 
-    No compiled kernel has one there. The interpreter would pass it on unchanged, with all of torch's operators.
+    No compiled kernel has a tensor there. The interpreter would pass on torch's tensor with all its methods.
     """
     if isinstance(recorded, list):
         for each in recorded:
@@ -342,7 +341,7 @@ def refuse_tensors(recorded: Any, *, is_constant: bool) -> None:
 
 @functools.cache
 def methods() -> frozenset[str]:
-    """Return the attributes of the values that kernels compute with."""
+    """Return the names of all attributes that values of Triton's language have."""
     core: Any = importlib.import_module(f"{LANGUAGE}.core")
     kinds = (
         core.tensor,
@@ -360,10 +359,9 @@ def methods() -> frozenset[str]:
 
 
 def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> set[str]:
-    """Return the names that a kernel binds itself.
+    """Return the names that a kernel binds itself. Raise Unplayable, with the line, if it leaves Triton's language.
 
-    Raises Unplayable, with the line, for an operation outside of Triton's language. `space` are the names around the
-    kernel, `methods` the attributes of values that it may use.
+    `space` are the kernel's global names, and `methods` the attributes of values that it may use.
     """
     assert isinstance(node, ast.FunctionDef)
     inner = list(ast.walk(node))
@@ -406,7 +404,7 @@ def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> 
             and each.attr not in methods
         ):
             raise Unplayable(f"{place} .{each.attr}")
-    # Names are looked up outside of the function as Python does it: a comprehension's names are not the function's own.
+    # Ask Python which names the function takes from outside: a comprehension's names are not names of the function.
     outside = globals_of(node)
     for name in sorted((outside - {*space, *BUILTINS.split(), node.name}) | (bound & space.keys())):
         raise Unplayable(f"launches {node.name}, which uses {name} from outside of itself")
@@ -429,7 +427,7 @@ def globals_of(node: ast.FunctionDef) -> set[str]:
 
 
 class Attributes(ast.NodeTransformer):
-    """Rewrites each attribute of a value so that `attribute` gives it; chains that begin at a module stay."""
+    """Rewrites `value.name` to a call of `attribute`, except in chains that begin at a module."""
 
     def __init__(self, own: set[str], space: Mapping[str, Any]) -> None:
         self.own, self.space = own, space
@@ -443,7 +441,7 @@ class Attributes(ast.NodeTransformer):
 
 
 def attribute(value: Any, name: str) -> Any:
-    """Return an attribute of a value of Triton's language, or a field of a tuple. Raises Unplayable for any other."""
+    """Return an attribute of a value of Triton's language, or a field of a tuple. Raise Unplayable for other values."""
     core: Any = importlib.import_module(f"{LANGUAGE}.core")
     is_field = isinstance(value, tuple) and name in getattr(type(value), "_fields", ())
     is_value = isinstance(value, (core.base_value, core.base_type)) and name in methods()
@@ -455,9 +453,9 @@ def attribute(value: Any, name: str) -> Any:
 def resolve(
     node: ast.Attribute, own: set[str], space: Mapping[str, Any], place: str, *, asks: bool = False
 ) -> list[Any]:
-    """Follow a chain of attributes that begins at a module and stays within Triton's language.
+    """Return [value] of a chain of attributes that begins at a module; [] for a chain that begins elsewhere.
 
-    Returns its value in a list, an empty one for other chains. `asks`: the chain is an argument of `isinstance`.
+    Raise Unplayable if it leaves Triton's language. `asks`: any class is allowed, as in `isinstance`.
     """
     base: Any = None
     if isinstance(node.value, ast.Name) and node.value.id not in own:
@@ -479,7 +477,7 @@ def resolve(
 
 
 def is_language(found: Any, module: str, name: str, *, asks: bool = False) -> bool:
-    """Return True for a public function, type or constant of Triton's language; with `asks` for any of its classes."""
+    """Return True for a public function, type or constant of Triton's language; if `asks`, for all its classes too."""
     core: Any = importlib.import_module(f"{LANGUAGE}.core")
     if module == "triton":
         return name in OF_TRITON
@@ -491,19 +489,19 @@ def is_language(found: Any, module: str, name: str, *, asks: bool = False) -> bo
     home = str(getattr(function, "__module__", ""))
     if isinstance(found, type):
         return home.startswith(LANGUAGE) and (asks or name in CLASSES)
-    # The interpreter's functions of libdevice are the kit's.
+    # Modules in `triton.language.extra` are included: the kit supplies libdevice's functions for the interpreter.
     is_known = home.startswith(LANGUAGE) or module == "math" or module.startswith(f"{LANGUAGE}.extra.")
     return is_known and isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
 
 
 def enumerated(found: Any) -> Mapping[str, Any]:
-    """Return the members of one of Triton's enumerations, by name; empty for anything else."""
+    """Return the members by name if `found` is one of Triton's enumerations; {} for anything else."""
     is_tritons = isinstance(found, type) and found.__module__.startswith((LANGUAGE, "triton._C."))
     return dict(getattr(found, "__members__", {})) if is_tritons else {}
 
 
 def from_module(name: str) -> Any:
-    """Return a module that kernels may name. Raises Unplayable for any other."""
+    """Return the module of this name. Raise Unplayable if kernels may not name it."""
     if name not in ("triton", "math") and name != LANGUAGE and not name.startswith(f"{LANGUAGE}."):
         raise Unplayable(f"launches a kernel that uses the module {name}")
     return importlib.import_module(name)
@@ -533,7 +531,7 @@ def _named(fields: tuple[str, ...]) -> Any:
 
 
 class Getattr(ast.NodeTransformer):
-    """Writes `getattr(value, "name")` as the attribute that it is."""
+    """Rewrites `getattr(value, "name")` to `value.name`."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -544,15 +542,16 @@ class Getattr(ast.NodeTransformer):
 
 
 def bare(node: ast.FunctionDef, constants: Collection[str]) -> ast.FunctionDef:
-    """Return the function without decorators, defaults and expression texts. `constants` are its arguments that are
-    marked as such.
+    """Return a copy of a function without decorators, defaults and docstrings.
+
+    The arguments named in `constants` are annotated as constexpr, and no others.
     """
     copied: ast.FunctionDef = copy.deepcopy(node)
     copied.decorator_list, copied.returns = [], None
     given = copied.args
     given.defaults, given.kw_defaults = [], [None] * len(given.kwonlyargs)
     if given.vararg is None:
-        # The interpreter drops keyword-only arguments.
+        # The interpreter ignores keyword-only arguments: make them ordinary arguments.
         given.args, given.kwonlyargs, given.kw_defaults = [*given.args, *given.kwonlyargs], [], []
     for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
         if each is not None:
@@ -582,7 +581,7 @@ def tensors_in(value: Any) -> list[Any]:
 
 
 def described(error: BaseException) -> str:
-    """Return in one line why a trace could not be played."""
+    """Return one line with the reason why a trace could not be played."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

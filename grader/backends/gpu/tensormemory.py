@@ -1,18 +1,18 @@
-"""Loads, stores and atomic operations of Triton's interpreter, confined to the memory of tensors.
+"""Restricts loads, stores and atomic operations of Triton's interpreter to the memory of tensors.
 
-The interpreter reads and writes at any address. The bytes there differ from run to run, and so did the verdict on a
-kernel without a mask. Here each storage that a kernel is given has addresses of its own, far from any other's and from
-all that a process has: an access beyond its end is always outside. Just before an access the addresses are converted to
-the real ones.
+The interpreter itself accesses any address. Outside of tensors the bytes differ from run to run, so a kernel that lacks
+a mask would get a different verdict each time. Here each storage that is passed to a kernel gets artificial addresses,
+far from those of other storages and from all real ones. So an access beyond its end is always noticed. Just before an
+access, artificial addresses are converted to real ones.
 
     a store outside         raises IndexError, and nothing is written
-    a load outside          gives NaN, or an integer type's largest number: results that depend on it are always
-                            wrong, others are as on a GPU
+    a load outside          gives NaN, or the largest number of an integer type: results that depend on it are always
+                            wrong, all others are as on a GPU
 
-An address from a tensor of pointers, not from an argument, is a real one and must lie in a living tensor. In a replay
-it is invalid, as is a pointer that an earlier launch stored.
+A kernel may also take addresses from a tensor of pointers. These are real, and must lie in a living tensor. In a replay
+they are invalid, and so is a pointer that an earlier launch stored.
 
-Imports nothing of the kit, as all files beside untrusted code. The interpreter brings NumPy.
+This file imports nothing of the kit, like all files that run beside untrusted code. The interpreter imports NumPy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-#: Addresses from here on belong to arguments: 2^44 for each storage, which begins in the middle of them.
+#: Artificial addresses begin at FIRST. Each storage has a range of 2^44 of them, and begins in the middle of its range.
 FIRST, SPAN_BITS = 1 << 62, 44
 PAGE = 4096
 MOST_STORAGES = 10_000
@@ -35,20 +35,23 @@ HINT = "check the mask, the strides and the number of programs"
 
 
 class Region:
-    """A storage with addresses of its own, `start` and `size` in the process's memory."""
+    """A storage (its real address is `start`, its bytes are `size`) and its artificial addresses."""
 
     def __init__(self, number: int, start: int, size: int) -> None:
         self.start, self.size = start, size
-        # The address keeps the alignment of the storage.
+        # The artificial address has the same alignment as the real one.
         self.first = FIRST + (number << SPAN_BITS) + (1 << (SPAN_BITS - 1)) + start % PAGE
         self.end = self.first + size
         self.away = self.first - start
         self.launch, self.named, self.name = 0, 0, ""
-        """Last launch that received the storage, last launch that named it, and its name in that kernel."""
+        """Numbers of the last launches that received and named the storage, and its argument's name in that kernel."""
 
 
 class Memory:
-    """All storages that kernels got, and the memory functions that the interpreter calls."""
+    """The memory functions that the interpreter calls, and all storages that were passed to kernels.
+
+    `native` and `builder` belong to the interpreter. `students` maps the student's modules to numbers as in `lines`.
+    """
 
     def __init__(self, native: Any, builder: Any, students: Mapping[str, int]) -> None:
         self.native, self.builder, self.students = native, builder, students
@@ -57,13 +60,13 @@ class Memory:
         self.known: dict[tuple[int, int], Region] = {}
         self.launches, self.depth = 0, 0
         self.trace: Any = None
-        """Records launches: a `gpu.tracing.Trace`."""
+        """A `gpu.tracing.Trace` that records launches."""
         self.from_arguments = False
-        """True if a kernel may only reach the arguments of its own launch."""
+        """True if a kernel may only access the arguments of its own launch."""
         self.alive: tuple[list[int], list[int]] | None = None
-        """Begin and end of the storages of all living tensors, once a launch has needed them."""
+        """Result of `storages` for the current launch; None until it is needed."""
         self.lines: set[int] = set()
-        """Lines of the student's files that loaded from outside, with the file's number in the upper bits."""
+        """Lines of the student's files that loaded from outside of tensors. The upper bits are the file's number."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, name)
@@ -91,13 +94,13 @@ class Memory:
         return region
 
     def placed(self, tensor: Any) -> int:
-        """Return the address by which the kernels of this launch know a tensor."""
+        """Return a tensor's artificial address, and allow this launch to access it."""
         region = self.region_of(tensor)
         region.launch = self.launches
         return int(tensor.data_ptr()) + region.away
 
     def named(self, name: str, argument: Any) -> None:
-        """Remember the kernel's name of an argument, for messages."""
+        """Remember the name of an argument of the kernel, for messages."""
         base = getattr(argument, "base", None)  # of a descriptor, or of a tensor that is read as another type
         tensor = argument if hasattr(argument, "untyped_storage") else base
         if hasattr(tensor, "untyped_storage"):
@@ -106,13 +109,13 @@ class Memory:
             region.named = self.launches
 
     def at(self, address: int) -> Region | None:
-        """Return the storage whose addresses are around this one, if this launch may reach it."""
+        """Return the storage whose range includes this artificial address; None if this launch may not access it."""
         number = (address - FIRST) >> SPAN_BITS
         if not 0 <= number < len(self.regions):
             return None
         region = self.regions[number]
         if region.launch != self.launches:
-            # An earlier launch stored this pointer; its storage may have been freed since.
+            # An earlier launch stored this pointer. Its storage may have been freed since then.
             starts, ends = self.living()
             k = bisect_right(starts, region.start) - 1
             if k < 0 or region.start + region.size > ends[k]:
@@ -126,7 +129,10 @@ class Memory:
         return self.alive
 
     def distance(self, low: int, high: int, size: int) -> int | None:
-        """Return the distance of these addresses from the real ones; None if they do not all lie in one storage."""
+        """Return the number that turns the addresses from `low` to `high` into real ones when it is subtracted.
+
+        None if these accesses of `size` bytes do not all lie in one storage.
+        """
         if low >= FIRST:
             region = self.at(low)
             inside = region is not None and region.first <= low and high + size <= region.end
@@ -138,7 +144,7 @@ class Memory:
         return 0 if k >= 0 and high + size <= ends[k] else None
 
     def reached(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """Return the real addresses, and a mask of active lanes outside of every tensor, None without any."""
+        """Return (real addresses, mask of active lanes outside of every tensor, or None without such lanes)."""
         away = self.distance(int(addresses.min()), int(addresses.max()), size)
         if away is None:
             active = addresses[mask]
@@ -150,7 +156,7 @@ class Memory:
         return self.reached_apart(addresses, mask, size)
 
     def reached_apart(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """Return what `reached` returns, for lanes that lie in several storages or outside of all."""
+        """Return the same as `reached`, for lanes that lie in several storages or outside of all storages."""
         np = self.np
         real, outside = addresses.copy(), mask.copy()
         own = addresses >= np.uint64(FIRST)
@@ -165,7 +171,7 @@ class Memory:
             starts, ends = (np.array(each, dtype=np.uint64) for each in self.living())
             k = np.searchsorted(starts, addresses, "right")
             behind = np.concatenate([np.zeros(1, np.uint64), ends])[k]
-            # Before the first storage `behind` is 0.
+            # `behind` is the end of the last storage that starts at or before the address, or 0.
             outside &= own | (addresses > behind) | (behind - addresses < np.uint64(size))
         return real, outside if outside.any() else None
 
@@ -207,7 +213,7 @@ class Memory:
         return addresses, mask
 
     def junk(self, kind: Any) -> Any:
-        """Return a value that makes every result wrong: NaN, or the largest integer for types held as integers."""
+        """Return a value that makes every result wrong: NaN, or the largest integer of an integer type."""
         if kind.kind == "f":
             return float("nan")
         return True if kind.kind == "b" else (1 << (8 * kind.itemsize - 1)) - 1
@@ -219,8 +225,7 @@ class Memory:
         return real
 
     def outside_message(self, what: str, addresses: Any, size: int) -> str:
-        """Return the message for lanes outside of every tensor. It covers the lanes near the same tensor as the first
-        one."""
+        """Return the message for accesses outside of every tensor. It names the tensor nearest to the first access."""
         program = ", ".join(map(str, self.builder.grid_idx))
         begun, first = f"{what} outside of every tensor, by program ({program})", int(addresses[0])
         region = self.at(first) if first >= FIRST else None
@@ -232,7 +237,7 @@ class Memory:
         return f"{begun}: up to {far} of {region.name or 'a tensor'} ({region.size} bytes): {HINT}"
 
     def note(self) -> None:
-        """Remember the student's line that is loading."""
+        """Remember the student's line that called the current load."""
         frame = sys._getframe(1).f_back
         while frame is not None and frame.f_globals.get("__name__") not in self.students:
             frame = frame.f_back
@@ -240,15 +245,15 @@ class Memory:
             self.lines.add(self.students[frame.f_globals["__name__"]] + frame.f_lineno)
 
     def lines_outside(self) -> list[int]:
-        """Return the lines that loaded from outside since the last call of this method."""
+        """Return the sorted `lines` since the last call of this method."""
         lines, self.lines = sorted(self.lines), set()
         return lines
 
 
 class ByName:
-    """Triton's functions that a file imported by name; its interpreter only finds them through modules.
+    """Context in which a kernel's global names for Triton's functions mean the interpreter's versions.
 
-    While a kernel runs, the file's names mean what the interpreter has put into these modules.
+    The interpreter replaces functions in Triton's modules. It misses names that a file imported (`from … import load`).
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -278,14 +283,14 @@ class ByName:
 
 
 def storages() -> tuple[list[int], list[int]]:
-    """Return begin and end of the storages of all living tensors, in order, overlapping ones as one."""
+    """Return the sorted begins and ends of the storages of all living tensors. Overlapping storages count as one."""
     import torch
 
     found = set()
     for each in gc.get_objects():
         if not issubclass(type(each), torch.Tensor):
             continue
-        with contextlib.suppress(RuntimeError):  # sparse ones and those without memory
+        with contextlib.suppress(RuntimeError):  # of sparse tensors and those without memory
             storage = each.untyped_storage()
             if storage.device.type == "cpu":
                 found.add((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
@@ -301,9 +306,9 @@ def storages() -> tuple[list[int], list[int]]:
 
 
 def guard(students: Mapping[str, int]) -> Memory | None:
-    """Put the guard between Triton's interpreter and memory in this process, for modules of these names.
+    """Make Triton's interpreter in this process use a `Memory`, and return it. `students` is as in `Memory`.
 
-    Returns None and changes nothing if this Triton's interpreter is built differently.
+    If this version of Triton has a different interpreter, change nothing and return None.
     """
     import torch
 
@@ -315,12 +320,12 @@ def guard(students: Mapping[str, int]) -> Memory | None:
         run: Callable[..., Any] = executor.__call__
         for name in ("load", "store", "atomic_rmw", "atomic_cas"):
             getattr(native, name)
-        # Everything that is changed below must exist.
+        # Stop here (AttributeError) if something that is used or replaced below does not exist.
         convert(torch.zeros(1)).handle.data.dtype  # noqa: B018
 
         def converted(argument: Any) -> Any:
             value = convert(argument)
-            # A tensor. The tensors of tuples and descriptors arrive here one by one.
+            # Tensors in tuples and descriptors arrive here one by one.
             if hasattr(argument, "data_ptr"):
                 tensor = argument if hasattr(argument, "untyped_storage") else argument.base
                 value.handle.data = memory.np.array([memory.placed(tensor)], dtype=memory.np.uint64)
@@ -329,15 +334,15 @@ def guard(students: Mapping[str, int]) -> Memory | None:
         def launched(self: Any, *arguments: Any, **named: Any) -> Any:
             grid = self.grid
             if memory.trace:
-                # The interpreter looks for `tl.constexpr` alone.
+                # The interpreter itself only recognizes the annotation `tl.constexpr`.
                 self.constexprs = [*memory.trace.constants(self.fn)]
             traced = (
                 memory.trace.launch(self.fn, arguments, named) if memory.trace else contextlib.nullcontext()
             )
 
             def last(given: Any) -> tuple[int, ...]:
-                """Return the grid: nothing of the file runs between this and the kernel."""
-                # The file gets only its own argument values, and no table to change.
+                """Return the grid. This is the last moment before the kernel at which code of the file runs."""
+                # The file's `grid` function gets a new dict, so that it cannot change the arguments of the kernel.
                 raw = {**given, **dict(zip(self.arg_names, arguments, strict=False)), **named}
                 chosen = tuple(map(int, grid(raw) if callable(grid) else grid))
                 names.patch()

@@ -1,18 +1,18 @@
-"""Timed rounds of a part on a card.
+"""Times a part on a GPU, in rounds.
 
-Inputs are fresh in every set of every call. All outputs are compared with the reference's, and some rows of each side's
-first call with the oracle.
+Every set (the tensors of one call of the function) has new inputs in every call. All outputs of the student are
+compared with the reference's, and some rows of both with the oracle in each side's first call.
 
-A round is one of `grader.judge.timing.measure`: a runner for either side, and calls A B B A, always in this order. The
-student's runner is started after the first call of the reference and has ended before the second: contexts take turns
-on a card, so a kernel that a student leaves running would halve the reference's speed. If it ran during one of the two
-calls only, it would look like a warm card. Both sides have their own arena with as many sets. The k-th call of a round
-has the same inputs on both sides, so that all outputs can be compared on the card.
+A round is as in `grader.judge.timing.measure`: one runner for the reference (A) and one for the student (B), and calls
+A B B A. The student's runner is started after the reference's first call and has ended before its second call. For
+processes take turns on a GPU, so a kernel that the student left running would halve the reference's speed. Each side
+has its own arena, usually with the same number of sets. The k-th calls of both sides in a round have the same inputs,
+so that all outputs can be compared on the GPU.
 
-The reference decides the number of sets in a call, so that its call is long enough to be timed. With a kernel a hundred
-times slower the same call would exceed its limit, and a right kernel would get "timeout". Such a file gets fewer sets.
-This number is kept only if the kernel is slow with it, too: a file could be slow just while it is measured, and few
-sets of a fast kernel are noise.
+The number of sets in a call is chosen so that the reference's call is long enough to be timed. If the student's kernel
+is a hundred times slower, the same call would exceed its time limit, and a right kernel would get "timeout". Therefore
+such a file gets fewer sets. If it then is not slow, it is measured again with all sets: a file could be slow only while
+the number of sets is chosen, and times of a fast kernel on few sets are mostly noise.
 """
 
 from __future__ import annotations
@@ -43,26 +43,25 @@ from grader.sandbox import GIB
 
 SAMPLED_ROWS = 16
 SAME_FACTOR = 4.0
-"""Largest difference of two right outputs, in tolerances of the sampled rows."""
+"""Largest allowed difference between student and reference, as a multiple of the tolerance of the sampled rows."""
 TRIAL_SETS, TRIAL_CALLS = 8, 3
 ROUND_S = 2.5
-"""Seconds that a round takes, about; most of it starts the runners."""
+"""Approximate seconds of a round. Most of them are spent on starting runners."""
 LONGEST_GO_S = 2.0
-"""Seconds of a student's call above which it gets fewer sets: forty times the length of the reference's call."""
+"""If a student's call takes more seconds, it gets fewer sets. This is forty times the length of a reference's call."""
 MOST_UNSTEADY = 8
-"""This many rounds in a row at an unsteady clock end the measurement."""
+"""The measurement ends after this many rounds in a row at an unsteady clock."""
 REFERENCE = "reference"
-"""The missing tool of a submission in a copy of the kit without a reference."""
+"""Name in `waits_for` of a submission whose time needs a copy of the kit with a reference."""
 
 _known_sets: dict[tuple[Any, ...], int] = {}
 
 
 def measured(timed: TimedPart, host: DeviceHost) -> Timing:
-    """Measure paired rounds on a card, as `grader.backends.pairs` does on cores; times are those of one set. `cpus`
-    have no meaning here: a timing on a card reserves the card.
+    """Return the timing of a part from paired rounds on the GPU. Its times are seconds for one set.
 
-    Raises Faulty when the student's kernel breaks, answers wrongly or changes its inputs. Raises KitError when the
-    reference does, or if the tensors do not fit on the card.
+    Raise Faulty if the student's kernel fails, returns wrong results or changes its inputs. Raise KitError if the
+    reference does so, or if the tensors do not fit on the GPU.
     """
 
     def compared(most_sets: int | None = None, *, shortens: bool = True) -> Timing:
@@ -79,10 +78,9 @@ def measured(timed: TimedPart, host: DeviceHost) -> Timing:
 
 
 class Outlasting(Exception):
-    """A student's call on all sets takes too long."""
+    """Raised if a student's call on all sets takes too long. `sets` is the number of sets that it may have instead."""
 
     def __init__(self, sets: int) -> None:
-        """Record the number of sets that the student's calls may have."""
         super().__init__(sets)
         self.sets = sets
 
@@ -99,30 +97,30 @@ class Side:
 
 @dataclass
 class DeviceRounds:
-    """Makes a round's pair of runners on the card; arenas are closed with `stack`."""
+    """Plays the rounds of one timing. Its arenas are closed with `stack`."""
 
     timed: TimedPart
     device: DeviceHost
     stack: ExitStack
     most_sets: int | None = None
-    """Sets in a call of the student's; None: as many as in the reference's."""
+    """Limit on the sets in a student's call; None: as many as in the reference's call."""
     shortens: bool = False
-    """True if a student's call that takes too long raises Outlasting; else it ends as any call does."""
+    """If True, a student's call that takes too long raises Outlasting."""
     round: int = 0
     set_s: float = field(default=0.0, init=False)
-    """Approximate time of the reference for one set."""
+    """Approximate seconds that the reference takes for one set."""
     unsteady: int = field(default=0, init=False)
-    """Rounds that were repeated, since the card's clock changed within them."""
+    """Number of rounds that were repeated because the GPU's clock changed during them."""
     readings: list[smclock.Reading] = field(default_factory=list, init=False)
-    """The card's clock after each call of the rounds that count."""
+    """The GPU's clock after each call of the rounds that count."""
     tuned: str = field(default="", init=False)
     """The choices of the student's autotuners in its first timed runner."""
     sampled_set: int = field(default=0, init=False)
-    """The set of the first call whose outputs are compared with the oracle."""
+    """Number of the set in the first call whose outputs are compared with the oracle."""
     looked_at: Callable[[Mapping[str, Any]], dict[str, SampledRows]] = field(init=False)
-    """Function that makes this comparison, in rows that are drawn together with the set."""
+    """Function that compares random rows of this set's outputs with the oracle."""
     tolerances: dict[str, float] = field(default_factory=dict, init=False)
-    """By output, how far the two sides may be apart."""
+    """Maps each output to the largest allowed difference between student and reference."""
 
     def __post_init__(self) -> None:
         device, self.checks, self.seed = self.device, self.timed.checks, self.timed.seed
@@ -155,7 +153,7 @@ class DeviceRounds:
         return made
 
     def sets(self) -> int:
-        """Return the number of sets that one call covers, from a trial of the reference."""
+        """Return the number of sets in a call, as a trial of the reference shows it."""
         part, allowed_gib = self.part, self.checks.assignment.limits.memory_gib
         free_bytes = judges_bytes(self.card.driver.memory()[0], int(allowed_gib * GIB))
         key = (self.path, part.id, *sorted(self.shape.items()))
@@ -183,8 +181,9 @@ class DeviceRounds:
     def attached(
         self, session: Session, arena: Arena, *, is_reference: bool, as_autograd: bool = False
     ) -> TimedRunner:
-        """Return a warmed-up runner with its memory; the reference's with its overhead. Raises as `sample`, and
-        Outlasting.
+        """Return a warmed-up runner that has mapped the arena. For the reference, its overhead is measured.
+
+        Raise Faulty or KitError if the warm-up fails, and Outlasting.
         """
         assert isinstance(session, PipeSession), "as `GpuBackend.open` starts it"
         part = self.part
@@ -201,7 +200,7 @@ class DeviceRounds:
             if ended is None:
                 runner.base_s = self.taken_off(runner)
         elif ended is None and runner.tuned and not self.tuned:
-            # Measuring many configurations takes many seconds, and would in every round.
+            # Reuse the autotuners' choices: measuring many configurations in every round would take many seconds.
             self.tuned = runner.tuned
             ended = runner.warm_up(seed)
         if not is_reference and self.shortens and arena.sets > 1:
@@ -214,7 +213,7 @@ class DeviceRounds:
         return runner
 
     def taken_off(self, runner: TimedRunner, laid: int | None = None) -> float:
-        """Return the seconds to subtract from timed calls, measured with a reference's runner.
+        """Return the seconds to subtract from timed calls, measured with the reference's runner.
 
         `laid` is as in `TimedRunner.calibrate`.
         """
@@ -230,15 +229,15 @@ class DeviceRounds:
         self.checks.refuse_broken(call, session, "timed call")
 
     def play(self) -> Iterator[Round]:
-        """Yield rounds without end, leaving out those at an unsteady clock.
+        """Yield rounds without end, except those during which the clock was unsteady.
 
-        Raises as `measured`, and Faulty after MOST_UNSTEADY unsteady rounds in a row.
+        Raise Faulty after MOST_UNSTEADY unsteady rounds in a row, and as `measured` does.
         """
         in_a_row = 0
         while True:
             self.seen_clocks = {True: [], False: []}
             one = self.one_round()
-            # Each side is compared with itself: a kernel that draws more power has a slower clock.
+            # Compare the clocks of each side separately: a kernel that draws more power runs at a slower clock.
             if all(map(smclock.is_steady, self.seen_clocks.values())):
                 in_a_row = 0
                 self.readings += [*self.seen_clocks[True], *self.seen_clocks[False]]
@@ -257,7 +256,7 @@ class DeviceRounds:
                 )
 
     def clocks(self) -> CardClock | None:
-        """Return the card's clock over the rounds that count; None if it could not be read."""
+        """Return the range of the GPU's clock in the rounds that count; None if it could not be read."""
         if not self.readings:
             return None
         known = [reading.mhz for reading in self.readings]
@@ -265,7 +264,7 @@ class DeviceRounds:
         return CardClock(min(known), max(known), self.unsteady, tuple(slowed_by))
 
     def one_round(self) -> Round:
-        """Make one round, A B B A. The student's runner lives from the reference's first call to its second."""
+        """Make one round of calls: reference, student, student, reference."""
         self.round += 1
         part, driver = self.part, self.card.driver
         form = self.other_form()
@@ -282,20 +281,20 @@ class DeviceRounds:
                 runner = self.attached(own, self.mine, is_reference=False)
                 runner.base_s = base_s
                 if fewer:
-                    # Even a call on one set runs one of the reference's kernels, which counts if sets are few.
+                    # The overhead was measured with one kernel of the reference. Subtract its time, since sets are few.
                     runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
                 free.append(driver.memory()[0])
                 taken = [max(0, before - after) for before, after in pairwise(free)]
-                # Memory of a process that does nothing is the same for both.
+                # An idle process takes the same memory on both sides, so it need not be subtracted.
                 self.device.peaks[part.id] = (taken[1], taken[0])
                 mine = Side(runner, False)
                 student = self.sample(mine, theirs), self.sample(mine, theirs)
-            # The GPU rested while the student's runner ended, but not between the student's calls.
+            # Warm up again: the GPU was idle while the student's runner ended.
             theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
             return Round((first, self.sample(theirs, mine)), student)
 
     def other_form(self) -> bool:
-        """Return True if the student's file computes the part by an autograd.Function."""
+        """Return True if the student's file computes this part by an autograd.Function."""
         part = self.part
         if devicecall.properties(part).autograd is None:
             return False
@@ -307,7 +306,7 @@ class DeviceRounds:
         return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
-        """Refuse to time a file whose gradients need its own forward call, if the reference makes no such call."""
+        """Raise Faulty if gradients come from an autograd.Function of the student, but the reference has none."""
         form = devicecall.properties(self.part).autograd
         if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
             message = (
@@ -319,9 +318,9 @@ class DeviceRounds:
     # ---- one call
 
     def sample(self, side: Side, other: Side | None = None) -> Sample:
-        """Make one timed call of either side, and compare it with the other's last one if that had the same inputs.
+        """Make one timed call. If the other side's last call had the same inputs, compare the outputs.
 
-        Raises Faulty when the student's outputs are wrong or its inputs changed.
+        Raise Faulty if the student's outputs are wrong or it changed its inputs.
         """
         side.calls += 1
         side.seed = derive(self.seed, "inputs", self.round, side.calls) & 0xFFFFFFFF
@@ -334,7 +333,7 @@ class DeviceRounds:
         if changed := runner.arena.inputs_changed(side.seed):
             self.refuse_changed(changed, side)
         if self.round == 1 and side.calls == 1:
-            # Later calls are compared with the reference's alone.
+            # In later calls only student and reference are compared.
             for name, tolerance in self.check_rows(side).items():
                 self.tolerances[name] = max(tolerance, self.tolerances.get(name, 0.0))
         if other is not None and other.seed == side.seed:
@@ -348,10 +347,10 @@ class DeviceRounds:
         raise faults.Faulty("wrong", self.checks.changed_inputs(names, inputs))
 
     def check_rows(self, side: Side) -> dict[str, float]:
-        """Compare rows of one set with the oracle. Return by output how far from the reference's it may be.
+        """Compare rows of one set with the oracle. Return for each output the allowed difference from the reference.
 
-        Set and rows are drawn once for both sides, whose inputs are equal: at long sequences the oracle takes seconds.
-        The student's process never sees them.
+        Set and rows are drawn once for both sides, whose inputs are equal: for long sequences the oracle takes seconds.
+        The student's process does not get to know them.
         """
         if side.is_reference:
             self.sampled_set = secrets.randbelow(self.mine.sets)
@@ -375,7 +374,7 @@ class DeviceRounds:
         return {name: SAME_FACTOR * rows.tolerance for name, rows in found.items()}
 
     def compare(self, theirs: Side, mine: Side) -> None:
-        """Compare all outputs of all sets of two calls on the same inputs."""
+        """Compare all outputs of two calls that had the same inputs. Raise Faulty if they differ too much."""
         tolerances = {name: (tolerance, 0.0) for name, tolerance in self.tolerances.items()}
         counts = mine.runner.arena.differing(theirs.runner.arena, tolerances)
         for tensor in mine.runner.arena.outputs:
@@ -393,7 +392,7 @@ _known_seconds: dict[tuple[Any, ...], float] = {}
 
 
 def tensors_of(part: Part, shape: Mapping[str, int]) -> list[Tensor]:
-    """Return the arrays of one set of a part's timed call."""
+    """Return the inputs and outputs that make up one set of a part's timed call."""
     found = []
     for name in binding.tensor_names(part, part.inputs):
         sizes = tuple(evaluate_int(dim, shape) for dim in binding.dims_of(part, name))

@@ -1,18 +1,17 @@
-"""Measures torch's computation in a replay, and finds outputs that are right without the computing kernels.
+"""Measures how much torch's operators compute in a replay, and finds outputs that are right without any kernel's work.
 
-Theory of operation. A trace is played on two sets of inputs, one after the other. An operator is free if all of its
-arguments hold the same bytes in both plays: they carry no information on the second inputs. So is one whose result is a
-view of its input, and one of `MOVES` that keeps the type's values. Any other operator costs as many numbers as its
-largest argument or result has; a list of tensors counts as their sum. Arguments count since a reduction reads more than
-it writes, and so does a selection by a mask. In the first replay all operators cost: it has no earlier values
-to compare with.
+Counting operators. A trace is played on two sets of inputs, one after the other. An operator is free (not counted) in
+three cases: all its arguments hold the same bytes in both plays, so they contain nothing about the second inputs; its
+result is a view of its input; or it is one of `MOVES` and does not change numbers. Any other operator counts with the
+size of its largest argument or result, where the tensors of a list are added up. Arguments are included since a
+reduction reads more numbers than it writes. In the first play no operator is free by the first of these cases.
 
-A replay without the kernels that compute makes each launch twice, the second time with other numbers: each number of
-its floating tensors is replaced by `other_numbers` of it. Where the kernel moved a number, the second result is the
-replacement of the first. Where it computed one, the second result differs, and NaN is put in its place. An output that
-comes out right all the same was computed by torch, and kernels only copied it.
+Replaying without the kernels' computation ("ablate"). Each launch is made twice, the second time with every
+floating-point number x of its tensors replaced by `other_numbers(x)`. If the kernel only moved a number, the second
+result is the replacement of the first. Otherwise the kernel computed the number, and NaN is written in its place. If an
+output is right all the same, torch computed it, and kernels only copied it.
 
-Imports nothing of the kit, as all files beside untrusted code.
+This file imports nothing of the kit, like all files that run beside untrusted code.
 """
 
 from __future__ import annotations
@@ -31,35 +30,35 @@ scalar_tensor select_scatter set_ slice_scatter stack to transpose_ t_ type_as u
 squeeze_ view_copy zero zero_ zeros zeros_like
 """
 MOVES = frozenset(_MOVES.split())
-"""Operators that allocate, copy or write one constant, besides those whose schema declares a view as result."""
+"""Operators that allocate, copy or write one constant. Operators that return views are recognized by their schema."""
 INDEXED = frozenset(
     ["index", "index_put", "index_put_", "_index_put_impl_", "index_select", "gather", "take"]
 )
-"""Operators that read or write as many numbers of their first tensor as there are indices, unless one is a mask."""
+"""Operators that access as many numbers of their first tensor as there are indices, unless an index is a mask."""
 TABLE = 4
-"""Factor on numbers that are looked up in a table of constants: such a table may hold any function."""
+"""Each number that is looked up in a table of constants counts so often: such a table can replace a computation."""
 UNITS = 1 << 16
 ATTENTION = "attention"
 """Part of the names of torch's attention operators."""
 
 
 def player_class(replay: Any) -> Any:
-    """Return a `replay.Player` that counts torch's computation.
-
-    The module is passed as an argument, since nothing is imported here.
-    """
+    """Return a subclass of `replay.Player` that counts torch's computation. `replay` is the module `gpu.replay`."""
 
     class Player(replay.Player):  # type: ignore[misc]
-        """Counts "op NAME" and "numbers NAME" of operators that compute on numbers of the call. "largest" is the area
-        of the largest tensor that they write, "most" the numbers in the one of most numbers."""
+        """A player that adds counts to `seen`, about operators that work on numbers of the call.
+
+        "op NAME" counts an operator's calls, and "numbers NAME" the numbers that they compute. "largest" is the largest
+        `area` of a tensor that operators write, and "most" the largest number of elements of such a tensor.
+        """
 
         packed = ""
         digests: tuple[list[bytes], ...] = ()
 
         def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
-            """Replay a trace; with `ablate`, put NaN in place of each number that a kernel computes.
+            """Replay a trace. With `ablate`, replace each number that a kernel computes by NaN.
 
-            Numbers of the call are those that differ from the last replay of the same trace.
+            Numbers that differ from those in the last replay of the same trace are the numbers of the call.
             """
             import torch
 
@@ -68,7 +67,7 @@ def player_class(replay: Any) -> Any:
             self.earlier = self.digests if packed == self.packed else ()
             self.packed, self.digests, self.now = packed, (), list[list[bytes]]()
             self.made_as: dict[int, tuple[int, int]] = {}
-            """Area and numbers of the tensor that each storage was made as."""
+            """Maps a storage to (area, number of elements) of the tensor with which it was allocated."""
             self.largest = self.most = 0
             super().play(packed, tensors)
             self.digests = tuple(self.now)
@@ -83,7 +82,7 @@ def player_class(replay: Any) -> Any:
             if self.ablate:
                 return
             if ATTENTION in name:
-                # Counts as the library's on any numbers.
+                # Attention counts as the library's even if it works on constants.
                 self.seen[f"op {name}"] += 1
             for each in results:
                 self.made_as.setdefault(storage_of(each), (area(each), each.numel()))
@@ -95,14 +94,14 @@ def player_class(replay: Any) -> Any:
             tensors = tensors_in([*arguments.values()])
             free = is_free(name, schema, tensors, results, lambda: given == [*map(digest, tensors)])
             if not name.startswith(("new_", "empty")) and not name.endswith("_like"):
-                # Other operators are as large as an argument, but do not read its numbers.
+                # The left-out operators return tensors as large as an argument without reading its numbers.
                 changed = [
                     each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write
                 ]
                 written = tensors_in([arguments.get(each) for each in changed])
                 held = [self.made_as.get(storage_of(each), (0, 0)) for each in (*results, *written)]
                 self.largest = max([self.largest, *map(area, results), *(wide for wide, _ in held)])
-                # Several inputs joined are larger than a tile.
+                # Moving numbers is allowed at any size: inputs that are joined are larger than a tile.
                 held = [] if free and not changed else held
                 self.most = max([self.most, *(count for _, count in held)])
             if free:
@@ -129,9 +128,10 @@ def player_class(replay: Any) -> Any:
 def is_free(
     name: str, schema: Any, tensors: list[Any], results: list[Any], is_unchanged: Callable[[], bool]
 ) -> bool:
-    """Return True if an operator only moves numbers, or shows them another way.
+    """Return True if an operator only moves numbers, or returns a view of them.
 
-    `is_unchanged` looks whether it left its arguments as they were: a schema may not say that it changes them.
+    `is_unchanged` returns True if the arguments still have their values: some operators change arguments although
+    their schema does not declare this.
     """
     held = set(map(storage_of, tensors))
     shows = not schema.is_mutable and all(each.alias_info is not None for each in schema.returns)
@@ -144,7 +144,10 @@ def is_free(
 
 
 def keeps_values(source: Any, target: Any) -> bool:
-    """Return True if a cast rounds at most. To whole numbers it is a floor or a remainder, to bool a comparison."""
+    """Return True if a cast from type `source` to `target` at most rounds numbers.
+
+    Other casts compute: a cast to whole numbers is a floor or a remainder, and a cast to bool is a comparison.
+    """
     if source == target or target.is_complex or source.is_complex:
         return bool(source == target or target.is_complex)
     if target.is_floating_point:
@@ -153,10 +156,7 @@ def keeps_values(source: Any, target: Any) -> bool:
 
 
 def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any]) -> int:
-    """Return the size of the largest argument or result of an operator, in numbers of 32 bits.
-
-    The tensors of a list count together. Complex numbers count double, since their products take more work.
-    """
+    """Return the size of the largest argument or result of an operator, by `width`. Tensors of a list are added up."""
     groups = [tensors_in(each) for each in arguments.values()]
     groups += [results] if len(schema.returns) == 1 else [[each] for each in results]
     held = [each for group in groups for each in group]
@@ -167,7 +167,7 @@ def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any
 
 
 def width(tensor: Any) -> int:
-    """Return how many numbers of 32 bits a tensor holds."""
+    """Return a tensor's size in numbers of 32 bits. Complex numbers count double, since products take more work."""
     each = max(1, tensor.element_size() // 4) * (2 if tensor.is_complex() else 1)
     return int(tensor.numel() * each)
 
@@ -179,7 +179,7 @@ def tensors_in(value: Any) -> list[Any]:
 
 
 def digest(tensor: Any) -> bytes:
-    """Return a digest of a tensor's bytes; of all of its storage where that is less."""
+    """Return a digest of a tensor's bytes, or of its whole storage if that has fewer bytes."""
     import torch
 
     storage = tensor.untyped_storage()
@@ -203,7 +203,7 @@ def storage_of(tensor: Any) -> int:
 
 
 def tensors_of(argument: Any) -> Iterator[tuple[int, str]]:
-    """Yield the storage and the type of each tensor in a launch's arguments, floating ones last."""
+    """Yield (number of the storage, type) of each tensor in a launch's arguments, floating-point tensors last."""
     found = list(_tensors_of(argument))
     yield from sorted(found, key=lambda pair: "float" in pair[1])
 
@@ -218,7 +218,7 @@ def _tensors_of(argument: Any) -> Iterator[tuple[int, str]]:
 
 
 def flat(storage: Any, kind: str) -> Any:
-    """Return all of a storage as one row of numbers of a type."""
+    """Return a storage as a tensor with one axis, of type `kind`."""
     import torch
 
     tensor = torch.empty(0, dtype=getattr(torch, kind), device=storage.device)
@@ -226,7 +226,7 @@ def flat(storage: Any, kind: str) -> Any:
 
 
 def ablated(run: Any, views: list[Any]) -> None:
-    """Make a launch, and keep of its changes in these tensors only the numbers that it moved."""
+    """Make a launch by `run`. In the tensors `views`, replace all numbers that it computed by NaN (integers: 0)."""
     import torch
 
     before = [view.clone() for view in views]
@@ -242,9 +242,9 @@ def ablated(run: Any, views: list[Any]) -> None:
 
 
 def other_numbers(tensor: Any) -> Any:
-    """Return for each number another one that depends on its first 8 bits, so that rounding does not matter.
+    """Return a tensor with each number replaced by another one, which depends only on its value rounded to bfloat16.
 
-    Infinities, NaN, 0 and whole numbers stay.
+    Infinities, NaN, 0 and tensors of whole numbers do not change.
     """
     import torch
 
@@ -257,7 +257,7 @@ def other_numbers(tensor: Any) -> Any:
 
 @functools.cache
 def _table() -> Any:
-    """Return a number for each bfloat16, which float16 holds, too."""
+    """Return the replacement of each bfloat16 number, indexed by its 16 bits. Float16 can represent them, too."""
     import torch
 
     drawn = torch.randint(1 << 11, (UNITS,), generator=torch.Generator().manual_seed(1))

@@ -1,14 +1,14 @@
-"""A call's trace: which operators of torch and which launches of kernels make its outputs out of its inputs.
+"""Records the trace of a call: the torch operators and kernel launches that compute its outputs from its inputs.
 
-Theory of operation. `Trace.follow` records one call of a student's function: each torch operator that makes or changes
-a tensor and each launch of a Triton kernel, with all arguments. A tensor is a part of a storage. The content of an
-unrecorded storage (made by NumPy, kept from an earlier call) becomes a constant of the trace.
+`Trace.follow` records one call of a student's function: each torch operator that makes or changes a tensor, and each
+launch of a Triton kernel, with all arguments. A tensor is recorded as a part of a storage. If no recorded step made a
+storage (it comes from NumPy or an earlier call), its content becomes a constant of the trace.
 
-The process belongs to the student, so the trace may be forged and is not trusted. It is replayed (`gpu.replay`) in a
-process without the student's Python, on other inputs. Numbers that came in any other way belong to the earlier inputs,
-so the result is wrong. A forged trace that is right on unseen inputs is as good as the kernel.
+The process runs the student's code, so the trace may be forged. Therefore it is replayed (`gpu.replay`) on new inputs,
+in a process that runs no Python code of the student. Numbers that the student obtained in another way fit only the
+earlier inputs, so the replay's result is wrong. A forged trace that is right on new inputs is as good as the kernel.
 
-Imports nothing of the kit, as all files beside untrusted code.
+This file imports nothing of the kit, like all files that run beside untrusted code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 MOST_NAMES = 900
 MOST_BYTES, MOST_PACKED, MOST_STEPS = 64 << 20, 700_000, 50_000
-"""Limits on a trace: bytes of its constants, bytes as sent, and steps."""
+"""Limits on a trace: bytes of its constants, length of the packed text, and number of steps."""
 DEEPEST = 8
 PLAIN = (bool, int, float, str, type(None))
 LANGUAGE = "triton.language"
@@ -40,18 +40,18 @@ LAUNCH = "launch "
 
 
 class NoTrace(Exception):
-    """Raised if the call does something that a trace cannot record; the text names it."""
+    """Raised if the call does something that a trace cannot record. The message names it."""
 
 
 class Trace:
-    """The record of one process, a call at a time. Between two calls it is idle."""
+    """Records calls in this process, one at a time. A new call discards the record of the last one."""
 
     def __init__(self) -> None:
         self.following, self.depth = False, 0
         self.seen: dict[str, int] = {}
-        """Calls of each operator ("op mm") and kernel ("launch k")."""
+        """Number of calls of each operator ("op mm") and launches of each kernel ("launch k")."""
         self.steps: list[list[Any] | str] = []
-        """Steps, each as a list or as its JSON text."""
+        """Steps as in `gpu.replay.Player.play`, each as a list or as JSON."""
         self.kernels: dict[str, int] = {}
         self.storages: dict[int, tuple[int, Any]] = {}
         self.lost = ""
@@ -65,13 +65,16 @@ class Trace:
         return None if known is None else known[0]
 
     def add(self, storage: Any) -> int:
-        """Give a storage its number, and keep it alive, so that no other has its address."""
+        """Give a storage a number and return it. Keep the storage, so that its address is not reused."""
         number = len(self.storages)
         self.storages[storage._cdata] = number, storage
         return number
 
     def part(self, tensor: Any) -> list[Any]:
-        """Return a tensor as [storage, type, sizes, strides, offset]; an unknown storage becomes a constant first."""
+        """Return [number of the storage, type, sizes, strides, offset] of a tensor.
+
+        An unknown storage is first recorded as a constant.
+        """
         import torch
 
         if tensor.layout != torch.strided or tensor.is_quantized:
@@ -90,7 +93,7 @@ class Trace:
         return [number, kind, list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """Describe an argument for JSON."""
+        """Return the JSON description of an argument. Raise NoTrace if it cannot be described."""
         import torch
 
         kind = type(value)
@@ -131,7 +134,7 @@ class Trace:
         return recorded
 
     def of_triton(self, value: Any, inner: Callable[[Any], Any]) -> Any:
-        """Describe a value of Triton's; None for any other."""
+        """Return the JSON description of a value of Triton; None for any other value."""
         core = sys.modules.get(f"{LANGUAGE}.core")
         if core is None:
             return None
@@ -151,7 +154,7 @@ class Trace:
         return self.callable(value, DEEPEST)
 
     def callable(self, value: Any, depth: int, name: str = "") -> Any:
-        """Describe a function that a kernel calls: one of Triton's, or a kernel of the file; None for anything else."""
+        """Return the JSON description of a function of Triton or a kernel of the file; None for any other value."""
         function = getattr(value, "fn", value)
         while not isinstance(function, types.FunctionType) and hasattr(function, "fn"):
             function = function.fn
@@ -171,9 +174,7 @@ class Trace:
         return None
 
     def kernel(self, function: types.FunctionType, depth: int = DEEPEST) -> int:
-        """Return the number of a kernel of the file, recorded with the place of its text and the meanings of
-        its names.
-        """
+        """Record a kernel with its place in the file and the meanings of its names. Return its number."""
         names, code = {}, function.__code__
         if depth > 0:
             for name in sorted(global_names(code)):
@@ -192,9 +193,7 @@ class Trace:
         return self.kernels.setdefault(entry, len(self.kernels))
 
     def module(self, module: types.ModuleType, code: types.CodeType, depth: int) -> dict[str, Any]:
-        """Describe a module that a kernel names. If it is one of the student's, include the parts that the
-        kernel uses.
-        """
+        """Return the JSON description of a module. For the student's own, it contains what the kernel `code` names."""
         if module.__name__.partition(".")[0] in ("triton", "math"):
             return {"module": module.__name__}
         own = {}
@@ -205,14 +204,13 @@ class Trace:
         return {"namespace": own}
 
     def meaning(self, value: Any, depth: int, name: str) -> Any:
-        """Describe the meaning of a name in a kernel."""
+        """Return the JSON description of a value that a kernel names."""
         recorded = self.callable(value, depth, name)
         return self.value(value) if recorded is None else recorded
 
     def constants(self, function: types.FunctionType) -> set[str]:
-        """Return the arguments of a kernel that are marked as constants, under any name by which the mark was
-        imported.
-        """
+        """Return the names of a kernel's arguments that are annotated as constexpr, even if it was imported as another
+        name."""
         mark = getattr(sys.modules.get(f"{LANGUAGE}.core"), "constexpr", None)
         return {
             name
@@ -229,11 +227,11 @@ class Trace:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Hide errors in the recording from the student's code: the trace is lost instead."""
+        """Context for recording. An error in it does not reach the student's code: instead, the trace is lost."""
         import torch
         from torch.utils._python_dispatch import _disable_current_modes
 
-        # torch has usually disabled all dispatch modes here. To disable them again takes longer than an operator.
+        # Usually torch has already disabled all dispatch modes. Disabling them again takes longer than an operator.
         is_left = torch._C._len_torch_dispatch_stack() > 0
         try:
             with _disable_current_modes() if is_left else contextlib.nullcontext():
@@ -244,9 +242,9 @@ class Trace:
             self.lost = f"{type(error).__name__}: {error}"[:200]
 
     def run(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Call an operator and record it, if it makes or changes a storage."""
+        """Call an operator, record it if it makes or changes a storage, and return its result."""
         if self.depth:
-            # Within a launch the interpreter arranges its arguments.
+            # During a launch the interpreter calls operators, which are not steps of the trace.
             return function(*arguments, **keywords)
         space, _, name = function._schema.name.partition("::")
         if space != "aten":
@@ -258,7 +256,7 @@ class Trace:
         if not function._schema.is_mutable:
             result = function(*arguments, **keywords)
             if all(self.number_of(each.untyped_storage()) is not None for each in tensors_in(result)):
-                return result  # A view needs no step: the tensors of later steps are parts of storages.
+                return result  # A view is not a step: later steps refer to parts of its storage.
         with self.recording():
             recorded = self.value(list(arguments)), {key: self.value(each) for key, each in keywords.items()}
         if function._schema.is_mutable:
@@ -272,28 +270,29 @@ class Trace:
                 if self.number_of(storage) is None:
                     made.append([place, self.add(storage)])
             if made or function._schema.is_mutable:
-                # Store a string: Python's garbage collector would visit many small objects again and again.
+                # Store a string: Python's garbage collector would repeatedly visit a list's many small objects.
                 self.append(json.dumps(["operator", name, function._overloadname, *recorded, made]))
         return result
 
     def run_own(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Call an operator that the file defines, and record its launches and inner operators."""
+        """Call an operator that the student's file defines, and record the launches and operators in it."""
         import torch
 
         held = tensors_in([*arguments, *keywords.values()])
-        # Ask the storage for its device: a stand-in tensor claims to be on a card.
+        # Ask the storage for its device: on a stand-in GPU, the tensor itself claims to be on a GPU.
         place = next((tensor.untyped_storage().device.type for tensor in held), "cpu")
         below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, place.upper()))
         with self.mode():
-            # Redispatch below this mode: a call from the top would lead here again.
+            # Redispatch below this mode: an ordinary call would arrive here again.
             return function.redispatch(below, *arguments, **keywords)
 
     @contextlib.contextmanager
     def launch(
         self, function: types.FunctionType, arguments: Sequence[Any], named: dict[str, Any]
     ) -> Iterator[Any]:
-        """Record one launch of a kernel; yields a list that takes its grid. Operators within are the
-        interpreter's own.
+        """Record one launch of a kernel. Yield a function that the caller has to call with the grid.
+
+        Operators in this context are not recorded, since the interpreter calls them.
         """
         grid: list[int] = []
         place = len(self.steps)
@@ -328,7 +327,7 @@ class Trace:
 
     @contextlib.contextmanager
     def follow(self, tensors: Iterable[Any] = ()) -> Iterator[None]:
-        """Record the call that is made meanwhile. `tensors` are the call's own, in order."""
+        """Context that records one call. `tensors` are the call's inputs and outputs, in order."""
         from torch.utils._python_dispatch import TorchDispatchMode
 
         run = self.run
@@ -336,7 +335,7 @@ class Trace:
         class Following(TorchDispatchMode):
             @classmethod
             def _should_skip_dynamo(cls) -> bool:
-                """Return True: otherwise torch would import its compiler, which takes seconds in each runner."""
+                """Return False: for True, torch would import its compiler, which takes seconds in each runner."""
                 return False
 
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -355,7 +354,7 @@ class Trace:
             self.following = False
 
     def packed(self) -> str:
-        """Return the trace of the last call as a text, or "lost: " with the reason."""
+        """Return the trace of the last call as a string, or "lost: " with the reason."""
         if not self.lost:
             steps = [each if isinstance(each, str) else json.dumps(each) for each in self.steps]
             whole = f'{{"kernels": [{", ".join(self.kernels)}], "steps": [{", ".join(steps)}]}}'
@@ -367,7 +366,7 @@ class Trace:
 
 
 def tensors_in(value: Any) -> list[Any]:
-    """Tensors among an operator's results, in order."""
+    """Return all tensors in a value or in nested lists and tuples, in order."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -378,18 +377,17 @@ def tensors_in(value: Any) -> list[Any]:
 
 
 def global_names(code: types.CodeType) -> frozenset[str]:
-    """Names that a function looks up outside of itself, functions within it included."""
+    """Return the global names that a function and the functions in it use."""
     own = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     inner = [global_names(each) for each in code.co_consts if isinstance(each, types.CodeType)]
     return frozenset(own).union(*inner)
 
 
 def watch_attention(trace: Trace) -> list[Any]:
-    """Count calls of PyTorch's own attention in every thread and in backward passes. Returns objects to keep alive for
-    it.
+    """Count calls of torch's attention functions in `trace`, in every thread and in backward passes.
 
-    Composite operators are split before a dispatch mode sees them, so their kernels are replaced in torch's dispatcher.
-    Python functions that compute attention by other operators are replaced in their modules.
+    torch splits composite operators before a dispatch mode sees them, so their kernels are replaced in torch's
+    dispatcher. Attention functions in Python are replaced in their modules. Return objects that must be kept alive.
     """
     import torch
 
@@ -410,7 +408,7 @@ def watch_attention(trace: Trace) -> list[Any]:
         return []
     library, composite = torch.library.Library("aten", "IMPL"), "CompositeImplicitAutograd"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about kernels that are replaced
+        warnings.simplefilter("ignore")  # torch warns about replaced kernels
         for name in torch._C._dispatch_get_all_op_names():
             space, _, operator = name.partition("::")
             if space != "aten" or "attention" not in operator:
@@ -422,8 +420,10 @@ def watch_attention(trace: Trace) -> list[Any]:
 
 
 def watch_launches(trace: Trace) -> None:
-    """Record launches of Triton's compiled kernels in this process, on a GPU. Raises ImportError or AttributeError
-    where this Triton is built in another way."""
+    """Record launches of Triton's compiled kernels in this process, on a GPU.
+
+    Raise ImportError or AttributeError if this version of Triton has another structure.
+    """
     kernel: Any = importlib.import_module("triton.runtime.jit").JITFunction
     run: Callable[..., Any] = kernel.run
 

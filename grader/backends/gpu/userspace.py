@@ -1,7 +1,7 @@
-"""Gives a runner the environment that Python files expect: a user name, a home, /tmp, and modules to import.
+"""Gives a runner the environment that Python files expect: a user name, a home folder, /tmp, and modules to import.
 
-A runner's user id has no entry in the system's table. It may only write in its scratch folder, and may lack access to
-the folders above Python (an interpreter below /root). Imports nothing of the kit.
+The user id of a runner has no entry in the system's table of users. A runner may write only in its scratch folder. It
+may lack access to the folders above Python, such as /root. This file imports nothing of the kit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ TEMPORARY = "/tmp"
 
 
 def settle(scratch: str, roots: Iterable[str], *, is_locked: bool) -> None:
-    """Give this process a user's environment, before it is locked and while the `roots` of modules are in reach."""
+    """Set up this process, before it is locked: while it can still open `roots`, the folders with Python's modules.
+
+    `is_locked`: the process will be able to write in `scratch` only.
+    """
     os.environ.update(HOME=scratch, USER=USER, LOGNAME=USER)
     os.environ.setdefault("TRITON_CACHE_DIR", os.path.join(scratch, "triton"))
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(scratch, "inductor")
@@ -32,7 +35,7 @@ def settle(scratch: str, roots: Iterable[str], *, is_locked: bool) -> None:
 
 
 def name_user(home: str) -> None:
-    """Add an entry for a user id without one: `getpass` and torch's compiler ask for it."""
+    """Make `pwd.getpwuid` return an entry for any user id: `getpass` and torch's compiler ask for one."""
     import pwd
 
     known: Callable[[int], Any] = pwd.getpwuid
@@ -47,9 +50,7 @@ def name_user(home: str) -> None:
 
 
 def write_in(scratch: str) -> None:
-    """Redirect files below /tmp to the scratch folder. The judge's own files there (the scratch folder, the hand-in)
-    keep their place.
-    """
+    """Redirect files and folders below /tmp to the scratch folder, except those in the judge's own folder there."""
     plain_open, plain_mkdir = io.open, os.mkdir
     judges = "/".join(scratch.split("/")[:3])
 
@@ -76,7 +77,7 @@ def write_in(scratch: str) -> None:
 
 
 def keep_open(roots: Iterable[str]) -> None:
-    """Find modules through open folders, even if the folders above them are closed."""
+    """Open the folders `roots` and import modules through them. So it does not matter if folders above are closed."""
     ways = {}
     for root in roots:
         if os.path.isdir(root):

@@ -1,5 +1,5 @@
-"""The trusted side of a GPU: the judge's device memory, shared with a runner by a file descriptor, and the clock.
+"""The judge's own use of the GPU: device memory that it shares with a runner by a file descriptor, and timing.
 
-The judge calls the driver itself (libcuda by ctypes): it needs neither torch nor CUDA's runtime for that. Nothing
-here is loaded before a part is to be timed on a GPU.
+The judge calls CUDA's driver directly (libcuda by ctypes), so that it needs neither torch nor CUDA's runtime. These
+modules are loaded only when a part is timed on a GPU.
 """

@@ -1,10 +1,10 @@
 """Device memory for the timed calls of one runner: sets of inputs and outputs that the judge fills, poisons and copies.
 
-Theory of operation. The memory belongs to the judge and is mapped into one runner by a file descriptor. Before each
-call the judge fills every set with fresh numbers and poisons the outputs, while the runner is stopped. The runner gets
-"go", calls its function once for each set and answers; then the judge copies the outputs into memory that the runner
-cannot see, and its clock stops when that copy is done. So an early answer is a copy of poison. Only the copy is
-compared afterwards.
+The memory belongs to the judge and is mapped into one runner by a file descriptor. Before each call, while the runner
+waits, the judge fills the inputs of every set with new numbers and poisons the outputs: a special value marks them as
+never written. The runner gets "go", calls the function once for each set and replies. Then the judge copies the outputs
+into memory that the runner cannot access, and its clock stops when the copy is done. If the runner replies too early,
+the copy still contains poison. Only the copy is compared afterwards.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from grader.backends.gpu.card.driver import MULTIPROCESSORS, Driver, differing_a
 from grader.core.arrays import Array, np
 from grader.core.precision import ITEM_BYTES, POISON, widened
 
-#: Types that the card's own kernels know, by their numbers there.
+#: Numbers of types in kernels.cu.
 KINDS = {"float32": 0, "float16": 1, "bfloat16": 2}
 ALIGNMENT_BYTES = 512
 THREADS, BLOCKS_EACH = 256, 32
 SEED_STEP = 0x85EBCA77
 """Difference between the seeds of two consecutive sets."""
 FEW_SETS = 32
-"""Up to so many sets are copied and set one by one, which is fast enough for large ones."""
+"""Up to this number of sets, each set is copied or filled by a call of its own. That is fast enough for large sets."""
 MOST_PITCH = (1 << 31) - 1
-"""Limit in bytes on the distance between rows, for the driver's copies in two dimensions."""
+"""Limit on the bytes from one row to the next in the driver's two-dimensional copies."""
 FEW_ROWS = 4
-"""Rows are copied one by one if less than one in this many is needed."""
+"""Rows are copied one by one if at most 1 / FEW_ROWS of them are needed."""
 MODULE = Path(__file__).with_name("kernels.ptx")
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a set. `low` and `high` bound an input's uniform numbers; an output has none."""
+    """One tensor of a set. An input is filled with uniform random numbers from `low` to `high`."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,17 +53,17 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Number of bytes."""
         return self.count * ITEM_BYTES[self.dtype]
 
     @property
     def room(self) -> int:
-        """Bytes from one tensor to the next."""
+        """Number of bytes from this tensor to the next one in a set."""
         return -(-self.size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 class Card:
-    """The judge's context on one device, with its own small kernels. Raises OSError or CudaError without a device."""
+    """The judge's CUDA context on one GPU, and its kernels (kernels.cu). Raises OSError or CudaError without a GPU."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.driver = Driver(ordinal)
@@ -75,13 +75,14 @@ class Card:
         self._counter = self.driver.allocate(8)
 
     def _grid(self, count: int, sets: int) -> tuple[int, int]:
-        """Return the numbers of blocks along a tensor's elements and along the sets."""
+        """Return the number of blocks along (a tensor's elements, the sets)."""
         across = max(1, min(self._blocks, -(-count // THREADS)))
         return across, max(1, min(sets, 65_535, -(-self._blocks // across)))
 
     def fill(self, address: int, tensor: Tensor, seed: int, sets: int = 1, stride: int = 0) -> None:
-        """Fill sets that lie `stride` bytes apart with uniform numbers, which `tests/card_numbers.py` can reproduce.
-        Returns before the card is done.
+        """Start to fill a tensor with uniform random numbers, in sets that lie `stride` bytes apart.
+
+        `tests/card_numbers.py` computes the same numbers.
         """
         arguments = filling_arguments(
             *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
@@ -90,7 +91,7 @@ class Card:
         self.driver.launch(self._fill, self._grid(tensor.count, sets), THREADS, *arguments)
 
     def changed(self, address: int, tensor: Tensor, seed: int, sets: int, stride: int) -> int:
-        """Return the number of elements that are not as `fill` with the same arguments left them."""
+        """Return the number of elements that have changed since `fill` with the same arguments."""
         self.driver.set_words(self._counter, 0, 4, 2)
         arguments = filling_arguments(
             *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
@@ -110,7 +111,7 @@ class Card:
         self.driver.set_rows(address, stride, pattern, width, tensor.count, sets)
 
     def copy(self, to: int, to_stride: int, source: int, stride: int, size: int, sets: int) -> None:
-        """Copy `size` bytes of each set. Returns before the copy is done."""
+        """Start to copy `size` bytes of each set. The sets are `stride` bytes apart, and their copies `to_stride`."""
         if sets <= FEW_SETS or max(to_stride, stride) > MOST_PITCH:
             for number in range(sets):
                 self.driver.copy(to + number * to_stride, source + number * stride, size)
@@ -126,8 +127,8 @@ class Card:
         absolute: float,
         relative: float,
     ) -> int:
-        """Return the number of elements of `a` that are further from `b` than absolute + relative |b|, or not
-        finite; either is the address of the first set and the bytes from one to the next."""
+        """Return the number of elements of `a` that are not finite, or differ from `b` by more than absolute + relative
+        |b|. `a` and `b` are (address of the first set, bytes from one set to the next)."""
         self.driver.set_words(self._counter, 0, 4, 2)
         arguments = differing_arguments(
             *(*a, *b, sets, tensor.count, absolute, relative, KINDS[tensor.dtype], self._counter)
@@ -136,11 +137,11 @@ class Card:
         return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
 
     def read(self, address: int, tensor: Tensor) -> Array:
-        """Copy a tensor's numbers into the judge's own memory, 16-bit types as float32."""
+        """Return a tensor's numbers, copied to the CPU; 16-bit types as float32."""
         return np.asarray(self.seen(address, tensor))
 
     def seen(self, address: int, tensor: Tensor) -> OnCard:
-        """Return a tensor's numbers without copying them."""
+        """Return a tensor as an array that copies its numbers to the CPU when they are used."""
 
         def read(offset: int, size: int) -> bytearray:
             return self.driver.copy_out(address + offset, size)
@@ -152,10 +153,10 @@ class Card:
 
 
 class Arena:
-    """Sets of these tensors in memory that is shared with one runner, and a private copy of the outputs."""
+    """Sets of tensors in GPU memory that is shared with one runner, and the judge's private copy of the outputs."""
 
     def __init__(self, card: Card, tensors: Sequence[Tensor], sets: int) -> None:
-        """Raises CudaError where the device has not so much memory left."""
+        """Raise CudaError if the GPU has not enough free memory."""
         self.card, self.tensors, self.sets = card, tuple(tensors), sets
         self.outputs = [tensor for tensor in tensors if tensor.is_output]
         self.inputs = [tensor for tensor in tensors if not tensor.is_output]
@@ -177,15 +178,15 @@ class Arena:
 
     @staticmethod
     def bytes_for(tensors: Sequence[Tensor]) -> int:
-        """Device memory that one set takes, shared and private."""
+        """Return the bytes of GPU memory that one set takes, shared and private."""
         return sum(tensor.room * (2 if tensor.is_output else 1) for tensor in tensors)
 
     def place(self, number: int, tensor: Tensor) -> int:
-        """Return the address of a tensor in the shared memory."""
+        """Return the address of a tensor in the shared memory, in the set with this number."""
         return self.address + number * self._set_bytes + self._offsets[tensor.name]
 
     def kept(self, number: int, tensor: Tensor) -> int:
-        """Return the address of the private copy of an output."""
+        """Return the address of the private copy of an output, in the set with this number."""
         at = self._kept + number * self._kept_bytes
         for other in self.outputs:
             if other is tensor:
@@ -194,15 +195,17 @@ class Arena:
         raise KeyError(tensor.name)
 
     def seed_of(self, seed: int, number: int, tensor: Tensor) -> int:
-        """Return the seed of one input's numbers in one set."""
+        """Return the seed for the numbers of one input, in the set with this number."""
         k = self.inputs.index(tensor)
         return (seed * 0x9E3779B1 + number * SEED_STEP + k * 0xC2B2AE3D) & 0xFFFFFFFF
 
     def attach_request(
         self, arguments: Sequence[Mapping[str, Any]], function: str, **more: Any
     ) -> dict[str, Any]:
-        """Return the description of the memory for the runner; `arguments` as in `grader.runner.calls.Request`, with
-        inputs by their place in `tensors`."""
+        """Return the request by which the runner maps this memory.
+
+        `arguments` are as in `grader.runner.calls.Request`; inputs are given by their index in `tensors`.
+        """
         return {
             "op": "attach",
             "inputs": [],
@@ -226,9 +229,7 @@ class Arena:
         }
 
     def poison(self) -> None:
-        """Mark all outputs, and the copies of the call before, as never written, and reset the L2 cache. Waits until it
-        is done.
-        """
+        """Mark all outputs and their copies as never written, and reset the L2 cache. Wait until this is done."""
         for tensor in self.outputs:
             self.card.poison(self.place(0, tensor), tensor, self.sets, self._set_bytes)
             self.card.poison(self.kept(0, tensor), tensor, self.sets, self._kept_bytes)
@@ -236,7 +237,7 @@ class Arena:
         self.card.driver.synchronize()
 
     def fill(self, seed: int, sets: int | None = None) -> None:
-        """Draw all inputs afresh, or only those of the first `sets` sets. Waits until it is done."""
+        """Fill all inputs with new numbers, or only those of the first `sets` sets. Wait until this is done."""
         for tensor in self.inputs:
             self.card.fill(
                 *(self.place(0, tensor), tensor, self.seed_of(seed, 0, tensor)),
@@ -245,15 +246,13 @@ class Arena:
         self.card.driver.synchronize()
 
     def warm_up(self, seconds: float) -> None:
-        """Keep the card busy for `seconds`: an idle card has a slow clock."""
+        """Keep the GPU busy for `seconds`: an idle GPU has a slow clock."""
         ends = time.perf_counter() + seconds
         while time.perf_counter() < ends:
             self.fill(0)
 
     def take(self, sets: int | None = None) -> None:
-        """Copy all outputs, or those of the first `sets` sets, into memory that only the judge can write. Waits until
-        it is done.
-        """
+        """Copy all outputs, or only those of the first `sets` sets, into private memory. Wait until this is done."""
         for tensor in self.outputs:
             self.card.copy(
                 *(self.kept(0, tensor), self._kept_bytes, self.place(0, tensor), self._set_bytes),
@@ -264,7 +263,7 @@ class Arena:
     # ---- after a call
 
     def inputs_changed(self, seed: int) -> list[str]:
-        """Names of inputs that are not as they were filled, in any set."""
+        """Return the names of inputs that have changed in any set since `fill(seed)`."""
         return [
             tensor.name
             for tensor in self.inputs
@@ -274,7 +273,7 @@ class Arena:
         ]
 
     def input_values(self, seed: int, number: int) -> dict[str, OnCard]:
-        """Return the inputs of one set as they were filled, valid until the next call of this method."""
+        """Return the inputs of one set as `fill(seed)` sets them. They are valid until the next call of this method."""
         found, at = {}, self._scratch
         for tensor in self.inputs:
             self.card.fill(at, tensor, self.seed_of(seed, number, tensor))
@@ -284,11 +283,14 @@ class Arena:
         return found
 
     def output_values(self, number: int) -> dict[str, OnCard]:
-        """Return the judge's copy of one set's outputs, valid until the next call."""
+        """Return the private copy of one set's outputs. It is valid until the next `poison` or `take`."""
         return {tensor.name: self.card.seen(self.kept(number, tensor), tensor) for tensor in self.outputs}
 
     def differing(self, other: Arena, tolerances: Mapping[str, tuple[float, float]]) -> dict[str, int]:
-        """Count by output, over all sets, the elements further from another arena's than (absolute, relative) allow."""
+        """Return for each output the number of elements, in all sets, that differ from another arena's.
+
+        `tolerances` maps outputs to (absolute, relative) as in `Card.differing`.
+        """
         return {
             tensor.name: self.card.differing(
                 (self.kept(0, tensor), self._kept_bytes),
@@ -313,11 +315,10 @@ class Arena:
 
 
 class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
-    """Tensor on the card that reads as an array, 16-bit types as float32; only rows that are used are copied.
+    """Tensor on the GPU that can be used as an array, 16-bit types as float32. It copies only rows that are used.
 
-    Sixteen rows of a tensor of 67 million numbers are checked in a timed call: to copy and widen all of them took
-    longer than everything else in a round. `read(offset, size)` gives bytes of the tensor, which has to stay as it is
-    for as long as this is used.
+    Of a tensor of 67 million numbers, a timed call checks sixteen rows: to copy and widen all of it took longer than
+    everything else in a round. `read(offset, size)` returns bytes of the tensor, which must not change meanwhile.
     """
 
     def __init__(self, read: Callable[[int, int], bytearray], shape: tuple[int, ...], dtype: str) -> None:
@@ -347,7 +348,7 @@ class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*given, **how)
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute, from the whole array."""
+        """Return any other attribute of the whole array."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(np.asarray(self), name)

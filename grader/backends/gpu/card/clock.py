@@ -1,13 +1,14 @@
-"""A timed call on a card: fresh inputs, "go", and a clock that stops when the judge's own copy of the outputs is done.
+"""A timed call on a GPU: new inputs, "go", and a clock that stops when the judge's copy of the outputs is done.
 
-Inputs are filled after the clock has started, and then the runner gets "go". Before that moment a kernel that a student
-left on the card has no inputs. From then on its work delays the judge, since contexts take turns on a card.
+The inputs are filled after the clock has started, and then the runner gets "go". So a kernel that the student left
+running cannot work on the inputs before the clock starts. Later its work delays the judge, since processes take turns
+on a GPU.
 
-The clock also covers the fill, waking the runner, two switches between contexts and copying the outputs. A call on one
-set has the same overhead. So the median of such calls is subtracted, and the rest divided by the number of other sets.
-Such a call fills and copies as many sets as the timed one: with large sets that is most of the time. These calls are
-the reference's on both sides: a student's process could lengthen its own and so subtract more. One "go" covers so
-many sets that it lasts GO_S or more; short ones are noise.
+The clock also covers overhead: filling the inputs, waking the runner, two switches between processes, and copying the
+outputs. To measure the overhead, some calls compute one set only, but fill and copy as many sets as the timed call.
+The median time of these calls is subtracted, and the rest is divided by the number of other sets. The reference makes
+these calls for both sides: a student's process could slow down its own, so that too much would be subtracted. A "go"
+covers so many sets that it lasts at least GO_S, since shorter times are mostly noise.
 """
 
 from __future__ import annotations
@@ -21,32 +22,33 @@ from grader.runner.calls import Call
 from grader.runner.session import PipeSession
 
 GO_S = 0.05
-"""Least seconds of a timed "go". Measured: calls of 1 ms spread by 30 %, those of 25 ms by 2 to 5 %."""
+"""Least seconds of a timed "go". Measured: times of 1 ms vary by 30 %, times of 25 ms by 2 to 5 %."""
 WARM_UP_S = 0.02
-"""Seconds of warm-up before each call, untimed: an idle card takes some milliseconds to reach its full clock."""
+"""Seconds of untimed warm-up before each call: an idle GPU takes some milliseconds to reach its full clock."""
 BASE_CALLS, WARM_UP_CALLS = 5, 1
 MOST_SETS = 2048
 MEMORY_SHARE = 0.4
-"""Share of the free memory that the sets of one of the two sides may take."""
+"""Share of the free memory that the sets of one side (student or reference) may take."""
 
 
 class TimedRunner:
-    """A session of a runner that has an arena's memory, attached."""
+    """The session of a runner that maps an arena's memory. `failure` is the failed call by which it should have; else
+    None."""
 
     def __init__(self, session: PipeSession, arena: Arena, request: Mapping[str, Any]) -> None:
-        """`request` as `Arena.attach_request` makes it. `failure` is how attaching ended, if not well."""
+        """Make the runner map the memory. `request` comes from `Arena.attach_request`."""
         self.session, self.arena = session, arena
         self.failure = _failed(session.command(dict(request)))
         self.base_sets = 1 if arena.sets > 1 else 0
-        """Number of sets in the call that is subtracted."""
+        """Number of sets that the calls for measuring the overhead compute."""
         self.base_s = 0.0
         self.warm_up_s = 0.0
-        """Seconds of the last warm-up call, with all overhead."""
+        """Seconds of the last warm-up call, including overhead."""
         self.tuned = ""
-        """The choices of the runner's autotuners, for the next runner of the file (`devicerunner.tuned`)."""
+        """The choices of the runner's autotuners, for the next runner of this file (`devicerunner.tuned`)."""
 
     def warm_up(self, seed: int) -> Call | None:
-        """Make the runner load all that its first call needs. Returns the call if it ended the runner or raised."""
+        """Make an untimed call, so that the runner loads everything. Return the call if it failed; else None."""
         for k in range(WARM_UP_CALLS):
             call = self.raw(seed + k, self.arena.sets)
             if ended := _failed(call):
@@ -55,10 +57,9 @@ class TimedRunner:
         return None
 
     def calibrate(self, seed: int, laid: int | None = None) -> float | Call:
-        """Return the overhead in seconds of a call that fills and copies `laid` sets, by default all, measured on one
-        set.
+        """Return the overhead in seconds of a call that fills and copies `laid` sets (None: all sets).
 
-        It is subtracted from a call with as many sets. Returns the call instead if it ended the runner or raised.
+        Return the call instead if it failed.
         """
         times = []
         for k in range(BASE_CALLS):
@@ -69,7 +70,7 @@ class TimedRunner:
         return median(times)
 
     def raw(self, seed: int, sets: int, laid: int | None = None) -> Call:
-        """Make one call on `sets` sets, timed with all overhead; `laid` sets are filled and copied, or all."""
+        """Make one call on `sets` sets, timed with its overhead. Fill and copy `laid` sets (None: all sets)."""
         header = {"op": "go", "inputs": [], "sets": sets}
         self.arena.warm_up(WARM_UP_S)
         self.arena.poison()
@@ -78,7 +79,7 @@ class TimedRunner:
         )
 
     def seconds(self, call: Call) -> float:
-        """Return the kernel's share of the time of a call on all sets, per set."""
+        """Return the seconds per set of a call on all sets, without overhead."""
         return max(call.wall_s - self.base_s, 0.0) / (self.arena.sets - self.base_sets)
 
 
@@ -87,11 +88,11 @@ def _failed(call: Call) -> Call | None:
 
 
 def sets_for(tensors: Sequence[Tensor], set_s: float, free_bytes: int) -> int:
-    """Return the number of sets with which a call lasts GO_S, or the largest number that fits into memory."""
+    """Return the number of sets with which a call lasts GO_S, if one set takes `set_s`; fewer if memory is short."""
     most = int(MEMORY_SHARE * free_bytes / Arena.bytes_for(tensors))
     return max(1, min(MOST_SETS, most, -int(-GO_S // max(set_s, 1e-7))))
 
 
 def judges_bytes(free_bytes: int, kernel_bytes: int) -> int:
-    """Return the judge's share of the free bytes if a kernel may take `kernel_bytes`: at least half."""
+    """Return the bytes of GPU memory that the judge may take: what a kernel leaves, but at least half."""
     return max(free_bytes // 2, free_bytes - kernel_bytes)

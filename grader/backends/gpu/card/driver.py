@@ -1,7 +1,7 @@
-"""The part of CUDA's driver API that the judge needs, by ctypes: contexts, memory, copies, launches, events.
+"""The part of CUDA's driver API that the judge needs, called by ctypes: contexts, memory, copies and launches.
 
-Source: the CUDA driver API reference (cuda.h of CUDA 12). Each call raises CudaError with the driver's name of the
-error. libcuda is loaded when a `Driver` is made, not before.
+Source: the CUDA driver API reference (cuda.h of CUDA 12). A failed call raises CudaError with the driver's name of the
+error. libcuda is loaded when a `Driver` is made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ MULTIPROCESSORS, MAJOR, MINOR = 16, 75, 76
 
 
 class CudaError(RuntimeError):
-    """A call that the driver refused. `name` is the driver's ("CUDA_ERROR_OUT_OF_MEMORY"), `code` its number."""
+    """Raised if a driver's function fails. `name` is the driver's name of the error ("CUDA_ERROR_OUT_OF_MEMORY"),
+    `code` its number, and `what` the function."""
 
     def __init__(self, what: str, code: int, name: str) -> None:
         super().__init__(f"{what}: {name} ({code})")
@@ -69,10 +70,10 @@ class _Copy2D(ctypes.Structure):
 
 
 class Driver:
-    """The driver and one context of this process on one device. Not to be used after a fork."""
+    """CUDA's driver, with one context of this process on one GPU. It must not be used after a fork."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        """Raises OSError without libcuda, CudaError if no device or no context is available."""
+        """Raise OSError without libcuda, and CudaError if no GPU or no context is available."""
         self.library = ctypes.CDLL(LIBRARY)
         self.library.cuGetErrorName.argtypes = (c_int, ctypes.POINTER(c_char_p))
         self.ordinal = ordinal
@@ -85,7 +86,7 @@ class Driver:
         self.make_current()
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Call a function of the driver. Raises CudaError unless it succeeds."""
+        """Call a function of the driver by its name. Raise CudaError if it fails."""
         code = getattr(self.library, name)(*arguments)
         if code:
             text = c_char_p()
@@ -113,13 +114,13 @@ class Driver:
         return text.value.decode(errors="replace")
 
     def version(self) -> int:
-        """Return the newest CUDA that the driver runs: 13000 for 13.0."""
+        """Return the newest version of CUDA that the driver supports, as a number: 13000 for 13.0."""
         value = c_int()
         self("cuDriverGetVersion", byref(value))
         return value.value
 
     def memory(self) -> tuple[int, int]:
-        """Free and total bytes of the device, counting all its users."""
+        """Return (free, total) bytes of the GPU's memory. Free memory is what no process uses."""
         free, total = c_size_t(), c_size_t()
         self("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
@@ -127,15 +128,15 @@ class Driver:
     # ---- memory
 
     def reset_l2(self) -> None:
-        """Reset lines of the L2 cache that a kernel keeps there (an access policy window).
+        """Release the L2 cache lines that a kernel reserved for its data (by an access policy window).
 
-        Cards before compute capability 8.0 have no such lines.
+        GPUs before compute capability 8.0 cannot reserve lines.
         """
         if self.attribute(MAJOR) >= 8:
             self("cuCtxResetPersistingL2Cache")
 
     def allocate(self, size: int) -> int:
-        """Return the address of private device memory."""
+        """Allocate `size` bytes of GPU memory for this process alone. Return the address."""
         address = c_uint64()
         self("cuMemAlloc_v2", byref(address), c_size_t(size))
         return address.value
@@ -144,7 +145,7 @@ class Driver:
         self("cuMemFree_v2", c_uint64(address))
 
     def create_shared(self, size: int) -> tuple[int, int, int, int]:
-        """Memory that another process can map: address, its size (rounded up), handle, file descriptor."""
+        """Allocate memory that another process can map. Return (address, rounded-up size, handle, file descriptor)."""
         properties = _Properties(PINNED, POSIX_FD, _Location(ON_DEVICE, self.device), None, _Flags())
         step, handle, fd = c_size_t(), c_uint64(), c_int()
         self("cuMemGetAllocationGranularity", byref(step), byref(properties), c_int(0))
@@ -181,22 +182,22 @@ class Driver:
         return data
 
     def copy(self, to: int, source: int, size: int) -> None:
-        """Copy within the device. Returns before the copy is done."""
+        """Start to copy `size` bytes within the GPU's memory."""
         self("cuMemcpyDtoDAsync_v2", c_uint64(to), c_uint64(source), c_size_t(size), None)
 
     def set_words(self, address: int, pattern: int, width: int, count: int) -> None:
-        """Write a pattern of 2 or 4 bytes `count` times; returns before it is done."""
+        """Start to write a pattern of `width` bytes (2 or 4) `count` times."""
         name, kind = {2: ("cuMemsetD16Async", ctypes.c_ushort), 4: ("cuMemsetD32Async", c_uint)}[width]
         self(name, c_uint64(address), kind(pattern), c_size_t(count), None)
 
     def set_rows(self, address: int, pitch: int, pattern: int, width: int, count: int, rows: int) -> None:
-        """Write the pattern `count` times in each of several rows that begin `pitch` bytes apart."""
+        """Start to write the pattern `count` times in each of several rows that begin `pitch` bytes apart."""
         name, kind = {2: ("cuMemsetD2D16Async", ctypes.c_ushort), 4: ("cuMemsetD2D32Async", c_uint)}[width]
         sizes = c_size_t(count), c_size_t(rows)
         self(name, c_uint64(address), c_size_t(pitch), kind(pattern), *sizes, None)
 
     def copy_rows(self, to: int, to_pitch: int, source: int, pitch: int, size: int, rows: int) -> None:
-        """Copy `size` bytes of each row within the device; returns before it is done."""
+        """Start to copy `size` bytes of each row within the GPU's memory."""
         one = _Copy2D(
             *(0, 0, DEVICE_MEMORY, None, source, None, pitch),
             *(0, 0, DEVICE_MEMORY, None, to, None, to_pitch, size, rows),
@@ -229,7 +230,7 @@ class Driver:
         return found
 
     def launch(self, function: c_void_p, blocks: tuple[int, int], threads: int, *arguments: Any) -> None:
-        """Launch with ctypes values as arguments; returns before it is done."""
+        """Start a kernel. `arguments` are ctypes values."""
         places = (c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         one, none = c_uint(1), c_uint(0)
         self(
@@ -251,7 +252,7 @@ def filling_arguments(
     kind: int,
     found: int | None = None,
 ) -> tuple[Any, ...]:
-    """Return the arguments of `fill_sets` in kernels.cu, or with `found` those of `count_changed`."""
+    """Return the arguments of the kernel `fill_sets`, or, with `found` (a counter's address), of `count_changed`."""
     return (
         *(c_uint64(address), c_ulonglong(stride), c_uint(sets), c_ulonglong(count), c_uint(seed)),
         *(c_uint(seed_step), c_float(low), c_float(span), c_int(kind)),
@@ -271,7 +272,7 @@ def differing_arguments(
     kind: int,
     found: int,
 ) -> tuple[Any, ...]:
-    """Return the arguments of `count_differing`."""
+    """Return the arguments of the kernel `count_differing`. `found` is the address of its counter."""
     return (
         *(c_uint64(a), c_ulonglong(a_stride), c_uint64(b), c_ulonglong(b_stride), c_uint(sets)),
         *(c_ulonglong(count), c_float(absolute), c_float(relative), c_int(kind), c_uint64(found)),

@@ -1,4 +1,4 @@
-"""The card of this machine on which kernels are judged, if there is one."""
+"""Finds the GPU of this machine on which kernels are judged."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ INTERPRETED = "TRITON_INTERPRET"
 
 @functools.cache
 def card() -> Card | None:
-    """Return the judge's context on the first card, one for each process; None without a card, or if the environment
-    selects Triton's interpreter.
-    """
+    """Return the judge's context on the first GPU; None without a GPU, or if TRITON_INTERPRET is set."""
     if os.environ.get(INTERPRETED, "0") not in ("", "0"):
         return None
     from grader.backends.gpu.card.arena import Card
@@ -31,7 +29,7 @@ def card() -> Card | None:
 
 
 def architecture() -> str:
-    """Return the card's architecture in nvcc's words ("sm_90"); "" without a card."""
+    """Return the GPU's architecture as nvcc names it ("sm_90"); "" without a GPU."""
     from grader.backends.gpu.card.driver import MAJOR, MINOR
 
     found = card()

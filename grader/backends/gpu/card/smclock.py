@@ -1,6 +1,6 @@
-"""The card's clock and the driver's reasons for slowing it, from NVIDIA's management library (package nvidia-ml-py).
+"""Reads the GPU's clock and the driver's reasons for slowing it, by NVIDIA's management library (nvidia-ml-py).
 
-The package is optional: without it, or where the library does not answer, nothing is read and every round counts.
+This package is optional. If it is missing or cannot read the clock, every round counts.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 from grader.backends.gpu.card.driver import CudaError, Driver
 
-#: Name in `waits_for` of a submission on a card whose clock changes within each round.
+#: Name in `waits_for` of a submission on a GPU whose clock changes within each round.
 STEADY_CLOCK = "steady-clock"
 STEADY = 0.03
-"""Largest relative difference of the clocks at which calls of one kernel can be compared."""
+"""If the clocks of two calls of a kernel differ by more than this share, their times cannot be compared."""
 POWER_LIMIT = "power limit"
-#: nvmlClocksEventReason*: reasons for a slow clock on a busy card.
+#: Bits of nvmlClocksEventReason* that are reasons for a slow clock on a busy GPU.
 SLOWED_BY = {0x04: POWER_LIMIT, 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The clock of the multiprocessors at one moment, and the reasons that slow it."""
+    """The clock of the GPU's multiprocessors at one moment, and the reasons why it is slow."""
 
     mhz: int
     slowed_by: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ class SmClock:
         self._library, self._handle = library, handle
 
     def read(self) -> Reading | None:
-        """Return the clock now; None if the library does not report it."""
+        """Return the current clock; None if the library does not report it."""
         library = self._library
         try:
             mhz = library.nvmlDeviceGetClockInfo(self._handle, library.NVML_CLOCK_SM)
@@ -48,9 +48,9 @@ class SmClock:
 
 
 def of(driver: Driver) -> SmClock | None:
-    """Return the clock of the driver's card; None if it cannot be read."""
+    """Return a reader for the clock of the driver's GPU; None if the clock cannot be read."""
     try:
-        # Imported by name: most copies of the kit do not need it.
+        # Import by name: this package is optional.
         library = importlib.import_module("pynvml")
     except ImportError:
         return None
@@ -64,10 +64,10 @@ def of(driver: Driver) -> SmClock | None:
 
 
 def is_steady(readings: Sequence[Reading]) -> bool:
-    """Return True if calls of one kernel ran at about one clock, or nothing was read.
+    """Return True if the calls of one kernel ran at about the same clock, or if the clock cannot show this.
 
-    Under the power limit alone the driver moves the clock within each call: readings were 8 % apart where the times of
-    the calls were 0.6 % apart (a product of matrices on an H100). They say nothing, and are not compared.
+    If the power limit is the only reason for a slow clock, the driver changes the clock within each call. Then single
+    readings mean nothing: they differed by 8 % for calls whose times differed by 0.6 % (matrix products on an H100).
     """
     if any(reading.slowed_by == {POWER_LIMIT} for reading in readings):
         return True
