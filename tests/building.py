@@ -1,23 +1,31 @@
-"""Small sources and shared compiler flags for tests of the build, calls of built objects, and growth of CPU time."""
+"""Small sources, builds of them with and without torch, calls of their functions, and growth of CPU time."""
 
 import ctypes
 import math
 import time
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write
 
 from grader.backends.native import nativebuild, sanitize, standin
+from grader.backends.native.nativehost import NativeHost
 from grader.backends.native.toolchain import cache_root, python_include_dir, toolchain
 from grader.backends.records import Build
 from grader.backends.torch import torchbuild
 from grader.backends.torch.loaded import StudentObject
+from grader.backends.torch.zygote import Zygote
+from grader.core.arrays import np
+from grader.runner.calls import Call, Request
+from grader.runner.session import Session
 from grader.study import race
 from grader.study.standalone import Kit
 
+Sizes = tuple[int, ...]
 #: Each set of flags needs a precompiled header of 6 to 30 s. Tests that do not depend on them share those of the kit.
 UNOPTIMIZED = ("-O0",)
 PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
@@ -90,3 +98,42 @@ def cpu_growth(act: Callable[[int], object], small: int, large: int, repeat: int
 
     # Times below 0.1 ms are mostly the clock's and the interpreter's own.
     return least_s(large) / max(least_s(small), 1e-4)
+
+
+def program(folder: Path, text: str, **options: Any) -> Path:
+    made = nativebuild.build(write(folder, text), **options)
+    assert made.ok and made.program is not None, made.diagnostics
+    return made.program
+
+
+def floats(*shape: int) -> Any:
+    return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def asked(function: str, *values: object, shape: Sizes = (4,), output: Sizes = (4,)) -> Request:
+    arguments = [{"input": 0}, *({"value": value} for value in values)]
+    return Request(function, arguments, [floats(*shape)], output)
+
+
+def plain(call: Call) -> Call:
+    """Return the call without its measured fields, and with lists in place of tensors."""
+    output = None if call.output is None else (call.output.tolist(), str(call.output.dtype))
+    echoes = tuple(echo.tolist() for echo in call.echoes)
+    unmeasured = dict.fromkeys(("cpu_s", "idle_s", "own_s", "peak_bytes"))
+    return replace(call, wall_s=0.0, output=output, echoes=echoes, **unmeasured)
+
+
+class Both:
+    def __init__(self, zygote: Zygote, host: NativeHost, source: Path) -> None:
+        with_torch = torchbuild.build(source)
+        assert with_torch.ok, with_torch.diagnostics
+        self.zygote, self.host, self.object_path = zygote, host, str(with_torch.object_path)
+        self.program = program(source.parent, source.read_text())
+
+    def native(self, *, threads: int = 1, **options: Any) -> Session:
+        return self.host.spawn(self.program, threads=threads, **options)
+
+    def sessions(self, *, threads: int = 1, **options: Any) -> Iterator[Session]:
+        """Yield one session of each kind; the second starts when the first has ended."""
+        yield self.zygote.spawn("student", self.object_path, threads=threads, **options)
+        yield self.native(threads=threads, **options)

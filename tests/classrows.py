@@ -12,19 +12,11 @@ from typing import Any, get_args
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.core import results
-from grader.core.results import (
-    CaseResult,
-    Diagnosis,
-    Flag,
-    PartResult,
-    Score,
-    ScoreLine,
-    SubmissionResult,
-    Timing,
-)
+from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, ScoreLine, SubmissionResult, Timing
 from grader.report.machines import Row
 
 ROOT = Path(__file__).resolve().parent.parent
+Score = results.Score
 SHAPE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256}
 #: A shape and a name that no student may ever read.
 SECRET_SHAPE = {"B": 3, "H": 5, "N": 7919, "d": 37, "Br": 13, "Bc": 11}
@@ -77,7 +69,6 @@ def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> t
     return (*right, unseen) if hidden else tuple(right)
 
 
-EARNED = {"pass": 1.0, "slow": 0.5}
 QUOTED = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
 
 #: Messages of parts without an output, by verdict, and the codes that are not called like the verdict.
@@ -126,7 +117,7 @@ def result(parts: Parts, submission_id: str = "s", flags: tuple[Flag, ...] = ())
 
 
 def score(found: SubmissionResult, late_days: int = 0, write_up: float | None = 5, extra: float = 0) -> Score:
-    shares = ((part, EARNED.get(part.verdict, 0.0)) for part in found.parts)
+    shares = ((part, {"pass": 1.0, "slow": 0.5}.get(part.verdict, 0.0)) for part in found.parts)
     lines = [ScoreLine(part.id, part.title, part.max_points * k, part.max_points) for part, k in shares]
     lines.append(ScoreLine("writeup", "Write-up", write_up or 0.0, 7.0))
     lines.append(ScoreLine("part3_extra", "Extra credit, part 3", extra, 0.0))

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(ROOT))
 
 from classes.acting_class import Class  # noqa: E402
+from handing_in import put as put  # noqa: E402
 
 from grader.assignment.loading import load  # noqa: E402
 from grader.assignment.mutations import Mutation  # noqa: E402
@@ -85,10 +87,7 @@ def code_of(mutation: Mutation) -> Hashable:
     return mutation.codes[:1]
 
 
-def part_of(mutation: Mutation) -> Hashable:
-    return mutation.part
-
-
+part_of = attrgetter("part")
 Made = Sequence[Mutation]
 
 
@@ -177,14 +176,6 @@ def write(folder: Path, text: str, name: str = "module.cpp") -> Path:
     source = folder / name
     source.write_text(text, encoding="utf-8")
     return source
-
-
-def write_files(folder: Path, files: Mapping[str, str], mode: int = 0o644) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-        (folder / name).chmod(mode)
-    return folder
 
 
 def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageError, **named: Any) -> str:

@@ -1,6 +1,7 @@
 """A class on disk and its submissions as they are found, shared by several tests."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
@@ -9,10 +10,11 @@ from grader.submission import Submission, find
 SOURCE = b"int main() { return 0; }\n"
 
 
-def put(root: Path, files: dict[str, bytes]) -> Path:
+def put(root: Path, files: Mapping[str, str | bytes], mode: int = 0o644) -> Path:
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
+        (root / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        (root / name).chmod(mode)
     return root
 
 

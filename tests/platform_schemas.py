@@ -29,10 +29,6 @@ def line(value: Any) -> bool:
     return isinstance(value, str) and bool(value) and "\n" not in value
 
 
-def short_line(value: Any) -> bool:
-    return line(value) and len(value) <= 150
-
-
 def data_url(value: Any) -> bool:
     found = isinstance(value, str) and re.fullmatch(r"data:image/[a-z+]+;base64,([A-Za-z0-9+/]+=*)", value)
     return bool(found and base64.b64decode(found[1], validate=True))
@@ -47,27 +43,23 @@ def harmless(value: Any) -> bool:
     )
 
 
-def short_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) < 7000 and "\x1b" not in value
-
-
 IMAGE = {"label": harmless, "url": data_url}
 VISIBILITY = {"hidden", "after_due_date", "after_published", "visible"}
-SHOWN = {"output": short_text, "visibility": VISIBILITY}
+SHOWN = {"visibility": VISIBILITY, "name": lambda value: line(value) and len(value) <= 150}
+SHOWN["output"] = lambda value: isinstance(value, str) and len(value) < 7000 and "\x1b" not in value
 SCORED = {"score": points, "max_score": points}
 COUNTED = dict.fromkeys(("score", "max-score"), count)
 SAID = dict.fromkeys(("test-name", "verdict"), line)
 DESCRIBED = {"name": line, "description": line, "message": line, "output": harmless, "images": [IMAGE]}
 TESTS = {
-    "gradescope": {**SCORED, **SHOWN, "name": short_line, "status": {"passed", "failed"}},
+    "gradescope": {**SCORED, **SHOWN, "status": {"passed", "failed"}},
     "classroom50": {**COUNTED, **SAID, "passed": bool, "points": points, "message": harmless},
     "prairielearn": {**DESCRIBED, "points": points, "max_points": points},
 }
-SWITCHES = {"enabled": {True}, "enableNetworking": {False}}
 TIMEOUT = {"timeout": lambda value: count(value) and 1 <= value <= 600}
 LISTED = {"title": line, "topic": line, "singleVariant": bool}
 METHOD = {"type": {"v3"}, "gradingMethod": {"External"}}
-CONTAINER = {"image": line, "entrypoint": line, **SWITCHES, **TIMEOUT}
+CONTAINER = {"image": line, "entrypoint": line, "enabled": {True}, "enableNetworking": {False}, **TIMEOUT}
 SHARE = {"score": lambda value: points(value) and value <= 1}
 FEEDBACK = {"message": harmless, "output": str, "images": [IMAGE]}
 LEADERS = [{"name": line, "value": number, "order": {"asc", "desc"}}]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, refused, write, write_files
+from conftest import ROOT, put, refused, write
 
 from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
@@ -84,7 +84,7 @@ def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint(tmp_path: Path) 
     # The fingerprint sees every file that an assignment was read from.
     base, top = tmp_path / "base.yaml", tmp_path / "staff" / "top.yaml"
     texts = {"base.yaml": CONFIG.read_text(), "staff/top.yaml": "extends: ../base.yaml\nseed: 1\n"}
-    write_files(tmp_path, texts)
+    put(tmp_path, texts)
     before = load(top).fingerprint
     base.write_text(CONFIG.read_text() + "\n# a remark\n")
     assert load(top).fingerprint != before
@@ -172,7 +172,7 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
 
 def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None:
     files = dict(re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", FORMAT.read_text(), re.DOTALL))
-    write_files(tmp_path, files)
+    put(tmp_path, files)
     assert load(tmp_path / "example.yaml").seed is None
     assert load(tmp_path / "hidden" / "example.yaml").seed is not None
     text = "\n".join(files.values())

@@ -1,7 +1,5 @@
 """Device memory and timed calls on a pretended GPU, and the evaluator without a GPU. No test needs Triton."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -18,7 +16,7 @@ from unittest.mock import MagicMock, Mock
 import card_numbers
 import numpy as np
 import pytest
-from conftest import ROOT, write, write_files
+from conftest import ROOT, put, write
 
 from grader.assignment.loading import load
 from grader.backends.gpu import devicebuild, devicerunner, host, timing
@@ -154,7 +152,7 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
     one, other = caches.new(), caches.new()
     folder = tmp_path / other / "key"
     paths = f'{{"child_paths": {{"k.cubin": "{folder}/k.cubin"}}}}'
-    write_files(folder, {"k.cubin": "code", "__grp__k.json": paths})
+    put(folder, {"k.cubin": "code", "__grp__k.json": paths})
     caches.seal(one)
     caches.seal(other)
     caches.merge(one, other)
@@ -178,7 +176,7 @@ def test_kernels_of_the_kit_are_compiled_once_for_all_judges(
     built: list[str] = []
     monkeypatch.setattr(host, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(host.metadata, "version", lambda name: "1")
-    file = write_files(tmp_path, {"reference.py": "one"}) / "reference.py"
+    file = put(tmp_path, {"reference.py": "one"}) / "reference.py"
 
     def once(job: str, is_whole: bool = True) -> str:
         (folder := tmp_path / f"judge {len(built)} {job}").mkdir(exist_ok=True)
@@ -186,7 +184,7 @@ def test_kernels_of_the_kit_are_compiled_once_for_all_judges(
 
         def compiled(*_: object, is_kits: bool) -> tuple[str, bool]:
             built.append(job)
-            write_files(folder / (name := caches.new()), {"k.cubin": job})
+            put(folder / (name := caches.new()), {"k.cubin": job})
             return name, is_whole
 
         device = SimpleNamespace(
@@ -582,8 +580,7 @@ def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPa
 
     def call_all(session: object, jobs: list[dict[str, str]], limit_s: float) -> tuple[list[Any], list[Any]]:
         tried.append([job["name"] for job in jobs])
-        first = len(tried) == 1
-        return (jobs[1:3], jobs[3:]) if first else ([], [])
+        return (jobs[1:3], jobs[3:]) if len(tried) == 1 else ([], [])
 
     monkeypatch.setattr(host, "_call_all", call_all)
     zygote, caches = MagicMock(), MagicMock()

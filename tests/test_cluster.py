@@ -8,14 +8,13 @@ import sys
 import tempfile
 from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from classes.acting_class import HANG_S, SMALL, Class, environment, gone, wait_until
-from classes.clustered import overlaps, running
-from conftest import ROOT, refused, write_files
-from handing_in import put
+from classes.acting_class import HANG_S, SMALL, Class, environment, gone, processes_of, wait_until
+from conftest import ROOT, put, refused
 from process_tree import descendants
 
 from grader.assignment.loading import load
@@ -28,6 +27,30 @@ from grader.staff.cluster.local import Address, LocalMachines, connect, cores_of
 from grader.staff.cluster.machines import named, needs, room_of
 
 distributed = pytest.importorskip("distributed")
+LOCAL = "cluster.local"
+MARKS = {"machine": (LOCAL, "worker"), "node": ("cluster.node",), "scheduler": (LOCAL, "scheduler")}
+
+
+def running(state: Path, what: str) -> list[int]:
+    """Return the processes of this kind that belong to the class with this state folder."""
+    found = []
+    for pid in processes_of(state):
+        with suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            if all(mark in line for mark in MARKS[what]):
+                found.append(pid)
+    return found
+
+
+def overlaps(out: Path) -> tuple[int, int]:
+    """Count the timings in the ledger, and the pairs of them that held one resource of one machine at once."""
+    timings = [timing for record in ledger.read(out).records.values() for timing in record.timings]
+    count = 0
+    for one, other in combinations(timings, 2):
+        same = one.resource == other.resource or "machine" in (one.resource, other.resource)
+        at_once = one.began_s < other.ended_s and other.began_s < one.ended_s
+        count += one.machine == other.machine and same and at_once
+    return len(timings), count
 
 
 def reach(pid: int) -> list[str]:
@@ -157,7 +180,7 @@ def worker(address: str, *more: str, **variables: str) -> subprocess.Popen[bytes
 @pytest.mark.full
 def test_a_scheduler_without_workers_and_one_whose_workers_all_fail_are_one_line_each(tmp_path: Path) -> None:
     shutil.copy(SMALL, tmp_path / "small.yaml")
-    write_files(tmp_path, {"other-g++": "#!/bin/sh\necho 'g++ (Other) 1.2.3'\n"}, 0o755)
+    put(tmp_path, {"other-g++": "#!/bin/sh\necho 'g++ (Other) 1.2.3'\n"}, 0o755)
     process, address = scheduler(tmp_path, "tcp")
     command = [sys.executable, "-c", LONELY, address, str(tmp_path / "small.yaml")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
@@ -341,7 +364,7 @@ def test_machines_are_called_by_names_of_their_own_however_long() -> None:
 @pytest.mark.parametrize(("why", "script"), OPENSSLS.items(), ids=OPENSSLS)
 def test_no_key_no_cluster(why: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if script:
-        write_files(tmp_path, {"openssl": f"#!/bin/sh\n{script}\n"}, 0o755)
+        put(tmp_path, {"openssl": f"#!/bin/sh\n{script}\n"}, 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
     monkeypatch.setattr(LocalMachines, "tend", lambda self: pytest.fail("it was started"))
     refused(why, LocalMachines, 1, tmp_path, of=KitError)

@@ -66,8 +66,7 @@ def test_torchs_own_attention_is_flagged(how: str, tensors: str, tmp_path: Path)
     forward += f"        ctx.save_for_backward(torch.logsumexp(s, -1))\n        return {call}.view(q.shape)"
     text = f"import torch\nATTEND = torch.nn.functional.scaled_dot_product_attention\n{own}"
     text += f"class FlashAttentionPyTorch(torch.autograd.Function):\n    @staticmethod\n{forward}\n"
-    case = ("random",)
-    (part,) = without_card.judged(tmp_path, text, ["forward_pytorch"], case, ASSIGNMENT).values()
+    (part,) = without_card.judged(tmp_path, text, ["forward_pytorch"], ("random",), ASSIGNMENT).values()
     assert part.verdict == "pass", part.diagnosis
     assert "library_operators" in [flag.code for flag in part.flags]
 

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from building import BINDING
-from conftest import python, refused, write, write_files
+from conftest import put, python, refused, write
 
 from grader import doctor
 from grader.backends.native import toolchain
@@ -62,7 +62,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
 
     def make(files: Mapping[str, str | None] | None = None, **facts: object) -> Host:
         given = {**FINE, **(files or {})}
-        write_files(root, {name: text for name, text in given.items() if text is not None})
+        put(root, {name: text for name, text in given.items() if text is not None})
         for name in given.keys() - {name for name, text in given.items() if text is not None}:
             (root / name).unlink(missing_ok=True)
         host = Host(root, "Linux", 0, cpus=tuple(range(8)), threads=8, scratch=tmp_path, cache=tmp_path)

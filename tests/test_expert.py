@@ -1,32 +1,85 @@
 """The expert kernels and the plain best one: right at every level, for any shape, however large the scores are."""
 
-import expert_library as expert
+import ctypes
+import functools
+
 import pytest
 import torch
 from conftest import some
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from rounding import LEAST_UNITS, exact_and_budget
 from torch import Tensor
 
 from grader.explain.comparison import compare
 from labs.attention.cases import make_inputs
 from labs.attention.oracle import ORACLES
+from module_ref_stub.library import expert_path
+
+LEVELS = ("baseline", "avx2", "avx512")
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(expert_path()))
+
+
+def level_in_force() -> str:
+    return LEVELS[library().gpt149_expert_level()]
+
+
+def set_level(wanted: str) -> str:
+    """Return the level in force afterwards."""
+    return LEVELS[library().gpt149_expert_set_level(LEVELS.index(wanted))]
+
+
+def attention(Q: Tensor, K: Tensor, V: Tensor, *, threads: int = 1, kernel: str = "expert") -> Tensor:
+    """Return softmax(Q K^T) V of contiguous float32 tensors (B, H, N, d)."""
+    out = torch.empty_like(Q)
+    library().gpt149_expert_set_threads(threads)
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (Q, K, V, out)]
+    getattr(library(), f"gpt149_{kernel}_attention")(*pointers[:3], *Q.shape, pointers[3])
+    return out
+
+
+plain_attention = functools.partial(attention, kernel="plain")
+
+
+#: Least allowed error in units of the budget: on a tiny shape the usual error may be below one rounding by luck.
+LEAST_UNITS = 1.0
+
+
+def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """Return softmax(QK^T)V and the error budget of each element, in float64.
+
+    An error has two sources. The result is rounded, by about u |v| with u = 2^-24. Scores are wrong by u |q||k|, which
+    changes a mean of values more if the values lie further apart. So the budget of column c is
+
+        u (sqrt(E[v_c^2]) + sqrt(E[S^2]) sqrt(Var[v_c])),  S_j = sum_k |q_k k_jk|,
+
+    with E and Var over keys by their weights.
+    """
+    scores = Q @ K.transpose(-2, -1)
+    weights = torch.softmax(scores, -1)
+    reach = (weights * (Q.abs() @ K.abs().transpose(-2, -1)).square()).sum(-1, keepdim=True).sqrt()
+    exact, squares = weights @ V, weights @ V.square()
+    spread = (squares - exact.square()).clamp(min=0).sqrt()
+    return exact, 2.0**-24 * (squares.sqrt() + reach * spread)
+
 
 #: Whole tiles, one row, fewer rows than lanes, a ragged last tile, ragged columns, several blocks of keys.
 SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
 
 
-@pytest.fixture(params=some(range(len(expert.LEVELS)), len(expert.LEVELS)), autouse=True)
+@pytest.fixture(params=some(range(len(LEVELS)), len(LEVELS)), autouse=True)
 def level(request: pytest.FixtureRequest):
     """Run every test at each level of this machine, in the fast tier at the best one. Restore the level afterwards."""
-    best = expert.level()
-    index = expert.LEVELS.index(best) - request.param
+    best = level_in_force()
+    index = LEVELS.index(best) - request.param
     if index < 0:
         pytest.skip("this machine has fewer levels")
-    assert expert.set_level(expert.LEVELS[index]) == expert.LEVELS[index]
-    yield expert.LEVELS[index]
-    expert.set_level(best)
+    assert set_level(LEVELS[index]) == LEVELS[index]
+    yield LEVELS[index]
+    set_level(best)
     torch.set_num_threads(1)  # some kernels set OpenMP's number, which is torch's, too
 
 
@@ -63,14 +116,14 @@ def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:
 def test_the_plain_kernel_is_right() -> None:
     for shape in SHAPES:
         inputs = random_inputs(shape, seed=7)
-        assert_accurate(expert.plain_attention(*inputs, threads=2), inputs)
+        assert_accurate(plain_attention(*inputs, threads=2), inputs)
 
 
 def test_the_grader_finds_it_right() -> None:
     shape = {"B": 2, "H": 2, "N": 131, "d": 24, "Br": 16, "Bc": 16, "threads": 2}
     for distribution in ("random", "onehot", "rising", "dominant", "constant_rows"):
         inputs = make_inputs(distribution, shape, seed=149)
-        actual = expert.attention(*(torch.from_numpy(inputs[name]) for name in "QKV"), threads=2)
+        actual = attention(*(torch.from_numpy(inputs[name]) for name in "QKV"), threads=2)
         assert compare(ORACLES["attention"].expected(inputs, shape), actual.numpy()).ok, distribution
 
 
@@ -79,7 +132,7 @@ def test_equal_keys_weigh_alike_in_every_block() -> None:
     for score in (10.1, 63.0, 65.0, 1e3, 1e6, -1e6, 1e30):
         Q, K = torch.ones(1, 1, 600, 1), torch.full((1, 1, 600, 1), score)
         V = (torch.arange(600) >= 300).float().reshape(1, 1, 600, 1)
-        error = (expert.attention(Q, K, V) - 0.5).abs().max().item()
+        error = (attention(Q, K, V) - 0.5).abs().max().item()
         assert error < (5e-6 if abs(score) < 64 else 1e-7), score
 
 
@@ -101,7 +154,7 @@ def test_any_shape_is_right(shape, factor, seed) -> None:
     found = []
     for more in range(20):
         inputs = random_inputs(shape, seed + more, factor)
-        actual = expert.attention(*inputs, threads=1)
+        actual = attention(*inputs, threads=1)
         if not found:
             assert_accurate(actual, inputs)
         q, k, v = (tensor.double() for tensor in inputs)
@@ -122,7 +175,7 @@ def test_large_scores_neither_overflow_nor_vanish_and_overflowing_blocks_are_com
         Q[..., 0], K[..., 0] = 1, torch.linspace(-largest, largest, N)
         Q[..., ::2, 0] = -1
         V = torch.arange(N, dtype=torch.float32).reshape(1, 1, N, 1).repeat(1, 1, 1, 5)
-        for actual in (expert.attention(Q, K, V, threads=1), expert.plain_attention(Q, K, V, threads=1)):
+        for actual in (attention(Q, K, V, threads=1), plain_attention(Q, K, V, threads=1)):
             assert torch.allclose(actual[..., 1::2, :], torch.tensor(N - 1.0))
             assert torch.allclose(actual[..., ::2, :], torch.tensor(0.0), atol=1e-4)
     # A key in the third block scores 2^7 times as much as all before: the weights that were tried overflow.
@@ -131,12 +184,12 @@ def test_large_scores_neither_overflow_nor_vanish_and_overflowing_blocks_are_com
         K[:, :, 250] = 0.0
         K[:, :, 250, 0] = score
         Q[..., 0] = Q[..., 0].abs() + 0.5
-        assert_accurate(expert.attention(Q, K, V, threads=1), [Q, K, V])
+        assert_accurate(attention(Q, K, V, threads=1), [Q, K, V])
 
 
 def test_threads_do_not_change_a_bit() -> None:
     inputs = random_inputs((2, 3, 333, 40), seed=5)
-    for kernel in (expert.attention, expert.plain_attention):
+    for kernel in (attention, plain_attention):
         one, two, five = (kernel(*inputs, threads=threads) for threads in (1, 2, 5))
         assert torch.equal(one, two) and torch.equal(one, five)
 
@@ -145,5 +198,5 @@ def test_values_far_from_one_keep_their_size() -> None:
     Q, K, V = random_inputs((1, 1, 200, 16), seed=11)
     for size in (1e-30, 1e20):
         inputs = [Q, K, size * V]
-        (mine, _), (usual, _) = errors(expert.attention(*inputs, threads=1), inputs)
+        (mine, _), (usual, _) = errors(attention(*inputs, threads=1), inputs)
         assert mine <= 2 * max(usual, size * LEAST_ERROR)

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from classes.acting_class import Class, wait_until
+from classes.acting_class import HOLDS_LEDGER, Class, holding, record, some_run, wait_until
 from classes.acting_worker import nest
-from classes.ledgers import HOLDS_LEDGER, holding, record, some_run
-from conftest import ASSIGNMENT, COURSE, refused, write
-from handing_in import put
+from conftest import ASSIGNMENT, COURSE, put, refused, write
 
 from grader.assignment.loading import load
 from grader.core import plainfile, removal

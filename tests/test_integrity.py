@@ -96,7 +96,6 @@ def inspected(path: Path) -> list[tuple[str, str]]:
 
 LOADER, UNREADABLE = ("calls_the_loader", "review"), ("unreadable_object", "review")
 WORKS, SLOW_TO_STOP = ("works_while_stopped", "rejected"), ("works_while_stopped", "review")
-STARTS = ("starts_processes", "review")
 
 
 def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> None:
@@ -284,7 +283,7 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
         (Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, unstopped=2), []),
         (Evidence(frozen_cpu_s=0.3, frozen_wall_s=0.4, stops=20), [WORKS]),
         (Evidence(stops=20, unstopped=15), [SLOW_TO_STOP]),
-        (Evidence(stops=20, unstopped=15, children=1), [WORKS, STARTS]),
+        (Evidence(stops=20, unstopped=15, children=1), [WORKS, ("starts_processes", "review")]),
     ):
         found = integrity.evidence_flags(seen, built(tmp_path / "absent.so"))
         assert [(flag.code, flag.level) for flag in found] == flags, seen

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import one_of_each, python, refused, results_alone, write, write_files
+from conftest import one_of_each, put, python, refused, results_alone, write
 
 from grader.__main__ import parser
 from grader.assignment import labs, mutations
@@ -97,12 +97,9 @@ def test_labs_are_listed_and_found(made: Path) -> None:
 
 
 def test_an_unfit_line_is_refused(tmp_path: Path) -> None:
-    lines = {
-        "nothing": "choose softmax, moments",
-        "frontier": "the lab mixed has no study 'frontier': choose",
-    }
-    lines |= {"": "needs a test: softmax, moments", "counts -N 64": "unrecognized arguments: -N"}
-    for line, said in {**lines, "race nothing": "no part", "outer --pad 11": "from 0 to 10"}.items():
+    whys = {"nothing": "choose softmax, moments", "frontier": "the lab mixed has no study 'frontier': choose"}
+    whys |= {"": "needs a test: softmax, moments", "counts -N 64": "unrecognized arguments: -N"}
+    for line, said in {**whys, "race nothing": "no part", "outer --pad 11": "from 0 to 10"}.items():
         assert said in run(*STUDENT, *line.split(), accept=(2,), folder=tmp_path), line
 
 
@@ -122,7 +119,7 @@ def test_studies_know_no_attention(tmp_path: Path) -> None:
 def test_a_class_of_another_lab(tmp_path: Path) -> None:
     master = (MIXED / "mixed" / "mixed.cpp").read_text()
     wrong = master.replace("sum += std::exp", "sum = std::exp").replace("= sum / C", "= sum")
-    write_files(tmp_path / "in", {"ada/mixed.cpp": master, "bob/mixed.cpp": wrong})
+    put(tmp_path / "in", {"ada/mixed.cpp": master, "bob/mixed.cpp": wrong})
     chosen, out = ("--lab", "mixed", "--labs", MIXED), tmp_path / "out"
     run("-m", "grader", "run", tmp_path / "in", "--out", out, *chosen, "--no-time", "--trust")
     ada, bob = (json.loads(next(out.rglob(f"{name}/result.json")).read_text()) for name in ("ada", "bob"))
@@ -166,7 +163,7 @@ def test_a_release(proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest
 def test_an_assignment_without_its_lab_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, (MIXED / "mixed" / "assignment.yaml").read_text(), "assignment.yaml")
     refused(r"assignment.yaml:\d+: no lab is called 'mixed'", load, path)
-    broken = write_files(tmp_path / "broken", {"__init__.py": "import nowhere_at_all\n"})
+    broken = put(tmp_path / "broken", {"__init__.py": "import nowhere_at_all\n"})
     refused("broken cannot be imported: ModuleNotFoundError", labs.load, broken)
 
 
@@ -189,7 +186,7 @@ def test_a_lab_names_itself_relatively(tmp_path: Path) -> None:
     inside = {statement: ".draws", "import labs.mine.draws": ".draws", "from labs.mine import draws": "."}
     wanted = [*(("oracle.py", *each) for each in inside.items()), ("suspects/a.py", statement, "..draws")]
     for k, (name, said, instead) in enumerate(wanted):
-        mine = write_files(tmp_path / f"mine{k}" / "mine", {"__init__.py": "", name: f"import os\n{said}\n"})
+        mine = put(tmp_path / f"mine{k}" / "mine", {"__init__.py": "", name: f"import os\n{said}\n"})
         refused(f"{name}:2: .* 'from {instead} import", labs.load, mine)
 
 

@@ -15,8 +15,8 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from classes.acting_class import HANG_S, SMALL, Class
-from classes.ledgers import AT, HOLDS_LEDGER, HOLDS_MACHINE, holding, record, some_run
+from classes import acting_class
+from classes.acting_class import AT, HANG_S, SMALL, Class, holding, record, some_run
 from conftest import ASSIGNMENT, ROOT, insert_at_start, keeping, refused, results_alone, write
 
 from grader import score
@@ -89,7 +89,7 @@ def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_reported(tmp_pat
 
 
 def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_path: Path) -> None:
-    with holding(HOLDS_LEDGER, tmp_path) as (holder, said):
+    with holding(acting_class.HOLDS_LEDGER, tmp_path) as (holder, said):
         in_use = f"in use by another run .process {holder.pid}."
         with pytest.raises(UsageError, match=in_use), ledger.hold(tmp_path):
             pass
@@ -161,7 +161,7 @@ def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
         with Slot(tmp_path).shared():
             entered.set()
 
-    with holding(HOLDS_MACHINE, tmp_path) as (_, said):
+    with holding(acting_class.HOLDS_MACHINE, tmp_path) as (_, said):
         assert said == "alone"
         threading.Thread(target=enter, daemon=True).start()
         assert not entered.wait(0.2)

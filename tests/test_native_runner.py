@@ -1,4 +1,4 @@
-"""The native runner and the one with Python and torch: equal replies to every call, on the right cores."""
+"""The native runner and the one with torch: equal replies to every call, on the right cores, within one budget."""
 
 import contextlib
 import os
@@ -9,9 +9,8 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from building import binding, includes, one_function
+from building import Both, asked, binding, floats, includes, one_function, plain, program
 from conftest import ASSIGNMENT, ROOT, some, write
-from native_programs import Both, asked, floats, plain, program
 
 from grader.backends import binding as binding_of
 from grader.backends.native import nativebuild
@@ -23,7 +22,7 @@ from grader.core.arrays import np
 from grader.core.errors import KitError
 from grader.doctor import timing
 from grader.runner import placement
-from grader.runner.calls import Call, Request
+from grader.runner.calls import MOST_CALLS, MOST_IDLE_CALLS, Budget, Call, Request
 from grader.runner.session import Session
 from labs.attention.cases import make_inputs
 from module_ref_stub import library
@@ -407,3 +406,43 @@ def test_a_call_is_repeated_while_fresh_memory_is_felt(monkeypatch: pytest.Monke
         call = Mock(return_value=SimpleNamespace(wall_s=wall_s))
         placement.warm_up(session, call)  # type: ignore[arg-type]
         assert call.call_count == calls, (wall_s, pages)
+
+
+KERNELS = """
+torch::Tensor nap(torch::Tensor t) { usleep(100000); return t; }
+torch::Tensor work(torch::Tensor t) {
+  timespec from, now;
+  clock_gettime(CLOCK_MONOTONIC, &from);
+  do clock_gettime(CLOCK_MONOTONIC, &now);
+  while ((now.tv_sec - from.tv_sec) * 1000000000L + now.tv_nsec - from.tv_nsec < 100000000L);
+  return t;
+}
+"""
+
+
+def test_naps_and_work_are_separated_and_both_have_an_end(tmp_path: Path) -> None:
+    made = program(tmp_path, includes("ctime unistd.h") + KERNELS + binding("nap", "work"))
+    with NativeHost() as host:
+        for name, idles in (("nap", True), ("work", False)):
+            budget, calls = Budget(0.1), []
+            for _ in range(10 * MOST_CALLS):
+                # As in a verdict, each call may have a runner of its own.
+                with host.spawn(made, threads=1) as session:
+                    session.budget = budget
+                    calls.append(session.call(asked(name)))
+                if calls[-1].status != "ok":
+                    break
+            assert calls[-1].status == "timeout", "a limit for all calls together"
+            assert ("waited for" in calls[-1].message) == idles, (calls[-1].message, vars(budget))
+            if calls[0].idle_s is not None:
+                assert (calls[0].idle_s > 0.08) == idles, calls[0]
+                assert not idles or len(calls) <= MOST_IDLE_CALLS + 2
+
+
+def test_waiting_for_a_core_is_not_counted() -> None:
+    budget = Budget(1.0)
+    for _ in range(100):
+        budget.spend(Call("ok", wall_s=10.0, cpu_s=0.1, idle_s=0.0, own_s=0.1))
+    assert budget.excess() == ""
+    budget.spend(Call("ok", wall_s=10.0))
+    assert "took 20 s" in budget.excess(), "all of it, where the system does not report it"

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from building import HEAD, binding, includes
+from building import HEAD, asked, binding, includes, program
 from conftest import ROOT, refused, tiers
-from native_programs import asked, program
 from process_tree import stat, wait_for
 
 from grader.backends.native.nativehost import NativeHost
@@ -224,7 +223,7 @@ JUDGE = """
 import sys
 from pathlib import Path
 sys.path[:0] = [{root!r}, {root!r} + "/tests"]
-from native_programs import asked
+from building import asked
 from grader.backends.native.nativehost import NativeHost
 from grader.sandbox import choose
 host = NativeHost(choose({tier!r}, trust=True))

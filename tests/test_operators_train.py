@@ -145,7 +145,6 @@ def test_the_cnn_stays_beside_pytorch(train: Train) -> None:
     assert "all 425 calls agree" in made.agreement.line()
 
 
-ON_THE_CNN = ("layer 4 (conv2d)", "layer 6 (maxpool2d)")
 #: Functions in the place of others, and where the first call that deviates is found.
 DEVIATIONS = [
     ("linearBackward=linearTransposed", "layer 3 (linear)", "gradient of W"),
@@ -163,7 +162,7 @@ DEVIATIONS = [
 
 @pytest.mark.parametrize(("names", "place", "tensor"), DEVIATIONS)
 def test_a_wrong_operator_is_named_by_its_place(train: Train, names: str, place: str, tensor: str) -> None:
-    made = train("cnn" if place in ON_THE_CNN else "mlp", names)
+    made = train("cnn" if place in ("layer 4 (conv2d)", "layer 6 (maxpool2d)") else "mlp", names)
     found = made.agreement.deviation
     assert found is not None and not made.epochs
     assert (found.step, str(found.place), found.tensors) == (1, place, (tensor,))

@@ -316,7 +316,6 @@ def test_the_column_may_be_an_id_and_a_link_is_replaced_and_not_followed(graded:
 
 ANOTHER_COURSE = canvas_with("example.edu", "other.edu").replace("login", "x").replace(",90", ",80")
 OTHER_SHEET = moodle_with("example.edu", "other.edu").replace("Participant 7", "Participant 8")
-OPEN_QUOTATION = canvas_with('"Last3', '"""Last3').replace('First",503', "First,503")
 TWO_SUBMISSIONS = canvas_with(",,STUDENT0@", ",9001,STUDENT0@").replace("501,9001", "501,")
 #: Exports of Canvas and of Moodle that are refused, and a part of the message.
 NO_CANVAS = {
@@ -331,7 +330,7 @@ NO_CANVAS = {
     "no points possible": (canvas_with("Points Possible", "x"), "there is no row 'Points Possible'"),
     "a short row": (canvas_with("A,,0", "A", 1), ":3: 5 cells under 7 columns"),
     "semicolons": (canvas_with(",", ";"), "should be separated by commas"),
-    "an open quotation": (OPEN_QUOTATION, "CSV"),
+    "an open quotation": (canvas_with('"Last3', '"""Last3').replace('First",503', "First,503"), "CSV"),
     "not UTF-8": ("\udcff", "not UTF-8 text"),
     "one submission of two": (TWO_SUBMISSIONS, "is two submissions"),
 }

@@ -17,20 +17,8 @@ from unittest.mock import Mock
 
 import classrows
 import pytest
-from classrows import (
-    ABSURD_NAMES,
-    PARTS,
-    SECRET_NAME,
-    SECRETS,
-    absurd_rows,
-    assignment,
-    hidden_failure,
-    part,
-    result,
-    score,
-    the_class,
-)
-from conftest import COURSE, one_of_each, refused, write_files
+from classrows import PARTS, SECRETS, assignment, hidden_failure, part, result, score
+from conftest import COURSE, one_of_each, put, refused
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
 from platform_schemas import FORGING, MOST_BYTES, SCHEMAS, faults, harmless, obeyed, require_valid
 
@@ -45,7 +33,11 @@ from grader.staff.platforms import container, table
 from grader.staff.platforms import gradescope as job
 from grader.staff.release.products import CLASSROOM50_SAMPLE
 
-HOSTILE = [*ABSURD_NAMES, "::error file=grader.py,line=1::forged", "  ::set-output name=result::forged"]
+HOSTILE = [
+    *classrows.ABSURD_NAMES,
+    "::error file=grader.py,line=1::forged",
+    "  ::set-output name=result::forged",
+]
 HOSTILE += ["##[error]forged", "</pre><script>alert(1)</script><pre>", "module.cpp:999999999: error: nowhere"]
 HOSTILE += ["![x](http://x/y.png) [click](javascript:alert(1)) @everyone | a | b |\n|---|", '{"score": 1000}']
 HOSTILE += ["module.cpp:2:1: error: \u2028\u202e\x1b[2J\ud800", "../../etc/passwd:1: x"]
@@ -137,7 +129,7 @@ def test_any_result_is_rendered_in_a_valid_form(platform: str, seed: int) -> Non
 
 @pytest.mark.parametrize("platform", RENDERED)
 def test_a_class_with_every_verdict_is_valid_and_reveals_no_secret(platform: str) -> None:
-    for row in (each for each in the_class(12) if each.result is not None):
+    for row in (each for each in classrows.the_class(12) if each.result is not None):
         scored = row.score or rubric.score(assignment(), row.result)
         found = require_valid(platform, RENDERED[platform](row.result, scored))
         names = [test.get("name") or test["test-name"] for test in found.get("tests", ())]
@@ -207,8 +199,7 @@ def test_scores_of_classroom_50_are_points_times_the_smallest_step() -> None:
     without = {"case_credit": 0.0, "time_bands": (), "points_if_slow": 0.0}
     plain = replace(assignment(), parts=tuple(replace(each, **without) for each in assignment().parts))
     assert classroom50.scale(plain) == 2, "1.5 points are 3"
-    whole = replace(plain, parts=plain.parts[3:])
-    assert classroom50.scale(whole) == 1
+    assert classroom50.scale(replace(plain, parts=plain.parts[3:])) == 1
     text = classroom50.body(assignment(), wrong, scored)
     assert text.startswith("**5 of 6 parts passed, ") and "its scores are points times 100" in text
     missing = {**CLASSROOM50_SAMPLE, "OWNER": "", "COMMIT_URL": ""}
@@ -310,9 +301,7 @@ def test_feedback_and_platforms_say_the_same() -> None:
 
 def shown(judged: SubmissionResult, scored: Score | None = None, **options: str) -> dict[str, Any]:
     scored = scored or score(judged)
-    return require_valid(
-        "gradescope", gradescope.results(assignment(), judged, scored, seconds=3.0, **options)
-    )
+    return require_valid("gradescope", gradescope.results(assignment(), judged, scored, seconds=3, **options))
 
 
 def visible(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -348,7 +337,7 @@ def test_hidden_cases_have_a_visibility_of_their_own(visibility: str) -> None:
     found = shown(result((hidden_failure(),)), hidden_visibility=visibility)
     hidden = next(test for test in found["tests"] if "hidden tests" in test["name"])
     assert hidden["visibility"] == visibility and hidden["status"] == "failed"
-    assert SECRET_NAME in hidden["output"] and "N=7919" in hidden["output"]
+    assert classrows.SECRET_NAME in hidden["output"] and "N=7919" in hidden["output"]
 
 
 def test_suspicions_are_for_the_staff_and_no_flagged_part_is_on_the_leaderboard() -> None:
@@ -370,7 +359,7 @@ def test_suspicions_are_for_the_staff_and_no_flagged_part_is_on_the_leaderboard(
 
 def test_absurd_numbers_and_names_stay_valid() -> None:
     hostile = replace(part(*PARTS[2]), title="\x1b[1m" + "x" * 5000, output="\x1b[2J" * 100_000)
-    judged = result((hostile, *absurd_rows()[1].result.parts[3:]))
+    judged = result((hostile, *classrows.absurd_rows()[1].result.parts[3:]))
     scored = replace(score(judged), total=math.nan, lines=(ScoreLine("part1", "x", math.inf, math.nan),))
     found = gradescope.results(assignment(), judged, scored, seconds=math.inf)
     assert require_valid("gradescope", found)["score"] == 0.0
@@ -387,7 +376,7 @@ def laid_out(folder: Path, source: str | None, config: str | None = None) -> Pat
     metadata = {"id": 1, "created_at": "2025-11-02T00:30:00.000000-07:00", "assignment": due, "users": users}
     files = {"source/configs/gpt149.yaml": config or CONFIG, "submission_metadata.json": json.dumps(metadata)}
     files |= {} if source is None else {"submission/module.cpp": source}
-    return write_files(folder, files)
+    return put(folder, files)
 
 
 def results_of(root: Path) -> dict[str, Any]:
@@ -414,7 +403,7 @@ def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(
 
 
 def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
-    write_files(laid_out(tmp_path, None), {"submission/readme.txt": "sorry"})
+    put(laid_out(tmp_path, None), {"submission/readme.txt": "sorry"})
     assert job.main([str(tmp_path)]) == 0
     found = results_of(tmp_path)
     assert found["score"] == 0.0 and "module.cpp" in found["output"] and len(found["tests"]) == 1

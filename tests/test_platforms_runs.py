@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from classes.acting_class import SMALL, Class, grader
-from conftest import ROOT, insert_at_start, keeping, python, refused, write_files
+from conftest import ROOT, insert_at_start, keeping, put, python, refused
 from platform_schemas import FORGING, SCHEMAS, faults, obeyed, require_valid
 from releases import OBJECT, Release, proof_setup, release_of
 
@@ -30,7 +30,7 @@ from grader.submission import find
 
 def job(folder: Path, files: dict[str, str], config: str) -> Path:
     student = {f"student/{name}": each for name, each in files.items()}
-    return write_files(folder, {**student, "data/data.json": "{}", "tests/configs/gpt149.yaml": config})
+    return put(folder, {**student, "data/data.json": "{}", "tests/configs/gpt149.yaml": config})
 
 
 def results_of(root: Path) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
     files = {"module.cpp": forging + half_wrong(master), "results.json": '{"score": 1}'}
     root = job(tmp_path, {**files, "results/results.json": '{"score": 1}'}, SMALL.read_text())
     cases = "hidden_cases:\n  - {name: kept secret, distribution: random, shape: {N: 9}}\nseed: 5\n"
-    write_files(root, {"tests/configs/hidden/gpt149.yaml": f"extends: ../gpt149.yaml\n{cases}"})
+    put(root, {"tests/configs/hidden/gpt149.yaml": f"extends: ../gpt149.yaml\n{cases}"})
     assert prairielearn.main([str(root)]) == 0
     found = results_of(root)
     tests = {test["name"].partition(":")[0]: test for test in found["tests"]}
@@ -58,9 +58,7 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
     assert sorted(path.name for path in (root / "results").iterdir()) == ["results.json"]
 
 
-def test_free_attempts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Submissions without anything to judge, and faults of the kit, cost no attempt."""
     root = job(tmp_path / "a", {"readme.txt": "sorry"}, SMALL.read_text())
     assert prairielearn.main(root) == 0
@@ -94,7 +92,7 @@ def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -
     kernels = keeping(master, "myNaiveAttention", "myFusedAttention")
     text = insert_at_start(kernels, "myFusedAttention", f'printf("{forged}"); N -= 1;')
     checkout = tmp_path / "hw1,line=1::x"
-    write_files(checkout / "src", {"Module.cpp": text, "result.json": '{"points": 30}'})
+    put(checkout / "src", {"Module.cpp": text, "result.json": '{"points": 30}'})
     command = ("-m", "grader", "one", checkout, "--no-time", "--github", "--config", SMALL)
     ended = in_a_workflow(*command, folder=tmp_path, GITHUB_WORKSPACE=tmp_path)
     assert ended.returncode == 1 and ended.stderr == ""
@@ -201,7 +199,7 @@ def test_a_roster_of_classroom_50_names_a_student_by_the_number_of_the_account(t
     rows = "username,first_name,last_name,email,section,github_id\n"
     rows += "ada,Ada,Lovelace,ada@x.org,A,11\nbob-new,Bob,,bob@x.org,B,12\n,Cyd,Diaz,cyd@x.org,A,\n"
     clones_of = ("cs-hw1-ada", "cs-hw1-12", "cs-hw1-eve")
-    folder = write_files(tmp_path / "class", {f"{name}/module.cpp": "int x;" for name in clones_of})
+    folder = put(tmp_path / "class", {f"{name}/module.cpp": "int x;" for name in clones_of})
     (folder / "students.csv").write_text(rows)
     found = find(folder, "module.cpp", tmp_path / "a")
     named, notes = clones.named(found, clones.read_roster(clones.find_roster(folder)))
@@ -216,7 +214,7 @@ def test_a_roster_of_classroom_50_names_a_student_by_the_number_of_the_account(t
 def test_times_of_commits_are_read_or_reported_missing(tmp_path: Path) -> None:
     folder = tmp_path / "class"
     for name in ("detached", "broken", "linked", "plain"):
-        write_files(folder / name, {"module.cpp": "int x;"})
+        put(folder / name, {"module.cpp": "int x;"})
         if name != "plain":
             commit(folder / name, "2026-01-02T03:04:05+0200")
     git = folder / "detached" / ".git"
@@ -252,7 +250,7 @@ def commit_object(git: Path, message_bytes: int) -> None:
 
 def test_a_commit_that_inflates_beyond_gits_memory_has_no_time(tmp_path: Path) -> None:
     for name, size in (("bomb", clones.GIT_MEMORY_BYTES), ("long", 4 * clones.GIT_OUTPUT_BYTES)):
-        write_files(tmp_path / "class" / name, {"module.cpp": "int x;"})
+        put(tmp_path / "class" / name, {"module.cpp": "int x;"})
         commit_object(tmp_path / "class" / name / ".git", size)
     found = clones.with_commit_times(find(tmp_path / "class", "module.cpp", tmp_path / "a"), tmp_path)
     assert {item.id: item.submitted_at is not None for item in found} == {"bomb": False, "long": True}
@@ -260,11 +258,11 @@ def test_a_commit_that_inflates_beyond_gits_memory_has_no_time(tmp_path: Path) -
 
 def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
     ada = "Ada Lovelace_{}_assignsubmission_file_/module.cpp"
-    moodle = write_files(tmp_path / "class", {ada.format(number): "int x;" for number in (123, 124)})
+    moodle = put(tmp_path / "class", {ada.format(number): "int x;" for number in (123, 124)})
     found = [(item.id, item.name, item.identities) for item in find(moodle, "module.cpp", tmp_path / "a")]
     assert found == [(f"Ada_Lovelace_{k}", "Ada Lovelace", (f"moodle:{k}",)) for k in (123, 124)]
     names = ("doejane_LATE_12345_67890_module-1.cpp", "b_1_2_module.cpp")
-    canvas = write_files(tmp_path / "canvas", dict.fromkeys(names, "int x;"))
+    canvas = put(tmp_path / "canvas", dict.fromkeys(names, "int x;"))
     found = find(canvas, "module.cpp", tmp_path / "b")
     assert sorted(item.identities for item in found) == [("canvas:1",), ("canvas:12345",)]
 
@@ -343,7 +341,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     del handout[OBJECT]
     handout |= {path: file for path, file in MAIN.autograder.items() if path.startswith("module_ref_stub/")}
     files = products.PRODUCTS["classroom50"].rest(MAIN.kit, packed(handout))
-    place = write_files(tmp_path_factory.mktemp("bundle"), {})
+    place = put(tmp_path_factory.mktemp("bundle"), {})
     for path, file in files.folders["classroom50"].items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_bytes(file.content)
@@ -352,7 +350,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def called(bundle: Path, checkout: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Call autograder.py in a checkout as Classroom 50's runner does, and return its end and its result."""
-    outside = write_files(checkout.parent / f"of {checkout.name}", {})
+    outside = put(checkout.parent / f"of {checkout.name}", {})
     outside.mkdir(exist_ok=True)
     files = {name: outside / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     given = {**products.CLASSROOM50_SAMPLE, **files, "GITHUB_WORKSPACE": checkout}
@@ -391,7 +389,7 @@ def test_a_bundle_of_classroom_50_grades_all(kind: str, bundle: Path, tmp_path: 
         forging = FORGING.replace("RESULTS", str(checkout / "result.json"))
         files |= {"module.cpp": forging + half_wrong(master), "result.json/x": ""}
         files["release-body.md"] = "**100 %**"
-    write_files(checkout, files)
+    put(checkout, files)
     if kind == "forged":
         (tmp_path / "kept").write_text("kept")
         (checkout / "verdict.html").symlink_to(tmp_path / "kept")
@@ -411,23 +409,23 @@ def test_a_bundle_of_classroom_50_grades_all(kind: str, bundle: Path, tmp_path: 
 
 
 def test_a_bundle_that_cannot_start_leaves_no_result(bundle: Path, tmp_path: Path) -> None:
-    broken = write_files(tmp_path / "bundle", {"packages.txt": "numpy\n", "handout.zip": "not a zip"})
+    broken = put(tmp_path / "bundle", {"packages.txt": "numpy\n", "handout.zip": "not a zip"})
     (broken / bundle.name).write_bytes(bundle.read_bytes())
-    checkout = write_files(tmp_path / "checkout", {"result.json": "{}", "module.cpp": "int x;"})
+    checkout = put(tmp_path / "checkout", {"result.json": "{}", "module.cpp": "int x;"})
     ended = python(broken / bundle.name, folder=checkout, **products.CLASSROOM50_SAMPLE)
     assert ended.returncode == 3 and "not the fault of the submission" in ended.stderr
     assert [path.name for path in checkout.iterdir()] == ["module.cpp"]
 
 
 def test_a_link_is_not_judged(bundle: Path, tmp_path: Path) -> None:
-    checkout = write_files(tmp_path / "checkout", {"README.md": ""})
+    checkout = put(tmp_path / "checkout", {"README.md": ""})
     (checkout / "module.cpp").symlink_to(ROOT / "module.cpp")
     assert called(bundle, checkout)[1]["score"] == 0
 
 
 @pytest.mark.parametrize("name", ["nowhere/out", "folder"])
 def test_a_file_of_githubs_that_cannot_be_written_is_reported_first(tmp_path: Path, name: str) -> None:
-    write_files(tmp_path, {"module.cpp": "", "folder/file": ""})
+    put(tmp_path, {"module.cpp": "", "folder/file": ""})
     command = ("-m", "grader", "one", tmp_path / "module.cpp", "--github")
     ended = in_a_workflow(*command, folder=tmp_path, GITHUB_OUTPUT=tmp_path / name)
     assert ended.returncode == 2 and ended.stdout == "", ended.stdout

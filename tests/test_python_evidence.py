@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from building import cpu_growth
-from conftest import some, write
+from conftest import refused, some, write
 from without_card import ASSIGNMENT, cardless, interpreted, judged
 
 from grader.assignment.records import Assignment
@@ -717,8 +717,8 @@ def test_a_kernel_is_played_in_tritons_language_alone(said: str) -> None:
     if not said:
         replay.check(node, space, replay.methods())
         return
-    with pytest.raises(replay.Unplayable, match=re.escape(f"which uses {said}")):
-        replay.check(node, space, replay.methods())
+    why = re.escape(f"which uses {said}")
+    refused(why, replay.check, node, space, replay.methods(), of=replay.Unplayable)
 
 
 @interpreted
@@ -729,8 +729,7 @@ def test_attributes_are_those_of_values() -> None:
     assert (replay.attribute(pair, "mro"), replay.attribute(tl.float32, "is_fp8")()) == (2, False)
     values = {"fn": tl.sum, "mro": tl.constexpr, "format": "{0.fn}", "index": pair, "load": tl}
     for name, value in values.items():
-        with pytest.raises(replay.Unplayable, match=rf"uses \.{name} of a "):
-            replay.attribute(value, name)
+        refused(rf"uses \.{name} of a ", replay.attribute, value, name, of=replay.Unplayable)
 
 
 #: Steps of a trace, and the one argument of a step that is an operator, by words of the refusal.
@@ -758,11 +757,9 @@ def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: py
     player = replay.Player(str(write(tmp_path, text, "kernels.py")), "cpu")
     kernels = [["", "k", 1, {"k": {"kernel": 0}}, []], ["", "other", 1, {}, []], ["", "one", 3, {}, []]]
     packed = base64.b64encode(zlib.compress(json.dumps({"kernels": kernels, "steps": FORGED[said]}).encode()))
-    with pytest.raises(replay.Unplayable, match=said):
-        player.play(packed.decode(), [torch.zeros(4)])
+    refused(said, player.play, packed.decode(), [torch.zeros(4)], of=replay.Unplayable)
     for text in ("lost: why", "!", base64.b64encode(b"no").decode()):
-        with pytest.raises(replay.Unplayable):
-            player.play(text, [])
+        refused("", player.play, text, [], of=replay.Unplayable)
 
 
 #: Numbers that the last operator on the call's x (4 rows of 8 numbers) works on; none where all are free.

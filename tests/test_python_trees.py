@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, refused, results_alone, write_files
-from handing_in import put, zipped
+from conftest import ROOT, put, refused, results_alone
+from handing_in import zipped
 from without_card import cardless, interpreted, words
 
 from grader import submission
@@ -78,17 +78,15 @@ class TestVerdicts:
         ],
         ids=["helper", "package", "chosen"],
     )
-    def test_a_tree_passes_and_the_judged_class_is_named(
-        self, files: Mapping[str, str], main: str, file: str, tmp_path: Path
-    ) -> None:
-        write_files(tmp_path, files)
+    def test_a_tree_passes(self, files: Mapping[str, str], main: str, file: str, tmp_path: Path) -> None:
+        put(tmp_path, files)
         for part in (FORWARD, BACKWARD):
             found = judged(tmp_path / main, part)
             assert (found.verdict, [flag.code for flag in found.flags]) == ("pass", ["judged_class"]), found
             assert found.flags[0].message == f"FlashAttentionTriton in {file} was judged"
 
     def test_a_tree_of_a_class_is_one_file_that_is_judged_alike(self, tmp_path: Path) -> None:
-        write_files(tmp_path / "class" / "ada", PACKAGE)
+        put(tmp_path / "class" / "ada", PACKAGE)
         packed = zipped({f"repo-main/{name}": text.encode() for name, text in CHOSEN.items()})
         put(tmp_path, {"class/bob.zip": packed})
         found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
@@ -111,12 +109,10 @@ class TestVerdicts:
             ("ops/tiles.py", "None] * k_column)", "None] * k_column + 99)", "wrong", ""),
         ],
     )
-    def test_messages_name_the_file_and_the_line(
-        self, file: str, old: str, new: str, verdict: str, says: str, tmp_path: Path
-    ) -> None:
+    def test_messages(self, file: str, old: str, new: str, verdict: str, says: str, tmp_path: Path) -> None:
         name = f"cs336_systems/{file}"
         assert old in PACKAGE[name]
-        write_files(tmp_path, {**PACKAGE, name: PACKAGE[name].replace(old, new, 1)})
+        put(tmp_path, {**PACKAGE, name: PACKAGE[name].replace(old, new, 1)})
         found = judged(tmp_path / "tests" / "adapters.py")
         line = PACKAGE[name].partition(old)[0].count("\n") + 1
         says = says or f"Line cs336_systems/{file}:{line} loaded from outside of every tensor"
@@ -124,7 +120,7 @@ class TestVerdicts:
 
 
 def reads(folder: Path, files: Mapping[str, str], *entries: str) -> devicebuild.PythonBuild:
-    main = write_files(folder, files) / next(iter(files))
+    main = put(folder, files) / next(iter(files))
     made = devicebuild.python(main, entries, cache=folder / "cache")
     assert isinstance(made, devicebuild.PythonBuild), made.diagnostics
     return made
@@ -178,7 +174,7 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
     others = ("torch/__init__.py", "pkg/sub/other.py", "ext.so")
     others += tuple(f"{name}.py" for name in ("math", "conftest", "outside", "\u00e9t\u00e9"))
     files |= {**dict.fromkeys((f"hand/{name}" for name in others), ""), "outside.py": "", "far/linked.py": ""}
-    hand = write_files(tmp_path, files) / "hand"
+    hand = put(tmp_path, files) / "hand"
     (hand / "linked.py").symlink_to(tmp_path / "outside.py")
     (hand / "folder").symlink_to(tmp_path / "far")
     assert sorted(pythontree.members(hand / "kernels.py")) == sorted(["kernels.py", *kept])
@@ -203,7 +199,7 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
     ids=["files", "bytes", "names"],
 )  # fmt: skip
 def test_a_hand_in_is_bounded(files: Mapping[str, str], says: str, tmp_path: Path) -> None:
-    write_files(tmp_path / "hand", {"kernels.py": "import m0\n", **files})
+    put(tmp_path / "hand", {"kernels.py": "import m0\n", **files})
     refused(says, pythontree.whole, tmp_path / "hand" / "kernels.py")
     found = submission.find_one(tmp_path / "hand", "kernels.py", tmp_path / "scratch")
     assert found.source is None and re.search(says, found.error or ""), found.error
@@ -221,7 +217,7 @@ def test_a_bundle_with_a_name_that_no_file_has_is_a_plain_file(name: str) -> Non
 
 def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
     for name, number in (("ada", 1), ("bob", 2)):
-        write_files(tmp_path / "class" / name, {**HELPER, "tiles.py": f"{TILES}\nMINE = {number}\n"})
+        put(tmp_path / "class" / name, {**HELPER, "tiles.py": f"{TILES}\nMINE = {number}\n"})
     found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
     assert len({each.sha256 for each in found}) == 2
     texts = likeness.read_sources(tmp_path / "class", SOURCE, is_class_run=False)
@@ -229,11 +225,11 @@ def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
 
 
 def test_a_watcher_hears_of_imported_files(tmp_path: Path) -> None:
-    source = write_files(tmp_path, {SOURCE: "import tiles\n", "tiles.py": "import more.deep\n"}) / SOURCE
+    source = put(tmp_path, {SOURCE: "import tiles\n", "tiles.py": "import more.deep\n"}) / SOURCE
     heard: list[Content] = []
     watcher = Watcher((source,), heard.append)
     for name in ("tiles.py", "more/deep.py", "more/deep.py"):
-        write_files(tmp_path, {name: f"import more.deep\nX = {len(heard)}\n"})
+        put(tmp_path, {name: f"import more.deep\nX = {len(heard)}\n"})
         watcher._settle()
         assert len(heard) == len({each.source for each in heard})
         assert heard[-1].source == pythontree.whole(source)

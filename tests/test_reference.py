@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ASSIGNMENT, ROOT, python, refused, write_files
+from conftest import ASSIGNMENT, ROOT, put, python, refused
 from hypothesis import given, settings, strategies
 
 from grader.assignment.regions import strip_solution
@@ -148,7 +148,7 @@ def test_accessors_read_and_write_row_major(library) -> None:
 
 
 def use_compiler(monkeypatch: pytest.MonkeyPatch, cache: Path, script: str) -> None:
-    write_files(cache, {"compiler": f"#!/bin/sh\n{script}\n"}, 0o755)
+    put(cache, {"compiler": f"#!/bin/sh\n{script}\n"}, 0o755)
     tools = dataclasses.replace(toolchain.toolchain(), compiler=cache / "compiler")
     monkeypatch.setattr(ref_library, "toolchain", lambda: tools)
     monkeypatch.setattr(ref_library, "cache_root", lambda: cache)
@@ -178,9 +178,7 @@ def test_a_failing_compiler_and_a_closed_cache_are_the_kits_fault(monkeypatch, t
 
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is None]
-needs_emulator = pytest.mark.skipif(
-    bool(missing), reason=f"not installed: {' '.join(missing)} (Debian: g++-aarch64-linux-gnu, qemu-user)"
-)
+needs_emulator = pytest.mark.skipif(bool(missing), reason="apt install g++-aarch64-linux-gnu qemu-user")
 #: In a process of its own: the kit looks at its machine once. This one cannot try a linked program.
 NATIVE_BUILD = """
 import platform, sys

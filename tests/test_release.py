@@ -18,7 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
-from conftest import ROOT, one_of_each, python, refused, tiers, write_files
+from conftest import ROOT, one_of_each, put, python, refused, tiers
 from releases import OBJECT, Release, proof_setup, release_of, third_party
 from without_card import interpreted
 
@@ -139,7 +139,7 @@ def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
     python = f'#!/bin/sh\nGPT149_CACHE="{cache_root()}" exec "{sys.executable}" "$@"\n'
     programs = {"source/.venv/bin/python": python, "bin/apt-get": "#!/bin/sh\nexit 1\n"}
     programs |= dict.fromkeys(("source/.venv/bin/pip", "bin/python3"), "#!/bin/sh\n")
-    write_files(tmp_path, programs, 0o755)
+    put(tmp_path, programs, 0o755)
     dropped = ("PYTHONPATH", "GPT149_CACHE")
     environment = {name: text for name, text in os.environ.items() if name not in dropped}
     environment |= {"TORCH": "", "TORCH_INDEX": "", "PATH": f"{played}{os.pathsep}{os.environ['PATH']}"}
@@ -169,7 +169,7 @@ def laid_out(autograder: Files, root: Path, python: str | None) -> Path:
     unpack(packed(autograder), root / "source")
     (root / "submission").mkdir()
     if python is not None:
-        write_files(root, {"source/.venv/bin/python": python}, 0o755)
+        put(root, {"source/.venv/bin/python": python}, 0o755)
     return root
 
 
@@ -283,7 +283,7 @@ def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pyte
 def test_what_cannot_be_released_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused("needs the staff's file", contents.kit, ROOT, ROOT / "configs" / "gpt149.yaml")
     program = "int main() {}\n"
-    write_files(tmp_path, {"starter.cpp": program, "module.cpp": f"// BEGIN SOLUTION\n{program}"})
+    put(tmp_path, {"starter.cpp": program, "module.cpp": f"// BEGIN SOLUTION\n{program}"})
     masters = {"starter.cpp": "it is a starter, and not the master", "nowhere.cpp": "no such file"}
     for name, why in {**masters, "module.cpp": "module.cpp: line 1: BEGIN SOLUTION has no END"}.items():
         refused(why, contents.kit, ROOT, MAIN.config, tmp_path / name)
@@ -305,7 +305,7 @@ def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(library, "PREBUILT", tmp_path / "prebuilt")
     find = library.object_path
     refused(r"no compiled reference for .* \(it has none\)", find, of=KitError)
-    write_files(tmp_path, {f"prebuilt/{Path(OBJECT).name}": "no object"})
+    put(tmp_path, {f"prebuilt/{Path(OBJECT).name}": "no object"})
     assert find() == tmp_path / "prebuilt" / Path(OBJECT).name
     wanted = (tmp_path / "prebuilt", library.STEM, "compiled reference", "Darwin", "arm64")
     why = r"Darwin on arm64 .* the staff for libgpt149_ref-darwin-aarch64.o"
@@ -415,7 +415,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Release:
     texts = {name: (GPU_LAB / name).read_text().partition("  - id: softmax\n")[0] for name in names}
     later_cases = re.compile(r"(\n      - {name:.*)(\n      - {name:.*)+")
     files = {name: later_cases.sub(r"\1", text) for name, text in texts.items()}
-    return Release(write_files(tmp_path_factory.mktemp("assignment"), files) / "hidden" / "assignment.yaml")
+    return Release(put(tmp_path_factory.mktemp("assignment"), files) / "hidden" / "assignment.yaml")
 
 
 def test_an_assignment_names_its_files_of_which_a_class_may_hand_in_one(two: Release, tmp_path: Path) -> None:
@@ -426,7 +426,7 @@ def test_an_assignment_names_its_files_of_which_a_class_may_hand_in_one(two: Rel
         assert companions_of(name) == ("module.ispc", *others)
     handed_in = {"ada": ("scale.py", "scale.cu", "notes.txt"), "bob": ("scale.py",)}
     for name, files in handed_in.items():
-        write_files(tmp_path / "in" / name, dict.fromkeys(files, "x = 1\n"))
+        put(tmp_path / "in" / name, dict.fromkeys(files, "x = 1\n"))
     found = {one.id: one.path for one in find(tmp_path / "in", "scale.py", tmp_path / "out")}
     for name, files in handed_in.items():
         assert {path.name for path in found[name].iterdir()} == {*files} - {"notes.txt"}
@@ -516,7 +516,7 @@ def test_an_autograder_holds_each_master_once_also_one_s_own(two: Release, tmp_p
     setup = files["setup.sh"].content.decode()
     assert "chmod 0600 kernels.py kernels.cu\n" in setup and 'TORCH_INDEX="${TORCH_INDEX-}"' in setup
     assert devicebuild.TRITON_PACKAGE in files["requirements.txt"].content.decode()
-    write_files(tmp_path, {"kernels.py": PYTHON, "kernels.cu": CUDA.replace("256", "128")})
+    put(tmp_path, {"kernels.py": PYTHON, "kernels.cu": CUDA.replace("256", "128")})
     kit = contents.kit(ROOT, two.config, tmp_path / "kernels.py")
     assert "kThreads = 128" in kit.solutions["kernels.cu"]
     assert b"kThreads = 128" in contents.autograder(kit)["kernels.cu"].content
@@ -684,7 +684,7 @@ def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path:
     """Hand in kernels.py alone, beside a file that no part names."""
     unpack(packed(two.autograder), tmp_path / "source")
     wrong = PYTHON.replace("y = x / (1.0 + tl.exp2(u", "y = 2.0 * x / (1.0 + tl.exp2(u")
-    write_files(tmp_path / "submission", {"kernels.py": wrong, "helper.py": "raise SystemExit(9)\n"})
+    put(tmp_path / "submission", {"kernels.py": wrong, "helper.py": "raise SystemExit(9)\n"})
     asked = ("-m", "grader", "gradescope", tmp_path)
     ended = python(*asked, folder=tmp_path / "source", timeout_s=300, PYTHONPATH="")
     assert ended.returncode == 0, ended.stderr
@@ -715,7 +715,7 @@ def test_all_files_are_watched(two: Release, tmp_path: Path, monkeypatch: pytest
 
 def test_both_files_are_annotated(two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The student's own command line annotates both files, as in a handout."""
-    write_files(tmp_path, {"kernels.py": PYTHON, "kernels.cu": CUDA})
+    put(tmp_path, {"kernels.py": PYTHON, "kernels.cu": CUDA})
     published = Mock()
     monkeypatch.setattr(github, "publish", published)
     monkeypatch.setattr(devicebuild, "nvcc", lambda: "")

@@ -1,18 +1,29 @@
-"""Replies of runners are accepted only in the requested kind and size."""
+"""Replies are accepted in the requested kind and size alone; all printed text is made harmless where it is printed."""
 
+import ast
+import io
 import json
+import re
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import refused
+from conftest import ROOT, python, refused
+from hypothesis import given, strategies
 
+from grader.core import harmless, imports
 from grader.core.arrays import np
+from grader.core.commandline import whole_number
+from grader.core.quantities import MIB, size_text, whole
 from grader.core.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
 from grader.report import result_json
+from grader.report.progress import Progress
+from grader.report.terminal import Terminal
 from grader.runner import calls
 from grader.runner.calls import MOST_TRACE, Call, Request
 from grader.runner.frames import RunnerDied
+from grader.study import laboratory
 
 REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 NO_SCORE = Score((), 0.0, 0, 0.0, 0.0, 0.0)
@@ -104,3 +115,149 @@ def test_a_result_file_has_a_largest_size_and_says_what_it_left_out() -> None:
         kept, _, left = values["parts"][0]["output"].partition("... ")
         assert len(kept) > 50 and left == f"{len(text) - len(kept)} more characters"
         assert result_json.from_dict(values).parts[0].output == f"{kept}... {left}"
+
+
+#: A title set, a line erased and faked, the conceal attribute, C1 controls, DEL, a direction turned, a lone surrogate.
+HOSTILE = "\x1b]0;owned\x07\r\x1b[2Kbob complete\x1b[8m\x9b2J\x7f\u202egrade\u2066\u2028\ud800"
+OURS = re.compile("|".join(map(re.escape, harmless.CONTROLS.values())))
+#: All that rich writes by itself: colours, cursor movements, and cursor and mode switches.
+RICHS = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[hl]|\?7[hl]|[0-9]*[ABCDEFGJK])|\r")
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def obeyed(text: str) -> list[str]:
+    """Return the characters that a terminal would obey and not show."""
+    return [char for char in text if char not in "\n\t" and harmless.harmless(char) != char]
+
+
+@given(strategies.text(strategies.characters(codec=None), max_size=80))
+def test_harmless_text_keeps_its_length_and_everything_that_is_only_shown(text: str) -> None:
+    text = text.replace("\r\n", "\n")
+    made = harmless.harmless(text)
+    made.encode("utf-8")
+    assert len(made) == len(text) and harmless.harmless(made) == made
+    for before, after in zip(text, made, strict=True):
+        assert after == before or (after == "?" and not before.isprintable())
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", made)
+
+
+def test_names_of_all_scripts_stay_and_a_value_within_a_message_is_one_short_line() -> None:
+    names = ("Zoë Çelik", "أحمد بن محمد", "می\u200cخواهم", "क्\u200dष", "日本 太郎", "👩\u200d💻", "a\u00a0b")
+    assert [harmless.harmless(name) for name in names] == [*names]
+    assert harmless.one_line("a\nb\tc\x1b[31m") == "a b c?[31m"
+    assert harmless.one_line("x" * 10**6) == "x" * 79 + "…"
+    assert harmless.one_line(" " * 10**6 + "x", 10).endswith("…")
+
+
+def test_whatever_a_command_line_prints_is_harmless() -> None:
+    program = f"""
+import sys, warnings
+from grader.core import commandline
+from grader.core.errors import UsageError
+HOSTILE = {HOSTILE!r}
+def run(arguments):
+    print(HOSTILE); sys.stdout.write(HOSTILE); sys.stdout.writelines([HOSTILE]); print(HOSTILE, file=sys.stderr)
+    warnings.warn(HOSTILE)
+    if arguments[0] == "usage":
+        raise UsageError(HOSTILE + "x" * 10**6)
+    if arguments[0] == "parse":
+        commandline.Parser(prog=HOSTILE).parse_args([HOSTILE])
+    raise ValueError(HOSTILE)
+commandline.main("grader", run)
+"""
+    for kind, code in (("usage", 2), ("parse", 2), ("fault", 3)):
+        ended = python("-c", program, kind, text=False)
+        assert ended.returncode == code
+        for text in (ended.stdout.decode(), ended.stderr.decode()):
+            assert "bob complete" in text and not obeyed(text), (kind, obeyed(text))
+        assert len(ended.stderr) < 20_000, "an error takes few words"
+
+
+#: They stand beside student code and write to pipes, which are read as untrusted.
+BACKENDS = r"torch\.(loaded|forkserver|delays)|gpu\.(devicerunner|kernelfiles|tensormemory)"
+RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.lock)")
+
+
+def test_nothing_is_printed_past_the_printer() -> None:
+    """Only `harmless` holds terminal sequences, and no module writes around the guarded streams."""
+    behind = re.compile(r"__std(out|err)__|std(out|err)\.buffer|os\.write\([12],|_beneath")
+    escape = re.compile(r"\\(x1b|0?33|u001b|N\{esc)|\x1b", re.IGNORECASE)
+    for name, path in imports.modules(ROOT).items():
+        # The threats' texts are submissions, which are never printed.
+        if name == "grader.core.harmless" or RUNNERS.fullmatch(name) or ".threats." in name:
+            continue
+        source = path.read_text()
+        assert not behind.search(source), name
+        assert name == "grader.report.progress" or "unguarded" not in source, name
+        if escape.search(source):
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    assert "\x1b" not in node.value and "\r\x1b" not in node.value, (name, node.lineno)
+
+
+def test_verdicts_have_colours_on_a_terminal_and_nothing_else() -> None:
+    screen, file = Screen(), io.StringIO()
+    for verdict in ("pass", "slow", "wrong"):
+        part = PartResult("part1", f"Naive{HOSTILE}", verdict, 10.0, output=HOSTILE)
+        for stream in (screen, file):
+            Terminal(stream).verdict(part, 0.0)
+    text = screen.getvalue()
+    assert text.count("\x1b[1;32mPASS\x1b[0m") == 1 and text.count("\x1b[1;31mWRONG RESULT\x1b[0m") == 1
+    assert OURS.sub("", text) == file.getvalue() and not obeyed(file.getvalue())
+    assert "WRONG RESULT  0 of 10 points\n" in file.getvalue()
+
+
+def test_the_fault_of_a_twin_part_is_printed_once() -> None:
+    fault = Diagnosis("wrong_values", "Expected 1, got 2.")
+    stream = io.StringIO()
+    shown = Terminal(stream)
+    of_code = dict.fromkeys(("conv2d", "conv2d_threads", "other"), fault.code)
+    for part_id, code in {**of_code, "conv2d_race": "race"}.items():
+        shown.function = part_id.partition("2d")[0]
+        shown.verdict(PartResult(part_id, "A part", "crash", 1.0, diagnosis=replace(fault, code=code)), 0.0)
+    assert stream.getvalue().count(fault.message) == 3
+    assert "as conv2d, the same function with the same fault" in stream.getvalue()
+
+
+def test_the_live_table_shows_names_and_no_sequences_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    screen = Screen()
+    with Progress(2, screen) as progress:
+        progress.phase(f"ann{HOSTILE}", f"part1{HOSTILE}")
+        progress.live.refresh()
+        progress.finished(f"ann{HOSTILE}", {}, "", f"broken{HOSTILE}")
+        progress.again(f"bert{HOSTILE}", HOSTILE)
+    text = screen.getvalue()
+    assert "ann?]0;owned" in text and "\x1b[" in text, "rich still draws"
+    assert "\x1b[8m" not in text and not obeyed(RICHS.sub("", text)), obeyed(RICHS.sub("", text))
+    assert "\r\x1b[2Kbob" not in text
+
+
+def test_the_line_that_is_written_over_goes_on_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", harmless.guarded(screen))
+    laboratory.show_progress(f"2 of 5 {HOSTILE}")
+    laboratory.show_progress("3 of 5")
+    written = screen.getvalue()
+    assert written.count("\r\x1b[K") == 2 and written.endswith("\r\x1b[K3 of 5")
+    assert not obeyed(written.replace("\r\x1b[K", ""))
+
+
+def test_sizes_for_people() -> None:
+    sizes = (0, 10, 10240, MIB, 1536 * 1024, 1023.4 * MIB, 1 << 40)
+    texts = ("0 bytes", "10 bytes", "10 KiB", "1 MiB", "1.5 MiB", "1023 MiB", "1024 GiB")
+    assert tuple(map(size_text, sizes)) == texts
+
+
+def test_whole_numbers_are_few_plain_digits() -> None:
+    """Python refuses to read numbers of more than 4300 digits."""
+    assert (whole("0"), whole("0042"), whole("9" * 19)) == (0, 42, int("9" * 19))
+    for text in ("", "-1", "+1", " 1", "1_000", "1.0", "\u0663", "\u00b2", "9" * 20, "9" * 10_000):
+        assert whole(text) is None
+    for text in ("9" * 5000, "65", "-1", "\u0663"):
+        refused("from 0 to 64", whole_number, text, "-N", 0, 64)

@@ -13,7 +13,6 @@ import pytest
 from building import cpu_growth
 from conftest import ASSIGNMENT, COURSE, one_of_each, refused, write
 from honest.styles import STYLES, Style, published, source
-from honest.styles import source as styled
 
 from grader.assignment import loading
 from grader.backends.torch.zygote import Zygote
@@ -113,7 +112,7 @@ def test_one_loop_as_two_parts(name: str, judge: Judge) -> None:
 
 @pytest.mark.parametrize("style", one_of_each(STYLES, lambda it: it.accessors, name=lambda it: it.name))
 def test_an_honest_flash_kernel_has_no_flag(style: Style, judge: Judge) -> None:
-    assert [part.flags for part in judge(styled(style)).parts] == [(), ()]
+    assert [part.flags for part in judge(source(style)).parts] == [(), ()]
 
 
 def test_arguments_are_found_in_any_layout() -> None:

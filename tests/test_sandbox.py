@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
-from conftest import COURSE, ROOT, refused, write_files
+from conftest import COURSE, ROOT, put, refused
 from conftest import tiers as usable
 
 from grader.backends.native import stages
@@ -33,6 +33,7 @@ from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling,
 from grader.sandbox.command import TimeLimit
 
 DEEDS = ROOT / "tests" / "confinement" / "deeds.cpp"
+OTHERS = "forks runs_a_program opens_a_socket kills_its_parent stops_its_parent traces_its_parent kills"
 LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
 
 
@@ -163,10 +164,7 @@ def test_a_kernel_that_ignores_every_hint_ends_in_time(kennel: Kennel) -> None:
         assert not Path(f"/proc/{session.pid}").exists()
 
 
-@pytest.mark.parametrize(
-    "deed",
-    ["forks", "runs_a_program", "opens_a_socket", "kills_its_parent", "stops_its_parent", "traces_its_parent", "kills"],
-)  # fmt: skip
+@pytest.mark.parametrize("deed", OTHERS.split())
 def test_reaching_for_another_process_is_fatal(locked: Kennel, deed: str) -> None:
     # If the deed worked, it would hit the judge itself.
     assert locked.do(deed, os.getpid()).signal_name == "SIGSYS"
@@ -246,8 +244,7 @@ def test_cpu_time_ends_a_command_and_a_busy_machine(tmp_path: Path, monkeypatch:
     # The commands share one limit.
     assert run_limited(["sleep", "9"], cwd=tmp_path, timeout_s=limit).timed_out
     monkeypatch.setattr("grader.sandbox.command.LEAST_PATIENCE_S", 0.3)
-    with pytest.raises(KitError, match="too busy"):
-        run_limited(["sleep", "99"], cwd=tmp_path, timeout_s=0.1)
+    refused("too busy", run_limited, ["sleep", "99"], of=KitError, cwd=tmp_path, timeout_s=0.1)
 
 
 class Compilers:
@@ -286,7 +283,7 @@ def test_a_compiler_may_be_a_script(room: Compilers) -> None:
         script, real = Path(folder, "g++"), f'"$(dirname {toolchain().compiler})/g++"'
         calls = {"g++": f"{folder}/inner", "inner": f"{folder}/third -B{own}/", "third": real}
         scripts = {name: f'#!/bin/sh\nexec {call} "$@"\n' for name, call in calls.items()}
-        write_files(Path(folder), scripts, 0o755)
+        put(Path(folder), scripts, 0o755)
         views = stages.views(replace(toolchain(), compiler=script))
         text = "#include <vector>\nint main() {}"
         for command, seen in (

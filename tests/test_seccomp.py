@@ -123,11 +123,10 @@ COMPILER = {
     EPERM: [("clone", NEW_USER), ("socket", 2, 1, 0), ("setsid",), ("ptrace",)],
 }
 
-dynamic_filter = functools.partial(native_filter, opens_libraries=True)
 FILTERS: dict[Callable[[str], seccomp.Filter | None], list[dict[int, list[tuple[Any, ...]]]]] = {
     runner_filter: [BOTH_RUNNERS, RUNNER],
     native_filter: [BOTH_RUNNERS, NATIVE],
-    dynamic_filter: [DYNAMIC],
+    functools.partial(native_filter, opens_libraries=True): [DYNAMIC],
     compiler_filter: [COMPILER],
 }
 

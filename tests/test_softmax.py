@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import code_of, in_files, lightly, part_of, results_alone, write, write_files
+from conftest import code_of, in_files, lightly, part_of, put, results_alone, write
 
 from grader import __main__ as grading
 from grader import score
@@ -164,7 +164,7 @@ def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None
     head, found, online = SOURCE.partition("torch::Tensor onlineSoftmax")
     lossy = head + found + online.replace("double sum = 0.0", "float sum = 0.0f")
     assert lossy != SOURCE
-    write_files(tmp_path, {"softmax.cpp": lossy, "writeup.md": (LAB / "writeup_template.md").read_text()})
+    put(tmp_path, {"softmax.cpp": lossy, "writeup.md": (LAB / "writeup_template.md").read_text()})
     arguments = ["--module", str(tmp_path / "softmax.cpp"), "--out", str(tmp_path / "out")]
     arguments += ["--config", str(LAB / "assignment.yaml"), "--writeup", str(tmp_path / "writeup.md")]
     assert accuracy.main([*arguments, "--sizes", "40,110", "--columns", "16,65536"]) == 0
@@ -191,7 +191,7 @@ def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.Cap
     assert "overflow" in printed and "part3" not in printed
     assert grading.run(["writeup", str(mine), "--lab", "softmax", "--read", str(read)]) == 0
     assert "infinite above 88.7" in read.read_text()
-    write_files(tmp_path / "in", dict.fromkeys(("ada/softmax.cpp", "bob/softmax.cpp"), SOURCE))
+    put(tmp_path / "in", dict.fromkeys(("ada/softmax.cpp", "bob/softmax.cpp"), SOURCE))
     page = ["--html", str(tmp_path / "similar.html")]
     assert grading.run(["similar", str(tmp_path / "in"), "--lab", "softmax", *page]) == 0
     assert "2 submissions compared; what" in capsys.readouterr().out

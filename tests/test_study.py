@@ -18,7 +18,7 @@ from unittest.mock import Mock
 import pytest
 from building import HEAD, needs_tsan, one_function
 from building import binding as bound
-from conftest import ASSIGNMENT, ROOT, insert_at_start, refused, write, write_files
+from conftest import ASSIGNMENT, ROOT, insert_at_start, put, refused, write
 
 import gpt149
 from grader import study
@@ -241,7 +241,6 @@ KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
 TEXT = KERNELS.read_text()
 RIGHT, RACES = (re.findall(rf"KERNEL\(({kind}\w+)\)", TEXT) for kind in ("right", "race"))
 VARIABLES = ("rowSum", "scores", "weight", "", "temp", "O")
-PART3 = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
 
 
@@ -280,8 +279,7 @@ def test_the_kits_openmp_runtime_does_all_the_work_once_and_in_order(function: s
     program = build_program(KERNELS, race.KIT)
     with ran(program, request, threads=race.THREADS, memory_bytes=None) as run:
         assert run.call is not None and run.call.status == "ok", run.output
-    output = run.call.output
-    assert comparison.compare(oracle.ORACLES["attention"].expected(inputs, SHAPE), output).ok
+    assert comparison.compare(oracle.ORACLES["attention"].expected(inputs, SHAPE), run.call.output).ok
 
 
 def test_a_variable_is_named_after_the_line_that_writes_it() -> None:
@@ -529,7 +527,7 @@ def test_a_prebuilt_program_runs_without_its_mode(tmp_path: Path, monkeypatch: p
     source = tmp_path / "cachesim.cpp"
     monkeypatch.setenv("GPT149_CACHE", str(tmp_path / "cache"))
     name = prebuilt.name("cachesim", platform.system(), platform.machine())
-    handed_out = write_files(tmp_path / "prebuilt", {name: "#!/bin/sh\necho counted\n"}, 0o444) / name
+    handed_out = put(tmp_path / "prebuilt", {name: "#!/bin/sh\necho counted\n"}, 0o444) / name
     assert helpers.output_of(source, [], 60.0) == "counted\n"
     handed_out.chmod(0o555)
     assert helpers.program(source) == handed_out

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import forgery
 import pytest
-from conftest import python, refused
+from conftest import put, python, refused
 from forgery import Entry, zip_bytes
-from handing_in import SOURCE, found, put, sources, zipped
+from handing_in import SOURCE, found, sources, zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

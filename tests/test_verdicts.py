@@ -1,24 +1,34 @@
-"""Each way to fail has its own verdict, words to act on and exit code 1, and leaves nothing behind."""
+"""Each way to fail has its own verdict, words and exit code; what the machine lacks leaves points open, never 0."""
 
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from building import includes
-from conftest import ASSIGNMENT, COURSE, ROOT, insert_at_start, keeping, one_of_each, python, write
+from classes import acting_class
+from classes.acting_class import rows_of
+from classrows import PARTS, assignment, result
+from classrows import part as part_of
+from conftest import ASSIGNMENT, COURSE, ROOT, insert_at_start, keeping, one_of_each, put, python, write
+from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, USES_IT, on_the_path
 from process_tree import alive, cpu_s, descendants, wait_for
 
-from grader import score
 from grader.assignment.regions import strip_solution
-from grader.report import result_json
+from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
+from grader.core.results import Diagnosis, PartResult, SubmissionResult, exit_code
+from grader.report import classbook, feedback, gradescope, result_json, terminal
+from grader.report.machines import Row
+from grader.score import part_points, score
+from grader.staff.classroom import gradebook, ledger, planning
 
 SMALL = ("-N", "64", "-B", "2", "-br", "16", "-bc", "24", "--no-time", "--no-table")
 GPT149 = (sys.executable, str(ROOT / "gpt149.py"))
@@ -79,7 +89,7 @@ def edited(master: str, faults: Sequence[Fault]) -> str:
 
 
 def run(*arguments: object, source: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return python(*GPT149[1:], *arguments, *(["--module", source] if source else []), timeout_s=200)
+    return python(*GPT149[1:], *arguments, *(["--module", source] if source else []), timeout_s=300)
 
 
 OF_BOTH_TIERS = [*QUICK, pytest.param(SLOW, marks=pytest.mark.full)]
@@ -119,7 +129,7 @@ def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
     assert "Running Part 0 Test" in ended.stdout, "PyTorch itself is a part"
     link.symlink_to(kept)
     read = result_json.from_dict(result)
-    result_json.write(read, score.score(ASSIGNMENT, read), link)
+    result_json.write(read, score(ASSIGNMENT, read), link)
     assert link.is_symlink() and json.loads(kept.read_text())["points"] == 0
 
 
@@ -187,23 +197,22 @@ SCHEMA = {
     "time": {"reference_ms", "student_ms", "ratio", "ratio_interval", "rounds", "clock", "allowance"},
     "memory": {"profiler_bytes", "reference_profiler_bytes", "peak_bytes"},
 }
-student_run = partial(python, ROOT / "gpt149.py", timeout_s=300)
 
 
 def judged(text: str, folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict]:
     source, report = write(folder, text), folder / "result.json"
-    run = student_run(*arguments, "--no-time", "--no-table", "--module", source, "--json", report)
-    assert report.is_file(), run.stdout + run.stderr
-    return run, json.loads(report.read_text())
+    ended = run(*arguments, "--no-time", "--no-table", "--module", source, "--json", report)
+    assert report.is_file(), ended.stdout + ended.stderr
+    return ended, json.loads(report.read_text())
 
 
 @pytest.fixture(scope="module")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict]:
     """Everything at the assignment's own shape, without the timing (test_timed_run has that on a small one)."""
     report = tmp_path_factory.mktemp("run") / "result.json"
-    run = student_run("all", "--no-time", "--json", report)
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout, json.loads(report.read_text())
+    ended = run("all", "--no-time", "--json", report)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout, json.loads(report.read_text())
 
 
 def test_master_earns_every_point_in_a_result_file_as_promised(default_run: tuple[str, dict]) -> None:
@@ -245,15 +254,15 @@ OTHERS = ("-N 333 -B 2 -H 3 -d 40 -br 48 -bc 64", "-N 1", "-N 50 -d 1 -H 1 --thr
 
 @pytest.mark.parametrize("shape", one_of_each(("-N 97 -br 256 -bc 7", *OTHERS), key=lambda shape: None))
 def test_master_passes_in_other_shapes(shape: str) -> None:
-    run = student_run("all", *shape.split(), "--no-time", "--no-table")
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "38 / 93, not final" in run.stdout, "points that depend on a time are open"
+    ended = run("all", *shape.split(), "--no-time", "--no-table")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "38 / 93, not final" in ended.stdout, "points that depend on a time are open"
 
 
 def test_timed_run_reports_ratio_and_rounds(tmp_path: Path) -> None:
     report = tmp_path / "result.json"
-    run = student_run("part1", "-N", "128", "--seed", "7", "--json", report)
-    assert run.returncode in (0, 1), run.stdout + run.stderr
+    ended = run("part1", "-N", "128", "--seed", "7", "--json", report)
+    assert ended.returncode in (0, 1), ended.stdout + ended.stderr
     time = json.loads(report.read_text())["parts"][0]["time"]
     assert set(time) >= SCHEMA["time"]
     assert time["ratio_interval"][0] <= time["ratio"] <= time["ratio_interval"][1]
@@ -273,10 +282,10 @@ def test_accessor_without_usable_signature_counts_through_a_part(master: str, tm
     used = used.replace("PYBIND11_MODULE", "#undef fourDimWrite\nPYBIND11_MODULE", 1)
     macro = "#define fourDimWrite(...) storeElement(__VA_ARGS__)\n"
     bound = f"{head}{macro}torch::Tensor myNaiveAttention{used}"
-    run, result = judged(bound, tmp_path, "4Daccess", "-N", "70")
-    assert run.returncode == 0, run.stdout + run.stderr
+    ended, result = judged(bound, tmp_path, "4Daccess", "-N", "70")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     write = result["parts"][1]
-    assert write["verdict"] == "pass" and "judged through part1" in run.stdout
+    assert write["verdict"] == "pass" and "judged through part1" in ended.stdout
     assert [flag["code"] for flag in write["flags"]] == ["judged_through_part1"]
 
 
@@ -285,19 +294,227 @@ def test_an_accessor_with_a_ninth_parameter_costs_only_its_own_points(master: st
     old = "const int &sizeY, const int &sizeZ) {"
     assert master.index(old) > master.index("inline float fourDimRead(")
     text = master.replace(old, "const int &sizeY, const int &sizeZ, int unused = 0) {", 1)
-    run, result = judged(text, tmp_path, "all", "-N", "40")
+    ended, result = judged(text, tmp_path, "all", "-N", "40")
     parts = {part["id"]: part for part in result["parts"]}
-    assert parts.pop("4Dread")["verdict"] == "missing" and "takes 9 arguments where 8" in run.stdout
-    assert {part["verdict"] for part in parts.values()} == {"pass"}, run.stdout
-    assert result["points"] == result["max_points"] - 1.5 and run.returncode == 1
+    assert parts.pop("4Dread")["verdict"] == "missing" and "takes 9 arguments where 8" in ended.stdout
+    assert {part["verdict"] for part in parts.values()} == {"pass"}, ended.stdout
+    assert result["points"] == result["max_points"] - 1.5 and ended.returncode == 1
 
 
 def test_sanitizers_name_the_student_s_line(master: str, tmp_path: Path) -> None:
     old = "for (int j = 0; j < N; j++) {\n                    float score = 0.0f;"
     assert old in master
     text = keeping(master, "myNaiveAttention").replace(old, old.replace("j < N", "j <= N"), 1)
-    run, _ = judged(text, tmp_path, "part1", "-N", "20", "--sanitize")
-    assert run.returncode == 1
+    ended, _ = judged(text, tmp_path, "part1", "-N", "20", "--sanitize")
+    assert ended.returncode == 1
     line = 1 + text[: text.index("twoDimWrite(QK_t, i, j, N, score)")].count("\n")
-    assert f"module.cpp:{line}: twoDimWrite(QK_t, i, j, N, score);" in run.stdout, run.stdout
-    assert "Traceback" not in run.stdout + run.stderr
+    assert f"module.cpp:{line}: twoDimWrite(QK_t, i, j, N, score);" in ended.stdout, ended.stdout
+    assert "Traceback" not in ended.stdout + ended.stderr
+
+
+LACKING = "This machine has no ispc that runs."
+
+
+def unjudged(part_id: str, title: str, points: float) -> PartResult:
+    diagnosis = Diagnosis("machine_lacks", LACKING)
+    return PartResult(part_id, title, "unjudged", points, diagnosis=diagnosis, waits_for="ispc")
+
+
+WAITING = result(tuple(unjudged(*known) for known in PARTS))
+SCORED = score(assignment(), WAITING)
+MIXED = result((part_of(*PARTS[2]), unjudged(*PARTS[3])))
+
+
+def row_of(found: SubmissionResult, name: str = "bob", **manual: float) -> Row:
+    return Row(name, name.title(), "", found, score(assignment(), found, manual), None)
+
+
+def test_its_points_are_open_and_no_part_of_a_grade_until_they_are_given_by_hand() -> None:
+    ids = tuple(known[0] for known in PARTS)
+    assert SCORED.waiting == ids and SCORED.pending == (*ids, "writeup")
+    assert all("no ispc" in line.reason and "open" in line.reason for line in SCORED.lines if line.id in ids)
+    for known in assignment().parts:
+        points, reason = part_points(known, PartResult(known.id, known.title, "unjudged", known.points))
+        assert points == 0 and "open" in reason
+    scored = score(assignment(), WAITING, {"part1": 8.0})
+    assert "part1" not in scored.waiting and "part1" not in scored.pending
+    assert next(line for line in scored.lines if line.id == "part1").points == 8.0
+    row = row_of(WAITING, part1=0.0)
+    assert row.part_points("part1") == 0.0 and row.part_points("part2") is None and row.total is None
+    row = row_of(WAITING, **{known[0]: known[2] for known in PARTS})
+    assert row.total == 93.0 and not row.waiting
+
+
+CODES = {"": EXIT_PASS, "pass pass": EXIT_PASS, "pass unjudged": EXIT_KIT, "unjudged": EXIT_KIT}
+CODES |= {"unjudged wrong": EXIT_SUBMISSION, "pass slow": EXIT_SUBMISSION}
+
+
+@pytest.mark.parametrize("verdicts", CODES)
+def test_exit_codes(verdicts: str) -> None:
+    assert exit_code(PartResult("p", "", verdict, 1) for verdict in verdicts.split()) == CODES[verdicts]
+
+
+def test_it_survives_in_files_and_those_of_an_earlier_kit_wait_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    result_json.write(WAITING, SCORED, path)
+    values = json.loads(path.read_text())
+    assert {part["waits_for"] for part in values["parts"]} == {"ispc"} and values["schema_version"] == 1
+    assert result_json.read(path) == WAITING
+    for part_values in values["parts"]:
+        del part_values["waits_for"]  # as an earlier kit wrote it
+    path.write_text(json.dumps(values))
+    assert result_json.read(path).parts[0].waits_for == ""
+    prints = {"source": "1", "assignment": "2", "kit": "3", "settings": "4"}
+    known = {"submission_id": "a", "at": "", "seconds": {}, "attempt": 1}
+    old = {"kind": "result", "fingerprints": prints, **known}
+    (tmp_path / ledger.LEDGER).write_text(json.dumps(old) + "\n")
+    assert ledger.read(tmp_path).records["a"].waits_for == ""
+    nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
+    assert "lacks a tool for them" in feedback.not_judged(nameless, ("part1",))
+
+
+def test_no_report_shows_a_0(tmp_path: Path) -> None:
+    whole = result(tuple(part_of(*known) for known in PARTS))
+    rows = [row_of(WAITING), row_of(MIXED, "ann"), row_of(whole, "zoe")]
+    assert not classbook.write(tmp_path, assignment(), rows)
+    bob, ann, zoe = rows_of(tmp_path).values()
+    assert {bob[name] for name, _, _ in PARTS} == {""}
+    assert (bob["total"], bob["part1_verdict"]) == ("", "unjudged")
+    assert bob["pending"].split() == [*(name for name, _, _ in PARTS), "writeup"]
+    assert (ann["part1"], ann["part2"], ann["total"]) == ("10", "", "") and "part2" in ann["pending"].split()
+    assert zoe["total"] == "93" and zoe["pending"] == "writeup"
+    page = (tmp_path / "report.html").read_text()
+    assert "for want of ispc" in page and "not judged yet" in page and "not final" in page
+    assert page.count('class="c-unjudged"') >= 7
+    feedback_text = (tmp_path / "bob" / "feedback.txt").read_text()
+    for words in ("not your fault", "has no ispc", "not judged  open of 10 points", LACKING):
+        assert words in feedback_text
+    assert "\nTotal open of 100" in re.sub(" +", " ", feedback_text)
+    assert "not judged" not in (tmp_path / "zoe" / "feedback.txt").read_text()
+
+
+def test_a_terminal_says_that_the_points_are_open() -> None:
+    stream = io.StringIO()
+    screen = terminal.Terminal(stream)
+    other = replace(WAITING.parts[0], id="other", diagnosis=Diagnosis("machine_lacks", "no nvcc"))
+    for one in (*WAITING.parts, other):
+        screen.verdict(one, 0.0)
+    screen.scoreboard(WAITING, SCORED)
+    screen.say(gradebook.score_text(SCORED))
+    printed = stream.getvalue()
+    assert "NOT JUDGED  open of 10 points" in printed and printed.count(LACKING) == 1 and "no nvcc" in printed
+    assert printed.count("as above") == len(WAITING.parts) - 1
+    assert "not judged" in printed and "open / 10" in printed and "0 / 93, not final" in printed
+    assert "total: open of 100" in printed and "0 of 10" not in printed
+
+
+def test_gradescope_says_that_its_0_is_not_a_grade() -> None:
+    def rendered(found: SubmissionResult) -> dict:
+        return gradescope.results(assignment(), found, score(assignment(), found), seconds=1.0)
+
+    found = rendered(WAITING)
+    assert found["output"].startswith("Not judged yet: 4Dread") and "not your fault" in found["output"]
+    assert "graded by people: writeup." in found["output"]
+    for test in found["tests"]:
+        assert "this 0 is not a grade" in test["name"] and "not judged" in test["output"]
+    found = rendered(MIXED)
+    names = [test["name"] for test in found["tests"] if test["visibility"] == "visible"]
+    assert ["not a grade" in name for name in names] == [False, True]
+
+
+def test_waiting_is_over_when_all_of_it_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(planning, "CHECKS", {"ispc": lambda: True, "gpu": lambda: False})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert planning.is_over("") == planning.is_over("gpu") == planning.is_over("gpu ispc") == ""
+    assert planning.is_over("ispc") == "ispc is here now" and planning.is_over("nvcc") == ""
+    put(tmp_path, {"nvcc": "#!/bin/sh\n"}, 0o755)
+    assert planning.is_over("ispc nvcc") == "ispc and nvcc is here now"
+
+
+def test_lines_name_how_many_what_for_and_what_to_do() -> None:
+    waits = {**{f"s{k}": "ispc" for k in range(7)}, "x": "nvcc"}
+    first, second = planning.missing_tools(waits, "go on")
+    assert first.startswith("7 cannot be judged without ispc") and "s0, s1, s2, s3, s4 and 2 more" in first
+    assert "https://ispc.github.io" in first and "open" in first and first.endswith("then go on")
+    assert second.startswith("1 cannot be judged without nvcc, their points are open: x;")
+
+
+def run_on(path: str, *command: object) -> subprocess.CompletedProcess[str]:
+    return python(*command, "--config", acting_class.SMALL, "--no-time", timeout_s=600, PATH=path)
+
+
+@pytest.fixture(scope="module")
+def paths() -> Iterator[tuple[str, str]]:
+    with on_the_path(BROKEN) as without, on_the_path(STAND_IN) as with_ispc:
+        yield without, with_ispc
+
+
+@pytest.fixture(scope="module")
+def class_folder(master: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    plain = keeping(master, "myNaiveAttention", "myFusedAttention")
+    uses = INCLUDE + insert_at_start(plain, "myNaiveAttention", USES_IT)
+    submissions = {
+        "plain": {"module.cpp": plain},
+        "uses": {"module.cpp": uses, "module.ispc": PROGRAM},
+        "wrong": {"module.cpp": uses, "module.ispc": PROGRAM.replace("*= by", "+= by")},
+        "empty": {"module.cpp": INCLUDE + plain, "module.ispc": "// later\n"},
+        "alone": {"module.cpp": uses},
+        "leftover": {"module.cpp": plain, "module.ispc": PROGRAM},
+        "broken": {"module.cpp": "no C++;", "module.ispc": PROGRAM},
+    }
+    texts = {f"{name}/{file}": text for name, files in submissions.items() for file, text in files.items()}
+    return put(tmp_path_factory.mktemp("class"), texts)
+
+
+def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_path: Path) -> None:
+    out, (without, with_ispc) = tmp_path / "out", paths
+
+    def run_class(path: str, *more: str) -> tuple[int, str]:
+        where = (class_folder, "--out", out, "--seed", "149", "--trust")
+        ended = run_on(path, "-m", "grader", "run", *where, *more)
+        return ended.returncode, ended.stdout + ended.stderr
+
+    code, said = run_class(without)
+    assert code == EXIT_KIT, said
+    waits = "2 cannot be judged without ispc, their points are open: uses, wrong"
+    before, _, after = said.partition("[1/7]")
+    assert waits in before and waits in after and "5 of 7 graded" in after
+    assert "--resume" in after.rpartition(waits)[2] and "points are open until there is ispc" in after
+    for name, record in ledger.read(out).records.items():
+        broken = name in ("alone", "broken") and "compile_error"
+        verdict = "unjudged" if name in ("uses", "wrong") else broken or "pass"
+        assert set(record.verdicts.values()) == {verdict}, name
+    grades = rows_of(out)
+    assert set(grades) == {folder.name for folder in class_folder.iterdir()}
+    for name in ("uses", "wrong"):
+        assert grades[name]["total"] == grades[name]["part1"] == grades[name]["part3"] == ""
+        assert grades[name]["pending"] == "part1 part3" and grades[name]["trouble"] == ""
+    assert grades["alone"]["total"] == "0" and grades["plain"]["total"] == "30"
+
+    code, said = run_class(without, "--resume")
+    assert code == EXIT_KIT and waits in said.partition("of 7 graded")[0] and "[1/" not in said, said
+
+    code, said = run_class(with_ispc, "--resume")
+    assert code == EXIT_PASS, said
+    assert "2 are graded again (ispc is here now): uses, wrong" in said and "[2/2]" in said
+    assert "cannot be judged" not in said and "7 of 7 graded" in said
+    grades = rows_of(out)
+    assert grades["uses"]["total"] == "30" and grades["uses"]["pending"] == ""
+    assert (grades["wrong"]["part1"], grades["wrong"]["part1_verdict"]) == ("0", "wrong")
+    kept = json.loads((out / "uses" / ledger.RESULT).read_text())
+    assert "stand-in" in kept["toolchain"]["ispc"] and (out / "uses" / "module.ispc").is_file()
+    assert "ispc" not in json.loads((out / "plain" / ledger.RESULT).read_text())["toolchain"]
+
+    code, said = run_class(without, "--resume")
+    assert code == EXIT_PASS and "7 were finished before" in said, "what was judged stays judged"
+
+
+def test_a_run_of_ones_own_says_what_to_install(class_folder: Path, paths: tuple[str, str]) -> None:
+    student, staff = ("gpt149.py", "all", "--no-table", "--module"), ("-m", "grader", "one", "--trust")
+    for path, code in zip(paths, (EXIT_KIT, EXIT_PASS), strict=True):
+        for command in (student, staff):
+            ended = run_on(path, *command, class_folder / "uses")
+            assert ended.returncode == code, ended.stdout + ended.stderr
+            if code == EXIT_KIT:
+                assert "NOT JUDGED  open of 10 points" in ended.stdout
+                assert "no points" in ended.stdout and "ispc.github.io" in ended.stdout

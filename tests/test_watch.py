@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from building import cpu_growth
 from classrows import part, result, score, timing
-from conftest import COURSE, ROOT, insert_at_start, keeping, refused, write, write_files
+from conftest import COURSE, ROOT, insert_at_start, keeping, put, refused, write
 from process_tree import descendants
 
 import gpt149
@@ -161,7 +161,7 @@ def watched(
         monkeypatch.setattr(files, "_has_file_events", lambda folders: False)
     monkeypatch.setitem(files.HOW, "rust_timeout", 100)
     source, heard = tmp_path / "work" / "module.cpp", Heard()
-    write_files(source.parent, {source.name: "0"})
+    put(source.parent, {source.name: "0"})
     with Watcher((source, source.parent / "module.ispc"), heard) as watcher:
         assert watcher.polls is (request.param == "polled")
         yield source, heard

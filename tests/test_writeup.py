@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from building import cpu_growth
-from conftest import python, refused, write, write_files
+from conftest import put, python, refused, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,7 +92,7 @@ def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> No
     assert sum(question.points for question in questions) == worth["writeup"]
     assert all(f"### {question.title} (" in TEMPLATE for question in questions)
     assert set(tables(TEMPLATE)) <= {step.table for step in COURSE.lab.steps()}
-    write_files(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
+    put(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
     why = "key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'"
     refused(why, writeups.read_key, tmp_path / "key.yaml")
     refused("cannot read the key", writeups.read_key, tmp_path / "nowhere.yaml")
@@ -165,17 +165,17 @@ def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path))
     assert exporting.export(mine, "pdf").startswith("no PDF: pandoc is not installed")
     pandoc = '#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho page > "$2"\n'
-    write_files(tmp_path, {"pandoc": pandoc}, 0o755)
+    put(tmp_path, {"pandoc": pandoc}, 0o755)
     assert exporting.export(mine, "html") == f"wrote {tmp_path / 'writeup.html'}"
     assert (tmp_path / "writeup.html").read_text() == "page\n"
-    write_files(tmp_path, {"pandoc": "#!/bin/sh\necho 'no LaTeX here' >&2\nexit 43\n"}, 0o755)
+    put(tmp_path, {"pandoc": "#!/bin/sh\necho 'no LaTeX here' >&2\nexit 43\n"}, 0o755)
     refused("no LaTeX here; a PDF needs LaTeX", exporting.export, mine, "pdf", of=KitError)
 
 
 def test_a_class_is_read_by_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ada = answered("Row-major.\n\n# A heading of mine\n<script>alert(1)</script>\x1b[31m")
     texts = {"ada/writeup.md": ada, "bob/writeup.md": TEMPLATE, "eve/writeup.md": "<!-- end -->\n"}
-    handed_in = write_files(tmp_path / "class", {**texts, "ada/module.cpp": "int main() {}\n"})
+    handed_in = put(tmp_path / "class", {**texts, "ada/module.cpp": "int main() {}\n"})
     reading, table = tmp_path / "reading.md", tmp_path / "manual.csv"
     assert writeups.main([str(handed_in), "--read", str(reading), "--sheet", str(table)]) == 0
     said = capsys.readouterr().out
@@ -219,7 +219,7 @@ def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_pat
         "oscar/writeup.md": "<!-- answer: name -->\n" + "<!--" * (1 << 17) + "\n<!-- end -->\n",
         "peggy/writeup.md": "<!-- answer: name -->\n" + f"{hostile}\n" * 9000 + "<!-- end -->\n",
     }
-    write_files(tmp_path / "class", texts)
+    put(tmp_path / "class", texts)
     asked = "-m grader writeup class --read reading.md --sheet manual.csv"
     ended = python(*asked.split(), folder=tmp_path, timeout_s=300, PYTHONPATH=ROOT)
     said = ended.stdout
@@ -264,7 +264,7 @@ WANTED = checking.template(WRITEUP_TEMPLATE)
 #: Forms in which a class arrives: its files, and the ids that have a write-up.
 FORMS = {
     "folders": (
-        "README.md ada/module.cpp ada/writeup.md lock/module.cpp lock/writeup.md z/module.cpp",
+        "README.md ada/module.cpp ada/writeup.md lock/module.cpp lock/writeup.md zoe/module.cpp",
         "ada lock_",
     ),
     "a template of the staff": ("writeup.md ada/module.cpp bob/module.cpp bob/writeup.md", "bob"),
@@ -279,7 +279,7 @@ FORMS = {
 def test_a_run_and_the_write_ups_agree_on_ids(form: str, tmp_path: Path) -> None:
     names, there = (each.split() for each in FORMS[form])
     files = {name: TEMPLATE if name.endswith(".md") else "int main() {}\n" for name in names}
-    folder = write_files(tmp_path / "class", {**files, "README.md": "of the staff\n"})
+    folder = put(tmp_path / "class", {**files, "README.md": "of the staff\n"})
     found = writeups.collect([folder], WANTED, "module.cpp")
     graded = [item.id for item in submission.find(folder, "module.cpp", tmp_path / "scratch")]
     assert [each.id for each in found] == graded
@@ -287,7 +287,7 @@ def test_a_run_and_the_write_ups_agree_on_ids(form: str, tmp_path: Path) -> None
     assert [re.sub("-[0-9a-f]{6}$", "-%", name) for name in read] == there
     # Write-ups that were handed in apart from the sources are the same people's.
     own = [name for name in names if name.endswith(".md") and "README" not in name and name != "writeup.md"]
-    alone = write_files(tmp_path / "alone", dict.fromkeys(own, TEMPLATE))
+    alone = put(tmp_path / "alone", dict.fromkeys(own, TEMPLATE))
     assert [each.id for each in writeups.collect([alone], WANTED, "module.cpp")] == read
     if form.startswith("files"):
         several = writeups.collect([alone / name for name in own], WANTED, "module.cpp")

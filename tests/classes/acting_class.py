@@ -1,4 +1,4 @@
-"""A class of acting submissions: all is real but the evaluator of `acting_worker.py`."""
+"""A class of acting submissions, all real but the evaluator of `acting_worker.py`; entries and holders of a ledger."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from handing_in import put
 from process_tree import alive, wait_for
 
 from grader.staff.classroom import gradebook, ledger
+from grader.staff.classroom.fingerprints import Fingerprints
+from grader.staff.classroom.ledger import Record, Run
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
@@ -43,6 +45,26 @@ code = running.run(asked, command=[sys.executable, *command])
 assert "torch" not in sys.modules
 print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 sys.exit(code)
+"""
+FINGERPRINTS = Fingerprints("s", "a", "k", "o")
+AT = "2025-01-01T00:00:00+00:00"
+HOLDS_LEDGER = """
+import sys
+from pathlib import Path
+from grader.staff.classroom import ledger
+with ledger.hold(Path(sys.argv[1])) as book:
+    (book.scratch / "file").write_text("x")
+    print(book.scratch, flush=True)
+    sys.stdin.read()
+"""
+HOLDS_MACHINE = """
+import sys
+from pathlib import Path
+from grader.staff.classroom.slot import Slot
+slot = Slot(Path(sys.argv[1]))
+with slot.shared(), slot.exclusive():
+    print("alone", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -167,3 +189,23 @@ def processes_of(state: Path) -> Iterator[int]:
 def gone(state: Path) -> bool:
     """Return True as soon as none of the class's processes is left, False if some stay."""
     return bool(wait_for(lambda: not any(processes_of(state))))
+
+
+def record(name: str, points: float = 1.0) -> Record:
+    return Record(name, FINGERPRINTS, AT, {"building": 1.0}, 1, points=points, max_points=10.0)
+
+
+def some_run() -> Run:
+    return Run(AT, "a.yaml", "a", "a", "k", 1, True, "D", 2)
+
+
+@contextmanager
+def holding(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start a process that holds something in `folder` until it is killed. Yield it and the line that it prints."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", script, str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as holder:  # type: ignore[call-overload]
+        try:
+            yield holder, holder.stdout.readline().strip()
+        finally:
+            holder.kill()

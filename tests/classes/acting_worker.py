@@ -63,9 +63,7 @@ def take_turn() -> None:
         time.sleep(0.002)
 
 
-def act(
-    assignment: Any, source: Path, parts: Any, options: Any, hear: Any, *_: Any, exclusive: Any, **__: Any
-) -> Any:
+def act(of: Any, source: Path, parts: Any, how: Any, hear: Any, *_: Any, exclusive: Any, **__: Any) -> Any:
     text = source.read_text()
     settings = {name: float(value or 0) for name, value in re.findall(r"// (\w+) ?([\d.]*)", text)}
     hear(BuildStarted(source))
@@ -104,7 +102,7 @@ def act(
         verdict = "wrong" if "wrong" in settings else "slow" if "slow" in settings and part.time else "pass"
         results.append(PartResult(part.id, part.title, verdict, part.points, cases, timing, output=text))
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    return SubmissionResult("module", digest, assignment.id, {}, {}, {}, tuple(results), max_points=30.0)
+    return SubmissionResult("module", digest, of.id, {}, {}, {}, tuple(results), max_points=30.0)
 
 
 if __name__ == "__main__":

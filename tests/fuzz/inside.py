@@ -3,7 +3,6 @@
 import json
 import os
 import struct
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from conftest import ROOT
 from honest.styles import published
 
-from fuzz.mutating import Reader, repeats, report
+from fuzz.mutating import Reader, repeats
 from grader.backends.native import sanitize
 from grader.core.arrays import np
 from grader.core.harmless import harmless
@@ -72,10 +71,6 @@ def deep(header: dict[str, object]) -> dict[str, object]:
 
 
 HEADERS = (GREETING, THROWN, deep(THROWN), deep(REPLY))
-
-
-def read_source(data: bytes) -> None:
-    cpptext.renames_lines(data.decode(errors="replace"))
 
 
 def read_words(data: bytes) -> None:
@@ -168,7 +163,7 @@ def many_sections(size: int) -> bytes:
 def readers() -> list[Reader]:
     return [
         Reader(
-            "source", read_source, (SOURCE[:6000], LITERALS),
+            "source", lambda data: cpptext.renames_lines(data.decode(errors="replace")), (SOURCE[:6000], LITERALS),
             words=(b"/*", b"*/", b'R"(', b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#include <torch/", b"py::"),
             patterns={
                 **repeats(b"/*a", head=b'auto s = R"(\n', tail=b')";'),
@@ -241,7 +236,3 @@ def readers() -> list[Reader]:
             patterns=repeats("é".encode(), b"\x00"),
         ),
     ]  # fmt: skip
-
-
-if __name__ == "__main__":
-    sys.exit(report(readers(), sys.argv[1:]))

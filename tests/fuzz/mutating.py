@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import random
 import resource
 import signal
@@ -14,12 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
-SEED = 149
+SEED = int(os.environ.get("FUZZ_SEED", "149"))
 #: Limit on a mutated input. Long inputs are made from patterns.
 LARGEST_BYTES = 1 << 16
 #: CPU time for any single input, far above what a linear reader needs.
 SLOWEST_S = 20.0
-PATTERN_BYTES = 1 << 16
 #: Most times as long that an input of 4 times the size may take; a quadratic reader takes 16 times as long. Times below
 #: NOISE_S do not count, and growth is measured up to MOST_ROUNDS times.
 MOST_GROWTH, NOISE_S, MOST_ROUNDS = 10.0, 0.05, 8
@@ -42,7 +42,7 @@ class Reader:
     words: Sequence[bytes] = ()  # tokens of its format, so that mutations get past the first check
     patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)  # hostile, of about n bytes
     cost: int = 1  # divides the number of inputs
-    pattern_bytes: int = PATTERN_BYTES  # of a small pattern
+    pattern_bytes: int = 1 << 16  # of a small pattern
 
 
 Patterns = dict[str, Callable[[int], bytes]]
@@ -75,7 +75,6 @@ class Reading:
 
     inputs: int = 0
     refused: int = 0
-    input_bytes: int = 0
     seconds: float = 0.0
 
     def __add__(self, other: Reading) -> Reading:
@@ -113,10 +112,10 @@ def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[
         data[at:at] = draw.choice(words) if words else draw.randbytes(4)
 
 
-def mutated(reader: Reader, count: int, seed: int = SEED) -> Iterator[bytes]:
+def mutated(reader: Reader, count: int) -> Iterator[bytes]:
     """Yield inputs made of the reader's examples, always the same for one seed."""
     # Seeded by text: a hash would depend on the process.
-    draw = random.Random(f"{seed} {reader.name}")
+    draw = random.Random(f"{SEED} {reader.name}")
     for _ in range(count):
         data = bytearray(draw.choice(reader.examples))
         for _ in range(draw.randint(1, 4)):
@@ -125,11 +124,11 @@ def mutated(reader: Reader, count: int, seed: int = SEED) -> Iterator[bytes]:
         yield bytes(data)
 
 
-def fuzz(reader: Reader, count: int, seed: int = SEED) -> Reading:
+def fuzz(reader: Reader, count: int) -> Reading:
     """Read mutated inputs. Raises AssertionError for an error that is not allowed, or too slow a reading."""
     total = Reading()
-    for number, data in enumerate(mutated(reader, count // reader.cost, seed)):
-        total += _read(reader, data, f"input {number} of seed {seed}")
+    for number, data in enumerate(mutated(reader, count // reader.cost)):
+        total += _read(reader, data, f"input {number} of seed {SEED}")
     return total
 
 
@@ -170,7 +169,7 @@ def _read(reader: Reader, data: bytes, what: str) -> Reading:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    return Reading(1, refused, len(data), _cpu_s() - started_s)
+    return Reading(1, refused, _cpu_s() - started_s)
 
 
 class TooSlow(BaseException):
@@ -185,31 +184,3 @@ def _cpu_s() -> float:
     """Return the CPU seconds of this process and of the children that it has waited for."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
-
-
-def report(readers: Sequence[Reader], arguments: Sequence[str]) -> int:
-    """Print a table, as a program with the arguments [INPUTS [SEED]]. Return 1 when anything was found, else 0."""
-    count, seed = (*map(int, arguments), *(1500, SEED)[len(arguments) :])
-    print(f"seed {seed}; {count} mutated inputs for each reader, and its patterns at 4 times their size")
-    print(f"{'reader':<28}{'inputs':>8}{'refused':>9}{'MB':>8}{'s':>8}{'s/MB':>9}  slowest pattern, s/MB")
-    total, found = Reading(), 0
-    for reader in readers:
-        try:
-            done = fuzz(reader, count, seed)
-            hostile = {name: growth(reader, name) for name in reader.patterns}
-        except AssertionError as error:
-            print(f"{reader.name:<28}FOUND: {error}")
-            found = 1
-            continue
-        per_mb = {name: 1e6 * one.seconds / max(1, one.input_bytes) for name, one in hostile.items()}
-        worst = max(per_mb, key=per_mb.__getitem__, default="-")
-        print(f"{_row(reader.name, done)}  {worst}: {per_mb.get(worst, 0):.3f}")
-        total += done
-    print(_row("all", total))
-    return found
-
-
-def _row(name: str, done: Reading) -> str:
-    megabytes = done.input_bytes / 1e6
-    each = done.seconds / megabytes if megabytes else 0.0
-    return f"{name:<28}{done.inputs:>8}{done.refused:>9}{megabytes:>8.2f}{done.seconds:>8.2f}{each:>9.3f}"

@@ -3,14 +3,13 @@
 import csv
 import io
 import json
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 from conftest import ASSIGNMENT, ROOT
 from honest.styles import published
 
-from fuzz.mutating import Patterns, Reader, in_file, repeats, report
+from fuzz.mutating import Patterns, Reader, in_file, repeats
 from grader.assignment.regions import strip_solution
 from grader.core.errors import UsageError
 from grader.core.harmless import harmless
@@ -187,7 +186,3 @@ READERS = (
     Reader("result.json for similar", in_file(read_result, "r"), [RESULT], (), RESULT_WORDS, RESULT_PATTERNS),
     Reader("printed text", print_text, (_answered(), *CELLS), (), WRITEUP_WORDS, WRITEUP_PATTERNS),
 )
-
-
-if __name__ == "__main__":
-    sys.exit(report(READERS, sys.argv[1:]))

@@ -1,5 +1,7 @@
 """Every reader of untrusted bytes raises nothing but the promised errors, and its time grows as the size does."""
 
+import os
+
 import pytest
 from conftest import one_of_each
 
@@ -7,7 +9,7 @@ from fuzz import inside, outside, papers
 from fuzz.mutating import Reader, fuzz, growth
 
 #: Mutated inputs for each reader; an expensive reader gets fewer.
-INPUTS = 400
+INPUTS = int(os.environ.get("FUZZ_INPUTS", "400"))
 QUICK = 80
 READERS = [*inside.readers(), *outside.READERS, *papers.READERS]
 PATTERNS = [(reader, name) for reader in READERS for name in reader.patterns]

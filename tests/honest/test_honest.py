@@ -5,6 +5,7 @@ How often each is in time at the full sizes is in docs/measurements.md: too long
 
 import dataclasses
 import math
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -25,17 +26,13 @@ def path(style: Style, tmp_path: Path) -> Path:
     return write(tmp_path, source(style))
 
 
-def name_of(style: Style) -> str:
-    return style.name
-
-
 def test_the_table_holds_every_choice() -> None:
     assert len({source(style) for style in STYLES}) == len(STYLES)
     for choice in dataclasses.fields(Style):
         assert len({getattr(style, choice.name) for style in STYLES}) > 1, choice.name
 
 
-@pytest.mark.parametrize("style", one_of_each(STYLES, lambda style: style.maximum, name=name_of))
+@pytest.mark.parametrize("style", one_of_each(STYLES, attrgetter("maximum"), attrgetter("name")))
 def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zygote: Zygote) -> None:
     shape = {"N": 192, "Br": 64, "Bc": 48}
     result = results_alone(ASSIGNMENT, path, map(ASSIGNMENT.part, PARTS), zygote, shape=shape)
@@ -44,7 +41,7 @@ def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zyg
     assert [flag for flag in result.flags if flag.level != "note"] == []
 
 
-@pytest.mark.parametrize("style", one_of_each([STYLES[0], *STYLES[-2:]], lambda style: None, name=name_of))
+@pytest.mark.parametrize("style", one_of_each([STYLES[0], *STYLES[-2:]], lambda _: None, attrgetter("name")))
 def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path, zygote: Zygote) -> None:
     """Judged by the ratio alone: the allowance of 15 ms would hide a reference in another style at this size."""
     part = ASSIGNMENT.part("part3")

@@ -9,11 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from authors import bodies, submission
-from conftest import ROOT, refused
-from copies import EFFORTS, copied, reordered
+from authors import EFFORTS, bodies, copied, reordered, submission
+from conftest import ROOT, put, refused
 from fuzz.mutating import Reader, growth
-from handing_in import put
 
 from grader.assignment.regions import strip_solution
 from grader.staff.similarity import agreement, likeness, passages, similar_html

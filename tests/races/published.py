@@ -228,7 +228,6 @@ RACING_SUM = "total = 0.f;"
 SLICE_OF_TEMP = """int t = omp_get_thread_num();
                 std::vector<float> ORow = formatTensor(temp.index({Slice(t, t + 1)}));"""
 ROW_OF_TEMP = "std::vector<float> ORow = formatTensor(temp[omp_get_thread_num()]);"
-OWN_ROW = "std::vector<float> ORow(N, 0.0f);"
 THREADS = "    const int threads = omp_get_max_threads();"
 ON_ALL_THREADS = {"helpers": USING, "before": THREADS, "pragma": "collapse(2) num_threads(threads)"}
 ONE_TOTAL = {"before": "    float total;"}
@@ -237,7 +236,7 @@ WRITTEN = {
     "starter": Written(),
     "values": Written(BY_VALUE, USING, row=ROW_OF_USING, exp="std::exp"),
     "collapse2": Written(BY_INDEX, **ON_ALL_THREADS, row=SLICE_OF_TEMP, sum="float total(0);", exp="expf"),
-    "local": Written(pragma="", row=OWN_ROW, exp="std::exp"),
+    "local": Written(pragma="", row="std::vector<float> ORow(N, 0.0f);", exp="std::exp"),
     "private": Written(**ONE_TOTAL, pragma="collapse(3) private(total)", row=ROW_OF_TEMP, sum="total = 0.f;"),
     "accessors": Written("", headers="#include <cmath>", body=WITH_ACCESSORS, bindings=""),
     "safe": Written(BY_INDEX, headers="#include <limits>\n#include <algorithm>", body=vectors(SAFE_SOFTMAX)),
