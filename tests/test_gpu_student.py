@@ -307,7 +307,7 @@ def gelu(x, y):
 """
 
 
-def edited(*edits: tuple[str, str], text: str = ROWS) -> str:
+def with_edits(*edits: tuple[str, str], text: str = ROWS) -> str:
     for old, new in edits:
         assert old in text, old
         text = text.replace(old, new)
@@ -315,25 +315,25 @@ def edited(*edits: tuple[str, str], text: str = ROWS) -> str:
 
 
 STORE = "tl.store(y + row"
-UNMASKED_STORE = edited((", mask=inside)\n\ndef", ")\n\ndef"))
-UNMASKED_LOAD = edited((", mask=inside, other=0.0)", ")"))
+UNMASKED_STORE = with_edits((", mask=inside)\n\ndef", ")\n\ndef"))
+UNMASKED_LOAD = with_edits((", mask=inside, other=0.0)", ")"))
 BEYOND = "bytes beyond the end of y (5600 bytes)"
 BEFORE = "bytes before the beginning of y (5600 bytes)"
 ATOMIC = "an atomic operation outside of every tensor, by program "
 POINTED = "out = tl.load(t).to(tl.pointer_type(tl.float32))\n    tl.store(out + row"
 WITH_T = (("(x, y, x_row", "(x, y, t, x_row"), ("(x, y, *x", "(x, y, torch.tensor([64]), *x"))
-EXCHANGED = edited(("    inside =", "    tl.atomic_cas(y + 1400 + row, 0.0, 1.0)\n    inside ="))
-MORE_PROGRAMS = edited(("[(x.shape[0], ", "[(x.shape[0] + 1, "), ("tl.load(x", "tl.load(x + 0 * row"))
+EXCHANGED = with_edits(("    inside =", "    tl.atomic_cas(y + 1400 + row, 0.0, 1.0)\n    inside ="))
+MORE_PROGRAMS = with_edits(("[(x.shape[0], ", "[(x.shape[0] + 1, "), ("tl.load(x", "tl.load(x + 0 * row"))
 #: Kernels by name, and a part of the message. The first store or atomic operation of each is the one outside.
 OUTSIDE = {
     "no mask": (UNMASKED_STORE, BEYOND),
-    "before the beginning": (edited((STORE, "tl.store(y - 3 + row")), f"up to 12 {BEFORE}"),
-    "far before": (edited((STORE, "tl.store(y - (1 << 28) + row")), BEFORE),
-    "another stride": (edited((f"{STORE} * y_row", f"{STORE} * (y_row + 64)")), BEYOND),
+    "before the beginning": (with_edits((STORE, "tl.store(y - 3 + row")), f"up to 12 {BEFORE}"),
+    "far before": (with_edits((STORE, "tl.store(y - (1 << 28) + row")), BEFORE),
+    "another stride": (with_edits((f"{STORE} * y_row", f"{STORE} * (y_row + 64)")), BEYOND),
     "too many programs": (MORE_PROGRAMS, f"by program (7, 0, 0): up to 512 {BEYOND}"),
-    "an addition": (edited(("tl.store(", "tl.atomic_add("), text=UNMASKED_STORE), f"{ATOMIC}(6, 1, 0)"),
+    "an addition": (with_edits(("tl.store(", "tl.atomic_add("), text=UNMASKED_STORE), f"{ATOMIC}(6, 1, 0)"),
     "an atomic exchange": (EXCHANGED, f"{ATOMIC}(0, 0, 0): up to 4 bytes beyond the end of y"),
-    "a pointer out of a tensor": (edited((STORE, POINTED), *WITH_T), "through a pointer into none"),
+    "a pointer out of a tensor": (with_edits((STORE, POINTED), *WITH_T), "through a pointer into none"),
 }
 
 #: GELU with one program for a tile. Each kernel of descriptors or block pointers says what stands for the dots.
@@ -350,21 +350,21 @@ def gelu(x, y):
     kernel[(triton.cdiv(x.shape[0], 4), triton.cdiv(x.shape[1], 64))](*given, x.stride(), *x.shape, *block)
 """
 DESCRIBED = ("(*given", "(*(TensorDescriptor.from_tensor(t, block) for t in given)")
-DESCRIPTOR = edited(("...", "y.store(at, gelu_of(x.load(at)))"), DESCRIBED, text=TILES)
+DESCRIPTOR = with_edits(("...", "y.store(at, gelu_of(x.load(at)))"), DESCRIBED, text=TILES)
 MADE = """source = tl.make_tensor_descriptor(x, [R, C], [C, 1], [ROWS, COLUMNS])
     target = tl.make_tensor_descriptor(y, [R, C], [C, 1], [ROWS, COLUMNS])
     target.store(at, gelu_of(source.load(at)))"""
-MADE_INSIDE = edited(("...", MADE), text=TILES)
+MADE_INSIDE = with_edits(("...", MADE), text=TILES)
 BLOCKS = """source = tl.make_block_ptr(x, (R, C), strides, at, (ROWS, COLUMNS), (1, 0))
     target = tl.make_block_ptr(y, (R, C), (C, 1), at, (ROWS, COLUMNS), (1, 0))
     v = tl.load(source, boundary_check=(0, 1), padding_option="zero")
     tl.store(target, gelu_of(v), boundary_check=(0, 1))"""
 UNPACKED = ("    inside =", "    x, y = both[0], both[1]\n    inside =")
-IN_A_TUPLE = edited(("def kernel(x, y, ", "def kernel(both, "), UNPACKED, ("(x, y, *x", "((x, y), *x"))
+IN_A_TUPLE = with_edits(("def kernel(x, y, ", "def kernel(both, "), UNPACKED, ("(x, y, *x", "((x, y), *x"))
 BY_POINTERS = """    x = tl.load(table).to(tl.pointer_type(tl.float32))
     y = tl.load(table + 1).to(tl.pointer_type(tl.float32))
 """
-POINTERS = edited(
+POINTERS = with_edits(
     ("def kernel(x, y, ", "def kernel(table, "),
     ("    row, column =", f"{BY_POINTERS}    row, column ="),
     ("(x, y, *x", "(torch.tensor([x.data_ptr(), y.data_ptr()], dtype=torch.int64), *x"),
@@ -391,15 +391,15 @@ def gelu(x, y):
     kernel[(x.shape[0],)](table, torch.empty(size), *x.stride(), x.shape[1], BLOCK=size)
 """
 #: A kernel that loads an index from outside of a tensor: the value given for such integers makes each result wrong.
-INDICES = edited(
+INDICES = with_edits(
     ("def kernel(x, y, ", "def kernel(x, y, indices, "),
     ("    inside =", "    k = tl.load(indices + column)\n    inside ="),
     ("gelu_of(v)", "tl.where(k == column, gelu_of(v), 0.0)"),
     ("(x, y, *x", "(x, y, torch.arange(x.shape[1] - 1, dtype=torch.int32), *x"),
 )
-MORE_ROWS = edited(("(y, [R, C]", "(y, [R + 1, C]"), text=MADE_INSIDE)
+MORE_ROWS = with_edits(("(y, [R, C]", "(y, [R + 1, C]"), text=MADE_INSIDE)
 WAYS = {"loaded": POINTERS, "stored": STORED_POINTERS, "descriptor": DESCRIPTOR, "made inside": MADE_INSIDE}
-WAYS |= {"block": edited(("...", BLOCKS), text=TILES), "tuple": IN_A_TUPLE}
+WAYS |= {"block": with_edits(("...", BLOCKS), text=TILES), "tuple": IN_A_TUPLE}
 OUTSIDE["a descriptor of more rows"] = (MORE_ROWS, f"by program (1, 0, 0): up to 256 {BEYOND}")
 
 
@@ -438,14 +438,14 @@ class TestKernels:
         assert (part.verdict, part.diagnosis) == ("pass", None)
 
     def test_loads_outside_that_are_used_are_wrong_and_named(self, tmp_path: Path) -> None:
-        used = edited(("gelu_of(v)", "(gelu_of(v) + 0.0 * tl.sum(v, 0))"), text=UNMASKED_LOAD)
+        used = with_edits(("gelu_of(v)", "(gelu_of(v) + 0.0 * tl.sum(v, 0))"), text=UNMASKED_LOAD)
         for text, call in ((used, r"tl\.load\(x"), (INDICES, r"tl\.load\(indices")):
             part = judged_gelu(tmp_path, text)
             assert part.verdict == "wrong"
             assert f"Line {line_of(text, call)} loaded from outside of every tensor" in words(part)
 
     def test_a_wrong_kernel_that_stays_inside_hears_of_no_loads(self, tmp_path: Path) -> None:
-        part = judged_gelu(tmp_path, edited(("gelu_of(v)", "(gelu_of(v) + 1.0)")))
+        part = judged_gelu(tmp_path, with_edits(("gelu_of(v)", "(gelu_of(v) + 1.0)")))
         assert part.verdict == "wrong" and "outside of every tensor" not in words(part)
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from classes.acting_class import SMALL, Class, grader, rows_of
 from conftest import insert_at_start, keeping, put, refused, write
-from forgery import quoted_overlap, tar_bytes
-from handing_in import SOURCE, zipped
+from handing_in import SOURCE, quoted_overlap, tar_bytes, zipped
 
 from grader.backends.torch.torchbuild import precompile
 from grader.core.errors import KitError

@@ -58,7 +58,9 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
     assert sorted(path.name for path in (root / "results").iterdir()) == ["results.json"]
 
 
-def test_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_free_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Submissions without anything to judge, and faults of the kit, cost no attempt."""
     root = job(tmp_path / "a", {"readme.txt": "sorry"}, SMALL.read_text())
     assert prairielearn.main(root) == 0

@@ -109,7 +109,9 @@ class TestVerdicts:
             ("ops/tiles.py", "None] * k_column)", "None] * k_column + 99)", "wrong", ""),
         ],
     )
-    def test_messages(self, file: str, old: str, new: str, verdict: str, says: str, tmp_path: Path) -> None:
+    def test_messages_name_the_file_and_the_line(
+        self, file: str, old: str, new: str, verdict: str, says: str, tmp_path: Path
+    ) -> None:
         name = f"cs336_systems/{file}"
         assert old in PACKAGE[name]
         put(tmp_path, {**PACKAGE, name: PACKAGE[name].replace(old, new, 1)})

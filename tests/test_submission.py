@@ -11,11 +11,9 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 
-import forgery
 import pytest
 from conftest import put, python, refused
-from forgery import Entry, zip_bytes
-from handing_in import SOURCE, found, sources, zipped
+from handing_in import SOURCE, Entry, found, sources, tar_bytes, tar_file, tar_header, zip_bytes, zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,16 +26,16 @@ from grader.submission.ids import identify, safe_name
 
 def test_one_submission_in_each_form(tmp_path: Path, scratch: Path) -> None:
     nested = {"hw4/module.cpp": SOURCE, "__MACOSX/hw4/._module.cpp": b"junk", "hw4/.DS_Store": b"junk"}
-    packed = forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz")
+    packed = tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz")
     forms = {
         **dict.fromkeys(("module.cpp", "mine.cpp"), SOURCE),
         "plain.zip": zipped({"module.cpp": SOURCE}),
         "nested.zip": zipped(nested),
         "deep.zip": zipped({"a/b/c/module.cpp": SOURCE}),
-        "plain.tar": forgery.tar_bytes({"./module.cpp": SOURCE}),
+        "plain.tar": tar_bytes({"./module.cpp": SOURCE}),
         **dict.fromkeys(("packed.tar.gz", "packed.tgz", "misnamed.zip"), packed),
-        "packed.tar.bz2": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:bz2"),
-        "packed.tar.xz": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:xz"),
+        "packed.tar.bz2": tar_bytes({"hw4/module.cpp": SOURCE}, "w:bz2"),
+        "packed.tar.xz": tar_bytes({"hw4/module.cpp": SOURCE}, "w:xz"),
         "twice.zip": zipped({"twice/hw4.zip": zipped(nested)}),
         "thrice.zip": zipped({"a.zip": zipped({"b.tgz": packed})}),
     }
@@ -135,7 +133,7 @@ def test_a_class_of_all_forms_as_folder_and_archive(tmp_path: Path, scratch: Pat
     wrapped = {"hw4/" + name: content for name, content in files.items()}
     put(tmp_path / "class", files)
     put(tmp_path, {"flat.zip": zipped(files), "wrapped.zip": zipped(wrapped)})
-    put(tmp_path, {"flat.tar.gz": forgery.tar_bytes(files, "w:gz"), "holder/hw4.zip": zipped(files)})
+    put(tmp_path, {"flat.tar.gz": tar_bytes(files, "w:gz"), "holder/hw4.zip": zipped(files)})
     for form in ("class", "flat.zip", "wrapped.zip", "flat.tar.gz"):
         results = sources(tmp_path / form, scratch)
         assert {name: results[name] for name in expected} == expected
@@ -167,8 +165,8 @@ HOSTILE = {
     "cut": (zipped({"module.cpp": SOURCE})[:-20], "is cut off"),
     "drive": (zip_bytes(Entry(b"C:\\module.cpp")), "leads outside"),
     "encrypted": (zip_bytes(Entry(b"module.cpp", flags=1)), "module.cpp is encrypted"),
-    "fifo": (forgery.tar_header(b"module.cpp", kind=b"6"), "not an ordinary file"),
-    "hardlink": (forgery.tar_header(b"module.cpp", kind=b"1", link=b"/etc/passwd"), "is a link"),
+    "fifo": (tar_header(b"module.cpp", kind=b"6"), "not an ordinary file"),
+    "hardlink": (tar_header(b"module.cpp", kind=b"1", link=b"/etc/passwd"), "is a link"),
     "liar": (zip_bytes(Entry(b"module.cpp", bytes(3 << 20), deflate=True, size_bytes=9)), "is damaged"),
     "link": (zip_bytes(Entry(b"module.cpp", b"/etc/passwd", mode=0o120777)), "is a link"),
     "link-folder": (zip_bytes(Entry(b"d", b"/etc", mode=0o120777), Entry(b"d/module.cpp")), "both as a link"),
@@ -178,7 +176,7 @@ HOSTILE = {
     "backslash": (zip_bytes(Entry(b"..\\..\\module.cpp")), "leads outside"),
     "quine": (QUINE, "more than 3 archives"),
     "spelled-twice": (zip_bytes(Entry(b"module.cpp", b"1"), Entry(b"./module.cpp", b"2")), "is in the archive twice"),
-    "tar-parent": (forgery.tar_file(b"../../module.cpp", SOURCE), "leads outside"),
+    "tar-parent": (tar_file(b"../../module.cpp", SOURCE), "leads outside"),
     "wide": (zip_bytes(*(Entry(b"%d/%d" % (k, k), b"") for k in range(10_001))), "more than 20000"),
 }  # fmt: skip
 
@@ -287,7 +285,7 @@ def test_what_is_closed_is_reported(tmp_path: Path, scratch: Path, monkeypatch: 
 
 def test_nothing_is_left_open_and_nothing_grows(tmp_path: Path, scratch: Path) -> None:
     for k in range(40):
-        packed = forgery.tar_bytes({"module.cpp": b"%d" % k, "big": bytes(1 << 20)}, "w:gz")
+        packed = tar_bytes({"module.cpp": b"%d" % k, "big": bytes(1 << 20)}, "w:gz")
         put(tmp_path / "class", {f"s{k}.tgz": packed})
     before = set(os.listdir("/proc/self/fd"))
     results = sources(tmp_path / "class", scratch)

@@ -275,7 +275,9 @@ def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
     assert train.loss_per_char(loaded.model, material) < 1.10 * (text.nats_per_char or 0.0)
 
 
-def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Errors for useless corpora, and for a torch without Muon."""
     for content, message in ((b"", "has 0 characters"), (b"\xff" * 9000, "not UTF-8")):
         (tmp_path / "mine.txt").write_bytes(content)
@@ -289,7 +291,9 @@ def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 @pytest.mark.full  # Below, each part by itself speaks as torch.
-def test_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_parts_speak_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Two short contexts replace the seven up to 1024. No curve ends early, however slow the machine is."""
     monkeypatch.setattr(compare, "CONTEXTS", (16, 32))
     monkeypatch.setattr(compare, "SLOWEST_TOKEN_S", math.inf)

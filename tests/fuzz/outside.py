@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 
 from classes.acting_class import AT, record, some_run
 from conftest import ROOT
-from forgery import tar_bytes, zip64_bytes
-from handing_in import zipped
+from handing_in import tar_bytes, zip64_bytes, zipped
 
 from fuzz.mutating import PREFIX, Reader, in_file, repeats
 from grader import score
