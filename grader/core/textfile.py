@@ -11,8 +11,8 @@ from grader.core.quantities import size_text
 def read(path: Path, most_bytes: int, *, no: str, advice: str) -> str:
     """Read a UTF-8 text file. A byte order mark stays in the text.
 
-    Raises UsageError if the path is not a file, the file is larger than `most_bytes`, or it is not UTF-8. The message
-    for a large file is "this is not a NO": `no` names the expected kind of file. `advice` ends the one for other text.
+    Raises UsageError if the path is not a file, the file is larger than `most_bytes`, or it is not UTF-8. `no` names
+    the expected kind of file, for the message "this is not a NO". The message about the encoding ends with `advice`.
     """
     try:
         if path.exists() and not path.is_file():

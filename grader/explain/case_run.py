@@ -57,7 +57,7 @@ class CaseRun:
 
     @property
     def outputs(self) -> dict[str, Any] | None:
-        """Outputs by name; None if the call has no answer of the right type and shape (see `misfit`)."""
+        """Outputs by name; None if the call returned no output of the right type and shape (see `misfit`)."""
         return self._read[0]
 
     @property

@@ -85,7 +85,10 @@ class _Findings:
 
 
 class Closer:
-    """Explainer of one part that is wrong or has crashed. `second` gives checked builds; None in a class, for time."""
+    """Explainer of one part that is wrong or has crashed.
+
+    `second` makes checked builds. It is None if many submissions are judged, where such builds would take too long.
+    """
 
     def __init__(self, judged: JudgedPart, second: OtherBuilds | None) -> None:
         self.judged, self.second, self.kernel = judged, second, judged.kernel
@@ -95,9 +98,9 @@ class Closer:
     # ---- calls without an output
 
     def crash(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Add to a crash on a public input the place that a checked build reports, and the cause of earlier errors.
+        """Add the place of a crash that a checked build reports, and the cause of wrong outputs before the crash.
 
-        The cause may be the same: a write to a wrong array may give a wrong output at one size and a crash at another.
+        They may have the same cause: a write to a wrong array gives a wrong output at one size, a crash at another.
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
         before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
@@ -218,7 +221,7 @@ class Closer:
         numbers = NUMBERS.search(diagnosis.message)
         first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
         command = RACE.format(self._named("race "))
-        # Which elements are wrong is chance, but for the share of a thread.
+        # After a race the wrong elements are random: leave them out, unless they are the share of one thread.
         seen = re.sub(r"(?<= wrong): (?!.*share of).*", ".", numbers[0]) if numbers else ""
         lines = [first, *self._with_indices(races), command, seen]
         return replace(diagnosis, message="\n".join(lines))

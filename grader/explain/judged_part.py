@@ -76,10 +76,10 @@ class JudgedPart:
 
 @dataclass
 class Checked:
-    """Result of calls to the checked build (with sanitizers) of a part. `tried` are the names of the cases called.
+    """Result of calls to the checked build (with sanitizers) of a part. `tried` are the names of the called cases.
 
-    `is_right` names cases that are wrong in the usual build, and in this one right without a bad access: here all new
-    memory is zero.
+    `is_right` names cases that are wrong in the usual build, but right and without a bad access in this build: here all
+    new memory is zero.
     """
 
     sites: Sites

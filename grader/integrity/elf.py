@@ -23,8 +23,8 @@ LARGEST_BYTES = 64 << 20
 LONGEST_NAME = 4096
 """Most bytes of a symbol's name that are kept. The longest names of torch have 600."""
 MOST_WANTED, MOST_NAMES_BYTES = 20_000, 2 << 20
-"""Limits on the number of undefined symbols and on the bytes of all their names. A kernel has some hundred, of 30 KB.
-Names may overlap in the file, so without a limit their total length could be the square of the file's size."""
+"""Limits on the number of undefined symbols and on the bytes of all their names. A kernel has some hundred symbols with
+30 KB of names. Names may overlap in the file: without a limit they could grow with the square of the file's size."""
 MOST_SEGMENTS = 256
 
 _SHT_NULL, _SHT_SYMTAB, _SHT_DYNAMIC, _SHT_NOBITS, _SHT_DYNSYM, _SHT_VERSYM = 0, 2, 6, 8, 11, 0x6FFFFFFF
@@ -271,10 +271,7 @@ def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -
 
 
 def _text(strings: bytes, offset: int) -> str:
-    """Return the name at an offset of a string table, cut to LONGEST_NAME bytes.
-
-    Raises NotReadable for a name that the end of the table cuts off.
-    """
+    """Return the name at an offset of a string table, cut to LONGEST_NAME bytes. Raises NotReadable without its end."""
     end = strings.find(b"\0", offset, offset + LONGEST_NAME)
     if end < 0:
         end = offset + LONGEST_NAME

@@ -78,7 +78,7 @@ def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Cor
     first = (
         f"Your {helper.function} fails its own test ({results.bench.command} {helper.command}): fix it first."
     )
-    # A failed helper explains a crash: leave out the details of the crash.
+    # The failing helper explains a crash: leave out the details of the crash.
     rest = known.message if verdict == "wrong" else f"{known.message.partition(': ')[0]}."
     body = landmarks.function(results.marker.source, helper.function)
     places = [clues.Shown(place, "") for place in body.find(r"\w")] if body is not None else []

@@ -134,7 +134,7 @@ class Marker:
     def is_used(self) -> bool:
         """Return True if the source defines the function and the part that stands in for it calls it.
 
-        If the function of that part is not found in the source, it is taken to call every function.
+        If the function of that part is not found in the source, this assumes that it calls every function.
         """
         graph, user = callgraph.of_source(self.source), self.bench.assignment.part(self.part.stands_in or "")
         reached = graph.reached(user.function) or graph.known

@@ -45,11 +45,11 @@ LEAST_USED = 2
 """Least number of its own arguments that a function must use to implement the algorithm to which they belong."""
 LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
-"""Like HELD_SHARE, but above this share only calls at other sizes follow: a first suspicion, which they decide."""
+"""Above this share (as for HELD_SHARE) the kernel is called at other sizes, and these calls decide."""
 HELD_SHARE = 0.6
-"""The avoided tensor counts as held if the memory held exceeds the reference's by this share of the tensor's bytes.
-Honest kernels of parts 3 and 4 reached 0.26, and 0.8 with copies in double, but 0.8 only at the judged size: such
-copies grow with the inputs, the avoided tensor with their square.
+"""The avoided tensor counts as held if a kernel holds more memory than the reference by this share of the tensor's
+bytes. Honest kernels of parts 3 and 4 reached 0.26. With copies in double they reached 0.8, but only at the judged
+size: such copies grow like the inputs, and the avoided tensor like their square.
 """
 FLOAT_BYTES = 4
 LIBRARIES = ("at::", "torch::", "std::")

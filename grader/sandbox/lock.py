@@ -83,7 +83,7 @@ def check(result: int, what: str) -> int:
 
 
 def drop_capabilities() -> None:
-    """Give up all privileges, which a process that stays root would keep. With no_new_privs it cannot regain them."""
+    """Give up all capabilities: a process that stays root would keep them. With no_new_privs it cannot regain them."""
     if sys.platform == "linux":
         header = struct.pack("=Ii", 0x20080522, 0)
         check(libc.capset(header, bytes(24)), "capabilities")

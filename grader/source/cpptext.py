@@ -25,7 +25,7 @@ PYTHON = re.compile(
     r"#[^\n]*|(?:\b[rRbBfFuU]{1,2})?(?:(?P<triple>'''|\"\"\")|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?)",
     re.DOTALL,
 )
-#: A #line directive, which changes the line numbers and file name in messages. For a text without comments.
+#: A #line directive, which changes the line numbers and file name in messages. The text must have no comments.
 LINE_DIRECTIVE = re.compile(r"^[ \t\f\v]*(?:#|%:)[ \t\f\v]*(?:line\b|\d)", re.MULTILINE)
 SPLICE = re.compile(r"\\[ \t\r]*\n")
 

@@ -582,10 +582,7 @@ class Body:
         return sorted(found)
 
     def loops(self) -> list[Place]:
-        """Return the loops with an unusual beginning, end or step.
-
-        Usual ones are `i = 0` and `i = i0`, `i < N`, `i++` and `i += T`.
-        """
+        """Return the loops that are not of a usual form: `i = 0` or `i = i0`; `i < N`; `i++` or `i += T`."""
         return [
             self._place(n)
             for n in self._lines()
@@ -614,7 +611,7 @@ class Body:
 
     @cached_property
     def _copies(self) -> list[tuple[int, str, str]]:
-        """Line, new name and old name of each declaration that copies an array or points to its memory."""
+        """(line, new name, old name) of each declaration that copies an array or points to its memory."""
         found = list[tuple[int, str, str]]()
         for n in self._lines():
             row = self.code[n - 1]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 GROUP = "__grp__"
 KEPT = "/kept"
-"""Placeholder for the folder's path in Triton's lists, in a copy outside of the root."""
+"""In copies of the caches outside of `root`, Triton's lists of files have this in place of the folder's path."""
 
 
 class Caches:

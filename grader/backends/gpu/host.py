@@ -61,7 +61,7 @@ INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 
 
 def player_bytes(assignment: Assignment) -> int:
-    """Return the bytes of memory that a replay may take: of the GPU, or in the interpreter of the process."""
+    """Return the bytes of memory that a replay may take: GPU memory, or the process's memory with the interpreter."""
     return int(assignment.limits.memory_gib * GIB) + PLAYER_BYTES
 
 

@@ -73,7 +73,7 @@ _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum min
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
 WEIGHTS = {"sum": 4}
-"""Further operators that may be called in a replay, with a factor by which their numbers count."""
+"""Further operators that may be called in a replay. The numbers that they compute count this many times."""
 MOST_COMPUTED = 1
 """Limit on the numbers that plain operators compute in a call, as a multiple of those in its inputs and outputs."""
 LEAST_GIVEN = 64

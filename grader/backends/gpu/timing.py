@@ -213,10 +213,7 @@ class DeviceRounds:
         return runner
 
     def taken_off(self, runner: TimedRunner, laid: int | None = None) -> float:
-        """Return the seconds to subtract from timed calls, measured with the reference's runner.
-
-        `laid` is as in `TimedRunner.calibrate`.
-        """
+        """Return the seconds to subtract from timed calls, by the reference's `TimedRunner.calibrate(…, laid)`."""
         found = runner.calibrate(derive(self.seed, "warm-up", self.round), laid)
         if isinstance(found, Call):
             self.checks.refuse_failed_reference(found)

@@ -36,7 +36,7 @@ INDEXED = frozenset(
 )
 """Operators that access as many numbers of their first tensor as there are indices, unless an index is a mask."""
 TABLE = 4
-"""Each number that is looked up in a table of constants counts so often: such a table can replace a computation."""
+"""Each number that is looked up in a table of constants counts TABLE times: a table can replace a computation."""
 UNITS = 1 << 16
 ATTENTION = "attention"
 """Part of the names of torch's attention operators."""

@@ -71,10 +71,7 @@ class Trace:
         return number
 
     def part(self, tensor: Any) -> list[Any]:
-        """Return [number of the storage, type, sizes, strides, offset] of a tensor.
-
-        An unknown storage is first recorded as a constant.
-        """
+        """Return a tensor as [number of its storage, type, sizes, strides, offset]. Record an unknown storage first."""
         import torch
 
         if tensor.layout != torch.strided or tensor.is_quantized:
@@ -209,8 +206,7 @@ class Trace:
         return self.value(value) if recorded is None else recorded
 
     def constants(self, function: types.FunctionType) -> set[str]:
-        """Return the names of a kernel's arguments that are annotated as constexpr, even if it was imported as another
-        name."""
+        """Return the names of a kernel's arguments that are annotated as constexpr, under any name of this class."""
         mark = getattr(sys.modules.get(f"{LANGUAGE}.core"), "constexpr", None)
         return {
             name

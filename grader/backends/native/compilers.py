@@ -98,7 +98,7 @@ class Compilers:
     ) -> Finished:
         """Run a compiler. If it reads a student's text, it needs a `room` and runs in the sandbox.
 
-        It sees the paths of its `stage`; without a stage the system's paths and `visible`.
+        There it can read the paths of its `stage`; without a stage, the system's paths and `visible`.
         """
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         mark = ""

@@ -294,7 +294,7 @@ def _make(command: Sequence[str], place: Path) -> None:
 
 
 def _open_to_runners(program: Path) -> None:
-    """Let every user id start the program: runners may have another, and a strict umask forbids it to them."""
+    """Let every user start the program: a runner may have another user id, and the umask may exclude other users."""
     program.chmod(0o755)
 
 

@@ -200,7 +200,7 @@ def _had_its_core(rounds: Sequence[Round]) -> bool:
 
 
 def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | None]:
-    """Return the rounds by the deciding clock, and by the wall clock with the ceiling; None without a ceiling."""
+    """Return (view of the rounds by the clock that decides, view by the wall clock for the ceiling or None)."""
     if policy.clock == "wall" or not _has_cpu(rounds):
         return _view(rounds, policy, "wall"), None
     own = all(s.own_s is not None for one in rounds for s in (*one.reference, *one.student))

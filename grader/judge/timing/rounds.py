@@ -147,7 +147,7 @@ class TimedInputs:
         return derive(self.seed, "place", count) % PLACES
 
     def beside_delayed(self, session: Session, place: int, is_reference: bool) -> Iterator[Sample]:
-        """Yield the samples of the two timed calls of one side in a round. Make the delayed call at its place."""
+        """Yield the samples of one side's two timed calls in a round. Make a delayed call after `place` of them."""
         for number in range(PLACES):
             if number == place:
                 self.check_delayed(session, is_reference=is_reference)

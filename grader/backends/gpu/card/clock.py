@@ -32,8 +32,7 @@ MEMORY_SHARE = 0.4
 
 
 class TimedRunner:
-    """The session of a runner that maps an arena's memory. `failure` is the failed call by which it should have; else
-    None."""
+    """The session of a runner that maps an arena's memory. `failure` is the call by which mapping failed, or None."""
 
     def __init__(self, session: PipeSession, arena: Arena, request: Mapping[str, Any]) -> None:
         """Make the runner map the memory. `request` comes from `Arena.attach_request`."""
@@ -57,10 +56,7 @@ class TimedRunner:
         return None
 
     def calibrate(self, seed: int, laid: int | None = None) -> float | Call:
-        """Return the overhead in seconds of a call that fills and copies `laid` sets (None: all sets).
-
-        Return the call instead if it failed.
-        """
+        """Return the overhead in seconds of a call that fills and copies `laid` sets (None: all); or a failed call."""
         times = []
         for k in range(BASE_CALLS):
             call = self.raw(seed + 100 + k, self.base_sets, laid)

@@ -1,11 +1,10 @@
-// What the judge itself computes on a card. kernels.ptx beside this file is made of it:
+// The judge's own kernels on a GPU. kernels.ptx beside this file is compiled from it:
 //     nvcc -ptx -arch=compute_75 -o kernels.ptx kernels.cu
-// (and its .version lowered to what old drivers read). Types: 0 float32, 1 float16, 2 bfloat16.
+// (its .version is then lowered so that old drivers can read it). Types: 0 float32, 1 float16, 2 bfloat16.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// The finalizer of MurmurHash3 (Austin Appleby, public domain) over index and seed: tests/card_numbers.py does the
-// same in NumPy.
+// The finalizer of MurmurHash3 (Austin Appleby, public domain). tests/card_numbers.py computes the same with NumPy.
 __device__ unsigned mixed(unsigned h) {
     h ^= h >> 16;
     h *= 0x85ebca6bu;
@@ -24,8 +23,9 @@ __device__ unsigned as_stored(float x, int type) {
     return type == 1 ? __half_as_ushort(__float2half_rn(x)) : __bfloat16_as_ushort(__float2bfloat16_rn(x));
 }
 
-// A tensor in each of `sets` sets that lie `stride` bytes apart: element i of set s is uniform in [low, low + span), drawn
-// with the seed `seed` + s * `seed_step`. One launch for all: many small ones would take longer than what is timed.
+// Fills a tensor in each of `sets` sets, which lie `stride` bytes apart, with random numbers uniform in
+// [low, low + span). Set s has the seed `seed` + s * `seed_step`. One launch fills all sets: many small launches would
+// take longer than the timed kernel.
 extern "C" __global__ void fill_sets(char *first, unsigned long long stride, unsigned sets, unsigned long long count, unsigned seed,
                                      unsigned seed_step, float low, float span, int type) {
     const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
@@ -40,7 +40,7 @@ extern "C" __global__ void fill_sets(char *first, unsigned long long stride, uns
     }
 }
 
-// Adds to *differing the number of elements that are not what fill_sets wrote.
+// Adds to *differing the number of elements that differ from the numbers that fill_sets writes.
 extern "C" __global__ void count_changed(const char *first, unsigned long long stride, unsigned sets, unsigned long long count, unsigned seed,
                                          unsigned seed_step, float low, float span, int type, unsigned long long *differing) {
     const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
@@ -62,8 +62,8 @@ __device__ float read_as_float(const void *data, unsigned long long i, int type)
     return __bfloat162float(((const __nv_bfloat16 *)data)[i]);
 }
 
-// Adds to *differing the number of elements that are further apart than absolute + relative * |b|, or not finite; the sets of
-// either side lie so many bytes apart.
+// Adds to *differing the number of elements of `a` that are not finite, or differ from `b` by more than
+// absolute + relative * |b|. The sets lie a_stride and b_stride bytes apart.
 extern "C" __global__ void count_differing(const char *a, unsigned long long a_stride, const char *b, unsigned long long b_stride, unsigned sets,
                                            unsigned long long count, float absolute, float relative, int type, unsigned long long *differing) {
     const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;

@@ -1,10 +1,10 @@
-// Holds up whichever thread is running, again and again during a call: grader/backends/torch/delays.py says why. The timer
-// has no settings of its own (the third argument's place is empty), so all that it can send is SIGALRM: the filter of
-// system calls lets no other timer be made.
+// Interrupts the running thread for some microseconds, again and again during a call, so that data races show
+// (grader/backends/torch/delays.py). The timer is made without settings (a null pointer), so it can only send SIGALRM.
+// The filter of system calls forbids to make any other timer.
 //
-// A kernel that could see whether a call is delayed would be serial in delayed calls and race in timed ones. So the
-// handler, the mask and the timer are the same in every call: without delays it is set to a moment that never comes. The
-// filter lets nobody ask for a timer's state.
+// A kernel that could find out if a call has delays would avoid data races only in such calls. So signal handler,
+// signal mask and timer are the same in every call: for a call without delays, the timer is set to a time that never
+// comes. The filter forbids to read a timer's state.
 #ifndef GPT149_INSIDE_DELAYS_H
 #define GPT149_INSIDE_DELAYS_H
 
@@ -20,16 +20,16 @@
 #include "raw.h"
 
 namespace gpt149_inside {
-// Without a name that a student's file could use.
+// Anonymous, so that a student's file cannot use these names.
 namespace {
 
 class Delays {
  public:
-  // Says whether the next call has delays. Nothing but the first delay is kept, until the call begins.
+  // Sets if the next call has delays. Only the time of the first one is stored, until the call begins.
   static void plan(bool wanted) { first_ns_ = drawn_ns() + kNeverNs * !wanted; }
 
   Delays() {
-    // In every call, as the call before may have changed them.
+    // Set the handler for every call, as the last call may have changed it.
     handle(SIGALRM, hold_up);
     if (!possible_) return;
     often_ = kOften;
@@ -43,13 +43,13 @@ class Delays {
   Delays(const Delays &) = delete;
   Delays &operator=(const Delays &) = delete;
 
-  // Makes the timer, before the first call. Each timer needs a place among the signals that may be queued, and the limit
-  // below leaves no other. So a kernel cannot make thousands of timers, which would slow others while it is stopped.
+  // Makes the timer, before the first call. Each timer counts as a queued signal. The limit on queued signals is then
+  // set to 0, so that a kernel cannot make thousands of timers, which would slow other processes while it is stopped.
   static void prepare() {
-    // The C library's own timer_create fills in settings.
+    // Use the system call: the C library's timer_create passes settings.
     const long created = raw(SYS_timer_create, CLOCK_MONOTONIC, 0, address(&timer_));
     possible_ = created == 0;
-    // The student's initialisers have used up what a runner may queue: without delays a race would pass.
+    // The student's initialisers have queued too many signals. Give up: without delays a data race would not show.
     if (created == -EAGAIN) _exit(1);
     const rlimit none = {0, 0};
     raw(SYS_prlimit64, 0, RLIMIT_SIGPENDING, address(&none));
@@ -58,29 +58,30 @@ class Delays {
 
  private:
   static constexpr long kEveryNs = 200000, kHeldUpNs = 27000;
-  // A call begins with delays in quick succession, since it may be over before the first of the others. They are few:
-  // each costs as much CPU time as a short call, and one more call finds more races than the same time of delays.
+  // A call begins with kOften delays in quick succession, since a short call ends before kEveryNs. More are not worth
+  // it: a delay costs as much CPU time as a short call, and repeating the call finds more races in the same time.
   static constexpr long kShortestNs = 1000, kLongestNs = 20000, kNeverNs = 3600 * 1000000000l;
   static constexpr int kOften = 20;
 
-  // The kernel adds what it takes to wake a sleeper: 50 us and more. The next delay is set first, so that it may come
-  // to another thread in the meantime.
+  // Handles the signal: sleeps for kHeldUpNs, to which Linux adds 50 us or more for waking up. The next delay is set
+  // first, so that it may interrupt another thread meanwhile.
   static void hold_up(int) {
-    // Another thread's last delay may have set one more after the end of the call.
+    // A delay of another thread may have set the timer again after the call had ended.
     if (!running_) return;
     next(--often_ > 0 ? drawn_ns() : kEveryNs);
     const timespec held_up = {0, kHeldUpNs};
     raw(SYS_nanosleep, address(&held_up));
   }
-  // From the shortest to the longest, each power of two as likely as the others: a thread's share of a short call takes
-  // microseconds. The numbers are SplitMix64's (Steele, Lea and Flood, "Fast splittable pseudorandom number
-  // generators", 2014): a counter that several threads may draw from.
+  // Returns a random time from kShortestNs to kLongestNs. All powers of two are equally likely, since a thread's share
+  // of a short call takes only microseconds. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable
+  // pseudorandom number generators", 2014): its state is a counter, which several threads may use at once.
   static long drawn_ns() {
     uint64_t mixed = drawn_ += 0x9e3779b97f4a7c15u;
     mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
     mixed ^= mixed >> 31;
-    // Between two powers of two evenly: `pow` could be a student's own. What would be longer begins anew.
+    // Between two powers of two the distribution is uniform, since `pow` could be defined by a student. A number above
+    // kLongestNs starts again at kShortestNs.
     const long shortest = kShortestNs << (mixed >> 32) % 5;
     const long drawn = shortest + static_cast<long>((mixed & 0xffffffff) * static_cast<uint64_t>(shortest) >> 32);
     return drawn > kLongestNs ? drawn - kLongestNs + kShortestNs : drawn;

@@ -1,5 +1,5 @@
-// The judge's request headers, read, and reply headers, written. A request comes from the judge, so text that is not
-// what json.dumps makes is a mistake of the kit's and ends the process.
+// Reads the headers of requests, and writes the headers of replies, as JSON. Requests come from the judge. If one is
+// not in the format of json.dumps, the kit has an error, and the process ends.
 #ifndef GPT149_INSIDE_JSON_H
 #define GPT149_INSIDE_JSON_H
 
@@ -16,7 +16,7 @@ namespace gpt149_inside {
 
 struct Member;
 
-// One value. `number` holds truth values and whole numbers as well.
+// One JSON value. `number` is also set for booleans and integers.
 struct Json {
   enum Kind { kNull, kNumber, kText, kList, kObject } kind = kNull;
   double number = 0;
@@ -37,7 +37,7 @@ struct Json {
   }
 };
 
-// A type of its own: std::pair may not be named with a Json that is not complete.
+// One member of an object. std::pair cannot be used, since Json is still incomplete where its members are declared.
 struct Member {
   std::string name;
   Json value;
@@ -122,7 +122,7 @@ class Reader {
     char *end = nullptr;
     Json made = number(std::strtod(at_, &end));
     if (end == at_) fail();
-    // Beyond 2^53 a whole number is none as a double.
+    // A double cannot represent all integers beyond 2^53.
     if (std::string(at_, static_cast<size_t>(end - at_)).find_first_of(".eE") == std::string::npos) made.whole = std::strtoll(at_, nullptr, 10);
     at_ = end;
     return made;
@@ -175,8 +175,8 @@ class Reader {
   const char *at_;
 };
 
-// Returns the number of bytes of the UTF-8 character at `at`; `complete` says if it is a valid one. The bytes of an
-// invalid one are replaced by one U+FFFD, as Python's "replace" does.
+// Returns the number of bytes of the UTF-8 character at `at`, and sets `complete` to false if it is invalid. The bytes
+// of an invalid character are replaced by one U+FFFD, like errors="replace" in Python.
 inline int character(const unsigned char *at, bool *complete) {
   const unsigned first = at[0];
   *complete = first < 0x80;

@@ -1,20 +1,21 @@
-// Becomes a runner: what grader/sandbox/lock.py is to a forked interpreter, for a program that is started.
+// Locks its own process and then replaces itself by a runner (a program that contains a student's code). It does for a
+// native program what grader/sandbox/lock.py does for a forked interpreter.
 //
 //   launch NAME=VALUE...
 //
-// It holds no student code. It takes its descriptors, makes namespaces and an empty root if it is told to, limits and
-// locks itself, and starts the program by its open file: from its first instruction on, static initialisers included,
-// the program has nothing but its pipes. All that is decided was decided by the judge (grader/backends/native/nativehost.py), and no
-// step that fails is left out. Nothing here allocates memory or prints.
+// The launcher itself contains no student code. It sets up its descriptors, makes namespaces and an empty root if
+// requested, limits and locks itself, and starts the program by its open file. So from its first instruction on, the
+// program can use only its pipes. All settings come from the judge (grader/backends/native/nativehost.py). If a step
+// fails, the program is not started. Nothing here allocates memory or prints.
 //
 //   program=PATH  request=FD reply=FD output=FD input=FD  environment=NAME=VALUE (any number)
-//   payloads=FD   memory that the judge holds open too, if there is any
-//   status=FD     closed by the start of the program; gets "P INIT RUNNER" first where the two are processes of the
-//                 judge's that it does not know, and "E reason" if there will be no program
+//   payloads=FD   memory that is shared with the judge, if any
+//   status=FD     closes when the program starts. Before that, it gets "P INIT RUNNER" (process ids) if the launcher
+//                 makes these two processes, and "E reason" if the program will not start
 //   memory= file= files= cpu_s= processes= signals=   limits, 0 for none;  cpus=0,1,...
-//   root=PATH     an empty folder that becomes the root: with namespaces= an empty file system is laid over it
+//   root=PATH     an empty folder that becomes the root; with namespaces= an empty file system is mounted there
 //   namespaces=1  of mounts, processes, network, IPC, host name, control groups; 2 for a user namespace as well
-//   read=PATH     (any number) may be read and started all the same, where landlock=1; for libraries
+//   read=PATH     (any number) with landlock=1, files that may still be read and executed: libraries
 //   uid=N  landlock=1  filter=HEX pids=OFFSET,... token=LOW,HIGH call=N (seccomp.Filter)
 //
 // Sources: namespaces(7), pivot_root(2), landlock(7), seccomp(2), prctl(2), capset(2), clone(2).
@@ -67,7 +68,7 @@ long check(long result, const char *what) {
   return result;
 }
 
-// The numbers of a list, separated by commas.
+// Calls action(n) for each number n of a list that is separated by commas.
 template <class Action>
 void each_number(const char *text, Action action) {
   while (*text != '\0') {
@@ -83,7 +84,7 @@ template <class Resource>
 void limit(Resource resource, unsigned long most) {
   if (most == 0) return;
   const rlimit wanted = {most, most};
-  // A lower limit may be in force already; macOS has no limit of memory.
+  // A lower limit may already be in force (EPERM), and macOS has no limit of memory (EINVAL).
   if (setrlimit(resource, &wanted) != 0 && errno != EPERM && errno != EINVAL)
     fail("limits");
 }
@@ -101,12 +102,13 @@ void limit_all() {
   limit(RLIMIT_AS, number_of("memory"));
 }
 
-// 0 input, 1 and 2 what is printed, 3 requests, 4 replies, 5 payloads; the rest closes when the program starts.
+// Sets up the descriptors: 0 input, 1 and 2 printed output, 3 requests, 4 replies, 5 payloads. All others close when
+// the program starts.
 void take_descriptors() {
   const char *const names[] = {"input", "output", "output", "request", "reply", "payloads"};
   const int last = *text_of("payloads") != '\0' ? kLastFd : kLastFd - 1;
   int held[kLastFd + 1];
-  // Out of the way first: each may have the number of another.
+  // First move all to high numbers, since the number that one needs may be in use by another.
   for (int k = 0; k <= last; k++)
     held[k] = static_cast<int>(check(fcntl(static_cast<int>(number_of(names[k])), F_DUPFD, kOwnFds), "descriptors"));
   for (int k = 0; k <= last; k++) check(dup2(held[k], k), "descriptors");
@@ -144,7 +146,7 @@ void own_user_namespace() {
   write_file("/proc/self/gid_map", map[1]);
 }
 
-// Nothing is in the new root, and nothing can be put there: it has room for no file.
+// Makes a new empty file system the root. It has no room for any file.
 void empty_root(const char *folder) {
   check(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "mounts");
   const unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
@@ -155,10 +157,11 @@ void empty_root(const char *folder) {
   check(chdir("/"), "root");
 }
 
-// A child of the judge's own, in the process namespace that has been made: 0 in it, else its number for the judge.
+// Makes a process in the new process namespace, as a child of the judge. Returns 0 in it, else its process id as the
+// judge sees it.
 int brother() { return static_cast<int>(check(syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0), "process")); }
 
-// The first process of a namespace, which takes all others along when it ends.
+// Serves as the first process of a namespace: when it ends, Linux kills all others in it.
 [[noreturn]] void be_init() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (int fd = 0; fd < kMostFds; fd++) close(fd);
@@ -168,12 +171,12 @@ int brother() { return static_cast<int>(check(syscall(SYS_clone, CLONE_PARENT | 
 void enter_namespaces(unsigned long kind) {
   if (kind == 2) own_user_namespace();
   const int all = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
-  // Not every kernel has namespaces of control groups.
+  // Some versions of Linux have no namespaces of control groups.
   if (unshare(all | CLONE_NEWCGROUP) != 0) check(unshare(all), "namespaces");
   if (*text_of("root") != '\0') empty_root(text_of("root"));
   const int init = brother();
   if (init == 0) be_init();
-  // It must not go on before the judge has its number: whom nobody knows nobody ends.
+  // The runner waits until the judge knows its process id: otherwise nobody could end it.
   int go[2];
   check(pipe2(go, O_CLOEXEC), "pipe");
   const int runner = brother();
@@ -203,7 +206,7 @@ void become(unsigned uid) {
   check(setresuid(uid, uid, uid), "user");
 }
 
-// Landlock's calls have the same numbers on every machine.
+// Numbers of Landlock's system calls, the same for every processor.
 constexpr int kCreate = 444, kAdd = 445, kRestrict = 446;
 constexpr uint64_t kExecute = 1 << 0, kReadFile = 1 << 2, kReadFolder = 1 << 3;
 
@@ -215,11 +218,11 @@ void allow(long ruleset, int fd, uint64_t rights) {
   check(syscall(kAdd, ruleset, 1, &rule, 0), "landlock rule");
 }
 
-// No file may be opened but those of `read`; the program itself may be started.
+// Forbids to open any file except those of `read=`. The program itself can still be started.
 void close_files(int program) {
   const long version = syscall(kCreate, nullptr, 0, 1);
   check(version, "landlock");
-  // The rights on files that each version knows, then the network (from 4 on) and scopes (from 6 on).
+  // The rights on files that each version of Landlock has; then the network (since version 4) and scopes (since 6).
   const uint64_t rights[] = {0, (1u << 13) - 1, (1u << 14) - 1, (1u << 15) - 1, (1u << 15) - 1, (1u << 16) - 1};
   const uint64_t attributes[] = {rights[version < 5 ? version : 5], version >= 4 ? 3u : 0u, version >= 6 ? 3u : 0u};
   const long ruleset = syscall(kCreate, attributes, version < 4 ? 8 : version < 6 ? 16 : 24, 0);
@@ -229,7 +232,7 @@ void close_files(int program) {
     if (std::strncmp(*word, "read=", 5) != 0) continue;
     const int fd = open(*word + 5, O_PATH | O_CLOEXEC);
     struct stat found;
-    if (fd < 0 || fstat(fd, &found) != 0) continue;  // What is not there needs no rule.
+    if (fd < 0 || fstat(fd, &found) != 0) continue;  // A path that does not exist needs no rule.
     allow(ruleset, fd, kExecute | kReadFile | (S_ISDIR(found.st_mode) ? kReadFolder : 0));
     close(fd);
   }
@@ -258,7 +261,7 @@ uint64_t filter_calls() {
     shift = 32;
   });
   const sock_fprog described = {static_cast<unsigned short>(bytes / sizeof(sock_filter)), program};
-  // SPEC_ALLOW: kernels before 5.16 slow a filtered process down against Spectre otherwise.
+  // SPEC_ALLOW (4): without it, Linux before 5.16 slows down a filtered process, as a protection against Spectre.
   if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 4, &described) != 0)
     check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &described), "seccomp");
   return token;
@@ -271,7 +274,7 @@ void pin() {
   if (CPU_COUNT(&chosen) > 0) check(sched_setaffinity(0, sizeof chosen, &chosen), "cores");
 }
 
-// If the machine runs out of memory, the system shall end this process and not the judge.
+// Makes Linux end this process before the judge if the machine runs out of memory.
 void go_first() {
   const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd >= 0 && write(fd, "1000", 4) != 4) errno = 0;
@@ -291,7 +294,7 @@ void go_first() {
   check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
   limit_all();
   if (*text_of("uid") != '\0') become(static_cast<unsigned>(number_of("uid")));
-  // After the change of user, which takes it back.
+  // Do this after the change of user, which resets it.
   check(prctl(PR_SET_PDEATHSIG, SIGKILL), "death signal");
   drop_capabilities();
   if (number_of("landlock") != 0) close_files(program);
@@ -318,7 +321,7 @@ void go_first() {}
 
 int main(int count, char **given) {
   words = given + 1;
-  // Both away from the numbers that the program's own descriptors get.
+  // Move this descriptor and the program's to high numbers, since the program gets the low ones.
   status_fd = fcntl(static_cast<int>(number_of("status")), F_DUPFD_CLOEXEC, kOwnFds);
   if (status_fd < 0) _exit(126);
   static char *environment[kMostWords + 1];

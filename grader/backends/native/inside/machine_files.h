@@ -1,7 +1,7 @@
-// The only files of this machine that a kernel may read: those about caches, /sys/devices/system/cpu/cpuN/cache. A locked
-// runner cannot open any file, so these are served from memory. The judge passes their contents in an environment
-// variable, to both sides alike. The linker redirects the calls below to this file (--wrap). A file that cannot be opened
-// is named on stderr, where the judge looks for the reason of a crash. Nothing here loosens the lock.
+// Lets a kernel read the files about this machine's caches: /sys/devices/system/cpu/cpuN/cache. A locked runner cannot
+// open any file, so these are served from memory. The judge passes their contents in an environment variable, to
+// student and reference alike. The linker redirects the calls below to this file (--wrap). If another file is opened,
+// its name is printed on stderr, where the judge looks for the cause of a crash. The lock stays as it is.
 #ifndef GPT149_INSIDE_MACHINE_FILES_H
 #define GPT149_INSIDE_MACHINE_FILES_H
 
@@ -18,7 +18,7 @@
 
 namespace gpt149_files {
 
-// Descriptors from here on are places in `opened`; no limit on open files is as large.
+// Descriptor kServed + k means opened[k]. Real descriptors are smaller, because of the limit on open files.
 constexpr int kServed = 1 << 20, kMostServed = 64, kMostNamed = 8;
 
 struct Served {
@@ -30,7 +30,8 @@ struct Served {
 inline Served opened[kMostServed];
 inline std::mutex opening;
 
-// The contents of a file about the caches, of any core: "index0/size=32K\n" is a line of the variable.
+// Returns the content of a file about the caches, the same for all cores; nullptr for other files. The variable has
+// lines such as "index0/size=32K\n".
 inline const char *contents(const char *path, size_t *size) {
   static const char *const all = std::getenv("GPT149_CACHE_FILES");
   const char start[] = "/sys/devices/system/cpu/cpu";
@@ -52,7 +53,7 @@ inline const char *contents(const char *path, size_t *size) {
   return nullptr;
 }
 
-// Opens a served file. Returns its number in `opened`, or -1 if it is not served or all places are taken.
+// Opens a served file. Returns its index in `opened`; -1 if the file is not served or `opened` is full.
 inline int serve(const char *path) {
   size_t size = 0;
   const char *text = contents(path, &size);
@@ -129,7 +130,7 @@ FILE *__wrap_fopen(const char *path, const char *mode) {
 }
 __attribute__((alias("__wrap_fopen"))) FILE *__wrap_fopen64(const char *, const char *);
 
-// A std::ifstream opens a FILE and reads from its descriptor.
+// Needed for std::ifstream, which opens a FILE and reads from its descriptor.
 int __wrap_fileno(FILE *stream) {
   for (int k = 0; stream != nullptr && k < gpt149_files::kMostServed; k++)
     if (gpt149_files::opened[k].stream == stream) return gpt149_files::kServed + k;

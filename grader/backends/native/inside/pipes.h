@@ -1,6 +1,6 @@
-// Frames over the judge's two pipes, as in grader/runner/runner.py: header length (u32) and payload length (u64), little
-// endian, a JSON header, the payload. In addition the judge may put a request's payload into memory shared with the runner.
-// Then the answer's payload goes there, too (grader/runner/payloads.py).
+// Messages over the judge's two pipes, as in grader/runner/runner.py: header length (u32) and payload length (u64),
+// both little-endian, then a JSON header and the payload. The judge may instead put a request's payload into memory
+// that is shared with the runner. Then the reply's payload goes there, too (grader/runner/payloads.py).
 #ifndef GPT149_INSIDE_PIPES_H
 #define GPT149_INSIDE_PIPES_H
 
@@ -16,8 +16,8 @@ namespace gpt149_inside {
 
 constexpr int kRequests = 3, kReplies = 4, kPayloads = 5;
 constexpr size_t kFrame = 12;
-// Flags in the payload length of a request's frame: the judge's options for a call. They are not in the header, whose
-// text is in memory that a kernel can search.
+// Options of the judge for a call, as high bits of the payload length. They are not in the header, whose text stays in
+// memory that a kernel could search.
 constexpr uint64_t kInMemory = uint64_t{1} << 63, kEchoes = uint64_t{1} << 62, kDelays = uint64_t{1} << 61,
                    kInputs = uint64_t{1} << 60;
 
@@ -42,12 +42,13 @@ bool move_all(std::vector<iovec> parts, Move move) {
   return true;
 }
 
-// False when the judge closed the pipe first.
+// Fills all parts from the request pipe. Returns false if the judge closed the pipe before that.
 inline bool read_exactly(std::vector<iovec> parts) {
   return move_all(std::move(parts), [](iovec *first, int count) { return read_some(kRequests, first, count); });
 }
 
-// Without memory of its own, which a student's file may define how to get: the frame is wiped before the next call of any.
+// Reads the 12 bytes before a message. It allocates no memory, since a student's file may define `operator new`: the
+// frame is wiped before any of its code runs.
 inline bool read_frame(char *frame) {
   for (size_t done = 0; done < kFrame;) {
     const iovec rest = {frame + done, kFrame - done};
@@ -58,7 +59,7 @@ inline bool read_frame(char *frame) {
   return true;
 }
 
-// All parts to or from the beginning of the memory: `move` is read_at or write_at.
+// Moves all parts to or from the beginning of the shared memory. `move` is write_at or read_at.
 template <class Move>
 bool move_in_memory(const std::vector<iovec> &parts, Move move) {
   off_t at = 0;
@@ -79,7 +80,7 @@ inline bool read_payload(const std::vector<iovec> &parts, bool in_memory) {
   return in_memory ? move_in_memory(parts, read_at) : read_exactly(parts);
 }
 
-// At once where the pipe has room: the reader wakes up for each write.
+// Sends a reply, if possible by one write: the judge wakes up for each write.
 inline void reply(const std::string &header, const std::vector<iovec> &payload, bool in_memory) {
   uint64_t bytes = 0;
   for (auto &part : payload) bytes += part.iov_len;

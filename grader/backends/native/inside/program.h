@@ -1,6 +1,6 @@
-// The functions by which a runner calls its program's kernels. shim/gpt149_abi.h defines them for a student's object,
-// reference.cpp for the reference. Signatures are those of gpt149_abi.h. The result code 'O' means that the function
-// returns nothing and writes to one more tensor than it has parameters, which the runner allocates.
+// The functions by which a runner calls the kernels in its program. shim/gpt149_abi.h defines them for a student's
+// object, and reference.cpp for the reference. Signatures are as in gpt149_abi.h. In addition, result code 'O' means
+// that the function writes its result to a last tensor, which the runner allocates and the signature does not list.
 #ifndef GPT149_INSIDE_PROGRAM_H
 #define GPT149_INSIDE_PROGRAM_H
 
@@ -16,7 +16,7 @@ void gpt149_release(Gpt149Result *);
 
 namespace gpt149_inside {
 
-// As gpt149::Kind.
+// The same as gpt149::Kind.
 enum Kind : int32_t { kVoid, kNumber, kTensor, kVector, kUndefined };
 
 }  // namespace gpt149_inside

@@ -1,5 +1,5 @@
-// System calls of the runner's own, without the C library: a student's file may define `readv` or `nanosleep`, and the
-// linker gives the whole program that one. It would see what the judge does with a call before the call.
+// System calls of the runner without the C library. A student's file may define `readv` or `nanosleep`, and the linker
+// would use this definition in the whole program. It would see the judge's options for a call before the call.
 #ifndef GPT149_INSIDE_RAW_H
 #define GPT149_INSIDE_RAW_H
 
@@ -15,7 +15,7 @@
 #endif
 
 namespace gpt149_inside {
-// Without a name that a student's file could use.
+// Anonymous, so that a student's file cannot use these names.
 namespace {
 
 #if defined(__linux__)
@@ -60,10 +60,10 @@ asm(".pushsection .text\n"
     ".popsection\n");
 #endif
 
-// Handle this signal with `handler`, unblocked; system calls that it interrupts go on.
+// Installs a handler for a signal and unblocks it. System calls that the signal interrupts are continued.
 inline void handle(int signal, void (*handler)(int)) {
 #if defined(__x86_64__) || defined(__aarch64__)
-  // As the kernel lays it out.
+  // The layout that Linux expects.
   struct Action {
     void (*handler)(int);
     unsigned long flags;
@@ -99,7 +99,7 @@ inline ssize_t write_at(int fd, void *data, size_t bytes, off_t at) { return res
 
 #endif
 
-// Stays where an optimizer sees that nobody reads it again.
+// Overwrites memory with zeros. Being volatile, the writes are not optimized away although nobody reads them.
 inline void wipe(void *data, size_t bytes) {
   for (size_t k = 0; k < bytes; k++) static_cast<volatile char *>(data)[k] = 0;
 }

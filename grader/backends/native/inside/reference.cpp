@@ -1,5 +1,5 @@
-// The reference's kernels (module_ref_stub/dispatch.cpp) as a program of a runner: float pointers in order, numbers as
-// int, the output last.
+// Offers the reference's kernels (module_ref_stub/dispatch.cpp) to a runner. Their parameters are float pointers for
+// tensors, int for numbers, and the output last.
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -31,7 +31,8 @@ void call(void (*function)(A...), void *const *cells, std::index_sequence<I...>)
   function(taken<A>(cells[I])...);
 }
 
-// A function behind one signature for all. The last parameter is the output and has no code.
+// Wraps a kernel in a function with the same signature for all kernels. The signature text lists all parameters but the
+// last, which is the output.
 template <auto function>
 struct Kernel;
 template <class... A, void (*function)(A...)>

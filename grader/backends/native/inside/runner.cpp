@@ -1,10 +1,10 @@
-// The untrusted side without Python and torch: the student's object (or the reference) and this main are one program,
-// which answers calls over a pipe until it closes. grader/runner/runner.py describes the messages; this is the same protocol,
-// less what only torch can do. Nothing that this program says is believed beyond the bytes of its output.
+// A runner without Python and torch: the student's object (or the reference) and this main are linked into one program.
+// It serves calls over a pipe until the pipe closes. The messages are those of grader/runner/runner.py, without the
+// requests that need torch. The program is untrusted: the judge uses only the bytes of its outputs.
 //
-// Static initialisers of the student's object run before main, and so under the lock that was put on before this
-// program was started (launch.cpp). Everything of ours has the name of a namespace that no student uses: all of it is
-// linked into one program.
+// Static initialisers of the student's object run before main. They are locked in as well, since launch.cpp locks the
+// process before this program starts. The kit's code is in namespaces of its own, because it is linked with the
+// student's.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,7 +26,7 @@
 
 namespace gpt149_inside {
 
-// The function threw, or was asked for in a way that it cannot be called.
+// Thrown if a function of the student throws, or if a request does not fit the function.
 struct Failed {
   std::string message;
 };
@@ -39,9 +39,9 @@ int32_t number_of(const std::string &dtype) {
   return dtype == "float64" ? 7 : dtype == "int64" ? 4 : dtype == "int32" ? 3 : 6;
 }
 
-// Keeps freed memory for the next call. A process with torch does the same after some calls: the C library raises its
-// thresholds, and the end of the heap is never free. Without this, each call of part 1 would return and fetch 2,000 pages
-// (measured). Blocks of 32 MiB and more are mapped and returned each time, with torch as well.
+// Makes the C library keep freed memory for the next call. In a process with torch it does so by itself after some
+// calls. Without this, each call of part 1 would return 2,000 pages to the system and fetch them again (measured).
+// Blocks of 32 MiB and more are returned each time, with torch as well.
 void keep_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
@@ -49,8 +49,8 @@ void keep_memory() {
 #endif
 }
 
-// A tensor's memory: begins on a cache line, as torch's own, and is no longer than asked, so that a sanitizer sees what
-// lies beyond.
+// A tensor's memory. It begins on a cache line, like torch's. It is as long as requested, so that a sanitizer notices
+// accesses beyond it.
 class Array {
  public:
   Array(std::vector<int64_t> shape, int32_t dtype) : shape_(std::move(shape)), dtype_(dtype) {
@@ -89,7 +89,7 @@ std::vector<iovec> parts_of(const Arrays &arrays) {
 
 // ---- calls
 
-// One argument, laid out for C: `cell()` is what the function gets a pointer to.
+// One argument of a call. `cell()` returns the pointer that the function gets for it.
 struct Argument {
   std::shared_ptr<Array> array;
   bool is_workspace = false;
@@ -112,7 +112,7 @@ struct Argument {
   }
 };
 
-// One function with its arguments, ready to be called once or row by row.
+// One function with its arguments. It can be called repeatedly, with other numbers from the rows of a table.
 class Invocation {
  public:
   Invocation(const Json &request, const Arrays &inputs) {
@@ -205,7 +205,8 @@ std::string answered(int64_t kind, int64_t dtype, const std::vector<int64_t> &sh
          ", \"shape\": " + written(shape) + more + "}";
 }
 
-// Header and bytes of what a function returned. More bytes than `most` are withheld.
+// Returns the reply's header for a result, and sets `payload` to the result's bytes; to none if there are more than
+// `most`.
 std::string described(const Gpt149Result &result, uint64_t most, iovec *payload) {
   const int64_t dimensions = result.ndim < 0 ? 0 : result.ndim > 8 ? 8 : result.ndim;
   std::vector<int64_t> shape(result.sizes, result.sizes + dimensions);
@@ -248,7 +249,8 @@ class Served {
       const bool asks_for_inputs = (payload & kInputs) != 0;
       wipe(frame, sizeof frame);
       wipe(&payload, sizeof payload);
-      // The inputs of the last call, as they are now: asked for after its answer, so that no kernel knows before it.
+      // Send the last call's inputs as they are now. The request comes after the call's reply, so that no kernel can
+      // know in advance if its inputs will be checked.
       if (asks_for_inputs) {
         reply(answered(kVoid, 0, {}), parts_of(last_), in_memory_);
         continue;
@@ -257,7 +259,7 @@ class Served {
       std::string text(length, '\0');
       if (!read_exactly({{&text[0], length}})) return;
       try {
-        // Without a header: the last call once more, with other bytes in its inputs. That call had to say "keep".
+        // A request without a header repeats the last call (which had "keep") with other bytes in its inputs.
         if (length == 0) {
           call_again();
         } else {
@@ -272,7 +274,7 @@ class Served {
       } catch (const Failed &failure) {
         reply("{\"status\": \"exception\", \"message\": " + quoted(failure.message.c_str()) + "}", {}, in_memory_);
       }
-      // The student's printf must be in the capture even if the runner is killed at its next call.
+      // Write what the student has printed, which would be lost if the runner is killed in the next call.
       std::fflush(nullptr);
     }
   }
@@ -299,7 +301,7 @@ class Served {
     made->invocation = std::make_unique<Invocation>(request, made->inputs);
     made->most_bytes = static_cast<uint64_t>(request.find("max_output_bytes")->whole);
     Call &kept = *made;
-    // For who wants to know what all but the call costs (labs/attention/studies/cache.py).
+    // labs/attention/studies/cache.py measures the cost of a request without its call.
     if (request.is_true("without_the_call")) return reply(answered(kVoid, 0, {}), {}, in_memory_);
     if (request.is_true("keep")) keep_ = std::move(made);
     answer(kept);
@@ -328,8 +330,8 @@ class Served {
     call.invocation->release();
   }
 
-  // An accessor, called for each row of the last input, a float64 table whose columns are scalar arguments. The vector
-  // argument is one buffer throughout, so what one row writes the next may read; it is returned after the numbers.
+  // Calls an accessor once for each row of the last input, a float64 table whose columns are scalar arguments. All rows
+  // share one vector argument, so a row may read what earlier rows wrote. The reply has the numbers, then the vector.
   void table(const Json &request, Arrays inputs) {
     const std::shared_ptr<Array> rows = inputs.back();
     inputs.pop_back();
@@ -346,8 +348,8 @@ class Served {
     reply(answered(kNumber, 7, {count}), payload, in_memory_);
   }
 
-  // Touches so much memory and frees it: what is called next finds pages that have been written before, wherever the C
-  // library keeps what is freed. In pieces, since a large one would be mapped and given back.
+  // Writes to this much memory and frees it, so that the next call gets pages that have been written before. It uses
+  // small pieces, since the C library would return a large piece to the system.
   void reserve(size_t bytes) {
     constexpr size_t kPiece = 8 << 20;
     std::vector<void *> pieces;
@@ -367,7 +369,7 @@ class Served {
 
 }  // namespace gpt149_inside
 
-// A student's file may have a main of its own, which nobody calls: the linker gives the start files this one instead.
+// If a student's file has a main, it is not called: the linker (--wrap) makes the program start with this one.
 #if defined(__APPLE__)
 int main() {
 #else
@@ -378,6 +380,6 @@ extern "C" int __wrap_main() {
   gpt149_inside::Served served;
   served.greet();
   served.serve();
-  // Nothing at the end of a student's objects is anybody's business.
+  // End without the destructors of the student's static objects.
   _exit(0);
 }

@@ -1,17 +1,17 @@
-// The interface of a built submission for the runner, and the registration of its functions.
+// The interface between a built submission and its runner, and the registration of the student's functions.
 //
-// The student's file ends in PYBIND11_MODULE(name, m) { m.def("f", &f, ...); }. Here that macro needs no Python: it
-// registers each function's address with a signature, and the C functions at the end of this file list the functions
-// and call them. Everything that the runner touches is plain C, so one runner serves every compiler and every torch.
+// The student's file ends with PYBIND11_MODULE(name, m) { m.def("f", &f, ...); }. Here this macro needs no Python: it
+// registers each function's address with a signature. The C functions in gpt149_glue.h list the functions and call
+// them. Since this interface is plain C, one runner works with every compiler and every version of torch.
 //
 // A signature is the code of the result and, in brackets, the codes of the parameters:
 //   T at::Tensor   i int   l long   f float   d double   b bool   V std::vector<float>
 //   W std::vector<float>& (copied back to the caller after the call)   v void (result only)   ? anything else
-// A function with a '?' is listed, so that it can be named in a message, and never called.
+// A function with a '?' is listed, so that messages can name it, but never called.
 //
-// gpt149_glue.h holds all that does not depend on the types of the student's functions. A file compiled by itself
-// includes it here. With GPT149_GLUE_APART it is compiled once (inside/plain/plain.cpp) and linked, so that it does not
-// delay the build of each student's file.
+// gpt149_glue.h has the code that does not depend on the types of the student's functions. Usually it is included here.
+// With GPT149_GLUE_APART it is compiled once (inside/plain/plain.cpp) and linked, so that the build of each student's
+// file takes less time.
 #ifndef GPT149_ABI_H
 #define GPT149_ABI_H
 
@@ -42,7 +42,7 @@ enum Kind : int32_t { kVoid, kNumber, kTensor, kVector, kUndefined };
 template <class T>
 using Bare = std::remove_cv_t<std::remove_reference_t<T>>;
 
-// ---- one parameter: its code, and the C++ object made from what the runner points to
+// ---- one parameter: its code, and the C++ object that is made from the runner's argument
 
 template <class T, class = void>
 struct Value {
@@ -82,7 +82,7 @@ struct Value<std::vector<float>> {
   void finish() {}
 };
 
-// A vector that the function may change (the published accessors take theirs this way): copied back when it returns.
+// A vector that the function may change, as in the published accessors. It is copied back when the function returns.
 struct ChangeableVector : Value<std::vector<float>> {
   static constexpr char code = 'W';
   using Value<std::vector<float>>::Value;
@@ -132,7 +132,7 @@ struct Ignored {
   }
 };
 
-// The `m` of PYBIND11_MODULE: what follows the function (documentation, argument names, defaults) changes nothing here.
+// The `m` of PYBIND11_MODULE. `def` ignores arguments after the function (documentation, argument names, defaults).
 class Module {
  public:
   std::vector<Entry> entries;
@@ -174,7 +174,7 @@ struct Bound {
   }
 
   static void enter(Module &module, const char *name, F function) {
-    // Bindings live as long as the process, like pybind11's own.
+    // Registered functions live as long as the process, as with pybind11.
     if constexpr (callable) module.add(name, signature, &Bound::call, new F(std::move(function)));
     else module.add(name, signature, nullptr, nullptr);
   }
@@ -212,8 +212,8 @@ struct Registrar {
   Registrar(void (*bind)(Module &), void (*complete)(Module &));
 };
 
-// The published starter defines fourDimWrite without binding it: offer it under its usual argument list if it can be
-// called so, whether its parameters are values, references or constants.
+// The published starter defines fourDimWrite without registering it. It is registered here if it can be called with the
+// usual arguments, even if its parameters are references or constants.
 using WriteElement = void (*)(std::vector<float> &, int, int, int, int, int, int, int, float);
 
 void offer_write(Module &module, WriteElement write);
@@ -226,8 +226,8 @@ inline void offer_write(Module &, std::nullptr_t) {}
 #endif
 
 #undef PYBIND11_MODULE
-// The call of fourDimWrite depends on template parameters: it is looked up where this macro stands, after the student's
-// functions, and its absence only removes an overload.
+// The call of fourDimWrite depends on template parameters. So it is looked up at the place of this macro, after the
+// student's functions; without this function, only one overload of gpt149_find_write is removed.
 #define PYBIND11_MODULE(name, variable, ...)                                                                        \
   namespace {                                                                                                       \
   template <class T, class I, class F>                                                                              \

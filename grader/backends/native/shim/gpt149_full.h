@@ -1,14 +1,14 @@
-// Forced in front of a student's file when the light path does not suffice: torch's real headers, then the same
-// registration as everywhere.
+// The compiler includes this before a student's file (-include) if the light path is not enough: torch's real headers,
+// and the registration of functions.
 #ifndef GPT149_FULL_H
 #define GPT149_FULL_H
 
-// Not by Python.h itself: a header that __has_include has missed, gcc leaves out later without an error.
+// Test for frameobject.h: if __has_include does not find Python.h, gcc would later skip its #include without an error.
 #if __has_include(<frameobject.h>)
 #include <torch/extension.h>
 #define GPT149_HAS_PYBIND11
 #else
-// Without Python's development headers everything of torch but its Python bindings can still be had.
+// Without Python's development headers, everything of torch except its Python bindings is available.
 #include <torch/all.h>
 #endif
 

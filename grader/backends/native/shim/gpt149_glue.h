@@ -1,5 +1,6 @@
-// The part of gpt149_abi.h that is the same for every student's file: values in and out, the list of functions, and the C
-// functions by which a runner finds and calls them. All of it is cold: optimising it took longer than the kernels did.
+// The part of gpt149_abi.h that is the same for every student's file: conversion of arguments and results, the list of
+// functions, and the C functions by which a runner lists and calls them. All are marked cold, since optimising them
+// took longer than optimising the kernels.
 #ifndef GPT149_GLUE_H
 #define GPT149_GLUE_H
 
@@ -94,7 +95,7 @@ inline Module &module() {
   return the_module;
 }
 
-// The first line that says anything.
+// Copies the first line of `text` that is not empty to `out`.
 inline void first_line(const char *text, char *out, size_t size) {
   text += std::strspn(text, " \t\r\n");
   std::snprintf(out, size, "%.*s", static_cast<int>(std::strcspn(text, "\n")), text);
@@ -114,7 +115,7 @@ GPT149_EXPORT const char *gpt149_signature(int32_t i) {
   return gpt149::module().entries[static_cast<size_t>(i)].signature.c_str();
 }
 
-// 0, or 1 with the first line of what was thrown in result->error.
+// Returns 0, or 1 if the function throws. Then result->error is the first line of the message.
 GPT149_EXPORT int32_t gpt149_call(int32_t i, void *const *arguments, Gpt149Result *result) {
   *result = Gpt149Result{};
   const gpt149::Entry &entry = gpt149::module().entries[static_cast<size_t>(i)];
@@ -126,7 +127,7 @@ GPT149_EXPORT int32_t gpt149_call(int32_t i, void *const *arguments, Gpt149Resul
   try {
     entry.call(entry.callee, arguments, result);
 #if defined(__SANITIZE_ADDRESS__)
-    // Here memory that is gone is seen: the runner passes these bytes on by system calls that nothing watches.
+    // Read the result here, so that AddressSanitizer notices freed memory: it does not see the runner's system calls.
     if (result->kind == gpt149::kTensor)
       for (size_t k = 0; k < static_cast<at::Tensor *>(result->owner)->nbytes(); k++)
         static_cast<void>(static_cast<const volatile char *>(result->data)[k]);

@@ -1,6 +1,6 @@
-// Forced in front of a student's file on the light path, precompiled: what a kernel file uses of torch, and no more.
-// Its folder in the cache comes first on the include path: torch/extension.h and the like are empty there, because
-// everything has already been included here.
+// On the light path, the compiler includes this before a student's file (-include), precompiled: only the part of torch
+// that kernel files use. Its folder in the cache comes first on the include path. There torch/extension.h and similar
+// headers are empty, because everything is already included here.
 #ifndef GPT149_LIGHT_H
 #define GPT149_LIGHT_H
 
@@ -51,7 +51,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-// The names by which torch/types.h offers the same things.
+// The names in namespace torch that torch/types.h defines.
 namespace torch {
 using namespace at;  // NOLINT
 using at::Tensor;

@@ -1,5 +1,5 @@
-// The names of pybind11 that usually stand in the bindings of a kernel file, for a build that has no pybind11.
-// Arguments of `def` after the function are accepted and have no effect, so these need no content.
+// The names of pybind11 that PYBIND11_MODULE in kernel files usually contains, for a build without pybind11. They are
+// empty, since `def` ignores its arguments after the function.
 #ifndef GPT149_PYBIND_H
 #define GPT149_PYBIND_H
 

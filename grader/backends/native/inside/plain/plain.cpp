@@ -1,5 +1,5 @@
-// The stand-in's own code, compiled once and linked with every student's object: what lists and calls a student's
-// functions, then errors and single numbers, memory, tensors (views first, then elements and copies), and new tensors.
+// The compiled code of the stand-in for torch, linked with every student's object: the list of the student's functions
+// and their calls, errors and single numbers, memory, tensors (views, then elements and copies), and new tensors.
 #include "plain_torch.h"
 
 #include "gpt149_glue.h"
@@ -12,7 +12,7 @@ Error::Error(std::string text) : text_(std::move(text)) {}
 Error::~Error() = default;
 const char *Error::what() const noexcept { return text_.c_str(); }
 
-// torch's own words for a condition without a message.
+// The text for a condition without a message is torch's.
 template <class E>
 void fail(const char *condition, const std::string &said) {
   if (!said.empty()) throw E(said);
@@ -63,7 +63,7 @@ static bool fits(const Scalar &number) {
   if (!number.isFloatingPoint()) {
     const int64_t whole = number.as<int64_t>();
     if (std::is_floating_point_v<T> || sizeof(T) == 8) return true;
-    // Unsigned types take negative numbers too, as they wrap around.
+    // As in torch, negative numbers are allowed for unsigned types: they wrap around.
     const auto most = static_cast<int64_t>(Limits::max());
     return whole <= most && whole >= (std::is_signed_v<T> ? static_cast<int64_t>(Limits::lowest()) : -most);
   }
@@ -293,7 +293,7 @@ static Tensor sliced(const Tensor &tensor, int64_t dimension, const indexing::Sl
   TORCH_CHECK_VALUE(slice.step > 0, "step must be greater than zero");
   return tensor.slice(dimension, slice.start, slice.stop, slice.step);
 }
-// `place` is the index's own in the list, for the message.
+// Like `select`, but with torch's message for a wrong index. `place` is the position of the index in the list.
 static Tensor selected(const Tensor &tensor, int64_t dimension, int64_t index, std::ptrdiff_t place) {
   TORCH_CHECK_INDEX(index != 0 || dimension != 0 || tensor.dim() > 0, "invalid index of a 0-dim tensor. Use "
                     "`tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number");
@@ -303,7 +303,7 @@ static Tensor selected(const Tensor &tensor, int64_t dimension, int64_t index, s
   return tensor.select(dimension, index);
 }
 
-// One index after the other, each on the dimension that the ones before have left.
+// Applies the indices one after the other. `dimension` is the dimension of `found` that the next index is for.
 Tensor Tensor::index(Indices indices) const {
   using indexing::TensorIndex;
   TORCH_CHECK(indices.size() > 0, "Passing an empty index list to Tensor::index() is not valid syntax");
@@ -324,7 +324,7 @@ Tensor Tensor::index(Indices indices) const {
   return found;
 }
 
-// Leading dimensions of one element count as none, as in NumPy.
+// Leading dimensions of size 1 in `values` are ignored, as in NumPy.
 Tensor &Tensor::index_put_(Indices indices, const Tensor &values) const {
   const Tensor chosen = index(indices);
   Tensor fitting = values;
@@ -344,7 +344,7 @@ Scalar Tensor::item() const {
   return c10::number_at(body().data, body().type);
 }
 
-// `count` elements from one place to another, so many bytes apart.
+// Copies `count` elements. Sources are from_step bytes apart, and targets to_step bytes.
 template <class Bits>
 static void copy_row(char *to, const char *from, int64_t count, int64_t to_step, int64_t from_step) {
   for (int64_t k = 0; k < count; k++) std::memcpy(to + k * to_step, from + k * from_step, sizeof(Bits));

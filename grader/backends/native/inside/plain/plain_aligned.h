@@ -1,4 +1,4 @@
-// Memory that begins on a cache line, as torch's own, and ends with its last byte where a sanitizer looks.
+// Allocates memory that begins on a cache line, like torch's. With a sanitizer it has exactly the requested length.
 #ifndef GPT149_PLAIN_ALIGNED_H
 #define GPT149_PLAIN_ALIGNED_H
 
@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-// There in a program with AddressSanitizer, whichever of its objects were compiled for it.
+// Not null in a program with AddressSanitizer, even if this file was compiled without it.
 extern "C" void __asan_init() __attribute__((weak));
 
 namespace gpt149_inside {
@@ -21,8 +21,9 @@ inline bool is_watched() {
 #endif
 }
 
-// `base` is what to free. What posix_memalign gives back when it is freed is too small for the next of its kind, which
-// needs room to align it: for some eight calls memory was fetched anew, and each took up to twice as long (measured).
+// Returns the aligned address, and sets `base` to the address to free. A block of posix_memalign that was freed is too
+// small for the next posix_memalign of the same size, which needs room for aligning. So without a sanitizer malloc is
+// used: with posix_memalign, about eight calls fetched new memory and took up to twice as long (measured).
 inline void *aligned(size_t bytes, void **base) {
   if (is_watched()) {
     if (posix_memalign(base, kLine, bytes > 0 ? bytes : 1) != 0) throw std::bad_alloc();

@@ -1,6 +1,6 @@
-// Subscript checks for the C++ library's containers, in a program with sanitizers (grader/backends/native/sanitize.py).
-// They print index and size, and the program goes on: so one run finds every place. The library's own check prints no
-// numbers and ends the program at the first place.
+// Checks subscripts of the C++ library's containers, in a program with sanitizers (grader/backends/native/sanitize.py).
+// A failed check prints index and size, and the program goes on, so that one run finds every place. The library's own
+// check prints no numbers and ends the program at the first place.
 #ifndef GPT149_PLAIN_CHECKED_H
 #define GPT149_PLAIN_CHECKED_H
 
@@ -24,8 +24,8 @@ struct Frame {
     const void *back;
 };
 
-// A hash of the innermost return addresses, read by frame pointers, which programs with sanitizers keep: one number for
-// each way of calls. The walk ends at a caller without a frame pointer.
+// Returns a hash of the innermost return addresses, which differs for each chain of callers. They are found by frame
+// pointers, which programs with sanitizers have. The search ends at a caller without a frame pointer.
 __attribute__((noinline, no_sanitize("address", "undefined"))) inline uint64_t way() {
     constexpr int MOST_FRAMES = 6;
     constexpr ptrdiff_t FARTHEST = 1 << 14;
@@ -40,7 +40,7 @@ __attribute__((noinline, no_sanitize("address", "undefined"))) inline uint64_t w
     return known | 1;
 }
 
-// Reports a bad subscript the first time that each way of calls leads to it, for as many ways as `seen` has room.
+// Reports a bad subscript once for each chain of callers, until `seen` is full.
 __attribute__((noinline, used, no_sanitize("address", "undefined"))) inline void refused(long long index,
                                                                                         long long size) {
     static std::atomic<uint64_t> seen[24];
@@ -49,7 +49,7 @@ __attribute__((noinline, used, no_sanitize("address", "undefined"))) inline void
         uint64_t free = 0;
         if (place.load() == here) return;
         if (place.load() == 0 && place.compare_exchange_strong(free, here)) {
-            // Messages of two threads must not mix.
+            // Messages of several threads must not mix.
             static std::mutex one_at_a_time;
             std::lock_guard<std::mutex> alone(one_at_a_time);
             std::fprintf(stderr, "\ngpt149: subscript %lld of a container of %lld elements\n", index, size);

@@ -1,5 +1,4 @@
-// Sizes and strides, counted in elements: what torch does with them, without a tensor around them. For the stand-in's own
-// sources.
+// Computes sizes and strides (in elements) as torch does. Only the stand-in's own sources use it.
 #ifndef GPT149_PLAIN_LAYOUT_H
 #define GPT149_PLAIN_LAYOUT_H
 
@@ -16,7 +15,7 @@ namespace gpt149 {
 
 using Extents = std::vector<int64_t>;
 
-// The dimension that `k` names in a tensor of so many; -1 is the last. A tensor without any has 0 and -1, as in torch.
+// Returns the dimension that `k` means: -1 is the last. With 0 dimensions, 0 and -1 are valid, as in torch.
 inline size_t wrapped(int64_t k, size_t dimensions) {
   const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(dimensions));
   TORCH_CHECK_INDEX(-count <= k && k < count, "Dimension out of range (expected to be in range of [", -count, ", ",
@@ -28,7 +27,7 @@ inline int64_t count_of(const Extents &sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
-// Row-major. A dimension without elements counts as one.
+// Returns row-major strides. A dimension of size 0 counts like size 1.
 inline Extents row_major(const Extents &sizes) {
   Extents strides(sizes.size());
   int64_t stride = 1;
@@ -36,7 +35,7 @@ inline Extents row_major(const Extents &sizes) {
   return strides;
 }
 
-// Strides of dimensions with one element are never used, so they do not matter.
+// Returns true for row-major strides. Strides of dimensions of size 1 are never used, so they do not matter.
 inline bool is_row_major(const Extents &sizes, const Extents &strides) {
   if (count_of(sizes) == 0) return true;
   int64_t stride = 1;
@@ -45,7 +44,8 @@ inline bool is_row_major(const Extents &sizes, const Extents &strides) {
   return true;
 }
 
-// The dimensions, the one with the smallest stride first. Where strides do not tell, the later one comes first.
+// Returns the dimensions, sorted by strides from the smallest. If strides do not decide, the later dimension comes
+// first.
 inline std::vector<size_t> from_inner_to_outer(const Extents &sizes, const Extents &strides) {
   std::vector<size_t> order(sizes.size());
   for (size_t k = 0; k < order.size(); k++) order[k] = order.size() - 1 - k;
@@ -54,7 +54,7 @@ inline std::vector<size_t> from_inner_to_outer(const Extents &sizes, const Exten
     if (strides[a] != strides[b]) return strides[a] > strides[b] ? 1 : -1;
     return sizes[a] > sizes[b] ? 1 : 0;
   };
-  // An insertion that passes over dimensions that cannot be compared: no order in the sense of std::sort.
+  // Insertion sort. std::sort cannot be used, since some dimensions cannot be compared (stride 0).
   for (size_t k = 1; k < order.size(); k++) {
     for (size_t at = k, other = k; other-- > 0;) {
       const int after = goes_after(order[other], order[at]);
@@ -68,7 +68,7 @@ inline std::vector<size_t> from_inner_to_outer(const Extents &sizes, const Exten
   return order;
 }
 
-// Returns true if the elements fill a piece of memory without gaps, in any order of the dimensions.
+// Returns true if the elements fill their memory without gaps, in any order of the dimensions.
 inline bool is_dense(const Extents &sizes, const Extents &strides) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -85,7 +85,7 @@ inline bool is_dense(const Extents &sizes, const Extents &strides) {
   return true;
 }
 
-// The strides of a copy: those of the original if that is dense, else as dense ones in the same order of dimensions.
+// Returns the strides of a copy: those of the original if it is dense, else dense strides in its order of dimensions.
 inline Extents strides_of_copy(const Extents &sizes, const Extents &strides) {
   if (is_dense(sizes, strides)) return strides;
   Extents made(sizes.size());
@@ -97,15 +97,14 @@ inline Extents strides_of_copy(const Extents &sizes, const Extents &strides) {
   return made;
 }
 
-// The strides with which the same memory is seen in other sizes, as many elements in the same order; none if it cannot
-// be.
+// Returns the strides with which a view of the same elements has the sizes `wanted`; nullopt if a view is impossible.
 inline std::optional<Extents> strides_of_view(const Extents &sizes, const Extents &strides, const Extents &wanted) {
   if (count_of(sizes) == 0) return wanted == sizes ? strides : row_major(wanted);
   if (sizes.empty()) return Extents(wanted.size(), 1);
   Extents made(wanted.size());
   size_t next = wanted.size(), at = sizes.size();
-  // From the right, piece by piece: dimensions whose elements follow each other at one distance, and the wanted ones
-  // that divide them.
+  // Go from right to left. Join dimensions whose elements follow each other at one distance, and divide their `held`
+  // elements into wanted dimensions.
   while (at > 0) {
     const int64_t distance = strides[at - 1];
     int64_t held = sizes[--at];
@@ -120,7 +119,7 @@ inline std::optional<Extents> strides_of_view(const Extents &sizes, const Extent
   return next == 0 ? std::optional<Extents>(made) : std::nullopt;
 }
 
-// The sizes with the one that is -1 replaced by what is left over.
+// Returns `wanted` with a size of -1 replaced so that there are `count` elements in all.
 inline Extents completed(Extents wanted, int64_t count) {
   int64_t product = 1, open = -1;
   for (size_t k = 0; k < wanted.size(); k++) {
@@ -141,8 +140,8 @@ inline Extents completed(Extents wanted, int64_t count) {
   return wanted;
 }
 
-// The sizes that repeating along what is missing or one gives: `wanted`, at least as many, with -1
-// replaced by what is there.
+// Returns the sizes to which torch's expand(wanted) broadcasts a tensor. `wanted` has at least as many dimensions as
+// the tensor, and -1 keeps its size.
 inline Extents sizes_when_repeated(const Extents &sizes, const Extents &wanted) {
   Extents made = wanted;
   const size_t missing = wanted.size() - sizes.size();
@@ -175,7 +174,7 @@ inline void check_repeats(const Extents &to, const Extents &from) {
               c10::IntArrayRef(both));
 }
 
-// The strides of a tensor that is broadcast to `wanted`: 0 along repeated dimensions.
+// Returns the strides of a tensor that is broadcast to `wanted`. They are 0 along repeated dimensions.
 inline Extents strides_when_repeated(const Extents &sizes, const Extents &strides, const Extents &wanted) {
   const Extents made = sizes_when_repeated(sizes, wanted);
   Extents steps(wanted.size(), 0);
@@ -184,8 +183,8 @@ inline Extents strides_when_repeated(const Extents &sizes, const Extents &stride
   return steps;
 }
 
-// Calls body(a, b, count, step_a, step_b) for every row along the last dimension, in row-major order. a and b are the
-// row's offsets by either strides, `count` its number of elements, and the steps are their distances.
+// Calls body(a, b, count, step_a, step_b) for every row along the last dimension, in row-major order. A row has `count`
+// elements. With strides_a it begins at offset a, and its elements are step_a apart; with strides_b, likewise.
 template <class F>
 void for_each_row(const Extents &sizes, const Extents &strides_a, const Extents &strides_b, const F &body) {
   if (count_of(sizes) == 0) return;

@@ -1,4 +1,4 @@
-// Memory that several tensors share.
+// Memory that several tensors can share.
 #ifndef GPT149_PLAIN_MEMORY_H
 #define GPT149_PLAIN_MEMORY_H
 
@@ -9,9 +9,9 @@
 
 namespace gpt149 {
 
-// Something with a count of its owners. Whoever lets go of it publishes what it did (release); only the last one, which
-// deletes it, looks at what the others did (acquire). std::shared_ptr does both each time: threads that take views of
-// one tensor in a loop would be ordered by its count, and ThreadSanitizer would not see the races between them.
+// An object that counts its owners. An owner that lets go of it does a "release", and only the last owner, which
+// deletes it, an "acquire". std::shared_ptr does both each time. This would order threads that take views of one tensor
+// in a loop, and ThreadSanitizer would not see the races between them.
 class Counted {
  public:
   Counted() = default;
@@ -50,14 +50,14 @@ class Owner {
   T *owned_ = nullptr;
 };
 
-// Bytes from `first` on. `base` is what to free at the end: nothing if they are somebody else's.
+// Memory that begins at `first`. `base` is the address to free at the end; nullptr if the memory belongs to the caller.
 struct Memory : Counted {
   Memory(void *start, void *to_free) : first(static_cast<char *>(start)), base(to_free) {}
   ~Memory() override { std::free(base); }
   char *const first;
   void *const base;
 
-  // Begins on a cache line, as torch's own; ends with its last byte, so that AddressSanitizer sees what lies beyond.
+  // Allocates by plain_aligned.h.
   static Owner<Memory> allocate(size_t bytes);
 };
 

@@ -1,4 +1,4 @@
-// torch's loops over threads.
+// The stand-in's at::parallel_for and functions about threads.
 #ifndef GPT149_PLAIN_PARALLEL_H
 #define GPT149_PLAIN_PARALLEL_H
 
@@ -14,7 +14,7 @@
 namespace at {
 
 namespace plain {
-// The thread's number in a loop of torch's. In a region of the student's own it is 0 in each, as with torch.
+// Number of this thread within parallel_for. In the student's own OpenMP region it is 0 in every thread, as with torch.
 inline thread_local int thread_of_loop = 0;
 
 struct Numbered {
@@ -36,7 +36,8 @@ inline bool in_parallel_region() { return false; }
 #endif
 inline int64_t divup(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-// The range in equal pieces, one for each thread, if it is worth more than one. The first exception is thrown again.
+// Calls `body` on equal pieces of the range, one for each thread; on the whole range if it is not longer than `grain`.
+// The first exception is thrown again.
 template <class F>
 void parallel_for(int64_t begin, int64_t end, int64_t grain, const F &body) {
   if (begin >= end) return;

@@ -1,10 +1,10 @@
-// A tensor in main memory with what kernel files use of torch's: its shape, its elements, views of it and copies; and how
-// tensors are made and printed.
+// The stand-in's tensor, in main memory. It has the part of torch's interface that kernel files use: shape, elements,
+// views and copies, and functions that make and print tensors.
 //
-// As in torch a Tensor is a handle: copies of it are the same tensor. A view (select, slice, narrow, index, transpose;
-// view, reshape and flatten where that is possible) is another tensor in the same memory; contiguous, clone and to copy
-// where they have to. What would be the assignment's own work (products, sums, exponentials of tensors) is absent.
-// Only what a loop may call stands here; the rest is compiled once (plain.cpp).
+// As in torch, a Tensor is a handle: copies of the handle are the same tensor. A view is another tensor in the same
+// memory. It is made by select, slice, narrow, index and transpose, and if possible by view, reshape and flatten;
+// clone, and if needed contiguous and to, make copies. Operators that would do the assignment's work (products, sums or
+// exponentials of tensors) are absent. The functions that a loop may call are here, the rest is in plain.cpp.
 #ifndef GPT149_PLAIN_TENSOR_H
 #define GPT149_PLAIN_TENSOR_H
 
@@ -23,7 +23,8 @@ using c10::TensorOptions;
 using Extents = std::vector<int64_t>;
 class Tensor;
 
-// Elements under N indices, without bounds, as torch's own: it points to sizes and strides of its tensor.
+// Gives access to elements by N indices, without bounds checks, as in torch. It points to its tensor's sizes and
+// strides.
 template <class T, size_t N>
 class TensorAccessor {
  public:
@@ -42,22 +43,22 @@ class TensorAccessor {
   const int64_t *sizes_, *strides_;
 };
 
-// The indices of Tensor::index and index_put_: numbers, slices, None and the ellipsis. Others (a tensor, true, false)
-// copy what they choose; the stand-in does without them.
+// The indices of Tensor::index and index_put_: numbers, slices, None and the ellipsis. The stand-in lacks the others (a
+// tensor, true, false), which do not give views.
 namespace indexing {
 
 inline constexpr std::nullopt_t None = std::nullopt;
 struct EllipsisIndexType {};
 inline constexpr EllipsisIndexType Ellipsis{};
 
-// From start to before stop; None is the beginning or the end, negative numbers count from the end.
+// The indices from `start` to `stop` - 1. None means the beginning or the end. Negative numbers count from the end.
 struct Slice {
   Slice(std::optional<int64_t> from = None, std::optional<int64_t> before = None, std::optional<int64_t> by = None);
   std::optional<int64_t> start, stop;
   int64_t step;
 };
 
-// One index and its kind.
+// One index of any kind.
 struct TensorIndex {
   enum Kind { kNumber, kSlice, kNewDimension, kEllipsis };
 
@@ -87,7 +88,7 @@ class Tensor {
   Tensor(Tensor &&) = default;
   Tensor(gpt149::Owner<gpt149::Memory> memory, char *data, Extents sizes, Extents strides, ScalarType type);
 
-  // To a name: another tensor from now on. To what an expression gave, as in t[0] = u: other elements, same memory.
+  // Assigning to a variable makes it another tensor. Assigning to a temporary, as in t[0] = u, copies the elements.
   Tensor &operator=(const Tensor &) & = default;
   Tensor &operator=(Tensor &&) & = default;
   Tensor &operator=(const Tensor &other) && { return copy_(other); }
@@ -139,14 +140,14 @@ class Tensor {
     return {data_ptr<T>(), body().sizes.data(), body().strides.data()};
   }
   template <class T, size_t N>
-  TensorAccessor<T, N> accessor() && = delete;  // it would point into a tensor that is gone
+  TensorAccessor<T, N> accessor() && = delete;  // It would point into a tensor that no longer exists.
   Scalar item() const;
   template <class T>
   T item() const { return item().to<T>(); }
 
   Tensor &fill_(const Scalar &value) const;
   Tensor &zero_() const;
-  // The elements of another tensor, which may be of another type, and is repeated along what it lacks.
+  // Copies the elements of another tensor, converts their type and broadcasts them if needed.
   Tensor &copy_(const Tensor &other, bool non_blocking = false) const;
 
   // ---- views
@@ -187,7 +188,7 @@ class Tensor {
     char *const data;
     const Extents sizes, strides;
     const int64_t count;
-    char *const reachable;  // none where there are no elements, as in torch
+    char *const reachable;  // the data that data_ptr() returns; nullptr without elements, as in torch
     const ScalarType type;
     const bool is_row_major;
   };
@@ -217,7 +218,7 @@ class Tensor {
   gpt149::Owner<Body> body_;
 };
 
-// As torch prints them, but each number by itself in the stream's own format.
+// Prints a tensor as torch does, except that each number has the stream's own format.
 std::ostream &operator<<(std::ostream &out, const Tensor &tensor);
 
 // ---- new tensors
@@ -231,11 +232,12 @@ Tensor full_like(const Tensor &other, const Scalar &value, TensorOptions options
 Tensor zeros_like(const Tensor &other, TensorOptions options = {});
 Tensor ones_like(const Tensor &other, TensorOptions options = {});
 
-// Somebody else's memory, seen as a tensor, which it must outlive.
+// Returns a tensor in the caller's memory, which must outlive the tensor.
 Tensor from_blob(void *data, IntArrayRef sizes, IntArrayRef strides, TensorOptions options = {});
 Tensor from_blob(void *data, IntArrayRef sizes, TensorOptions options = {});
 
-// From start to before stop. Whole numbers make whole numbers, unless the options say more.
+// Returns the numbers start, start + step, ... before stop. They are integers if the arguments are, unless `options`
+// name a type.
 Tensor arange(const Scalar &start, const Scalar &stop, const Scalar &step, TensorOptions options = {});
 Tensor arange(const Scalar &stop, TensorOptions options = {});
 

@@ -1,13 +1,14 @@
-// Forced in front of a student's file when it is built into a program without Python and torch: the names by which
-// kernel files of the assignment use torch, and the standard headers that torch's own bring along. A file that uses
-// more of torch does not compile here, and the caller says so. ThreadSanitizer and valgrind see nothing but the
-// student's kernel in such a program, and it starts in milliseconds where torch takes a minute under valgrind.
+// The stand-in for torch. The compiler includes it before a student's file (-include) in a build without Python and
+// torch. It has the names of torch that kernel files of the assignment use, and the standard headers that torch
+// includes. A file that uses more of torch does not compile with it, and the build reports this. In such a program,
+// ThreadSanitizer and valgrind see only the student's kernel, and valgrind needs milliseconds for the start instead of
+// a minute.
 //
-// The headers hold what a loop may call and what depends on a type; the rest is compiled once, from plain.cpp, which no
-// student's file waits for. `grader.backends.native.standin` builds both.
+// The headers have the functions that a loop may call, and templates. The rest is in plain.cpp, which is compiled once.
+// `grader.backends.native.standin` builds both.
 //
 //   plain_types.h      element types, sizes, options, numbers, errors
-//   plain_layout.h     what views do with sizes and strides (for plain.cpp)
+//   plain_layout.h     computation of sizes and strides (for plain.cpp)
 //   plain_memory.h     memory that tensors share
 //   plain_tensor.h     tensors, their indices and accessors
 //   plain_parallel.h   at::parallel_for
@@ -15,7 +16,7 @@
 #ifndef GPT149_PLAIN_TORCH_H
 #define GPT149_PLAIN_TORCH_H
 
-// Included before the containers' headers: it redefines the check in their operator[].
+// Must be included before the containers' headers, since it redefines the check in their operator[].
 #include "plain_checked.h"
 
 #include <sys/time.h>
@@ -105,7 +106,7 @@ template <class T>
 TensorOptions dtype() { return c10::scalar_type_of<T>(); }
 inline TensorOptions device(Device) { return {}; }
 
-// Nothing here records gradients.
+// Does nothing: the stand-in does not record gradients.
 struct NoGradGuard {
   NoGradGuard() {}
   ~NoGradGuard() {}

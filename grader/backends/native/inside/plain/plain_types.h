@@ -33,7 +33,7 @@ struct ValueError : Error {
   using Error::Error;
 };
 
-// The arguments one after the other, as text. Cold, as most of it is never printed and takes long to optimise.
+// Returns the arguments one after the other, as text. Marked cold to save the time for optimising: it is rarely called.
 template <class... A>
 [[gnu::cold, gnu::noinline]] std::string str(const A &...parts) {
   if constexpr (sizeof...(A) == 0) {
@@ -45,7 +45,7 @@ template <class... A>
   }
 }
 
-// Thrown where a condition does not hold; an empty `said` names the condition.
+// Throws an E with the text `said`; if it is empty, with torch's text about the failed condition.
 template <class E>
 [[noreturn]] void fail(const char *condition, const std::string &said);
 extern template void fail<Error>(const char *, const std::string &);
@@ -54,12 +54,12 @@ extern template void fail<ValueError>(const char *, const std::string &);
 
 // ---- element types
 
-// Each as C++ and as torch names it.
+// The element types: each type in C++ and its name in torch.
 #define GPT149_ELEMENTS(EACH)                                                               \
   EACH(uint8_t, Byte) EACH(int8_t, Char) EACH(int16_t, Short) EACH(int, Int)                \
   EACH(int64_t, Long) EACH(float, Float) EACH(double, Double) EACH(bool, Bool)
 
-// The numbers are torch's own: they cross the same C interface.
+// The numbers are torch's, since the C interface to the runner uses them.
 enum class ScalarType : int8_t { Byte = 0, Char = 1, Short = 2, Int = 3, Long = 4, Float = 6, Double = 7, Bool = 11 };
 
 template <class T>
@@ -71,7 +71,7 @@ constexpr ScalarType scalar_type_of() {
   return found;
 }
 
-// Returns body(T()) for the C++ type of an element.
+// Returns body(T()), where T is the C++ type of the elements.
 template <class F>
 auto with_element(ScalarType type, const F &body) {
   switch (type) {
@@ -90,7 +90,7 @@ inline bool isFloatingType(ScalarType type) { return type == ScalarType::Float |
 
 enum class MemoryFormat : int8_t { Contiguous, Preserve };
 
-// The whole numbers from a first one to before another: for (auto i : c10::irange(n)).
+// The integers from `first` to `last` - 1, for loops: for (auto i : c10::irange(n)).
 template <class I>
 struct WholeNumbers {
   struct Iterator {
@@ -118,7 +118,7 @@ constexpr WholeNumbers<I> irange(I last) {
 
 // ---- sizes
 
-// Points to elements that somebody else holds, as torch's own.
+// Points to elements that belong to another object, as in torch.
 template <class T>
 class ArrayRef {
  public:
@@ -167,7 +167,7 @@ using IntArrayRef = ArrayRef<int64_t>;
 enum class DeviceType : int8_t { CPU = 0, CUDA = 1 };
 inline constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA;
 
-// Main memory: there is no other here.
+// The CPU: the stand-in has no other device.
 struct Device {
   Device(DeviceType type = kCPU, int8_t = -1) {
     if (type != kCPU) fail_device();
@@ -210,7 +210,7 @@ class TensorOptions {
 // ---- one number
 
 class Scalar;
-// Throws std::runtime_error, as torch does, where an element of this type cannot hold a number even roughly.
+// Throws std::runtime_error, as torch does, if a number is out of range for an element of this type.
 void check_fits(ScalarType type, const Scalar &number);
 
 class Scalar {
@@ -251,7 +251,7 @@ class Scalar {
 };
 std::ostream &operator<<(std::ostream &out, const Scalar &number);
 
-// An element of this type, and back.
+// Read and write an element of this type.
 Scalar number_at(const char *place, ScalarType type);
 void put_number(char *place, ScalarType type, const Scalar &number);
 

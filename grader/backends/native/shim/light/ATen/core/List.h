@@ -1,6 +1,7 @@
-// ATen/TensorIndexing.h needs a complete c10::List for helpers that no kernel calls; the real one brings in the whole
-// type system of the interpreter. Nothing here is ever defined, and the extra parameters keep it from meeting libtorch's own
-// symbols: a file that does use a List fails to link on the light path and is compiled with the real header.
+// ATen/TensorIndexing.h needs a complete type c10::List, for helpers that no kernel calls. The real header would
+// include the type system of torch's interpreter. The functions declared here are never defined, and because of their
+// extra parameters the linker does not find libtorch's. So a file that uses a List cannot be linked on the light path,
+// and is then compiled with the real header.
 #pragma once
 
 #include <cstddef>
