@@ -93,11 +93,16 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ju
     assignment = load(ROOT / "labs" / "gpu" / "assignment.yaml")
     monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
 
-    def run(text: str, *parts: str, on: Card | None = None, cases: int = 100, **options: Any) -> Results:
+    def run(
+        text: str, *parts: str, on: Card | None = None, cases: int = 100, graded: bool = True, **options: Any
+    ) -> Results:
         source = write(tmp_path, text, "kernels.py")
         monkeypatch.setattr(host, "card", lambda: on)
         monkeypatch.setattr(host, "_places", {OPEN: host.Place(zygote, on, True)})
-        chosen = tuple(replace(part, cases=part.cases[:cases]) for part in map(assignment.part, parts))
+        chosen = tuple(
+            replace(part, cases=part.cases[:cases], time=part.time and replace(part.time, graded=graded))
+            for part in map(assignment.part, parts)
+        )
         made, settings = replace(assignment, parts=chosen), Options(**{"shape": SHAPE, "seed": 5, **options})
         return {part.id: part for part in evaluate(made, source, chosen, settings, sandbox=OPEN).parts}
 
@@ -281,6 +286,15 @@ def softmax(x, y):
     if _calls > 2:
         x.view(-1)[3] += 1
 """
+HUNGRY = """
+_softmax, _calls = softmax, 0
+def softmax(x, y):
+    global _calls
+    _softmax(x, y)
+    _calls += 1
+    if _calls > 1:
+        raise MemoryError("CUDA out of memory")
+"""
 WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
 
@@ -296,7 +310,7 @@ class Clock:
     limit_s = 3.0
     fill_s = 0.0
 
-    def __init__(self, judge: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, judge: Callable[..., PartResult], monkeypatch: pytest.MonkeyPatch) -> None:
         self.judge, self.patch = judge, monkeypatch.setattr
         self.student_s: Callable[[timing.DeviceRounds], float] = lambda rounds: REFERENCE_S
         self.rounds: list[timing.DeviceRounds] = []
@@ -338,7 +352,7 @@ def timed(judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
     monkeypatch.setattr(timing, "LONGEST_GO_S", 1.0)
     monkeypatch.setattr(timing, "_known_sets", {})
-    return Clock(lambda text: judge(text, "softmax", on=card, cases=1)["softmax"], monkeypatch)
+    return Clock(lambda text, **how: judge(text, "softmax", on=card, cases=1, **how)["softmax"], monkeypatch)
 
 
 @pytest.mark.parametrize("text, code", [(REMEMBERS, "wrong_when_timed"), (CHANGES, "inputs_overwritten")])
@@ -389,6 +403,17 @@ def test_a_clock_that_never_stands_still_leaves_the_time_open(timed: Clock) -> N
     found = timed.judge(RIGHT)
     assert (found.verdict, found.waits_for) == ("unjudged", "steady-clock") and found.diagnosis is not None
     assert "1980, 1700" in found.diagnosis.message and "--lock-gpu-clocks" in found.diagnosis.message
+
+
+def test_a_time_without_points_costs_none_if_the_machine_cannot_measure_it(timed: Clock) -> None:
+    hungry = [timed.judge(RIGHT + HUNGRY, graded=graded) for graded in (True, False)]
+    timed.clock_is(repeat(DRIFTS))
+    assert [found.verdict for found in (*hungry, timed.judge(RIGHT, graded=False))] == [
+        "crash",
+        "pass",
+        "pass",
+    ]
+    assert [flag.code for flag in hungry[1].flags if flag.code == "not_timed"] == ["not_timed"]
 
 
 def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: Clock) -> None:
@@ -535,6 +560,7 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
 
     knobs = SimpleNamespace(autotuning=SimpleNamespace(cache=False))
     monkeypatch.setattr(devicerunner, "tuned", {})
+    monkeypatch.setattr(devicerunner, "asked", [])
     monkeypatch.setitem(sys.modules, "triton.runtime.autotuner", SimpleNamespace(Autotuner=Tuner))
     monkeypatch.setitem(sys.modules, "triton.knobs", knobs)
     devicerunner.keep_tuned()
@@ -556,6 +582,12 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
         tuner = Tuner()
         tuner.check_disk_cache("a", [], lambda tuner=tuner: tuner.cache.update(a=2))
         assert tuner.cache == {"a": taken}
+    # A call of the build measures as the timed call will: choices in memory or on disk do not count.
+    measured.clear()
+    with devicerunner.tuning_anew():
+        assert tuner.cache == {}
+        tuner.check_disk_cache("a", [], lambda: tuner.cache.update(a=2) or measured.append("anew"))
+    assert (measured, tuner.cache, devicerunner.tunes_itself) == (["anew"], {}, False)
 
 
 def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
@@ -572,6 +604,15 @@ def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
     warm, raises, ends = {"op": "warm"}, {"op": "warm", "raises": "x"}, {"op": "warm", "ends": "x"}
     made = host._call_all(session, [warm, raises, ends, warm], 4.0)  # type: ignore[arg-type]
     assert asked == [("warm", None), ("settle", 4.0)] * 3 and made == ([ends, warm], [raises])
+
+
+def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
+    part = load(ROOT / "labs" / "gpu" / "assignment.yaml").part("softmax")
+    for timed, tuned in (({"gelu"}, []), ({"softmax"}, [True])):
+        device = SimpleNamespace(shape=SHAPE, timed=timed)
+        jobs = host.DeviceHost.jobs_of(device, part)  # type: ignore[arg-type]
+        assert [job["tunes"] for job in jobs if "tunes" in job] == tuned
+        assert len(jobs) == len(part.cases) + len(tuned)
 
 
 def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,6 +234,14 @@ def test_a_store_without_a_mask_that_damages_the_heap_is_reported_as_one() -> No
         assert "outside of a tensor" in message and "masks" in message and own_output(said) == ""
 
 
+def test_a_kernel_that_the_build_did_not_compile_is_not_the_students_fault() -> None:
+    part, found = ASSIGNMENT.part("matmul"), []
+    for folder in ("compiled/0123456789abcdef", "logs/0123456789abcdef"):
+        said = f"line 3 raised PermissionError: [Errno 13] Permission denied: '/tmp/x/{folder}/k.so'"
+        found.append(crashes.call_fault(Broken(part, Call("exception", message=said), "timed call")))
+    assert [fault.verdict for fault in found] == ["unjudged", "crash"] and found[0].waits_for == "GPU"
+
+
 MARKED = """
 def helper(x):
     return x  # tl.dot(

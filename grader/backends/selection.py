@@ -47,6 +47,12 @@ class BuildSettings(Protocol):
     @property
     def sanitize(self) -> bool: ...
 
+    @property
+    def timing(self) -> bool: ...
+
+    @property
+    def time_ungraded(self) -> bool: ...
+
 
 @dataclass(frozen=True)
 class Made:
@@ -118,7 +124,12 @@ def make_kernels(
     builds = make_for_device(
         assignment, source, parts, options, architecture=architecture(), sandbox=sandbox, on_step=on_step
     )
-    device = stack.enter_context(DeviceHost(assignment, builds, parts, shape, sandbox, Zygote))
+    timed = {
+        part.id
+        for part in parts
+        if options.timing and part.time and (part.time.graded or options.time_ungraded)
+    }
+    device = stack.enter_context(DeviceHost(assignment, builds, parts, shape, sandbox, Zygote, timed))
     judged = next((build for build in builds.values() if not build.ok), next(iter(builds.values())))
     return KernelsMade(replace(judged, object_path=None), lambda: judged, native=False, device=device)
 

@@ -200,11 +200,17 @@ class PartJudge:
             if rule.graded:
                 raise lacking
             return
-        with bench.exclusive(self.part) as cpus:
-            measured = rounds.measured(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
-            if not measured.fit:
-                # Measure once more in fresh processes: the disturbance may have passed.
-                measured = rounds.measured(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
+        try:
+            with bench.exclusive(self.part) as cpus:
+                measured = rounds.measured(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
+                if not measured.fit:
+                    # Measure once more in fresh processes: the disturbance may have passed.
+                    measured = rounds.measured(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
+        except faults.Faulty as fault:
+            if rule.graded or fault.verdict != "unjudged":
+                raise
+            self.flags.append(Flag("not_timed", fault.diagnosis.message))
+            return
         self.time = rounds.settled(measured, rule)
         bench.emit(Timed(self.part, self.time))
         if rule.graded:

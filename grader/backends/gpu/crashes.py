@@ -29,6 +29,8 @@ DEVICE_HINTS = {
 
 
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>\w+)(?P<more>[\w.]*)")
+NOT_COMPILED = re.compile(r"PermissionError: [^']*'[^']*/compiled/[0-9a-f]{16}/")
+"""A kernel that no call of the build had launched: a runner may not compile."""
 CANNOT_IMPORT = re.compile(r"raised (?:ModuleNotFound|Import)Error: ")
 
 
@@ -107,6 +109,13 @@ def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
         return load_error(message, packages)
     if message.endswith(kernelfiles.NO_CARD):
         return lacks_gpu(f"{broken.part.function} on the input '{broken.where}' asks for a card: {message}")
+    if NOT_COMPILED.search(message):
+        words = (
+            f"{broken.part.function} on the input '{broken.where}' launches a kernel that it did not launch in the "
+            "build, where kernels are compiled. So this part is not judged, and no points are lost. Launch the same "
+            "kernels in all calls of one size, or ask for a judgement by hand."
+        )
+        return Faulty("unjudged", Diagnosis("machine_lacks", words), waits_for=GPU)
     return KernelWords().fault(broken)
 
 

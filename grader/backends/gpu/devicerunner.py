@@ -48,6 +48,8 @@ kept: list[Any] = []
 """Replacements of torch's kernels, kept for as long as the process lives."""
 tunes_itself = False
 """True if autotuners measure in this process and ignore the builder's choice: in timed calls, alone on the card."""
+asked: list[tuple[Any, Any]] = []
+"""Autotuners that have chosen a configuration, with the key of the choice."""
 tuned: dict[str, int] = {}
 """The choices of autotuners in timed calls, by kernel and key. The first timed runner hands them to the next ones."""
 blind = False
@@ -104,6 +106,7 @@ def keep_tuned() -> None:
     importlib.import_module("triton.knobs").autotuning.cache = True
 
     def check(self: Any, key: Any, configs: Any, measure: Callable[[], None]) -> bool:
+        asked.append((self, key))
         if not tunes_itself:
             with contextlib.suppress(OSError):  # a runner cannot write new measurements
                 return bool(known(self, key, configs, measure))
@@ -117,6 +120,30 @@ def keep_tuned() -> None:
         return False
 
     tuner.check_disk_cache = check
+
+
+@contextlib.contextmanager
+def tuning_anew() -> Iterator[None]:
+    """Let autotuners measure in one call of the build, as they do in the first timed call, and forget the choice.
+
+    Their keys often leave out a parameter that the kernel is compiled for. So an earlier choice would leave out kernels
+    that the timed call needs.
+    """
+    global tunes_itself
+    forget_tuned()
+    tunes_itself = True
+    try:
+        yield
+    finally:
+        tunes_itself = False
+        forget_tuned()
+
+
+def forget_tuned() -> None:
+    for tuner, key in asked:
+        tuner.cache.pop(key, None)
+    asked.clear()
+    tuned.clear()
 
 
 def prepare_interpreter() -> None:
@@ -329,7 +356,8 @@ class Kernels:
             for place, (name, described) in enumerate(request["tensors"].items())
         }
         run = self.prepared(request, placed, request["outputs"])
-        kernelfiles.attempted(run)
+        with tuning_anew() if request.get("tunes") else contextlib.nullcontext():
+            kernelfiles.attempted(run)
         return ANSWERED
 
     def settle(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -157,8 +157,11 @@ class DeviceHost:
         shape: Mapping[str, int],
         sandbox: Sandbox,
         start: Callable[..., Parent],
+        timed: Collection[str],
     ) -> None:
-        """Prepare to start runners. `start` makes the zygote, as for `place`."""
+        """Prepare to start runners. `start` makes the zygote, as for `place`; `timed` are the ids of parts whose time
+        is measured."""
+        self.timed = timed
         self.assignment, self.builds, self.shape = assignment, dict(builds), dict(shape)
         self.sandbox, self.start = sandbox, start
         self.parts = [part for part in parts if part.device is not None]
@@ -182,7 +185,7 @@ class DeviceHost:
             return ""
         assert made.object_path is not None
         parts = [part for part in self.parts if properties(part).language == "triton"]
-        jobs = [warming(part, shape, is_reference=False) for part in parts for shape in self.shapes_of(part)]
+        jobs = [job for part in parts for job in self.jobs_of(part)]
         return self._compiled(made.object_path, jobs, is_kits=False)[0]
 
     def close(self) -> None:
@@ -331,11 +334,14 @@ class DeviceHost:
             zygote.caches.merge(caches[0], cache)
         return caches[0], is_whole
 
-    def shapes_of(self, part: Part) -> list[dict[str, int]]:
-        """Return all shapes in which a part is judged or timed."""
-        cases = [{**self.shape, **case.shape} for case in part.cases]
-        timed = [{**self.shape, "layout": 0}] if part.time is not None else []
-        return [*cases, *timed]
+    def jobs_of(self, part: Part) -> list[dict[str, Any]]:
+        """Return calls that compile all that the judged and timed calls of a part launch."""
+        shapes = [{**self.shape, **case.shape} for case in part.cases]
+        jobs = [warming(part, shape, is_reference=False) for shape in shapes]
+        if part.id in self.timed:
+            timed = warming(part, {**self.shape, "layout": 0}, is_reference=False)
+            jobs.append({**timed, "tunes": True})
+        return jobs
 
 
 Jobs = list[Mapping[str, Any]]

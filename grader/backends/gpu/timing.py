@@ -32,7 +32,9 @@ from grader.backends.gpu import devicecall
 from grader.backends.gpu.card import smclock
 from grader.backends.gpu.card.arena import Arena, Card, Tensor
 from grader.backends.gpu.card.clock import TimedRunner, judges_bytes, sets_for
+from grader.backends.gpu.card.finding import GPU
 from grader.backends.gpu.host import DeviceHost
+from grader.backends.gpu.operators import NO_ROOM
 from grader.backends.protocol import SampledRows, TimedPart
 from grader.core.errors import KitError
 from grader.core.results import CardClock, Diagnosis, Timing
@@ -223,6 +225,11 @@ class DeviceRounds:
     def refuse(self, call: Any, session: Session, is_reference: bool) -> None:
         if is_reference:
             self.checks.refuse_failed_reference(call)
+        if not self.timed.rule.graded and NO_ROOM.search(call.message):
+            message = (
+                "The results are right. The timed call needs more memory than the GPU has: no time is shown."
+            )
+            raise faults.Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=GPU)
         self.checks.refuse_broken(call, session, "timed call")
 
     def play(self) -> Iterator[Round]:
