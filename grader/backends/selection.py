@@ -246,7 +246,7 @@ def _how(
 
 
 def _borrowed(built: Build) -> str:
-    """Return a message if the object calls torch's operators, else "": the stand-in may have failed on other things."""
+    """Return a message if the object calls torch's operators, which the first error may not show; else ""."""
     called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
     return f"{called[0]}; the assignment gives you tensors, not operators" if called else ""
 

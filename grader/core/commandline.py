@@ -159,7 +159,7 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
     """Call `run` with the process's arguments and exit with the code it returns. Errors are printed after `name`."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
-            os._exit(EXIT_USAGE)  # closed by the caller: an error cannot be printed
+            os._exit(EXIT_USAGE)  # The caller has closed this stream: an error cannot be printed.
     guard_standard_streams()
     try:
         code = run(sys.argv[1:])

@@ -139,7 +139,7 @@ class Closer:
         lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
         lines = [lead, *self._with_indices(sanitizer_sites.words(found.sites.found, self.source.name)), kept]
         if call.status == "timeout":
-            # A proved access comes before the time-out: a damaged heap may make a call wait for ever.
+            # Name the wrong access first: it may be the cause of the time-out, since a damaged heap can block a call.
             lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 

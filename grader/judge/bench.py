@@ -31,7 +31,7 @@ Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
 
 
 def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
-    """Reserve no cores for timing a part: for a judge that is alone on its machine."""
+    """Return a context for timing a part that reserves no cores, for a judge that is alone on its machine."""
     return nullcontext()
 
 
@@ -85,7 +85,7 @@ class Bench:
     exclusive: Exclusive = unshared
     """Function that reserves resources for timing a part. It yields the cores for the runners, None for the default."""
     give_way: Callable[[], None] = lambda: None
-    """Function that is called before a runner of the student's starts, if no other one lives."""
+    """Function that is called before a runner with the student's code starts, if no other such runner is alive."""
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple

@@ -99,7 +99,7 @@ class WarmedUp:
         return self.function[grid]
 
 
-#: Functions of libdevice with another name in torch, and that name.
+#: Maps functions of libdevice to their names in torch, if these differ.
 LIBDEVICE = {
     "fast_tanhf": "tanh",
     "fast_expf": "exp",

@@ -28,7 +28,7 @@ LONGEST_CHAIN = 50
 MODULE = "kernels"
 """Module name under which a student's single file is loaded."""
 FILE_BITS = 20
-"""Low bits that hold the line in a number for a line of a file. The bits above hold the file's number."""
+"""One number stands for a place in a file: these many low bits hold the line, the higher bits the file's number."""
 OWN = {MODULE: 0}
 """Names of the student's modules, each with its file's number << FILE_BITS."""
 #: `grader.core.filebundle`, set by the forkserver.

@@ -56,7 +56,7 @@ class _Text:
         kept = {line for span in self._reached(start) for line in range(span.first, span.end)}
         code = tuple(line[:LONGEST_LINE] if k in kept else "" for k, line in enumerate(self.lines))
         rows = tuple(row[:LONGEST_LINE] for row in self.rows)
-        # The Body reaches over the whole file: kernels may come before or after the function.
+        # The Body covers the whole file: kernels may come before or after the function.
         return Body(start.name, start.first + 1, 0, len(rows), (), rows, code)
 
     def _reached(self, start: PythonSpan) -> list[PythonSpan]:

@@ -297,7 +297,7 @@ class Reader:
                 owner.rebound.add(rest.split(".")[0])
 
     def expect(self, node: ast.AST) -> None:
-        """Record where modules and functions that make kernels may be used, and functions that a call makes kernels."""
+        """Record where modules and functions that make kernels may be used, and the functions in `wrapped`."""
         if isinstance(node, ast.Attribute):
             if not self.is_namespace(node.value) or node.attr in ("get", "keys", "values", "items"):
                 self.expected.add(id(node.value))
@@ -531,7 +531,7 @@ class Reader:
         return False
 
     def look(self, node: ast.AST, around: list[Names], found: Found, *, is_kernel: bool) -> None:
-        """Record in `found` the calls and forbidden uses of one node. `around` are the scopes of the functions around.
+        """Record in `found` the calls and forbidden uses of a node. `around` are the scopes of the functions around it.
 
         In a kernel (`is_kernel`), a method such as .softmax is Triton's and not reported.
         """

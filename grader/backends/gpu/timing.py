@@ -4,8 +4,8 @@ Every set (the tensors of one call of the function) has new inputs in every call
 compared with the reference's, and some rows of both with the oracle in each side's first call.
 
 A round is as in `grader.judge.timing.measure`: one runner for the reference (A) and one for the student (B), and calls
-A B B A. The student's runner is started after the reference's first call and has ended before its second call. For
-processes take turns on a GPU, so a kernel that the student left running would halve the reference's speed. Each side
+A B B A. The student's runner is started after the reference's first call and has ended before its second call, because
+processes take turns on a GPU: a kernel that the student left running would halve the reference's speed. Each side
 has its own arena, usually with the same number of sets. The k-th calls of both sides in a round have the same inputs,
 so that all outputs can be compared on the GPU.
 

@@ -257,7 +257,7 @@ def other_numbers(tensor: Any) -> Any:
 
 @functools.cache
 def _table() -> Any:
-    """Return the replacement of each bfloat16 number, indexed by its 16 bits. Float16 can represent them, too."""
+    """Return a replacement for each bfloat16 number, indexed by its 16 bits. Replacements are also float16 numbers."""
     import torch
 
     drawn = torch.randint(1 << 11, (UNITS,), generator=torch.Generator().manual_seed(1))

@@ -45,7 +45,7 @@ INCLUDES = (f"-I{PLAIN}", f"-I{SHIM}")
 HEADER, PRECOMPILED = "plain_torch.h", "plain_torch.h.gch"
 SOURCE, OBJECT = PLAIN / "plain.cpp", "plain.o"
 """Source and object of the stand-in. The object is linked with every student's object."""
-#: Headers of torch that a student's file may include. Each only includes the stand-in's header, if that is missing yet.
+#: Headers of torch that a student's file may include. Each of them only includes the stand-in's header.
 HEADERS = (
     *(f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch", "types", "utils")),
     *(f"pybind11/{name}.h" for name in ("functional", "numpy", "operators", "pybind11", "stl")),

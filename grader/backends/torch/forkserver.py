@@ -72,7 +72,7 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     own.kernelfiles.filebundle = own.replay.filebundle = files.filebundle
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
-    elif modules:  # CUDA alone
+    elif modules:  # for a CUDA file without Triton
         own.trace = files.tracing.Trace()
     # The kit or Python may be mounted below a folder that is emptied after each runner: keep these.
     mounted = removal.mount_points()

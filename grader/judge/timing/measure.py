@@ -74,7 +74,7 @@ EARLY_OUTLIER_ROUNDS = 6
 DOUBT_MARGIN = 1.5
 """Factor by which every round of an early "slow" must exceed the allowance."""
 GROSS_MARGIN = 3.0
-"""The same with fewer than EARLY_SLOW_ROUNDS. No single round of two identical kernels exceeded 2.90."""
+"""Like DOUBT_MARGIN, for fewer than EARLY_SLOW_ROUNDS rounds. No round of two identical kernels exceeded 2.90."""
 FAST_SHARE = 1 / 8
 """Quantile of call times that represents the faster calls."""
 CORE_SHARE_LIMIT = 1.25

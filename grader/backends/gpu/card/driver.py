@@ -11,11 +11,11 @@ from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, 
 from typing import Any
 
 LIBRARY = "libcuda.so.1"
-#: CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags.
+#: Values of the driver's enumerations CUmemAllocationType, ...HandleType, CUmemLocationType and CUmemAccess_flags.
 PINNED, POSIX_FD, ON_DEVICE, READ_WRITE = 1, 1, 1, 3
-#: CUmemorytype.
+#: A value of CUmemorytype.
 DEVICE_MEMORY = 2
-#: CUdevice_attribute.
+#: Values of CUdevice_attribute.
 MULTIPROCESSORS, MAJOR, MINOR = 16, 75, 76
 
 
@@ -42,7 +42,7 @@ class _Flags(ctypes.Structure):
 
 
 class _Properties(ctypes.Structure):
-    """CUmemAllocationProp."""
+    """The driver's struct CUmemAllocationProp."""
 
     _fields_ = (
         ("type", c_int),
@@ -58,7 +58,7 @@ class _Access(ctypes.Structure):
 
 
 class _Copy2D(ctypes.Structure):
-    """CUDA_MEMCPY2D: source, target and size of a copy."""
+    """The driver's struct CUDA_MEMCPY2D: source, target and size of a copy."""
 
     _fields_ = (
         *(("source_x", c_size_t), ("source_y", c_size_t), ("source_kind", c_int), ("source_host", c_void_p)),
@@ -213,7 +213,7 @@ class Driver:
     def load(self, ptx: bytes) -> c_void_p:
         module = c_void_p()
         log = ctypes.create_string_buffer(8192)
-        # CU_JIT_ERROR_LOG_BUFFER 5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES 6
+        # CU_JIT_ERROR_LOG_BUFFER is 5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES is 6.
         options = (c_int * 2)(5, 6)
         values = (c_void_p * 2)(ctypes.addressof(log), 8192)
         try:
