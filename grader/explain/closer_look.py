@@ -41,9 +41,12 @@ HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 #: Patterns for facts that `common_facts.condition` returns: a size that is a multiple of a tile, a size above 1, two
 #: sizes that are compared. The groups are the names of the sizes.
 MULTIPLE = re.compile(r"right where (\w+) is a multiple of (\w+)")
+NO_MULTIPLE = re.compile(r"right where \w+ is not a multiple of (\w+)")
 ABOVE = re.compile(r"right where (\w+) = 1, wrong where \1 > 1")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
 OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
+#: The length of a last tile: `i0 + T < N ? T : N - i0`, `i0 + T <= N ? T : N - i0`. Groups 1 and 3 are the beginnings.
+REMAINDER = re.compile(r"\b(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*\?\s*\w+\s*:\s*\2\s*-\s*(\w+)\b")
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
 OUTSIDE = "Something outside of an array is read or written:"
@@ -302,6 +305,9 @@ class Closer:
                     "one is positive, and infinite where the old one is still -inf, so that exp() overflows. It is "
                     "exp(old maximum - new maximum)."
                 )
+        elif diagnosis.code == "stale_sum" and (added := self.body.never_begun()):
+            ((place, array), *_) = added
+            words = f"{array} is added to in {name}:{place.line} and set to zero nowhere in this function."
         elif diagnosis.code not in PRECISE:
             for place, term, equal in self.body.unit_factors()[:1]:
                 words = (
@@ -423,7 +429,12 @@ class Closer:
         made = [place for line, place in indices.items() if line not in named][: clues.MOST_PLACES]
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
-        lines = [f"  {self.source.name}:{place.line}: {place.text}" for place in made]
+        lines = [
+            f"  {self.source.name}:{place.line}: {place.text}"
+            + (f"   ({rest[3]} in place of {rest[1]}?)" if rest and rest[1] != rest[3] else "")
+            for place in made
+            for rest in [REMAINDER.search(place.text)]
+        ]
         return [places, "These lines compute the index:", *lines] if lines else [places]
 
     def _zeros(self, checked: Checked | None) -> str:
@@ -507,6 +518,8 @@ class Closer:
         """Return clues for loops whose ends may be wrong, from the sizes that the common facts name."""
         if several := MULTIPLE.search(facts_found):
             return [f"cut:{several[1]}", *([] if several[2].isdigit() else [f"until:{several[2]}"])]
+        if several := NO_MULTIPLE.search(facts_found):
+            return [f"tests:{several[1]}"]
         if above := ABOVE.search(facts_found):
             return [f"unlooped:{above[1]}"]
         if OF_OUTPUT.search(facts_found):

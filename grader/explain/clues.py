@@ -24,7 +24,10 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "of_row": ("an end that depends on another index", Body.ends_of_row),
     "whole_sums": ("a whole number", Body.whole_sums),
     "same_ends": ("another counter ends there, too", Body.same_ends),
-    "steps": ("a loop in steps", Body.steps),
+    "steps": (
+        "a loop in steps",
+        lambda body: body.steps() or body.in_helpers(r"\bfor\s*\([^;]*;[^;]*;[^)]*\+=\s*(?!1\s*\))"),
+    ),
     "sums": ("a sum", lambda body: body.find(_SUMS)),
     "divisor": ("a sum", lambda body: body.divisors() or body.find(_SUMS)),
     "divide": ("a division", Body.divisions),
@@ -37,6 +40,10 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     ),
     "static": ("kept from call to call", lambda body: body.find(r"\b(?:static|thread_local)\b")),
     "bare": ("declared without a value", Body.bare),
+    "never_begun": (
+        "added to, and set nowhere in this function",
+        lambda body: [place for place, _ in body.never_begun()],
+    ),
     "maxima": ("where this maximum begins", Body.maxima_begun),
     "minus_one": (
         "an end, or the last index?",
@@ -52,6 +59,12 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "fills": ("set to zero", lambda body: body.find(r"\bfill(?:_|_n)?\s*\(|\bmemset\s*\(|\.\s*assign\s*\(")),
     "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
     "skips": ("this skips the rest of a loop", lambda body: body.find(r"\b(?:continue|break)\s*;")),
+    "lanes": (
+        "lanes of a vector are added up",
+        lambda body: body.in_helpers(
+            r"\b_mm\w*_(?:extract|hadd|movehl|shuffle|permute|cast\w*128)|\b(\w+)\s*\[0\]\s*\+\s*\1\s*\[\d\]"
+        ),
+    ),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
 #: Clues for the diagnosis codes of the engine.
@@ -114,7 +127,8 @@ def _found(body: Body, part: Part, clue: str, right: Collection[str]) -> tuple[s
     if kind == "input":
         return f"{what} is used", body.reads(_given(body, part, what))
     if kind == "call":
-        return f"{what}() is called", body.find(rf"\b\w*{what}\w*\s*\(")
+        pattern = rf"\b\w*{what}\w*\s*\("
+        return f"{what}() is called", body.find(pattern) or body.calls(pattern)
     if kind == "store":
         return "the result is written", body.stores(_outputs(body, part, right))
     if kind == "stored":
@@ -129,6 +143,17 @@ def _found(body: Body, part: Part, clue: str, right: Collection[str]) -> tuple[s
     if kind in ("until", "mixed"):
         (own, *_) = [*_given(body, part, what), what]
         return f"this loop runs to {own}", body.until(own, mixed=kind == "mixed")
+    if kind == "zeroed":
+        (own, *_) = [*_given(body, part, what), what]
+        return f"set to zero in the loop to {own}", body.zeroed_in(own)
+    if kind == "restarts":
+        (own, *_) = [*_given(body, part, what), what]
+        return f"begins anew in a loop to {own}: is it the loop whose turns are added up?", body.restarts(own)
+    if kind == "tests":
+        (own, *_) = [*_given(body, part, what), what]
+        return "is this true in the last block, too?", body.find(
+            rf"^(?!.*(?:\bfor\b|\?|\bmin\b)).*\b{own}\b.*(?:[<>]|==|%)|^(?!.*(?:\bfor\b|\?)).*(?:[<>]|==)[^;]*\b{own}\b"
+        )
     if kind == "cut":
         (own, *_) = [*_given(body, part, what), what]
         return f"to {own} in steps, or rounded down: is the rest of {own} done, and no more?", body.cut(own)

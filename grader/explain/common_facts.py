@@ -236,6 +236,10 @@ def _conditions(
                 lambda s, n=name, t=tile: s[n] % s[t] == 0 or s[n] < s[t],
             )
     for name in plain:
+        for tile in tiles:
+            yield Condition(
+                f"{name} is not a multiple of {tile}", "it is", lambda s, n=name, t=tile: s[n] % s[t] != 0
+            )
         if len(tiles) > 1:
             either = " or ".join(f"{tile} >= {name}" for tile in tiles)
             yield Condition(either, "neither is so", lambda s, n=name: any(s[t] >= s[n] for t in tiles))

@@ -122,6 +122,8 @@ def diagnose(
     if found is not None and found[0] == "partly_not_written" and place.code:
         return _report(place.code, "", Place(place.code, f"{place.words}; they are all 0"), seen)
     code, words = found or (place.code or "wrong_values", "")
+    if code.endswith("_copied") and words:
+        place = EVERYWHERE
     return _report(code, words, place, seen)
 
 

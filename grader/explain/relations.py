@@ -70,6 +70,40 @@ def moved(seen: Deviation) -> Found | None:
     return None
 
 
+#: Most wrong indices along an axis that `copied` looks up, and the elements of each that it compares first.
+_MOST_LOOKED_UP, _SAMPLED = 256, 16
+
+
+def copied(seen: Deviation) -> Found | None:
+    """Find wrong indices along an axis that hold the right values of other indices, at one distance.
+
+    The code ends in "_copied", and the words name the place.
+    """
+    for at, axis in enumerate(seen.axes):
+        expected, actual, slack, wrong = (
+            np.moveaxis(t, at, 0).reshape(t.shape[at], -1)
+            for t in (seen.expected, seen.actual, seen.slack, seen.wrong)
+        )
+        hit = np.flatnonzero(wrong.any(1))
+        if axis.listed or len(hit) == len(expected) or not 1 < len(hit) <= _MOST_LOOKED_UP:
+            continue
+        some = np.linspace(0, expected.shape[1] - 1, min(_SAMPLED, expected.shape[1])).astype(int)
+        same = (abs(actual[hit][:, None, some] - expected[:, some]) <= slack[:, some]).all(2)
+        source = same.argmax(1)
+        steps = np.unique(hit - source)
+        if (same.sum(1) != 1).any() or len(steps) != 1:
+            continue
+        if not seen.agrees(expected[source], actual[hit], slack[source], wrong[hit]):
+            continue
+        step = int(steps[0])
+        other = f"{axis.letter} {'-' if step > 0 else '+'} {abs(step)}"
+        return f"{axis.plural}_copied", (
+            f"Each wrong {axis.name} {axis.letter}, from {hit[0]} to {hit[-1]}, holds the right values of {axis.name} "
+            f"{other}: an index lacks the beginning of its tile, or another offset of {abs(step)}."
+        )
+    return None
+
+
 def transposed(seen: Deviation) -> Found | None:
     """Find an output whose last two axes are exchanged in memory, if both are longer than 1."""
     if seen.expected.ndim < 2 or min(seen.expected.shape[-2:]) < 2:

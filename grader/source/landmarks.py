@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from grader.core.harmless import harmless
-from grader.source.cpptext import blanked, definition, parameter_names
+from grader.source.cpptext import blanked, definition, definitions, parameter_names
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
@@ -28,6 +28,12 @@ _PLAIN_LOOP = re.compile(
 _WHOLE = re.compile(
     r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|(?:std::)?size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
 )
+#: An element that is set to zero, by an assignment or by a function.
+_ZEROED = re.compile(
+    r"[\])]\s*=\s*0[.0f]*\s*;|\b(?:memset|fill\w*|assign|\w*[Ww]rite\w*|\w*[Ss]et\w*)\s*\([^;]*\b0[.0f]*\s*\)"
+)
+#: A sum that begins at zero only in the first turn of a loop: `k == 0 ? 0 : ...`, `if (k == 0) x = 0`.
+_RESTART = re.compile(r"\b(\w+)\s*==\s*0\s*(?:\?\s*0[.0f]*\s*:|\)[^;]*=\s*0[.0f]*\s*;)")
 #: A division, and its dividend and divisor as far as they are single words.
 _DIVISION = re.compile(r"([\w.]+|[\])])\s*/=?\s*(?!/)([\w.]+|\()")
 _NUMBER = re.compile(r"\d+[uUlL]*$")
@@ -113,6 +119,66 @@ class Body:
         """Return the function's lines in which the pattern occurs."""
         wanted = re.compile(pattern)
         return [self._place(n) for n in self._lines() if wanted.search(self.code[n - 1])]
+
+    @cached_property
+    def _helpers(self) -> dict[str, tuple[str, range]]:
+        """Text and lines of each function of the file that this one calls, directly or through others."""
+        code = "\n".join(self.code)
+        known = {each.name: each for each in reversed(definitions(code)) if each.name != self.name}
+        found, waiting = dict[str, tuple[str, range]](), [self._all()]
+        while waiting:
+            for name in set(_WORD.findall(waiting.pop())) & known.keys() - found.keys():
+                each = known[name]
+                text, first = code[each.body : each.end], code.count("\n", 0, each.body) + 1
+                found[name] = text, range(first, first + text.count("\n") + 1)
+                waiting.append(text)
+        return found
+
+    def in_helpers(self, pattern: str) -> list[Place]:
+        """Return the lines of this function, and of those that it calls, in which the pattern occurs."""
+        wanted = re.compile(pattern)
+        lines = {n for _, lines in self._helpers.values() for n in lines} | {*self._lines()}
+        return [self._place(n) for n in sorted(lines) if wanted.search(self.code[n - 1])]
+
+    def calls(self, pattern: str) -> list[Place]:
+        """Return the lines that call a function of the file in whose text the pattern occurs."""
+        wanted = re.compile(pattern)
+        names = {name for name, (text, _) in self._helpers.items() if wanted.search(text)}
+        return [self._place(n) for n in self._lines() if self._uses(n, names)]
+
+    def zeroed_in(self, size: str) -> list[Place]:
+        """Return the lines that set elements to zero, by themselves or by a call, inside a loop that ends at `size`.
+
+        Such a loop has steps of more than 1.
+        """
+        stepped, ends = (
+            {place.line for place in self.steps()},
+            {n for n, _, end in self._ends() if end == size},
+        )
+        lines = {place.line: place for place in (*self.find(_ZEROED.pattern), *self.calls(_ZEROED.pattern))}
+        return [lines[n] for n in sorted(lines) if stepped & ends & {loop.line for loop in self.enclosing(n)}]
+
+    def restarts(self, size: str) -> list[Place]:
+        """Return the lines that begin a sum anew where a counter is 0 whose loop ends at `size`."""
+        counters = {counter for _, counter, end in self._ends() if end == size}
+        return self._where(counters, _RESTART)
+
+    def never_begun(self) -> list[tuple[Place, str]]:
+        """Return the lines that add to elements of an array that no line of this function sets, each with the array.
+
+        An array that is declared inside a loop is left out, and one that is an argument of a call may be set there.
+        """
+        found = dict[str, Place]()
+        for n in self._lines():
+            if (added := _ADDED.search(self.code[n - 1])) and added[2] and len(found) < _MOST_EQUAL:
+                found.setdefault(added[1], self._place(n))
+        kept = list[tuple[Place, str]]()
+        for name, place in found.items():
+            made = {n for n, copy, _ in self._copies if copy == name and not self.enclosing(n)}
+            rows = "\n".join(self.code[n - 1] for n in self._lines() if n not in made)
+            is_set = rf"\b{name}\b\s*(?:[\[(][^;=]*[\])]\s*)?=(?!=)|\w\s*\([^;(]*\b{name}\b\s*[,).]|[>\w]\s+\*?{name}\b"
+            kept += [] if re.search(is_set, rows) else [(place, name)]
+        return kept
 
     def uses(self, pattern: str) -> list[Place]:
         """Return the lines that `find` returns, without those that only copy an argument."""

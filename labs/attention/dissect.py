@@ -20,6 +20,7 @@ CLOSE = 2e-4
 SAME = 2e-3
 #: Factor of Q that makes all scores nearly 0. Largest number of groups of channels in a message.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
+PRODUCT, PRODUCT_CLUES = "In the product with V", ("input:V", "store")
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
 #: A quotient smaller than this (made weight / right weight) counts as 0, so it gives no divisor.
 TINY = 1e-12
@@ -47,6 +48,16 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
             # Scores of nearly 0: exp() of them is nearly linear, and finite even where it is applied twice.
             tiny = {"Q": q * np.float32(TINY_SCORES), "K": k, "V": unit}
             found = _channels(ask(own, tiny), q, k) or found
+        if found is not None and found.words.startswith(PRODUCT):
+            # With V's columns in reverse order, each weight is in another column.
+            other = ask(own, {"Q": q, "K": k, "V": np.ascontiguousarray(unit[..., ::-1])})
+            if (
+                other is not None
+                and not (abs(other[..., ::-1][..., :keys] - weights[..., :keys]) < CLOSE).all()
+            ):
+                return Dissected(
+                    "The columns of the product with V do not all take the same weights", PRODUCT_CLUES
+                )
         if found is not None:
             return found
     return None
@@ -75,7 +86,8 @@ def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
     means = [float(some.mean()) for some in np.split(counts, begins[1:])]
     ends = [*begins[1:], d]
     listed = ", ".join(
-        f"{'' if at == 0 else 'channels '}{begin} to {end - 1} {mean:.2g} times"
+        f"{'' if at == 0 else 'channels '}{begin} to {end - 1} "
+        + ("not at all" if abs(mean) < 0.01 else "once" if abs(mean - 1) < 0.1 else f"{mean:.2g} times")
         for at, (begin, end, mean) in enumerate(zip(begins, ends, means, strict=True))
     )
     if abs(means[-1] - 1) < 0.1 and min(means[:-1]) > 1.5:
@@ -85,7 +97,8 @@ def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
         )
         return Dissected(words, ("call:exp", "steps"))
     return Dissected(
-        f"The channels of Q K^T do not count alike: with d={d} channels {listed}", ("steps", "input:Q")
+        f"The channels of Q K^T do not count alike: with d={d} channels {listed}",
+        ("lanes", "steps", "input:Q"),
     )
 
 
@@ -117,7 +130,7 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
         return Dissected(
             "With the unit matrix as V the output is right: scores, exp() and sums are right, and the product with V "
             "is where to look",
-            ("input:V", "store"),
+            PRODUCT_CLUES,
         )
     rows = weights.any(3)
     if not rows.any():
@@ -126,7 +139,7 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
     scores, weights, exact, sums, right = (each[rows] for each in (scores, weights, exact, sums, right))
     factor = (weights / right).mean(1, keepdims=True)
     if (abs(factor) > TINY).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
-        found = _divisors((sums / factor)[:, 0], sums[:, 0])
+        found = _divisors((sums / factor)[:, 0], sums[:, 0], 1 if left else sizes["N"])
         return replace(found, words=found.words + left) if abs(factor - 1).max() > CLOSE else None
     at = "with " + " ".join(f"{name}={sizes[name]}" for name in ("N", "Br", "Bc") if name in sizes)
     unused = ~weights.any(0)
@@ -141,7 +154,7 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
         off = (weights - right)[:, ~keys]
         amount = "no" if not weights[:, ~keys].any() else "too much" if (off > -CLOSE).all() else "another"
         return Dissected(
-            f"In the product with V {_listed(~keys)} has {amount} weight ({at}), and every other key its own{left}",
+            f"{PRODUCT} {_listed(~keys)} has {amount} weight ({at}), and every other key its own{left}",
             ("loops", "text:\\bPij\\b", "input:V", "call:exp", "steps"),
         )
     if (abs(np.sort(weights, 1) - np.sort(right, 1)) < CLOSE).all():
@@ -235,9 +248,17 @@ def _listed(which: Array) -> str:
     return f"each of {len(keys)} keys of {len(which)}, {keys[0]} the first,"
 
 
-def _divisors(used: Array, sums: Array) -> Dissected:
+def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
+    """Return a finding about the divisors `used` of rows with the right sums `sums`. `rows` is the number of a head."""
     worst = int(abs(used - sums).argmax())
-    shown = f"{used[worst]:.4g} where the sum of its exp(score) is {sums[worst]:.4g}"
+    first = worst // rows * rows
+    same = np.flatnonzero(abs(sums[first : first + rows] / used[worst] - 1) < CLOSE)
+    shown = f"is divided by {used[worst]:.4g} where the sum of its exp(score) is {sums[worst]:.4g}"
+    shown = (
+        f"row {worst - first} {shown}; {used[worst]:.4g} is the sum of row {same[0]}"
+        if len(same) == 1
+        else f"a row {shown}"
+    )
     if (abs(used - 1) < CLOSE).all():
         return Dissected(
             f"The weights of a row are its exp(score), without division by their sum, {sums[worst]:.4g}",
@@ -247,7 +268,7 @@ def _divisors(used: Array, sums: Array) -> Dissected:
     kind = ", always a whole number" if whole else ""
     return Dissected(
         "The weights of a row are right but for what they are divided by: scores and exp() are right, the row's sum is "
-        f"not (a row is divided by {shown}{kind})",
+        f"not ({shown}{kind})",
         (*(("line:^\\s*int\\b[^()=]*;",) if whole else ()), "bare", "divisor", "divide", "call:exp"),
     )
 

@@ -63,7 +63,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "uniform_softmax": ("call:exp", *_SCORES),
     "negated": ("call:exp", "store"),
     "hard_maximum": ("call:exp",),
-    "softmax_missing": ("call:exp",),
+    "softmax_missing": ("call:exp", "loops"),
     "scores_returned": _VALUES,
     "copied_input": ("store",),
     "wrong_operand": (*_SCORES, *_VALUES),
@@ -87,10 +87,15 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "first_block_missing": ("loops", "steps"),
     "last_block_only": ("fills", "steps", "sums"),
     "last_block_sum": ("fills", "steps", "sums"),
-    "block_overwritten": ("stored", "store", "fills"),
-    "score_overwritten": ("into:Q", *_SCORES, "sums"),
+    "block_overwritten": ("restarts:d", "zeroed:N", "stored", "store"),
+    "score_overwritten": ("restarts:N", "zeroed:d", "into:Q", *_SCORES, "sums"),
     "stale_scores": ("begun:Q", "?bare", "?input:Q", "?input:K", "cleared"),
-    "stale_sum": ("bare", "fills", "divisor", "divide"),
+    "stale_sum": ("never_begun", "bare", "fills", "divisor", "divide"),
+    "stale_channels": ("steps", "fills", "?input:Q", "?input:K"),
+    "key_twice": (*_VALUES, "store", "loops"),
+    "divided_early": ("divide", "divisor"),
+    "columns_copied": (*_VALUES, "store"),
+    "rows_copied": (*_SCORES, "store"),
     "stale_value": ("bare", "stored", "fills", "store"),
     "stale_l": ("fills", "text:\\bL\\b"),
     "heads_copied": (*_SCORES, *_VALUES, "store"),
@@ -235,14 +240,14 @@ class Attention(Oracle):
     sized_codes = frozenset(
         {"remainder_keys", "remainder_channels", "first_block_only", "first_block_missing", "block_overwritten",
          "score_overwritten", "last_block_only", "last_block_sum", "channels_missing",
-         "tile_normalised", "tile_end"}
+         "tile_normalised", "tile_end", "not_normalised"}
     )  # fmt: skip
     dissected_codes = frozenset({"not_normalised", "constant_factor"})
     relations = (
         *(simple.not_written, simple.partly_not_written, another_layout, simple.moved),
         *(copied_heads, simple.constant_factor),
     )
-    weak_relations = (partial(simple.row_factors, _FACTORS), simple.imprecise)
+    weak_relations = (simple.copied, partial(simple.row_factors, _FACTORS), simple.imprecise)
     outside_codes = frozenset({bounds.CODE})
     race_advice = (
         "Do threads share a variable or a workspace row (declare it inside the parallel loop; use row "

@@ -158,6 +158,18 @@ def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
     return np.stack(out)
 
 
+def _stale_places(s: Scene, tile: int) -> Array:
+    """Predict products whose last tile along the sum, if it is not full, still has the end of the tile before."""
+
+    def again(size: int) -> slice:
+        full = size // tile * tile
+        return slice(full - tile + size % tile, full) if full and size % tile else slice(0)
+
+    c, j = again(s.d), again(s.keys)
+    weights = softmax(s.scores + s.q[:, s.rows, c] @ s.k[:, :, c].mT, 2)
+    return weights @ s.v + weights[:, :, j] @ s.v[:, j]
+
+
 def _all_but_the_last(s: Scene, tile: int) -> Array:
     """Return a mask (N,) that is False for the last key of each tile."""
     key = np.arange(s.keys)
@@ -226,8 +238,8 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
     for start in lasts:
         yield _suspect(
             "block_overwritten",
-            f"Only the last block of keys, from {start} on, is in the product with V: each block "
-            "overwrites the sum of those before in place of adding to it.",
+            f"Only the last block of keys, from {start} on, is in the product with V: each block overwrites the sum "
+            "of those before, or begins it anew, in place of adding to it.",
             lambda s, c=start: s.probabilities[:, :, c:] @ s.v[:, c:],
             _last("last block in the product", s, start, n),
         )
@@ -271,10 +283,18 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
     for start in {(d - 1) // t * t: t for t in USUAL_TILES if t < d}:
         yield _suspect(
             "score_overwritten",
-            f"The scores hold the products of the last channels only, from {start} on: each tile of d "
-            "overwrites the score in place of adding to it.",
+            f"The scores hold the products of the last channels only, from {start} on: each tile of d overwrites the "
+            "score, or sets it to zero again, in place of adding to it.",
             lambda s, c=start: s.attend(s.q[:, s.rows, c:] @ s.k[:, :, c:].mT),
             _last("last tile of channels", s, start, d),
+        )
+    for t in (4, 8, 16, 32, 64):
+        yield Suspect(
+            "stale_channels",
+            f"The last tile of {t} is not full, yet all its places are multiplied: what the tile before left there "
+            "counts again. Set the tile to zero before it is filled, or end its loops at what is left.",
+            lambda s, t=t: _stale_places(s, t),
+            (f"stale places in tiles of {t}",),
         )
     for t in (t for t in USUAL_TILES if t < d):
         yield Suspect(

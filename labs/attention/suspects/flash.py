@@ -90,6 +90,12 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
         lambda o, li, lij, pv: ((li * o + pv) / lij, li + lij),
     ),
     (
+        "pv_divided_by_lij",
+        "flash_not_divided",
+        "PV is divided by lij, the sum of its own block, before it is added to the old O: divide it by lnew = li + lij",
+        lambda o, li, lij, pv: (li * o / (li + lij) + pv / lij, li + lij),
+    ),
+    (
         "divided_by_li",
         "flash_not_divided",
         "the division is by li, the old sum, not by lnew = li + lij",
@@ -435,11 +441,15 @@ def _stale_scores(s: Scene) -> Array:
 
 def _rows_outside(s: Scene) -> Iterator[Suspect]:
     """Predict sums Oi and Li that are not reset for each block of rows: they add up over the blocks of keys."""
-    for names, o, li in (("Oi and Li are", True, True), ("Oi is", True, False), ("Li is", False, True)):
+    for names, o, li in (
+        ("Oi and Li are", True, True),
+        ("Oi is", True, False),
+        ("The row sum (Li or Lij) is", False, True),
+    ):
         for since, reset in (
             ("head", "for each head only, not for each block of rows"),
             ("batch", "for each batch only, not for each head and block of rows of its batch"),
-            ("all", "at the very beginning only, not for each head and block of rows"),
+            ("all", "at the very beginning only, or never, not for each head and block of rows"),
         ):
             yield Suspect(
                 "stale_sum",

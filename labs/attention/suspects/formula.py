@@ -24,8 +24,8 @@ SUSPECTS += [
         "The scores are divided by d. This assignment's softmax(Q K^T) V has no such factor.",
         lambda s: s.attend(s.scores / s.d) if s.d > 1 else None),
     row("mean_of_values", "uniform_softmax",
-        "Every row is the plain mean of V's rows, as if all weights were equal. Are the scores computed at all, and "
-        "does exp() get them?",
+        "Every row is the plain mean of V's rows, as if all weights were equal. Are the scores computed at all, does "
+        "each key j have its own row of K in them, and does exp() get them?",
         lambda s: np.broadcast_to(s.v.mean(1, keepdims=True), s.truth.shape)),
 ]  # fmt: skip
 
@@ -67,6 +67,16 @@ SUSPECTS += [
         "The output is divided by the row sum at each key, so that the earlier keys are divided again and again: "
         "divide once, after the loop over keys, or divide each weight.",
         lambda s: s.weights * s.row_sum ** (np.arange(s.keys) - float(s.keys)) @ s.v),
+    row("divided_while_summing", "divided_early",
+        "Each weight is divided by the sum of the weights up to its own: the division is in the loop that still adds "
+        "up. Divide after that loop.",
+        lambda s: s.weights / s.weights.cumsum(2) @ s.v),
+    row("first_key_twice", "key_twice",
+        "The product with V counts key 0 twice, and every other key once: is it the beginning of the sum, and in the "
+        "loop as well?",
+        lambda s: s.truth + s.probabilities[:, :, :1] * s.v[:, :1]),
+    row("last_key_twice", "key_twice", "The product with V counts the last key twice, and every other key once.",
+        lambda s: s.truth + s.probabilities[:, :, -1:] * s.v[:, -1:]),
     row("maximum_only_above", "maximum_only_above",
         "The maximum is subtracted in the numerator, not in the sum: exp(x - m) / sum exp(x).",
         lambda s: np.exp(s.scores - s.scores.max(2, keepdims=True)) / s.row_sum @ s.v),
