@@ -84,6 +84,7 @@ def test_the_sizes_that_are_right_are_named() -> None:
         "right where N is a multiple of Bc, wrong where it is not": lambda s: s["N"] % s["Bc"] == 0,
         "right where N is a multiple of 8, wrong where it is not": lambda s: s["N"] % 8 == 0,
         "right where Br >= N (one tile), wrong where Br < N": lambda s: s["Br"] >= s["N"],
+        "right where N is not a multiple of Bc, wrong where it is": lambda s: s["N"] % s["Bc"] != 0,
         "right where N <= 12, wrong where N >= 16": lambda s: s["N"] <= 12,
         "right where N <= 16 and d <= 4, wrong where one of them is larger": lambda s: (
             s["N"] <= 16 and s["d"] < 5
@@ -102,6 +103,8 @@ def test_the_sizes_that_are_right_are_named() -> None:
         ({"last": 0.0}, "key 6 of 7 has no weight (with N=7"),
         ({"last": 2.0}, "key 6 of 7 has too much weight (with N=7"),
         ({"last": 0.5}, "key 6 of 7 has another weight (with N=7"),
+        ({"column": 5}, "columns of the product with V do not all take the same weights"),
+        ({"divisor": lambda sums: sums[..., [0, 0, 2, 2, 4, 4, 6], :]}, " is the sum of row "),
         ({"start": 3.5}, "scores and exp() are right, the row's sum is not"),
         ({"start": -4e5}, "scores and exp() are right, the row's sum is not"),
         ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
@@ -129,9 +132,11 @@ def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], wor
             scores = (np.exp(scores) if at else scores) + q[..., at : at + block] @ k[..., at : at + block].mT
         scores = mistake.get("score", lambda scores: scores)(scores)
         weights = np.exp(scores)[..., used]
-        weights /= mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
+        sums = mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
+        weights /= mistake.get("divisor", lambda sums: sums)(sums) if sizes["N"] == 7 else sums
         weights[..., -1] *= mistake.get("last", 1.0)
         made = weights @ inputs["V"][:, :, used]
+        made[..., mistake.get("column", made.shape[3]) :] *= 2
         output = np.zeros_like(made)
         output[..., stored] = made[..., stored]
         return output
@@ -359,6 +364,37 @@ def test_the_line_where_a_sum_begins_is_found() -> None:
     assert numbers(body(to_element).begun(["Q"])) == [6]
     to_read = begun_at_zero.replace("N, score", "N, twoDimRead(S, i, j, N) + score")
     assert numbers(body(to_read).begun(["Q"])) == [6]
+
+
+HELPED = """\
+static void clear(float *t, int n) { for (int i = 0; i < n; i++) t[i] = 0.0f; }
+static float last(const float *x) { return std::exp(x[0]); }
+static float outer(const float *x) { return last(x); }
+void kernel(float *Q, float *K, float *V, float *S, int Bc, int N, int d) {
+    memset(S, 0, N * N);
+    float *lij = Lij.data_ptr<float>();
+    for (int j = 0; j < N; j += 16)
+        for (int k = 0; k < d; k += 16) {
+            clear(S, 256);
+            float acc = k == 0 ? 0.f : V[j];
+            if (k == 0) acc = 0;
+            lij[k] += outer(Q);
+            sums[k] = 0;
+            sums[k] += acc;
+        }
+}
+"""
+
+
+def test_what_helpers_do_counts_as_done_by_their_calls() -> None:
+    found = body(HELPED)
+    assert [line for line, _ in shown(HELPED, "part4", ["call:exp"])] == [12], "through two functions"
+    assert numbers(found.in_helpers(r"\bexp\b")) == [2]
+    assert numbers(found.zeroed_in("d")) == [9, 13], "memset is outside of the loop"
+    assert numbers(found.restarts("d")) == [10, 11] and not found.restarts("N")
+    assert [(place.line, name) for place, name in found.never_begun()] == [(12, "lij")]
+    for begun in ("clear(lij, 2);", "lij[k] = 0;", "std::fill(lij, lij + 2, 0.0f);"):
+        assert not body(HELPED.replace("clear(S, 256);", begun)).never_begun(), begun
 
 
 def test_the_loop_that_runs_to_a_size_is_found() -> None:

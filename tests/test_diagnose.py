@@ -82,6 +82,18 @@ def of_tiles(x: Inputs, tile: int, *, of: Callable[[Tensor], Tensor]) -> Tensor:
     return torch.cat([of(part) for part in scores(x).exp().split(tile, 3)], 3)
 
 
+def stale_places(x: Inputs, tile: int) -> Tensor:
+    """Products in padded tiles, where the last tile still has the end of the one before."""
+
+    def padded(t: Tensor, axis: int) -> Tensor:
+        size = t.shape[axis]
+        again = torch.arange(-size % tile) + size - tile
+        return torch.cat([t, t.index_select(axis, again)], axis) if size % tile and size > tile else t
+
+    weights = torch.softmax(padded(x["Q"], 3) @ padded(x["K"], 3).mT, 3)
+    return padded(weights, 3) @ padded(x["V"], 2)
+
+
 def running_maximum(x: Inputs) -> Tensor:
     """An online softmax, key by key, whose output is not rescaled when the maximum grows."""
     kept = (scores(x) - scores(x).cummax(3).values).exp()
@@ -118,6 +130,14 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "divided at each key": ("normalised_twice",
         lambda x: scores(x).exp().mul(
             scores(x).exp().sum(3, True) ** torch.arange(-scores(x).shape[3], 0.0)) @ x["V"]),
+    "key 0 twice": ("key_twice",
+        lambda x: right(x) + torch.softmax(scores(x), 3)[..., :1] * x["V"][:, :, :1]),
+    "divided by the sum so far": ("divided_early",
+        lambda x: scores(x).exp() / scores(x).exp().cumsum(3) @ x["V"]),
+    "old values in tiles of 8": ("tile_not_cleared", lambda x: stale_places(x, 8)),
+    "columns of the tile before": ("columns_copied",
+        lambda x: right(x)[..., torch.arange(x["V"].shape[3]) - 16 * (torch.arange(x["V"].shape[3]) >= 16)]),
+    "each second row": ("rows_copied", lambda x: right(x)[:, :, torch.arange(x["V"].shape[2]) // 2 * 2]),
     "doubled": ("constant_factor", lambda x: 2 * right(x)),
     "1e-3 too large": ("constant_factor", lambda x: 1.001 * right(x)),
     "rows shifted": ("shifted", lambda x: right(x).roll(1, 2)),
@@ -177,11 +197,15 @@ def test_names_the_remainder(part: str, tile: int, shape: Shape) -> None:
 def test_names_an_output_that_is_added_twice() -> None:
     x = make_inputs("random", RAGGED, 5)
     o, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
+    by_own_sum = o
     for start in range(0, RAGGED["N"], RAGGED["Bc"]):
         weights = scores(x)[..., start : start + RAGGED["Bc"]].exp()
+        lij, values = weights.sum(3, True), x["V"][:, :, start : start + RAGGED["Bc"]]
+        by_own_sum = li * by_own_sum / (li + lij) + weights @ values / lij
         o = o + (li * o + weights @ x["V"][:, :, start : start + RAGGED["Bc"]]) / (li + weights.sum(3, True))
         li = li + weights.sum(3, keepdim=True)
     assert explain(x, RAGGED, o).code == "flash_o_twice"
+    assert "PV is divided by lij, the sum of its own block" in explain(x, RAGGED, by_own_sum).message
 
 
 def test_names_what_a_growing_maximum_is_forgotten_in() -> None:

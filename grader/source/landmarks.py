@@ -141,9 +141,10 @@ class Body:
         return [self._place(n) for n in sorted(lines) if wanted.search(self.code[n - 1])]
 
     def calls(self, pattern: str) -> list[Place]:
-        """Return the lines that call a function of the file in whose text the pattern occurs."""
+        """Return the lines that call a function of the file in which the pattern occurs, directly or one call below."""
         wanted = re.compile(pattern)
         names = {name for name, (text, _) in self._helpers.items() if wanted.search(text)}
+        names |= {name for name, (text, _) in self._helpers.items() if names & set(_WORD.findall(text))}
         return [self._place(n) for n in self._lines() if self._uses(n, names)]
 
     def zeroed_in(self, size: str) -> list[Place]:

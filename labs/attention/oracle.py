@@ -91,7 +91,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "score_overwritten": ("restarts:N", "zeroed:d", "into:Q", *_SCORES, "sums"),
     "stale_scores": ("begun:Q", "?bare", "?input:Q", "?input:K", "cleared"),
     "stale_sum": ("never_begun", "bare", "fills", "divisor", "divide"),
-    "stale_channels": ("steps", "fills", "?input:Q", "?input:K"),
+    "tile_not_cleared": ("steps", "fills", "?input:Q", "?input:K"),
     "key_twice": (*_VALUES, "store", "loops"),
     "divided_early": ("divide", "divisor"),
     "columns_copied": (*_VALUES, "store"),

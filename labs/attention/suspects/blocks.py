@@ -290,7 +290,7 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
         )
     for t in (4, 8, 16, 32, 64):
         yield Suspect(
-            "stale_channels",
+            "tile_not_cleared",
             f"The last tile of {t} is not full, yet all its places are multiplied: what the tile before left there "
             "counts again. Set the tile to zero before it is filled, or end its loops at what is left.",
             lambda s, t=t: _stale_places(s, t),
