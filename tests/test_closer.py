@@ -350,6 +350,8 @@ def test_arithmetic_of_indices_is_neither_a_division_nor_a_whole_sum() -> None:
     rows = ("auto p = e / sum;", "float inv = 1 / N;", "O[n] = o / N;", "int q = e / sum;", "O[n] /= sum;")
     found = body("void kernel(int N, int n) {\n" + "\n".join(rows) + "\n}")
     assert numbers(found.divisions()) == [2, 3, 4, 5, 6]
+    rows = "int i, n, sum;\nfor (i = 0; i < N; i += 16)\nsum += x[i];\nn += 1;"
+    assert numbers(body(f"void kernel() {{\n{rows}\n}}").whole_sums()) == [2, 4]
     for begun, lines in (("0", [2, 3]), ("0.0f", []), ("0.f", [])):
         assert numbers(body(f"void kernel() {{\nauto o = {begun};\no += x;\n}}").whole_sums()) == lines
 
@@ -375,7 +377,7 @@ void kernel(float *Q, float *K, float *V, float *S, int Bc, int N, int d) {
     float *lij = Lij.data_ptr<float>();
     for (int j = 0; j < N; j += 16)
         for (int k = 0; k < d; k += 16) {
-            clear(S, 256);
+            clear(S, 256), memset(S, 0, N);
             float acc = k == 0 ? 0.f : V[j];
             if (k == 0) acc = 0;
             lij[k] += outer(Q);
@@ -392,9 +394,10 @@ def test_what_helpers_do_counts_as_done_by_their_calls() -> None:
     assert numbers(found.in_helpers(r"\bexp\b")) == [2]
     assert numbers(found.zeroed_in("d")) == [9, 13], "memset is outside of the loop"
     assert numbers(found.restarts("d")) == [10, 11] and not found.restarts("N")
+    assert shown(HELPED, "part2", ["restarts:d"]) == [], "a sum of scores is not one of the output"
     assert [(place.line, name) for place, name in found.never_begun()] == [(12, "lij")]
     for begun in ("clear(lij, 2);", "lij[k] = 0;", "std::fill(lij, lij + 2, 0.0f);"):
-        assert not body(HELPED.replace("clear(S, 256);", begun)).never_begun(), begun
+        assert not body(HELPED.replace("clear(S, 256), memset(S, 0, N);", begun)).never_begun(), begun
 
 
 def test_the_loop_that_runs_to_a_size_is_found() -> None:

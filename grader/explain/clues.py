@@ -126,6 +126,8 @@ def _found(body: Body, part: Part, clue: str, right: Collection[str]) -> tuple[s
         return words, find(body)
     if kind == "input":
         return f"{what} is used", body.reads(_given(body, part, what))
+    if kind == "pointer":
+        return f"where this pointer into {what} begins", body.pointers(_given(body, part, what))
     if kind == "call":
         pattern = rf"\b\w*{what}\w*\s*\("
         return f"{what}() is called", body.find(pattern) or body.calls(pattern)
@@ -148,7 +150,9 @@ def _found(body: Body, part: Part, clue: str, right: Collection[str]) -> tuple[s
         return f"set to zero in the loop to {own}", body.zeroed_in(own)
     if kind == "restarts":
         (own, *_) = [*_given(body, part, what), what]
-        return f"begins anew in a loop to {own}: is it the loop whose turns are added up?", body.restarts(own)
+        stored = set(body.reads(_outputs(body, part, right)))
+        words = f"begins anew in a loop to {own}: is it the loop whose turns are added up?"
+        return words, [place for place in body.restarts(own) if place in stored]
     if kind == "tests":
         (own, *_) = [*_given(body, part, what), what]
         return "is this true in the last block, too?", body.find(

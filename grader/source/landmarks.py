@@ -30,7 +30,7 @@ _WHOLE = re.compile(
 )
 #: An element that is set to zero, by an assignment or by a function.
 _ZEROED = re.compile(
-    r"[\])]\s*=\s*0[.0f]*\s*;|\b(?:memset|fill\w*|assign|\w*[Ww]rite\w*|\w*[Ss]et\w*)\s*\([^;]*\b0[.0f]*\s*\)"
+    r"[\])]\s*=\s*0[.0f]*\s*;|\bmemset\s*\([^;]*,\s*0\s*,|\b(?:fill\w*|assign|\w*[Ww]rite\w*|\w*[Ss]et\w*)\s*\([^;]*\b0[.0f]*\s*\)"
 )
 #: A sum that begins at zero only in the first turn of a loop: `k == 0 ? 0 : ...`, `if (k == 0) x = 0`.
 _RESTART = re.compile(r"\b(\w+)\s*==\s*0\s*(?:\?\s*0[.0f]*\s*:|\)[^;]*=\s*0[.0f]*\s*;)")
@@ -143,7 +143,11 @@ class Body:
     def calls(self, pattern: str) -> list[Place]:
         """Return the lines that call a function of the file in which the pattern occurs, directly or one call below."""
         wanted = re.compile(pattern)
-        names = {name for name, (text, _) in self._helpers.items() if wanted.search(text)}
+        names = {
+            name
+            for name, (_, lines) in self._helpers.items()
+            if any(wanted.search(self.code[n - 1]) for n in lines)
+        }
         names |= {name for name, (text, _) in self._helpers.items() if names & set(_WORD.findall(text))}
         return [self._place(n) for n in self._lines() if self._uses(n, names)]
 
@@ -176,9 +180,9 @@ class Body:
         kept = list[tuple[Place, str]]()
         for name, place in found.items():
             made = {n for n, copy, _ in self._copies if copy == name and not self.enclosing(n)}
-            rows = "\n".join(self.code[n - 1] for n in self._lines() if n not in made)
+            rows = [self.code[n - 1] for n in self._lines() if n not in made]
             is_set = rf"\b{name}\b\s*(?:[\[(][^;=]*[\])]\s*)?=(?!=)|\w\s*\([^;(]*\b{name}\b\s*[,).]|[>\w]\s+\*?{name}\b"
-            kept += [] if re.search(is_set, rows) else [(place, name)]
+            kept += [] if any(re.search(is_set, row) for row in rows) else [(place, name)]
         return kept
 
     def uses(self, pattern: str) -> list[Place]:
@@ -200,6 +204,11 @@ class Body:
         """Return the lines that use one of these variables or a copy of one, without lines that make a copy."""
         known, made = self.made_of(names)
         return [self._place(n) for n in self._lines() if n not in made and self._uses(n, known)]
+
+    def pointers(self, names: Iterable[str]) -> list[Place]:
+        """Return the lines that make a pointer with an offset into one of these arrays."""
+        _, made = self.made_of(names)
+        return [self._place(n) for n in sorted(made) if _WITHIN.search(self.code[n - 1])]
 
     def stores(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that write to one of these arrays: by `name[i] =`, or by a function named write, set ..."""
@@ -531,9 +540,14 @@ class Body:
                     for name, value in _ASSIGNED.findall(row)
                     if not is_auto or _NUMBER.match(value.strip())
                 }
+            elif (bare := _BARE.match(row)) and not re.match(r"\s*(?:float|double|auto)\b", row):
+                declared |= dict.fromkeys(_WORD.findall(bare[1]), n)
         found = set[int]()
         for n in self._lines():
-            added = _ADDED.search(self.code[n - 1])
+            row = self.code[n - 1]
+            for control in self._controls(n):
+                row = row.replace(control, "")
+            added = _ADDED.search(row)
             whole = added is None or set(_WORD.findall(added[3])) <= declared.keys()
             if added is not None and added[1] in declared and not whole:
                 found |= {declared[added[1]], n}
