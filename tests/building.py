@@ -1,4 +1,4 @@
-"""Small sources, builds of them with and without torch, calls of their functions, and growth of CPU time."""
+"""Helpers: small sources, their builds with and without torch, calls of their functions, and growth of CPU time."""
 
 import ctypes
 import math
@@ -44,7 +44,7 @@ def built(path: Path | None) -> Build:
 
 
 def binding(*names: str) -> str:
-    """Return the end of a source that offers these functions; a name may be several, with spaces between them."""
+    """Return the end of a source that binds these functions; one text may hold several names, with spaces between."""
     offered = " ".join(f'm.def("{name}", &{name});' for name in " ".join(names).split())
     return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {offered} }}\n"
 
@@ -96,7 +96,7 @@ def cpu_growth(act: Callable[[int], object], small: int, large: int, repeat: int
     def least_s(size: int) -> float:
         return min(timeit.repeat(lambda: act(size), timer=time.thread_time, number=1, repeat=repeat))
 
-    # Times below 0.1 ms are mostly the clock's and the interpreter's own.
+    # Times below 0.1 ms consist mostly of the costs of clock and interpreter.
     return least_s(large) / max(least_s(small), 1e-4)
 
 

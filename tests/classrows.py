@@ -1,4 +1,4 @@
-"""A class on paper, drawn from a seed: rows with every verdict, hidden cases, absent values and hostile text."""
+"""Results of an invented class, drawn from a seed: every verdict, hidden cases, absent values and hostile text."""
 
 import math
 import random
@@ -71,7 +71,7 @@ def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> t
 
 QUOTED = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
 
-#: Messages of parts without an output, by verdict, and the codes that are not called like the verdict.
+#: Messages of parts without an output, by verdict. Below: diagnosis codes that differ from the verdict's name.
 ENDED = {
     "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
     "timeout": "myFusedAttention on the input 'ragged' did not end within 10 s.",
@@ -166,7 +166,7 @@ def student(k: int, draw: random.Random) -> Row:
 
 
 def absurd_rows() -> list[Row]:
-    """One row per absurd name, verdict and kind of absence."""
+    """Return a row for each absurd name; together they have every verdict and every kind of absent value."""
     rows = []
     for k, name in enumerate(ABSURD_NAMES):
         verdict = VERDICTS[k % len(VERDICTS)]
@@ -188,7 +188,7 @@ def absurd_rows() -> list[Row]:
 
 
 def the_class(count: int, seed: int = 149) -> Iterator[Row]:
-    """A plausible class, one row at a time, and the absurd rows at its end."""
+    """Yield the rows of a plausible class of `count` students, then the absurd rows."""
     draw = random.Random(seed)
     for k in range(count):
         yield student(k, draw)

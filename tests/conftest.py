@@ -18,7 +18,7 @@ from _pytest.mark.structures import ParameterSet
 ROOT = Path(__file__).resolve().parent.parent
 # Builds of the tests stay out of the user's cache, and are found again by the next run and by parallel workers.
 os.environ["GPT149_CACHE"] = str(ROOT / "build" / "test-cache")
-# One thread for each judge: two workers of two threads each would fight over two cores. Runners have their own number.
+# One thread for each judge: two workers of two threads each would compete for two cores. Runners set their own number.
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(ROOT))
 
@@ -40,7 +40,7 @@ ASSIGNMENT = load(COURSE)
 
 
 def pytest_configure() -> None:
-    """Remove the roots of runners that killed runs have left."""
+    """Remove root folders of runners whose test run was killed."""
     for root in Path(tempfile.gettempdir()).glob("gpt149-root-*-*"):
         with contextlib.suppress(OSError, ValueError):
             try:
@@ -59,7 +59,7 @@ Key = Callable[[T], Hashable]
 
 
 def one_of_each(values: Iterable[T], key: Key[T], name: Any = None) -> list[ParameterSet]:
-    """Return parameters for `parametrize`: the first value of each key in both tiers, the others only in the full one.
+    """Return parameters for `parametrize`. The fast tier of tests has the first value of each key, the full tier all.
 
     A value that is a tuple stands for several arguments; `key` is the behaviour that it tries, `name` its id.
     """
@@ -74,7 +74,7 @@ def one_of_each(values: Iterable[T], key: Key[T], name: Any = None) -> list[Para
 
 
 def some(values: Iterable[object], one_of: int) -> list[ParameterSet]:
-    """Return parameters of which the first of every `one_of` is in both tiers, the others only in the full one."""
+    """Return parameters. The fast tier of tests has one in `one_of` of them, the full tier all."""
     found = []
     for at, value in enumerate(values):
         arguments = value if isinstance(value, tuple) else (value,)
@@ -94,8 +94,8 @@ Made = Sequence[Mutation]
 def in_files(made: Made, key: Key[Mutation], most: int = 45, elsewhere: Made = ()) -> list[ParameterSet]:
     """Return lists of kernels as parameters; each list, of at most `most`, becomes one file.
 
-    The first kernel of each key is in both tiers, all others in the full tier only. So are keys of `elsewhere`: the
-    kernels of another lab, whose tests are cheaper.
+    The fast tier of tests has the first kernel of each key, the full tier all. If a kernel of `elsewhere`, another lab
+    with cheaper tests, has the same key, the fast tier has none.
     """
     tried = {key(mutation) for mutation in elsewhere}
     first = {key(mutation): mutation for mutation in reversed(made) if key(mutation) not in tried}
@@ -159,7 +159,8 @@ def insert_at_start(source: str, function: str, statements: str) -> str:
 
 
 def keeping(source: str, *functions: str) -> str:
-    """The source with these of its attention kernels alone: what a test does not judge need not be compiled."""
+    """Return the source without its other attention kernels, which need not be compiled if a test does not judge
+    them."""
     for name in re.findall(r"^torch::Tensor (my\w+)\(", source, re.MULTILINE):
         if name not in functions:
             source = re.sub(rf"^torch::Tensor {name}\(.*?^}}\n", "", source, flags=re.DOTALL | re.MULTILINE)
@@ -179,7 +180,7 @@ def write(folder: Path, text: str, name: str = "module.cpp") -> Path:
 
 
 def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageError, **named: Any) -> str:
-    """Assert that a call raises an error of one line, which holds the expression `why`. Return the line."""
+    """Assert that a call raises an error of one line that matches the regular expression `why`. Return the line."""
     with pytest.raises(of, match=why or None) as error:
         act(*given, **named)
     assert "\n" not in str(error.value)

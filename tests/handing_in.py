@@ -1,4 +1,4 @@
-"""A class on disk, its submissions as they are found, and archives that no honest program would write."""
+"""Helpers: submissions on disk, their discovery, and archives that no honest program would write."""
 
 import io
 import struct

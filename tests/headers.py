@@ -1,6 +1,7 @@
-"""Precompiled headers and the stand-in, for each set of flags: two workers with an empty cache would both make them.
+"""Fill the tests' cache before parallel workers start, which would each compile the same headers.
 
-Run it from the project's folder: `PYTHONPATH=.:tests python -m headers`. Tests make what cannot be made here.
+Makes the precompiled headers and the stand-in for torch, for each set of flags. Run it from the project's folder:
+`PYTHONPATH=.:tests python -m headers`. It skips what cannot be made here.
 """
 
 from collections.abc import Callable
@@ -29,6 +30,6 @@ def attempt(make: Callable[[], object]) -> None:
 
 if __name__ == "__main__":
     sanitized = partial(nativebuild.precompile, flags=sanitize.FLAGS)
-    # Most tests wait for the first ones.
+    # The first ones are needed by the most tests.
     for make in (nativebuild.precompile, sanitized, torchbuild.precompile, prepare_for_races):
         attempt(make)

@@ -25,7 +25,7 @@ defines=$(for word in "$@"; do case $word in -D*) echo "$word";; esac; done)
 }} > module_ispc.h
 exec g++ -O2 -fPIC $defines -c translated.cpp -o module_ispc.o
 """
-#: An `ispc` on the PATH that does not work: it hides the real one of a machine that has it.
+#: An `ispc` that does not work. First on the PATH, it hides the machine's own ispc, if there is one.
 BROKEN = "#!/bin/sh\necho 'error while loading shared libraries: libtinfo.so.5' >&2\nexit 127\n"
 
 PROGRAM = """// Real ISPC, too.
@@ -35,7 +35,7 @@ export void scaled(uniform float values[], uniform int count, uniform float by) 
     }
 }
 """
-#: For the beginning of a kernel: it goes wrong unless the function above has done its work.
+#: First statements of a kernel: its result is wrong unless the ISPC function above works.
 USES_IT = (
     "float eight[8] = {1, 2, 3, 4, 5, 6, 7, 8}; ispc::scaled(eight, 8, 2.0f); "
     "for (int k = 0; k < 8; k++) if (eight[k] != 2.0f * (k + 1)) N = 1;"

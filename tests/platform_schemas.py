@@ -1,4 +1,5 @@
-"""Results that each platform accepts (schemas from its documentation), a validator, and a forger of results.
+"""Schemas of the results that platforms accept (from their documentation), a validator, and a source that forges
+results.
 
 A schema is a type, a set of values, a predicate, `[schema]` for a list, or a mapping of keys to schemas. A key that
 ends in "?" may be absent; no other key is allowed.
@@ -121,7 +122,7 @@ def obeyed(text: str) -> list[str]:
     return [row for row in heard.split("\n") if re.match(r"\s*::[\w-]+[ :]", row) or "##[" in row]
 
 
-#: For the beginning of a source: writes results of its own to the path RESULTS while it is loaded, and at exit.
+#: Beginning of a source that writes forged results to the path RESULTS while it is loaded, and at exit.
 FORGING = """
 #include <cstdio>
 #include <cstdlib>

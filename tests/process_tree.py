@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on; those of a zombie if the process does not exist."""
+    """Return the fields of /proc/PID/stat, beginning with the state; those of a zombie if the process does not
+    exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -19,7 +20,7 @@ def alive(pid: int) -> bool:
 
 
 def descendants(root: int) -> set[int]:
-    """Living processes below one. Orphans stay among them where `root` adopts them."""
+    """Return the living descendants of a process. Orphans are among them if `root` adopts them."""
     fields = {int(pid): stat(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()}
     parents = {pid: int(values[1]) for pid, values in fields.items() if values[0] not in "ZX"}
     found = {root}
@@ -33,7 +34,7 @@ def cpu_s(pid: int) -> float:
 
 
 def wait_for(found: Callable[[], object]) -> object:
-    """Wait up to two minutes for a result that is true; it comes within a second on a machine without other work."""
+    """Call `found` until its result is true, for up to two minutes. Return the last result."""
     deadline = time.monotonic() + 120
     while not (value := found()) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -47,7 +47,7 @@ class Release:
         return search.secrets(self.kit)
 
     def found_in(self, path: str, planted: str | bytes) -> str:
-        """Return what the search says of a file of the handout with this line at its end."""
+        """Return the finding of the search for secrets in a file of the handout, with this line added to its end."""
         data = planted if isinstance(planted, bytes) else planted.encode()
         leaky = replace(self.handout[path], content=self.handout[path].content + b"\n" + data + b"\n")
         (found,) = search.leaks({path: leaky}, self.secrets)

@@ -1,4 +1,4 @@
-"""Reading of assignment files: what counts, what the documentation shows, and every mistake with its line."""
+"""Reading of assignment files: values that are read, examples of the documentation, and each mistake with its line."""
 
 import re
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_staff_file_adds_cases_and_changes_nothing_else() -> None:
             assert str(case.seed) not in CONFIG.read_text()
     assert str(staff.seed) not in CONFIG.read_text()
     assert (public.manual, public.late, public.limits) == (staff.manual, staff.late, staff.limits)
-    # Hidden cases go with the cases that they stand beside.
+    # A hidden case belongs only to parts that use the list of cases beside it.
     hidden = {part.id: [case.name for case in part.cases if case.hidden] for part in staff.parts}
     assert hidden["part1"] == hidden["part4"] != hidden["4Dread"] == hidden["4Dwrite"]
     for part in staff.parts:
@@ -107,7 +107,7 @@ parts:
     assert assignment.late.due == datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8)))
     assert [part.id for part in assignment.parts] == [*(part.id for part in below.parts), "part5"]
     assert assignment.part("part4") == replace(below.part("part4"), points=40)
-    # points_if_slow, which bands replaced, still pays.
+    # `points_if_slow` still works, although the kit's own assignment now has time bands.
     bands = re.search(r"    time_bands: &time_bands\n(      - .*\n)+", CONFIG.read_text())
     assert bands is not None
     path, text = tmp_path / "assignment.yaml", CONFIG.read_text().replace(bands[0], "    points_if_slow: 5\n")
@@ -177,7 +177,7 @@ def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None
     assert load(tmp_path / "hidden" / "example.yaml").seed is not None
     text = "\n".join(files.values())
     unused = {key for keys in SCHEMA for key in keys.all if not re.search(rf"\b{key}:", text)}
-    # Each of these excludes another key of its mapping, which the examples show.
+    # The examples have every key but these. None of these may stand beside a key that the examples have in its place.
     assert unused == {"torch_function", "keywords", "stands_in", "points_if_slow"}
     (kernel,) = load(tmp_path / "kernels.yaml").parts
     assert kernel.device is not None and kernel.device.ranges == {"x": (-4.0, 4.0)}
@@ -302,7 +302,7 @@ MISTAKES = [
     (CREDIT, "    case_credit: 40%\n", "case_credit should be a number"),
     (CREDIT, "    points_if_slow: 5\n", "has time_bands and points_if_slow"),
     ("    points: 35\n", "    points: 35\n    points_if_slow: 3\n", "has points_if_slow but no time that is graded"),
-    # what people give
+    # points that people give
     (MANUAL, MANUAL + MANUAL, "two parts or manual items are called 'writeup'"),
     (MANUAL, MANUAL.replace("writeup", "part1"), "two parts or manual items are called 'part1'"),
     (MANUAL, MANUAL.replace("writeup", "comment"), "cannot be 'comment': the kit uses that word"),

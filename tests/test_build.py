@@ -1,4 +1,4 @@
-"""Builds with torch, on both paths, and without it; their interface, the tools of the machine, and the cache."""
+"""Builds with torch, with its light and its full headers, and without torch; their interface, tools and cache."""
 
 import os
 import re
@@ -85,7 +85,7 @@ def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind(tmp_p
     sizes, values = call(built, "myNaiveAttention", q, k, v, torch.zeros(9, 9), 2, 2, 9, 4)
     expected = torch.softmax(q @ k.transpose(-1, -2), -1) @ v
     assert torch.allclose(torch.tensor(values).reshape(sizes), expected, atol=1e-5)
-    # Nothing but the interface leaves the object.
+    # The object exports its interface only.
     command = ["nm", "-D", "--defined-only", str(made.object_path)]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     # Some compilers leave copies of the standard library's own templates (_ZNSt..., _ZSt...), which need not be hidden.
@@ -192,7 +192,7 @@ def test_comments_and_literals_are_no_code() -> None:
 
 WORKS = one_function("return t;")
 TARGET = '#pragma GCC target("avx2,fma")\n'
-#: Beginnings of a file whose torch headers come next, and if their pragmas are for those headers.
+#: Beginnings of a file, before its torch headers. True if the beginning has pragmas that affect those headers.
 BEGINNINGS = [
     ("", False),
     (TARGET, True),
@@ -284,7 +284,8 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch
         with NativeHost(box, cache) as host:
             assert value(host, made.program) == [1.0, 2.0]
             assert "no files" not in host.applied
-    # As with an OpenMP library that wants shared memory files: no report says that the student's kernel crashed.
+    # The trial program fails, as with an OpenMP library that needs shared memory files. This is not the student's
+    # fault.
     trial = nativebuild.kit(cache).folder / nativebuild.TRIAL
     trial.unlink()
     shutil.copy("/bin/false", trial)
@@ -522,11 +523,11 @@ def test_only_the_kit_s_probe_condemns_a_linker(tmp_path: Path, warm_cache: Path
 
     monkeypatch.setattr(torchbuild._Work, "attempt_with", at_an_odd_second)
     with monkeypatch.context() as working:
-        # Some machines have a quick linker that misses the C++ library.
+        # On some machines the fast linker cannot find the C++ library.
         working.setattr(torchbuild._Work, "can_link", lambda self, linker: True)
         assert build(write(tmp_path, one_function("return t; // odd")), cache=warm_cache).ok
     assert not list(warm_cache.glob("linkers/*"))
-    # Where the linker misses the C++ library itself, it is left alone from then on.
+    # A linker that cannot find the C++ library is not used again.
     monkeypatch.setattr(torchbuild, "LINKER_PROBE", 'void gone(); extern "C" void probe() { gone(); }\n')
     assert build(write(tmp_path, one_function("return t; // odd again")), cache=warm_cache).ok
     assert len(list(warm_cache.glob("linkers/*"))) == 1

@@ -1,4 +1,4 @@
-"""Compiler messages as shown to students, with advice; module.ispc, left open on machines without ispc."""
+"""Compiler messages as shown to students, with advice; module.ispc, which stays unjudged on machines without ispc."""
 
 import os
 import re
@@ -172,7 +172,7 @@ def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
         'const char*s = R"a( )a\\\n"\n#line 5\n)a";\n': False,
         'const char*s = R"a(\n#line 5\n)a"; // \\\n#line 6\n': False,
         'const char*s = R"a(\\\n\\ \n)a"; \\\n\n#line 6\n': True,
-        # Compilers need not agree on what this is.
+        # Compilers may read this line differently.
         'const char*s = R\\\n"a(b)a";\n': True,
         'const char*s = R"a(no end\\\n#line 5\n': False,
     }
@@ -225,7 +225,7 @@ def test_a_name_that_every_program_defines_is_explained(tmp_path: Path) -> None:
     explained = nativebuild.build(write(tmp_path, text)).diagnostics
     assert "defined twice: _start" in explained and "give yours another one" in explained
     assert not [text for text in ("without an error message", "collect2", "crt1.o") if text in explained]
-    # Every linker has words of its own.
+    # Each linker has its own wording.
     for said in (
         "/usr/bin/ld: libc.a(malloc.o): in function `malloc':\n(.text+0x42a0): multiple definition of `malloc'; "
         "module.o:module.cpp:(.text+0x690): first defined here",

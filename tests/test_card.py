@@ -164,7 +164,7 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
     assert (tmp_path / one / "key" / "k.cubin").read_text() == "code"
     assert f"{tmp_path / one}/key/k.cubin" in (tmp_path / one / "key" / "__grp__k.json").read_text()
     assert not (tmp_path / other).exists()
-    # So they do when a folder is kept for later judges.
+    # The paths also change when a folder is kept for later judges.
     caches.keep(one, tmp_path / "kept")
     caches.drop(one)
     assert str(tmp_path) not in (tmp_path / "kept" / "key" / "__grp__k.json").read_text()
@@ -443,7 +443,7 @@ def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: in
     assert found.time.student_ms == pytest.approx(200)
 
 
-#: On an unfit machine nothing is known, and the part is measured once more from the beginning.
+#: The last row is an unfit machine: the verdict does not count, and the part is measured again from the beginning.
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 

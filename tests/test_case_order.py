@@ -23,7 +23,8 @@ SLOTS, SLOT_MS = 16, 200
 HIDDEN_SIZES = (3, 11, 14)
 OPTIONS = Options(shape=PUBLIC.shape, profile=False, time_budget_s=1.0, seed=149)
 
-#: Part 1 ends its hidden call in the slot of time with the number N. Part 2 answers with its first slot.
+#: An attack: time is divided into numbered slots. Part 1 ends its hidden call in the slot whose number is N (modulo
+#: SLOTS). Part 2 returns the number of the slot in which its runner started.
 CLOCK = f"""
 #include <chrono>
 #include <cstdlib>

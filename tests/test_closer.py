@@ -236,7 +236,7 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
     assert numbers(found.stores(found.returned)) == [12]
     assert landmarks.function(SOURCE, "missing") is None
-    # The use of a sum says which one it is.
+    # Sums are recognised by their use: as a divisor, in the output, or over a size.
     found = body(SUMS)
     assert numbers(found.divisors()) == [7, 8]
     assert numbers(found.stored(found.returned)) == [9, 10]
@@ -565,7 +565,7 @@ def test_a_line_is_shown_with_the_loops_around_it() -> None:
 def test_a_call_that_did_not_end_is_placed_by_its_innermost_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = hang_samples.Samples(Path("program"))
     stopped.addresses = [[1, 2, 3], [3, 2], [1]]
-    # 1 is in a library, 2 in an accessor above the function.
+    # Lines by address: 1 is in a library, 2 in an accessor above the function, 3 in the function.
     lines = {1: [], 2: [1], 3: [6, 5]}
     monkeypatch.setattr(stopped, "_named", lambda addresses: [lines[each] for each in addresses])
     assert stopped.lines(body(LEFT_OVER)) == {6: 2}

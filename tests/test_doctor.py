@@ -20,7 +20,7 @@ from grader.doctor import containment, students, timing, tools
 from grader.doctor.host import Finding, Host, Ran
 
 GIB = 1 << 30
-#: A machine with nothing to find fault with.
+#: Files of a machine in which the doctor finds no fault.
 FINE = {
     "proc/loadavg": "0.10 0.20 0.30 1/100 4242",
     "proc/meminfo": "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\nSwapTotal: 1048576 kB\nSwapFree: 1048576 kB",
@@ -215,7 +215,7 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     printed = capsys.readouterr().out
     assert "FAIL  no compiler" in printed and "-> apt install g++" in printed
     assert "1 must be mended" in printed
-    # The whole of it runs here, without torch in its process.
+    # The whole doctor runs on this machine, without torch in its process.
     script = "import sys; from grader import doctor; code = doctor.main(['--quick']); "
     script += "assert 'torch' not in sys.modules; sys.exit(code)"
     ended = python("-c", script)

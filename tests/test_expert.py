@@ -1,4 +1,4 @@
-"""The expert kernels and the plain best one: right at every level, for any shape, however large the scores are."""
+"""The expert kernels and the plain one: right at every level, for any shape, however large the scores are."""
 
 import ctypes
 import functools

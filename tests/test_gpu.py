@@ -21,7 +21,8 @@ pytestmark = pytest.mark.skipif(not finding.is_here(), reason="this machine has 
 ASSIGNMENT = load(ROOT / "labs" / "gpu" / "assignment.yaml")
 SOURCE = ROOT / "labs" / "gpu" / "kernels.py"
 SIDE = 2048
-#: The master's product takes 0.76 to 0.82 of the reference's time; half of the card for a call in two would take 0.55.
+#: Least ratio to the reference's time. The master's product has 0.76 to 0.82. It would have 0.55 if the student's
+#: process took half of the GPU from the reference in every second call.
 LEAST_RATIO = 0.65
 ENDS = {"ok": {"pass", "slow"}, "wrong": {"wrong"}, "raised": {"crash"}}
 # "takes much": a card may have less left than it asks for.
@@ -89,7 +90,7 @@ def test_what_a_kernel_keeps_in_the_l2_cache_gains_nothing(sandbox: Sandbox, tmp
         source.write_text(changed)
         (tmp_path / "kernels.py").write_text(SOURCE.read_text())
         (found,) = evaluate(ASSIGNMENT, tmp_path / "kernels.py", (part,), Options(), sandbox=sandbox).parts
-        # To set the window costs the student's own time, which may make it slow.
+        # Setting the window of the L2 cache takes part of the student's time, so the verdict may be "slow".
         assert found.verdict in ("pass", "slow")[: 1 + len(ratios)], found.diagnosis
         assert found.time is not None
         ratios.append(found.time.ratio)

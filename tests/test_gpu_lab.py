@@ -231,7 +231,7 @@ def named(mutation: Mutation, result: PartResult) -> bool:
 def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, made: Made, tmp_path: Path) -> None:
     found = dict(zip(made, known_kernels(assignment, tmp_path, made, TELLING), strict=True))
     others = [one for one in made if not named(one, found[one])]
-    # Judge the rest on all cases, which takes ten times as long for each.
+    # Judge kernels that were not named on all cases, which takes ten times as long for each.
     if len(others) > 0.15 * len(made) or any(found[one].verdict == "pass" for one in others):
         found |= dict(zip(others, known_kernels(assignment, tmp_path, others), strict=True))
     assert [one.name for one in made if found[one].verdict == "pass"] == []
@@ -247,7 +247,7 @@ def test_right_kernels_in_other_styles_pass(assignment: Assignment, made: Made, 
     assert [(mutation.name, part.diagnosis) for mutation, part in found if part.verdict != "pass"] == []
 
 
-#: Wrong where query i sees the keys from i on.
+#: Causal masks by language and comparison. With "<=", query i sees the keys from i on, which is wrong.
 FORMS = ["triton >= pass", pytest.param("pytorch >= pass", marks=pytest.mark.full), "pytorch <= wrong"]
 
 

@@ -344,7 +344,7 @@ OUTSIDE = {
     "a pointer out of a tensor": (with_edits((STORE, POINTED), *WITH_T), "through a pointer into none"),
 }
 
-#: GELU with one program for a tile. Each kernel of descriptors or block pointers says what stands for the dots.
+#: GELU with one program for a tile. Each kernel with descriptors or block pointers replaces the dots.
 TILES = """
 from triton.tools.tensor_descriptor import TensorDescriptor
 

@@ -83,7 +83,7 @@ def test_submissions_without_a_time_are_counted(acting: Class, due_date: None, t
     assert "3 of 3 submissions have no time" in said and "ada, bob, eve" in said and "--submitted" in said
     assert said.count("have no time") == 1
     assert "3 of 3 submissions have no time" in acting.report()
-    # Without a zone it is the due date's: bob is a minute late, ada in time to the second.
+    # A time without a zone is in the due date's zone. So bob is a minute late, and ada is exactly in time.
     times = "id,time,who\nada,2026-11-14 23:59:00,A\nbob,2026-11-15T08:00:00Z,B\n"
     table = write(tmp_path, times, "times.csv")
     said = acting.grade(submitted=str(table))
@@ -257,7 +257,7 @@ def hand_in(folder: Path, master: str, forms: int) -> dict[str, tuple[str, str] 
     expected: dict[str, tuple[str, str] | None] = {}
     for k, (name, (source, ends)) in enumerate(kinds(master).items()):
         text = source.encode()
-        # By their names those of a kind are graded far apart, so that two workers do not both compile it.
+        # Names keep files of one kind far apart in the order of grading, or else two workers would compile one file.
         files = {
             "plain": {f"plain {name}/module.cpp": text},
             "nested": {f"nested {name}/assignment 4/module.cpp": text},

@@ -1,4 +1,4 @@
-"""Each witness of `grader.integrity.flags` by itself: symbols, texts, loaded code, times."""
+"""Each kind of evidence in `grader.integrity.flags` by itself: symbols, texts, loaded code, times."""
 
 import platform
 import shutil
@@ -287,7 +287,7 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
     ):
         found = integrity.evidence_flags(seen, built(tmp_path / "absent.so"))
         assert [(flag.code, flag.level) for flag in found] == flags, seen
-    # Work after many stops is on purpose, and after a few it is not.
+    # Threads that work after most of many stops do so on purpose. After few stops, a slow system may be the reason.
     assert list(integrity.late_flags([Evidence(stops=9, late=1)] * 8)) == [], "a slow system"
     assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to be sure"
     at_work = [Evidence(stops=5, late=4), Evidence(stops=5, late=2), Evidence(stops=1)]

@@ -53,7 +53,7 @@ def test_a_lab_of_every_kind_is_judged(ending: Ending, tmp_path: Path) -> None:
     assert ending.faults(tmp_path) == []
 
 
-#: The test of the lab itself takes over ten seconds. The fast tier has the lab of docs/labs.md for the same.
+#: The new lab's own test takes over ten seconds. The fast tier of tests has the lab of docs/labs.md in its place.
 @pytest.mark.full
 def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
@@ -92,7 +92,7 @@ def test_labs_are_listed_and_found(made: Path) -> None:
     listed = run("gpt149.py", "lab", "--labs", made.parent)
     assert "attention" in listed and "vadd: Z = X + Y" in listed
     assert "vadd?" in run("gpt149.py", "lab", "--labs", made.parent, "vad", "all", accept=(2,))
-    # The lab is that of the folder in which the file lies, although the kit has none of that name.
+    # A lab outside of the kit is found by the folder in which its assignment file lies.
     assert load(made / "hidden" / "assignment.yaml").lab_folder == made
 
 
@@ -217,7 +217,7 @@ def test_the_guides_lab_can_be_released(guides_lab: Path) -> None:
     assert not [name for name in ("Makefile", "README.md") if b"writeup" in handout[name].content]
 
 
-#: The master, the starter, four wrong kernels, a slow one: its time takes ten seconds.
+#: The master, the starter, four wrong kernels, and a slow one, which takes ten seconds to time.
 ENDINGS = [*range(6), pytest.param(6, marks=pytest.mark.full)]
 
 

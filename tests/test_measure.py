@@ -95,7 +95,7 @@ VERDICTS = [
     # One fast round in eight keeps a slow student from failing yet.
     (rounds_of(ONE_FAST), CPU, UNDECIDED),
     (rounds_of([*ONE_FAST, 1.3, 1.3, 1.3, 1.3]), CPU, SLOW),
-    # Four rounds that agree give no interval that would do.
+    # Four rounds are too few for an interval of the promised confidence, even if they agree.
     (rounds_of([1.5] * 4), CPU, UNDECIDED),
     # The allowance in milliseconds helps short kernels.
     (rounds_of([1.25] * 8, ms=50), TimePolicy("cpu"), PASS),
@@ -104,7 +104,8 @@ VERDICTS = [
     # An unfit machine fails no student, who would fail on a fit one.
     (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
     (self_timed([1.0] * 8, student=300), CPU, SLOW),
-    # A busy neighbour of the student's does not fail a serial part, and one of the reference's does not excuse it.
+    # Other work beside the student's calls does not fail a serial part. Other work beside the reference does not excuse
+    # it.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
     # A sleeping kernel meets the wall clock's ceiling, unless the reference had no core of its own.
@@ -207,7 +208,7 @@ def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
         first, last = median_estimate(above[:8], 0.98), median_estimate(above, 0.98)
         slow += bool(first.low) or (first.high and last.low)
     assert false_fail_chance((8, 12), 0.98) == slow / 2**12 > false_fail_chance((12,), 0.98)
-    # Our looks keep the promised error.
+    # The looks of the kit's own policy keep the promised chance of a false fail.
     assert looks(CPU) == (8, 12, 18, 24)
     assert intervals.confidence_of(looks(CPU)) == 0.98
     assert false_fail_chance(looks(CPU), 0.98) == pytest.approx(0.0099, abs=5e-5)
@@ -305,7 +306,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     timings = [sequential(noisy_rounds(rng, lambda r: exp(r.gauss(0, 0.05)), 1.15), CPU) for _ in range(300)]
     assert {timing.verdict for timing in timings} == {"pass", "slow"}
     assert all(timing.rounds >= CPU.min_rounds for timing in timings if timing.verdict == "slow")
-    # To end early for that changes no verdict.
+    # A measurement ends early once the part can no longer be slow. This changes no verdict.
     rng = random.Random(17)
     outcomes = [[rng.choice((1.0, 1.2, 1.2, 1.2)) for _ in range(24)] for _ in range(600)]
     shortened = [sequential(rounds_of(ratios), policy) for ratios in outcomes]

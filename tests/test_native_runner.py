@@ -182,7 +182,7 @@ def test_ends_of_a_process(both: Both, kind: int, expected: str) -> None:
     assert second == first
 
 
-#: Statements before the greeting, and the end of each.
+#: Statements of static initialisers, which run before the runner's first reply, and the reported end of each.
 INITIALISERS = {
     "std::abort();": "SIGABRT",
     "_exit(0);": "exit(0)",

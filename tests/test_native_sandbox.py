@@ -138,7 +138,7 @@ static bool at_start = (saw("open at the start", "/", open("/", O_RDONLY) >= 0),
 """
 BOXES = tiers()
 if os.geteuid() == 0:
-    # A judge that is not root has its own user id alone.
+    # Also try the tiers of a judge that is not root: it cannot give its runners another user id.
     BOXES += [Sandbox(each.tier, each.bwrap, True, each.landlock, True) for each in BOXES if each.bwrap]
 
 
@@ -173,7 +173,7 @@ def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
     assert [line for line in lines if line.startswith("SAW")] == []
     assert len([line for line in lines if line.startswith("no ")]) > 90
     assert [line for line in lines if line.startswith("open")] == [f"open descriptor {fd}" for fd in range(6)]
-    # Itself, and the library that the kernel maps into every process.
+    # The program itself, and the library that the operating system maps into every process.
     libraries = {line for line in lines if line.startswith("library")}
     assert libraries <= {"library ''", "library 'linux-vdso.so.1'"}
     environment = {line for line in lines if line.startswith("environment")}

@@ -68,7 +68,7 @@ FORWARD: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
     "mse": lambda x: functional.mse_loss(x["X"], x["T"]),
     "cross_entropy": lambda x: functional.cross_entropy(x["X"], x["labels"]),
 }
-# PyTorch does not promise which of several equal maxima it takes; a test below says that it is the first.
+# PyTorch does not promise which of several equal maxima it takes; a test below checks that it takes the first.
 DRAWN = [(name, kind) for name in FORWARD for kind in LAB.oracles[name].distributions if kind not in TIES]
 
 
@@ -142,7 +142,8 @@ def test_the_starter_is_not_written_yet_anywhere(tmp_path: Path) -> None:
 def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
-        # Backward wrong; right for a wrong forward; both wrong in other ways; a forward without an answer.
+        # Cases: backward is wrong; it is right for a wrong forward; both are wrong differently; forward returns
+        # nothing.
         ("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (x[i] - t[i]) / n;"),
         ("y[n * O + o] = bias[o];", "y[n * O + o] = 2 * bias[o];"),
         ("gb[o] += gy[n * O + o];", "gb[o] += 2 * gy[n * O + o];"),

@@ -39,7 +39,8 @@ KNOWN = {
     "lossOfSum": ("cross_entropy_backward", "sum over the batch"),
     "stepUpwards": ("sgd", "uphill"),
 }
-#: Others: a gradient where X is negative, one for each of several maxima, a store out of memory, half of a result.
+#: Further wrong kernels: a gradient where X is negative, one for each of several maxima, a store out of bounds, half of
+#: a result.
 MORE = """
 void reluInverted(torch::Tensor dO, torch::Tensor X, torch::Tensor dX, int n) {
     for (int i = 0; i < n; i++)
@@ -127,7 +128,7 @@ def test_the_mlp_learns_beside_pytorch(train: Train) -> None:
     made = train("mlp", images=1600, epochs=4, lockstep=30)
     agreement, last = made.agreement, made.epochs[-1]
     assert agreement.is_close and agreement.deviation is None and agreement.steps == 30
-    # Nine calls a step: three layers to and fro, the loss to and fro, one update.
+    # Nine calls a step: three layers forward and backward, the loss forward and backward, one update.
     assert agreement.calls == 9 * 30 and made.calls_per_step == 9
     assert 0 < agreement.largest_share < 1 and 0 < agreement.loss_apart < 1e-5
     assert last.loss < 0.5 * made.epochs[0].loss and last.accuracy > 0.75
@@ -204,7 +205,7 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert "One thread and the judge had only 50 % of a core" in busy.law()
     curve = scaling.Curve(NETWORKS["mlp"](), 128, (*lines, scaling.Line(8, None, None)), law)
     found = scaling.Scaling((curve,), 4, 3, "here", True)
-    # The published times by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t) over sum of (1 - 1/t)^2.
+    # The serial share by hand: the sum of (1 - 1/t)(T(t)/T(1) - 1/t), divided by the sum of (1 - 1/t)^2.
     assert "fits mlp with a serial share of 0.2000" in found.law()
     assert "fit with one of 0.1027." in found.law()
     rows = found.table().rows

@@ -1,4 +1,4 @@
-"""Inputs as graded ones must be, and as torch drew them. Only honest float32 passes the error budget."""
+"""Inputs have the required properties and equal torch's. Only kernels in full float32 stay within the error budget."""
 
 import os
 import subprocess

@@ -167,11 +167,12 @@ def states(pid: int) -> set[str]:
 
 @freezing
 def test_it_stands_while_inputs_are_put(spawn: Spawn, monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
-    """Before the clock starts, every thread must be stopped, also one that never waits."""
+    """The runner is stopped while inputs are written: every thread of it, also one that never waits."""
     put, seen = Payloads.put, set()
     with spawn(freeze=freeze) as session:
         session.call(asked("scribbles"))
-        # On a busy machine, a runner may not be seen to stand after a call: then its clock runs meanwhile.
+        # On a busy machine the judge may not see that the runner is stopped; then inputs are written while the clock
+        # runs. So call until it has seen it.
         calls = 0
         while freeze and not session._stands and calls < 500:
             session.call(asked("twice"))

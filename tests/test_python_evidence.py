@@ -126,7 +126,7 @@ NO_KERNEL = {
     "many names before": "if a is None:\n    "
     + "; ".join(f"torch.q{k}.zeros(1)" for k in range(1100))
     + "\nctypes.memmove(c.data_ptr(), (r := work(a, b)).ctypes.data, r.nbytes)",
-    # Neighbours: the result is made elsewhere, and a kernel copies it.
+    # Variants: the result is made elsewhere, and a kernel copies it.
     "NumPy, then a copy": "copy(torch.from_numpy(work(a, b)), c)",
     "a list, then a copy": "copy(torch.tensor(work(a, b).tolist()), c)",
     "NumPy in an empty tensor, then a copy": "t = torch.empty(c.shape)\nt.numpy()[...] = work(a, b)\ncopy(t, c)",
@@ -171,7 +171,7 @@ NO_KERNEL = {
     "one of torch's operators, replaced, then a copy": "R, L = [], torch.library.Library('aten', 'IMPL')\n"
     "def made(*_, **more):\n    return torch.from_numpy(R.pop()) if R else torch.empty(3)\n"
     "L.impl('linspace', made, 'CPU')\n§R.append(work(a, b))\ncopy(torch.linspace(0, 1, 3), c)",
-    # Few numbers that say much.
+    # The result is packed into few numbers.
     "planes of bits": f"{JOIN}r = work(a, b).view(np.uint32).ravel()\n"
     "planes = (r >> np.arange(32, dtype=np.uint32)[:, None] & 1).astype(np.uint8)\n"
     f"join{GRID}(torch.from_numpy(planes), c, c.numel(), B=64)",
@@ -206,7 +206,7 @@ NO_KERNEL = {
     f"{BODY('at.to(tl.float32)')}{GIVE('at, kind')}"
     "kept = tl.tensor.to\nchange(tl.tensor, put)\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))\n"
     "change(tl.tensor, kept)",
-    # A choice among many.
+    # The result is chosen from many prepared numbers.
     "pieces of a range": "P = torch.arange(256, dtype=torch.uint8).split(1)\n"
     "§c.copy_(torch.cat([P[b] for b in work(a, b).tobytes()]).view(torch.float32).view(c.shape))",
     "a table that the grid puts in": "@triton.jit\ndef body(d, n, v: tl.constexpr = ()):\n"
@@ -332,7 +332,7 @@ NO_KERNEL = {
     # torch's functions by other names.
     "getattr": "c.copy_(getattr(a, 'mat' + 'mul')(b))",
     "vars": "c.copy_(vars(torch)['matmul'](a, b))",
-    # The record itself.
+    # The trace itself is manipulated.
     "no dispatcher, then a copy": "with torch._C._DisableTorchDispatch():\n    r = torch.matmul(a, b)\ncopy(r, c)",
     "the mode taken off": "from torch.utils import _python_dispatch as P§"
     "m = P._pop_mode()\nc.copy_(torch.matmul(a, b))\nP._push_mode(m)",

@@ -94,7 +94,7 @@ def test_a_library_uses_no_torch_and_no_code_of_one_level_for_another(name: str,
     flags, _ = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
     given = (tools.machine, str(tools.compiler), flags, tmp_path, recipe)
     commands, objects = ref_library.compile_commands(*given)
-    # The first one only chooses among the levels.
+    # The first object only chooses among the levels.
     for command, made in [*zip(commands, objects, strict=True)][1:][-2:]:
         subprocess.run([*command, *more], check=True)
         defined = nm("-C", "--defined-only", made)
@@ -179,7 +179,8 @@ def test_a_failing_compiler_and_a_closed_cache_are_the_kits_fault(monkeypatch, t
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is None]
 needs_emulator = pytest.mark.skipif(bool(missing), reason="apt install g++-aarch64-linux-gnu qemu-user")
-#: In a process of its own: the kit looks at its machine once. This one cannot try a linked program.
+#: A build for aarch64 in a separate process, since the kit examines its machine once in each process. The trial of a
+#: linked program is replaced, since this machine cannot run it.
 NATIVE_BUILD = """
 import platform, sys
 from pathlib import Path

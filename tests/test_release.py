@@ -65,7 +65,7 @@ def test_an_archive_depends_on_its_files_alone(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Unoptimised, and one level alone: what differs between two builds would differ here as well.
+    # One level, without optimisation, suffices: a difference between two builds would show here as well.
     monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC"))
     made = set()
     for folder in (tmp_path / "here", tmp_path / "or" / "there"):
@@ -99,7 +99,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
     assert not any(path.endswith((".pyc", "kernels.cpp", "dispatch.cpp")) for path in handout)
     readme = handout["README.md"].content
     assert b"{" not in readme and b"python gpt149.py part4" in readme
-    # VS Code reads comments in it; nobody else has to.
+    # The file has comments, which VS Code allows in JSON.
     text = handout[contents.EDITOR_TASKS].content.decode()
     tasks = json.loads(re.sub(r"^ *//.*$", "", text, flags=re.MULTILINE))
     judge, watch = tasks["tasks"][:2]
@@ -184,7 +184,7 @@ PYTHONS = {
 @pytest.mark.parametrize(("word", "python"), PYTHONS.items(), ids=["none", "an empty one", "a broken one"])
 @pytest.mark.parametrize("before", ["nothing", "a folder", "a link"])
 def test_a_failed_start_leaves_a_result(tmp_path: Path, python: str | None, word: str, before: str) -> None:
-    # The rooms of the kit, which have no part in this, take long to unpack.
+    # Leave out the folders of the kit, which this test does not need and which take long to unpack.
     autograder = {path: file for path, file in MAIN.autograder.items() if "/" not in path}
     root = laid_out(autograder, tmp_path / "autograder", python)
     elsewhere, place = tmp_path / "elsewhere", root / "results" / "results.json"

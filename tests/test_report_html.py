@@ -127,7 +127,7 @@ def test_every_row_has_its_name_as_text_and_a_cell_under_each_heading(page: Page
     assert page.open == [], "an element is not closed"
     assert students_on(page) == 40 + len(absurd_rows())
     assert len([row for row in page.of("tr") if "data-state" in row]) == students_on(page)
-    # Sorting goes by position.
+    # The page sorts by a column's position, so each row must have as many cells as the head.
     table = text[text.index('<table class="class"') :]
     head, body = table[: table.index("</table>")].split("<tbody>")
     rows = body.split("<tr ")[1:]

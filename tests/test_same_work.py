@@ -333,7 +333,7 @@ def test_a_part_without_a_loop_of_its_own() -> None:
 
 ALL = "torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor W, int B, int H, int N, int d"
 WHOLE, ROWS = "shared(Q, K, V);", "for (int i = 0; i < N; i++)"
-#: Loops beside a call that is given all inputs count only if they use the inputs, or what else is made of them.
+#: Beside a call that gets all inputs, loops count only if they use the inputs or values computed from the inputs.
 FLAGGED = f"""int x = 0; {ROWS} x += i; {WHOLE}
 {ROWS} W.data_ptr<float>()[i] = 0; {WHOLE}
 auto a = Q, b = K; auto c(V); {ROWS} d += 0; auto O = shared(a, b, c); {ROWS} O[i] *= 1;

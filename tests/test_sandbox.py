@@ -67,7 +67,7 @@ def test_a_kernel_with_landlock_gives_a_tier_that_hides_files() -> None:
 
 
 class Kennel:
-    """One zygote in one sandbox. Its runners carry out deeds."""
+    """One zygote in one sandbox. Its runners call the functions of `library`, called deeds: attempts to leave it."""
 
     def __init__(self, sandbox: Sandbox, zygote: Zygote, library: Path) -> None:
         self.sandbox, self.zygote, self.library = sandbox, zygote, library
@@ -93,7 +93,7 @@ def call(session: PipeSession, deed: str, number: float = 0, timeout_s: float = 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The deeds, with a secret that any user may read and one that only the judge may read."""
+    """Compile the deeds. Write a secret that any user may read, and one that only the judge may read."""
     folder = tmp_path_factory.mktemp("deeds")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Points by the rubric: each rule against figures worked out by hand, and the table of points people give."""
+"""Points by the rubric: each rule against figures computed by hand, and the table of points that people give."""
 
 import os
 from collections.abc import Sequence
@@ -248,7 +248,7 @@ def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
     given = {"ada": {"writeup": 6.5}, "Zoë K.": {"writeup": 7.0, "part1_extra": 3.0, "part2": 0.0}}
     assert read_manual(path, PUBLIC, {"ada", "Zoë K.", "grace"}) == given
     assert read_manual(path)["ada"] == {"writeup": 6.5}
-    # A row without points costs nobody.
+    # A row without points changes nobody's total.
     path.write_text("id,writeup,comment\nada,6.5,\nREADME,,write-up: empty\n")
     assert read_manual(path, PUBLIC, {"ada"}) == {"ada": {"writeup": 6.5}}
 

@@ -416,7 +416,7 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
-    """Feed runs, jumps and repetitions by hand. N = d = 16 gives enough memory for the indices."""
+    """Simulate random accesses with runs, jumps and repetitions. N = d = 16 gives enough memory for the indices."""
     draw = random.Random(seed)
     ways, lines = draw.choice([0, 1, 2, 4]), draw.choice([4, 8, 16])
     accesses, place = [], 0

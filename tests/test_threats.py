@@ -104,7 +104,7 @@ def test_every_attempt_ends_as_it_must(
     assert not wrong
     # A zygote that was ended in tier D has been started again.
     assert wait_for(lambda: len(descendants(os.getpid())) <= len(processes))
-    # Tier D keeps nobody from writing where everybody may.
+    # In tier D a kernel may write where every user may.
     assert not files or tier == "D"
     beside = {Path(name).parts[0] for name in submission.first.files}
     assert {path.name for path in tmp_path.iterdir()} == {"module.cpp", *beside}
@@ -125,7 +125,7 @@ def test_honest_files_are_never_flagged(name: str, tmp_path: Path) -> None:
 
 
 def test_every_row_is_there() -> None:
-    # Archives never come near the judge: C5 is test_archive.py's, and E7 test_hostile_outfolder.py's.
+    # C5 (archives) is in test_archive.py, and E7 (folders) in test_hostile_outfolder.py.
     counts = {"A": 11, "B": 5, "C": 6, "D": 2, "E": 6, "F": 2}
     rows = {f"{letter}{number}" for letter, last in counts.items() for number in range(1, last + 1)}
     assert {row.row for row in THREATS} == rows - {"C5"}

@@ -356,7 +356,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         order = ("Correctness: right", "Time so far: ", "Time: ", "true peak", "PASS 10")
         assert sorted(map(text.index, order)) == list(map(text.index, order))
         assert json.loads(report.read_text())["parts"][0]["verdict"] == "pass"
-        # A comment: answered from what is known, and the object is compared.
+        # Only a comment changes: the objects are compared, and the known verdict is shown without a new run.
         commented = right.replace("return fillTensor(", "/* O */ return fillTensor(", 1) + "// end\n"
         text = one.save(commented, "same program")
         assert "Only comments or layout changed" in text and "byte for byte" in text
@@ -373,7 +373,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         one.until(lambda: bool(descendants(one.process.pid)), "no process hangs")
         text = one.save(begun_with(right, "__builtin_trap();"), "CRASHED 0 / 10")
         assert "Saved again: this run is ended." in text
-        # Back to what was right: the page shows pictures of the last verdict, so it is judged anew.
+        # The right file again: it is judged anew, since the page shows pictures of the last verdict.
         assert "Correctness: right" in one.save(right, "PASS 10 / 10")
         one.until(lambda: not descendants(one.process.pid), "a process is left")
         since = len(one.said)

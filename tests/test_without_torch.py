@@ -15,7 +15,7 @@ from grader.staff.classroom import fingerprints
 from labs.attention import kernels
 from tools import prose
 
-#: Returns torch's place, for builds against its headers, and refuses to run any of it.
+#: A script in whose process torch can be found, for builds against its headers, but not imported.
 REFUSES_TORCH = """
 import importlib.abc, importlib.machinery, sys
 

@@ -1,6 +1,6 @@
 """Ten files as students of the published starter write them: ways to write part 3, one with a data race.
 
-Each is the same frame around a way to read elements and a loop. `SOURCES` has the texts by name.
+All ten have the same frame. They differ in the access to elements and in the loop. `SOURCES` has the texts by name.
 """
 
 import re
