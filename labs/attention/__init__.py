@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from grader.assignment.labs import Lab, Ladder, OracleFacts
+from grader.assignment.labs import Lab, Ladder, OracleFacts, Reference, Step
 
 if TYPE_CHECKING:
-    from grader.assignment.labs import Reference, Step
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
@@ -73,8 +72,6 @@ class _Attention(Lab):
         return KERNELS
 
     def steps(self) -> Sequence[Step]:
-        from grader.assignment.labs import Step
-
         return (
             Step("machine", "machine"),
             Step("sweep-part2", "sweep", "part2", (), ("--tile", "4,16,64", "-N", "256")),

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from grader.assignment.labs import Lab, OracleFacts
+from grader.assignment.labs import Lab, OracleFacts, Reference, Step
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from grader.assignment.labs import Reference, Step
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
@@ -87,8 +86,6 @@ class Gpu(Lab):
         return found
 
     def steps(self) -> Sequence[Step]:
-        from grader.assignment.labs import Step
-
         return (
             Step("profile", "profile", "gelu"),
             Step("ladder", "ladder", "flash_forward"),

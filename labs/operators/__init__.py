@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from grader.assignment.labs import Lab, OracleFacts
+from grader.assignment.labs import Lab, OracleFacts, Reference, Step
 
 if TYPE_CHECKING:
-    from grader.assignment.labs import Reference, Step
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
@@ -115,8 +114,6 @@ class _Operators(Lab):
         return SourceReference(self.folder, others=all_levels(self.folder))
 
     def steps(self) -> Sequence[Step]:
-        from grader.assignment.labs import Step
-
         threads = "linear_backward_threads"
         return (
             Step("machine", "machine"),

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from grader.assignment.labs import Lab, OracleFacts
+from grader.assignment.labs import Lab, OracleFacts, Reference, Step
 
 if TYPE_CHECKING:
-    from grader.assignment.labs import Reference, Step
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
@@ -61,8 +60,6 @@ class _Softmax(Lab):
         return SourceReference(self.folder)
 
     def steps(self) -> Sequence[Step]:
-        from grader.assignment.labs import Step
-
         return (
             Step("machine", "machine"),
             Step("accuracy", "accuracy", "", (), ("--columns", "16,1024,65536")),
