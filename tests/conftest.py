@@ -179,6 +179,11 @@ def write(folder: Path, text: str, name: str = "module.cpp") -> Path:
     return source
 
 
+def line_of(text: str, what: str) -> int:
+    (found,) = (number for number, line in enumerate(text.split("\n"), 1) if what in line)
+    return found
+
+
 def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageError, **named: Any) -> str:
     """Assert that a call raises an error of one line that matches the regular expression `why`. Return the line."""
     with pytest.raises(of, match=why or None) as error:

@@ -174,9 +174,7 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
     caches.drop(again)
 
 
-def test_kernels_of_the_kit_are_compiled_once_for_all_judges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kit_s_kernels_are_compiled_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that could not make all of its calls is not kept. Other text and other calls are built anew."""
     built: list[str] = []
     monkeypatch.setattr(host, "cache_root", lambda: tmp_path / "cache")
@@ -192,9 +190,8 @@ def test_kernels_of_the_kit_are_compiled_once_for_all_judges(
             put(folder / (name := caches.new()), {"k.cubin": job})
             return name, is_whole
 
-        device = SimpleNamespace(
-            _compiled=compiled, place=SimpleNamespace(zygote=SimpleNamespace(caches=caches))
-        )
+        place = SimpleNamespace(zygote=SimpleNamespace(caches=caches))
+        device = SimpleNamespace(_compiled=compiled, place=place)
         name = host.DeviceHost._compiled_once(device, file, [{"op": job}])  # type: ignore[arg-type]
         return (folder / name / "k.cubin").read_text()
 

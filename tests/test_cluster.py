@@ -310,9 +310,8 @@ def test_a_full_disk_does_not_end_a_node(tmp_path: Path, monkeypatch: pytest.Mon
     with monkeypatch.context() as disk:
         disk.setattr(Path, "write_bytes", Mock(side_effect=OSError(28, "No space left on device")))
         one.take(request)
-    assert said == [
-        {"job": "a", "failed": "its files cannot be written here: No space left on device", "died": False}
-    ]
+    why = "its files cannot be written here: No space left on device"
+    assert said == [{"job": "a", "failed": why, "died": False}]
     assert not given and not list(one.scratch.iterdir())
     one.take(request)
     assert given and list(one.scratch.iterdir())

@@ -1,14 +1,21 @@
 """Tests that need a GPU: the lab's masters with times, and files that try to deceive the clock.
 
-Left out on a machine without a GPU.
+Left out on a machine without a GPU. An attack on the clock stands behind a right file and redefines `product`, which is
+right when called one by one. Its heading is the required end of a timed call:
+
+    ok           it gains nothing
+    wrong        outputs differ from the reference's, or inputs were changed
+    ended        its runner is ended
+    raised       it raises
+    takes much   as "ok", or it raises if the GPU has less memory left than it requests
 """
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, write
-from gpu.attacks import ATTACKS
 
 from grader.assignment.loading import load
 from grader.backends.gpu.card import finding
@@ -24,6 +31,170 @@ SIDE = 2048
 #: Least ratio to the reference's time. The master's product has 0.76 to 0.82. It would have 0.55 if the student's
 #: process took half of the GPU from the reference in every second call.
 LEAST_RATIO = 0.65
+_TEXTS = """
+#### plain: ok
+#### patched clocks: ok
+import time
+class _Event:
+    def __init__(self, *a, **k): pass
+    def record(self, *a): pass
+    def elapsed_time(self, other): return 1e-6
+    def synchronize(self): pass
+torch.cuda.Event = _Event
+time.perf_counter = time.time = time.monotonic = lambda: 0.0
+#### synchronize does nothing: ok
+# Right where the card is done before the last launch is: the judge's own copy is within the time, too.
+torch.cuda.synchronize = lambda *a, **k: None
+#### work on a side stream, nobody waits: wrong
+torch.cuda.synchronize = lambda *a, **k: None
+_stream = None
+def product(a, b, c):
+    global _stream
+    _stream = _stream or torch.cuda.Stream()
+    with torch.cuda.stream(_stream):
+        torch.cuda._sleep(20_000_000)
+        _product_plainly(a, b, c)
+#### answers before the end: wrong
+import gc, json, os, struct, sys
+_calls = 0
+def product(a, b, c):
+    global _calls
+    _calls += 1
+    if _calls > 40:
+        frame = sys._getframe()
+        while frame is not None and "self" not in frame.f_locals or not hasattr(frame.f_locals.get("self"), "reply_fd"):
+            frame = frame.f_back
+        text = json.dumps({"status": "ok", "kind": 0, "dtype": 0, "shape": []}).encode()
+        os.write(frame.f_locals["self"].reply_fd, struct.pack("<IQ", len(text), 0) + text)
+        torch.cuda._sleep(200_000_000)
+    _product_plainly(a, b, c)
+#### outputs remembered by pointer: wrong
+_known = {}
+def product(a, b, c):
+    if c.data_ptr() in _known:
+        c.copy_(_known[c.data_ptr()])
+        return
+    _product_plainly(a, b, c)
+    _known[c.data_ptr()] = c.clone()
+#### outputs remembered by content: takes much
+_known = {}
+def product(a, b, c):
+    key = float(a.flatten()[:64].float().sum()), float(b.flatten()[-64:].float().sum())
+    if key in _known:
+        c.copy_(_known[key])
+        return
+    _product_plainly(a, b, c)
+    _known[key] = c.clone()
+#### work before go: ok
+_sets, _late, _passes = {}, None, 0
+def product(a, b, c):
+    # After the last set of a call the device is left with work on all sets, to begin some milliseconds later.
+    global _late, _passes
+    if a.shape[0] < SIDE:
+        return _product_plainly(a, b, c)
+    _late = _late or torch.cuda.Stream()
+    _sets.setdefault(c.data_ptr(), (a, b, c))
+    pointers = list(_sets) if c.data_ptr() in (next(iter(_sets)), next(reversed(_sets))) else ()
+    if pointers and c.data_ptr() == pointers[0]:
+        _passes += 1
+    if _passes <= 2:
+        _product_plainly(a, b, c)
+    if _passes >= 2 and pointers and c.data_ptr() == pointers[-1]:
+        torch.cuda.synchronize()
+        torch.cuda.synchronize = lambda *x, **y: None
+        with torch.cuda.stream(_late):
+            torch.cuda._sleep(SLEEP)
+            for one in _sets.values():
+                _product_plainly(*one)
+#### writes into the inputs: wrong
+def product(a, b, c):
+    a.zero_()
+    c.zero_()
+#### an illegal address: raised
+@triton.jit
+def _wild(p):
+    tl.store(p + (1 << 44) + tl.arange(0, 128), 1.0)
+def product(a, b, c):
+    _wild[(1,)](c)
+#### no end: ended
+def product(a, b, c):
+    torch.cuda._sleep(1 << 50)
+#### 70 GB: takes much
+def product(a, b, c):
+    much = torch.empty(70 << 30, dtype=torch.uint8, device="cuda")
+    much[::1 << 20] = 1
+    _product_plainly(a, b, c)
+#### a child process: ended
+import os
+def product(a, b, c):
+    if os.fork() == 0:
+        os._exit(0)
+#### memory of before: ok
+_old = torch.empty(4 << 30, dtype=torch.uint8, device="cuda")
+print("bytes left behind by others:", any(bool(_part.any()) for _part in _old.split(1 << 28)))
+del _old
+#### forged profile: ok
+torch.autograd.profiler.profile.events = lambda self, *a, **k: []
+def product(a, b, c):
+    getattr(torch, "m" + "m")(a[:16, :16], b[:16, :16])
+    _product_plainly(a, b, c)
+#### work left for the reference's time: ok
+_beside, _wait = None, torch.cuda.synchronize
+def product(a, b, c):
+    # One thread that spins costs its own process nothing, and every other process half of the card.
+    global _beside
+    if a.shape[0] < SIDE:
+        return _product_plainly(a, b, c)
+    if _beside is None:
+        _beside = torch.cuda.Stream()
+        torch.cuda.synchronize = lambda *x, **y: torch.cuda.current_stream().synchronize()
+    if _beside.query():
+        with torch.cuda.stream(_beside):
+            torch.cuda._sleep(2_000_000_000)
+    _product_plainly(a, b, c)
+#### longer when there is little to do: ok
+import time
+_calls, _wait = 0, torch.cuda.synchronize
+def product(a, b, c):
+    global _calls
+    _calls += 1
+    _product_plainly(a, b, c)
+def _synchronize(*a, **k):
+    # What a clock takes off for calls on none or few of the sets.
+    global _calls
+    few, _calls = _calls < 2, 0
+    _wait()
+    if few:
+        time.sleep(0.03)
+torch.cuda.synchronize = _synchronize
+#### calls put off until all are known: ok
+_put_off, _wait = [], torch.cuda.synchronize
+def product(a, b, c):
+    if a.shape[0] < SIDE:
+        return _product_plainly(a, b, c)
+    _put_off.append((a, b, c))
+def _synchronize(*x, **y):
+    for one in _put_off:
+        _product_plainly(*one)
+    _put_off.clear()
+    _wait()
+torch.cuda.synchronize = _synchronize
+#### sets beside one another: ok
+_streams, _calls = [], 0
+def product(a, b, c):
+    # What the end of one set leaves free of the card, the next one's beginning takes.
+    global _calls
+    _calls += 1
+    if not _streams:
+        _streams.extend(torch.cuda.Stream() for _ in range(4))
+    with torch.cuda.stream(_streams[_calls % 4]):
+        _product_plainly(a, b, c)
+"""
+_PARTS = re.split(r"^#### (.+): (.+)\n", _TEXTS, flags=re.MULTILINE)[1:]
+ATTACKS: dict[str, tuple[str, str]] = {
+    name: (end, f"\n_product_plainly = product\n{text}")
+    for name, end, text in zip(_PARTS[::3], _PARTS[1::3], _PARTS[2::3], strict=True)
+}
 ENDS = {"ok": {"pass", "slow"}, "wrong": {"wrong"}, "raised": {"crash"}}
 # "takes much": a card may have less left than it asks for.
 ENDS |= {"ended": {"timeout", "crash", "wrong", "rejected"}, "takes much": {"pass", "slow", "crash"}}

@@ -42,9 +42,8 @@ def test_init_writes_a_folder(lab: str, tmp_path: Path, capsys: pytest.CaptureFi
 def test_init_writes_nothing_beside_a_file_of_the_same_name(tmp_path: Path) -> None:
     (tmp_path / "writeup.md").symlink_to(tmp_path / "nowhere")
     refused("holds writeup.md already", starter.main, [str(tmp_path)])
-    refused(
-        "no lab is called 'sofmax'; did you mean softmax?", starter.main, [str(tmp_path), "--lab", "sofmax"]
-    )
+    mistaken = [str(tmp_path), "--lab", "sofmax"]
+    refused("no lab is called 'sofmax'; did you mean softmax?", starter.main, mistaken)
     assert [path.name for path in tmp_path.iterdir()] == ["writeup.md"]
 
 

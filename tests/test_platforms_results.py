@@ -33,14 +33,11 @@ from grader.staff.platforms import container, table
 from grader.staff.platforms import gradescope as job
 from grader.staff.release.products import CLASSROOM50_SAMPLE
 
-HOSTILE = [
-    *classrows.ABSURD_NAMES,
-    "::error file=grader.py,line=1::forged",
-    "  ::set-output name=result::forged",
-]
+HOSTILE = [*classrows.ABSURD_NAMES, "::error file=grader.py,line=1::forged"]
+HOSTILE += ["  ::set-output name=result::forged", "../../etc/passwd:1: x"]
 HOSTILE += ["##[error]forged", "</pre><script>alert(1)</script><pre>", "module.cpp:999999999: error: nowhere"]
 HOSTILE += ["![x](http://x/y.png) [click](javascript:alert(1)) @everyone | a | b |\n|---|", '{"score": 1000}']
-HOSTILE += ["module.cpp:2:1: error: \u2028\u202e\x1b[2J\ud800", "../../etc/passwd:1: x"]
+HOSTILE += ["module.cpp:2:1: error: \u2028\u202e\x1b[2J\ud800"]
 SOURCE = """#include <x>
 // myFusedAttention( is below
 void f(int a) {
@@ -87,7 +84,6 @@ def some_result(draw: random.Random) -> tuple[SubmissionResult, Score]:
     return made, rubric.score(assignment(), made, late_s=draw.choice([None, 1e5]))
 
 
-Rendered = Callable[[SubmissionResult, Score], dict[str, Any]]
 AT = datetime(2026, 9, 1, 12, 0, 5, tzinfo=timezone(timedelta(hours=2)))
 
 
@@ -95,7 +91,7 @@ def on_classroom50(judged: SubmissionResult, scored: Score) -> dict[str, Any]:
     return classroom50.results(assignment(), judged, scored, CLASSROOM50_SAMPLE, AT)
 
 
-RENDERED: dict[str, Rendered] = {
+RENDERED: dict[str, Callable[[SubmissionResult, Score], dict[str, Any]]] = {
     name: lambda judged, scored, on=on: on.results(assignment(), judged, scored, seconds=1.0)
     for name, on in (("gradescope", gradescope), ("prairielearn", prairielearn))
 } | {"classroom50": on_classroom50}

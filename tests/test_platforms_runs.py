@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from classes.acting_class import SMALL, Class, grader
-from conftest import ROOT, insert_at_start, keeping, put, python, refused
+from conftest import ROOT, insert_at_start, keeping, line_of, put, python, refused
 from platform_schemas import FORGING, SCHEMAS, faults, obeyed, require_valid
 from releases import OBJECT, Release, proof_setup, release_of
 
@@ -84,10 +84,6 @@ def outputs_of(folder: Path) -> dict[str, str]:
     return dict(row.split("=") for row in (folder / "GITHUB_OUTPUT").read_text().splitlines())
 
 
-def line_of(text: str, function: str) -> int:
-    return text[: text.index(f"torch::Tensor {function}(")].count("\n") + 1
-
-
 def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -> None:
     """Run the command line in a hostile checkout: odd names of folder and file, a kernel that prints commands."""
     forged = "::error file=x::forged\\n  ::set-output name=result::x\\n##[error]x\\n</pre>\\n"
@@ -99,7 +95,7 @@ def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -
     ended = in_a_workflow(*command, folder=tmp_path, GITHUB_WORKSPACE=tmp_path)
     assert ended.returncode == 1 and ended.stderr == ""
     (line,) = obeyed(ended.stdout)
-    at = line_of(text, "myFusedAttention")
+    at = line_of(text, "torch::Tensor myFusedAttention(")
     place = f"::error file=hw1%2Cline=1%3A%3Ax/src/Module.cpp,line={at},title=part3%3A wrong result::"
     assert line.startswith(place) and "forged" in ended.stdout
     assert outputs_of(tmp_path) == {"status": "fail", "summary": "1 of 2 parts passed, 10 of 30 points"}
@@ -331,7 +327,7 @@ def test_the_workflow_calls_the_kit(tmp_path: Path, master: str) -> None:
     ended = in_a_workflow("-c", alone, *command[2:], "--config", SMALL, folder=tmp_path)
     assert ended.returncode == 1, ended.stderr
     (line,) = obeyed(ended.stdout)
-    at = line_of(wrong, "myNaiveAttention")
+    at = line_of(wrong, "torch::Tensor myNaiveAttention(")
     assert line.startswith(f"::error file=module.cpp,line={at},title=part1%3A wrong result::")
     assert outputs_of(tmp_path)["status"] == "fail"
 
@@ -365,8 +361,6 @@ def called(bundle: Path, checkout: Path) -> tuple[subprocess.CompletedProcess[st
     return ended, found
 
 
-#: Modules of a checkout which, imported, would write the result themselves.
-IMPORTED = "open('result.json', 'w').write('{}'); raise SystemExit(0)\n"
 GRADED = {"wrong": [0, 20], "broken": [0, 0], "empty": [0, 0], "forged": [0, 20]}
 PASSES = [pytest.param(kind, marks=pytest.mark.full) for kind in ("right", "hostile")]
 
@@ -386,7 +380,8 @@ def test_a_bundle_of_classroom_50_grades_all(kind: str, bundle: Path, tmp_path: 
     elif kind == "hostile":
         checkout = tmp_path / "::error file=x::y, 'z' %0A"
         names = ("gpt149.py", "grader/__init__.py", "numpy.py", "yaml.py", "sitecustomize.py", "zipfile.py")
-        files |= dict.fromkeys(names, IMPORTED)
+        # Modules of a checkout which, imported, would write the result themselves.
+        files |= dict.fromkeys(names, "open('result.json', 'w').write('{}'); raise SystemExit(0)\n")
         files |= {"configs/gpt149.yaml": "id: [", "::error::x": "", "-rf": ""}
     elif kind == "forged":
         forging = FORGING.replace("RESULTS", str(checkout / "result.json"))

@@ -180,9 +180,8 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
     (hand / "linked.py").symlink_to(tmp_path / "outside.py")
     (hand / "folder").symlink_to(tmp_path / "far")
     assert sorted(pythontree.members(hand / "kernels.py")) == sorted(["kernels.py", *kept])
-    found, of_file = (
-        submission.find_one(path, "kernels.py", tmp_path / path.stem) for path in (hand, hand / "kernels.py")
-    )
+    found = submission.find_one(hand, "kernels.py", tmp_path / "scratch")
+    of_file = submission.find_one(hand / "kernels.py", "kernels.py", tmp_path / "scratch of file")
     assert found.source is not None and of_file.source is not None
     data = found.source.read_bytes()
     assert of_file.source.read_bytes() == data, "a file is taken with what it imports"

@@ -586,12 +586,9 @@ def test_a_machine_that_judges_everything_leaves_nothing_open(setup: Setup) -> N
     assert "right on every part" in said[-2] and "fast enough" in said[-1]
 
 
-NO_TRITON = judge(TRITON, TRITON, TRITON, cuda=(TRITON, TRITON, TRITON))
+NOTHING = judge(TRITON, TRITON, TRITON, cuda=(TRITON, TRITON, TRITON))
 REFUSED = {
-    "no triton": (
-        NO_TRITON,
-        "nothing was written: this machine has no triton, so that it can judge no part of gpu",
-    ),
+    "bare": (NOTHING, "nothing was written: this machine has no triton, so that it can judge no part of gpu"),
     # A machine that judged the starter has to judge the solution as well.
     "an open solution": (judge(WRONG, GPU, GPU), "the solution in the handout is unjudged on gelu: no GPU"),
     "a wrong one": (judge(WRONG, WRONG, GPU), "the solution in the handout is wrong on gelu"),
@@ -609,7 +606,7 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_handout_without_a_proof_is_refused(kind: str, setup: Setup) -> None:
     program, why = REFUSED[kind]
-    refused(why, prove, setup, program, of=KitError if program == NO_TRITON else proofs.Unproved)
+    refused(why, prove, setup, program, of=KitError if program == NOTHING else proofs.Unproved)
 
 
 def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:

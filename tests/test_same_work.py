@@ -269,6 +269,7 @@ def test_mistakes_in_the_assignment(old: str, new: str, words: str, tmp_path: Pa
 
 LOOP = "for (int i = 0; i < n; i++) work(i);"
 PART_1, PART_2 = "void myNaiveAttention()", "void myUnfusedAttentionBlocked()"
+HOSTILE = ("((((", "a = [b]", "f(", "struct A {", "int f() { f(); for }\n", "#define A f(g)\n")
 
 
 def test_what_a_function_reaches() -> None:
@@ -287,9 +288,7 @@ def test_what_a_function_reaches() -> None:
         assert CallGraph(text).reached("f").keys() == set(reached), text
 
 
-@pytest.mark.parametrize(
-    "text", ["((((", "a = [b]", "f(", "struct A {", "int f() { f(); for }\n", "#define A f(g)\n"]
-)
+@pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
     growth = cpu_growth(lambda times: CallGraph(text * 8000 * times).reached("f"), 1, 8, repeat=3)
     assert growth < 32, "8 times as much text; were it not linear, 64 times as long"

@@ -293,7 +293,7 @@ MANY = ",".join(f"c{k}" for k in range(300_000))
     ids=lambda value: "" if len(str(value)) > 80 else None,
 )
 def test_a_mistake_in_the_table_is_one_short_line(content: Any, line: int, says: str, tmp_path: Path) -> None:
-    """Messages have file and line. tests/fuzz/papers.py checks that time grows linearly."""
+    """Messages have file and line. tests/fuzz/readers.py checks that time grows linearly."""
     path = tmp_path / "manual.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     message = refused("", read_manual, path, PUBLIC, ["ada", "grace"]).removeprefix(f"{path}:")

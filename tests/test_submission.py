@@ -124,12 +124,7 @@ def test_a_class_of_all_forms_as_folder_and_archive(tmp_path: Path, scratch: Pat
         "heidi/notes.txt": b"", "roster.csv": b"a,b", "README.md": b"", ".DS_Store": b"", "ivan.zip": b"broken",
     }  # fmt: skip
     expected: dict[str, bytes | str] = {"alice": b"1", "bob": b"2", "carol": b"3", "dave": b"4", "erin": b"5"}
-    reasons = {
-        "frank": "RAR",
-        "grace": "grace.txt is another",
-        "heidi": "notes.txt",
-        "ivan": "not an archive",
-    }
+    whys = {"frank": "RAR", "grace": "grace.txt is another", "heidi": "notes.txt", "ivan": "not an archive"}
     wrapped = {"hw4/" + name: content for name, content in files.items()}
     put(tmp_path / "class", files)
     put(tmp_path, {"flat.zip": zipped(files), "wrapped.zip": zipped(wrapped)})
@@ -137,8 +132,8 @@ def test_a_class_of_all_forms_as_folder_and_archive(tmp_path: Path, scratch: Pat
     for form in ("class", "flat.zip", "wrapped.zip", "flat.tar.gz"):
         results = sources(tmp_path / form, scratch)
         assert {name: results[name] for name in expected} == expected
-        assert set(results) == set(expected) | set(reasons)
-        assert all(reason in str(results[name]) for name, reason in reasons.items())
+        assert set(results) == set(expected) | set(whys)
+        assert all(reason in str(results[name]) for name, reason in whys.items())
         assert (scratch / "erin/module.ispc").read_bytes() == b"6"
     assert {path.name for path in scratch.iterdir()} == set(expected)
 

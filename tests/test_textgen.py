@@ -275,9 +275,7 @@ def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
     assert train.loss_per_char(loaded.model, material) < 1.10 * (text.nats_per_char or 0.0)
 
 
-def test_refusals(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors for useless corpora, and for a torch without Muon."""
     for content, message in ((b"", "has 0 characters"), (b"\xff" * 9000, "not UTF-8")):
         (tmp_path / "mine.txt").write_bytes(content)

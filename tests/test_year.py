@@ -228,9 +228,8 @@ def test_feedback_goes_to_a_folder_of_its_own_with_a_line_for_each_address(
         assert names == {f"ada.{suffix}", f"bob.{suffix}", "mailmerge.csv"}
         merge = (tmp_path / suffix / "mailmerge.csv").read_text(encoding="utf-8-sig").splitlines()
         addressed = [("a@x.edu", "'=Ada", "ada", 0), ("'=b@x.edu", "'=Ada", "ada", 0), ("", "bob", "bob", 30)]
-        assert merge[1:] == [
-            f"{address},{name},{id_},{id_}.{suffix},{total},30,yes" for address, name, id_, total in addressed
-        ]
+        wanted = [f"{to},{name},{id_},{id_}.{suffix},{total},30,yes" for to, name, id_, total in addressed]
+        assert merge[1:] == wanted
     assert "nothing is sent" in capsys.readouterr().out
     assert (tmp_path / "txt/bob.txt").read_text() == (acting.out / "bob/feedback.txt").read_text()
 

@@ -29,8 +29,7 @@ def unfit_triton(version: str | None) -> str:
     return f"needs {TRITON}, {found}: pip install '{TRITON}'"
 
 
-_INSTALLED = next((each.version for each in importlib.metadata.distributions(name="triton")), None)
-_UNFIT = unfit_triton(_INSTALLED)
+_UNFIT = unfit_triton(next((each.version for each in importlib.metadata.distributions(name="triton")), None))
 interpreted = pytest.mark.skipif(bool(_UNFIT), reason=_UNFIT)
 #: Where a card is, it runs the kernels, and the interpreter is not used.
 cardless = pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU")

@@ -5,13 +5,13 @@ import os
 import pytest
 from conftest import one_of_each
 
-from fuzz import inside, outside, papers
+from fuzz import readers
 from fuzz.mutating import Reader, fuzz, growth
 
 #: Mutated inputs for each reader; an expensive reader gets fewer.
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "400"))
 QUICK = 80
-READERS = [*inside.readers(), *outside.READERS, *papers.READERS]
+READERS = [*readers.readers(), *readers.READERS]
 PATTERNS = [(reader, name) for reader in READERS for name in reader.patterns]
 
 

@@ -222,7 +222,6 @@ SIMD_LOOP = """
 """
 
 USING = "using namespace torch::indexing;"
-ROW_OF_USING = STARTERS_ROW.replace("torch::indexing::", "")
 RACING_SUM = "total = 0.f;"
 
 SLICE_OF_TEMP = """int t = omp_get_thread_num();
@@ -234,7 +233,7 @@ ONE_TOTAL = {"before": "    float total;"}
 
 WRITTEN = {
     "starter": Written(),
-    "values": Written(BY_VALUE, USING, row=ROW_OF_USING, exp="std::exp"),
+    "values": Written(BY_VALUE, USING, row=STARTERS_ROW.replace("torch::indexing::", ""), exp="std::exp"),
     "collapse2": Written(BY_INDEX, **ON_ALL_THREADS, row=SLICE_OF_TEMP, sum="float total(0);", exp="expf"),
     "local": Written(pragma="", row="std::vector<float> ORow(N, 0.0f);", exp="std::exp"),
     "private": Written(**ONE_TOTAL, pragma="collapse(3) private(total)", row=ROW_OF_TEMP, sum="total = 0.f;"),

@@ -14,7 +14,7 @@ import published
 import pytest
 from building import PLAIN, SANITIZED, asked, includes, needs_tsan, program
 from building import binding as binding_of
-from conftest import ASSIGNMENT, keeping, needs_delays, one_of_each, refused, some, write
+from conftest import ASSIGNMENT, keeping, line_of, needs_delays, one_of_each, refused, some, write
 
 import gpt149
 from grader.assignment.mutations import Mutation, edited
@@ -46,11 +46,6 @@ Captured = pytest.CaptureFixture[str]
 RIGHT = [name for name in published.SOURCES if name != "race"]
 written = partial(write, name="mine.cpp")
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
-
-
-def line_of(text: str, what: str) -> int:
-    (found,) = (number for number, line in enumerate(text.split("\n"), 1) if what in line)
-    return found
 
 
 def study(name: str, folder: Path, text: str, *arguments: str) -> int:
@@ -203,8 +198,6 @@ def test_cachegrind_names_the_call_that_it_cannot_run(tmp_path: Path) -> None:
 
 #: Some milliseconds of work in all: about one for each of the eight threads.
 N = 256
-#: Few enough scores for torch to clear them in one thread: threads that wait busily count as shared work.
-SERIAL_N = 128
 CALLS, SERIAL_CALLS = 30, 300
 ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),))
 
@@ -253,7 +246,7 @@ def test_delays_leave_right_answers_right(master: str, start: Start, tmp_path: P
 def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Path) -> None:
     with start(tmp_path, keeping(master, "myUnfusedAttentionBlocked")) as session:
         # Enough to outweigh idle threads of torch that still wait busily when the first call begins.
-        assert right_answers(session, "part2", SERIAL_CALLS, SERIAL_N) == SERIAL_CALLS
+        assert right_answers(session, "part2", SERIAL_CALLS, 128) == SERIAL_CALLS
         assert not session.shares_work
 
 

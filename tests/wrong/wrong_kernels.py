@@ -19,7 +19,6 @@ SCORE = "float score = 0.0f;"
 RETURN = "return fillTensor(OTensor, O);"
 VALUE_LOOP = f"for (int j = 0; j < N; j++) {{\n                        value += {QK_T}"
 HALF = "static_cast<float>(c10::Half(x))"
-BFLOAT = "static_cast<float>(c10::BFloat16(x))"
 
 
 def rounded(kind: str) -> tuple[tuple[str, str], ...]:
@@ -109,7 +108,7 @@ BLOCKED = [
     p2("K of head 0", "head_ignored", DECLARE_ZERO, ("fourDimRead(K, b, h,", "fourDimRead(K, b, zero,")),
     p2("V of batch 0", "head_ignored", DECLARE_ZERO, ("fourDimRead(V, b, h,", "fourDimRead(V, zero, h,")),
     p2("not normalised", "not_normalised", ("/ rowSum", "")),
-    p2("bfloat16 inputs", "low_precision", *rounded(BFLOAT)),
+    p2("bfloat16 inputs", "low_precision", *rounded("static_cast<float>(c10::BFloat16(x))")),
     p2("QK^T returned", "scores_returned", (f"{QK_T} * {READ_V}", f"(j == k ? {QK_T} : 0.0f)")),
     p2("maximum kept", "not_normalised", ("rowSum += weight;", "rowSum = std::max(rowSum, weight);")),
 ]  # fmt: skip
