@@ -1,5 +1,5 @@
-// Attacks of a kernel on the machine around it, behind the runner's interface. Compiled without torch.
-// A deed takes a number and returns its result; many of them are meant not to return.
+// Attacks of a kernel on the machine on which it runs, with the runner's interface. Compiled without torch.
+// Each attack is a function, here called a deed, that takes a number and returns its result. Many should not return.
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -63,7 +63,7 @@ static const struct {
     {"stops_its_parent", [](double) -> double { return kill(getppid(), SIGSTOP) == 0 ? 1 : -errno; }},
     {"kills", [](double pid) -> double { return kill(static_cast<pid_t>(pid), SIGKILL) == 0 ? 1 : -errno; }},
     {"traces_its_parent", [](double) -> double { return ptrace(PTRACE_ATTACH, getppid(), nullptr, nullptr) == 0 ? 1 : -errno; }},
-    // A file can be set to send a signal to any process.
+    // Try to set a file so that it sends a signal to another process.
     {"owns_a_file_for", [](double pid) -> double {
         int fd = open("/dev/null", O_RDWR);
         return fcntl(fd, F_SETOWN, static_cast<pid_t>(pid)) == 0 ? 1 : -errno;
@@ -84,7 +84,7 @@ static const struct {
         return written;
     }},
     {"writes_a_note", [](double) -> double {
-        if (opens("notes.txt", O_RDONLY) == 1) return -1;  // somebody was here before
+        if (opens("notes.txt", O_RDONLY) == 1) return -1;  // an earlier runner has left it
         FILE *note = std::fopen("notes.txt", "w");
         if (!note) return -errno;
         std::fputs("here", note);
@@ -107,7 +107,7 @@ static const struct {
     }},
     {"fills_the_memory", [](double gibibytes) -> double {
         double taken = 0;
-        // Reserved, not touched: the limit is on addresses, and this machine has other users.
+        // The memory is reserved and not touched, since the limit is on addresses and other programs need the memory.
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, access = PROT_READ | PROT_WRITE;
         while (taken < gibibytes && mmap(nullptr, 1 << 28, access, flags, -1, 0) != MAP_FAILED) taken += 0.25;
         return taken;

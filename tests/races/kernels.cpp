@@ -1,5 +1,5 @@
-// Part 3 in many ways, in one file because a compile costs more than a run: a name that begins with `race` marks a
-// data race, `right` none. All compute O = softmax(Q K^T) V if their threads let them.
+// Many ways to write part 3, in one file because a compile takes longer than a run. Kernels whose names begin with
+// `race` have a data race, those with `right` have none. All compute O = softmax(Q K^T) V if no race spoils it.
 #include <torch/extension.h>
 
 #include <omp.h>
@@ -48,7 +48,7 @@ static void add_rows(const float *weights, float sum, const float *V, float *o, 
         for (int k = 0; k < d; k++) o[k] += weights[j] / sum * V[j * d + k];
 }
 
-// One row of O: `row` is where its N scores may stand.
+// Computes one row of O. `row` has room for its N scores.
 static void attend(const float *Q, const float *K, const float *V, float *O, float *row, int i, int N, int d) {
     float sum = 0.0f;
     for (int j = 0; j < N; j++) {
@@ -286,7 +286,7 @@ BEGIN
     }
 END
 
-// Right where tasks follow one another; nothing says that they do.
+// Right if the tasks run one after the other, but their order is not defined.
 KERNEL(raceTasks)
 BEGIN
 #pragma omp parallel
@@ -297,7 +297,7 @@ BEGIN
     }
 END
 
-// Dynamic threads may well come one after the other; the missing barrier is a race all the same.
+// The threads may run one after the other by chance. The missing barrier is a race all the same.
 KERNEL(raceNowait)
 BEGIN
     FOR_EACH_ROW {
@@ -318,7 +318,7 @@ BEGIN
     }
 END
 
-// The barrier of the loop orders nothing of what follows, however fast one thread is and late another.
+// The loop's barrier does not order the accesses after it: one thread may be early, another late.
 KERNEL(raceAfterBarrier)
 BEGIN
 #pragma omp parallel

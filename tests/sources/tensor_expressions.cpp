@@ -4,8 +4,8 @@
 //          with and from which byte on, and its elements
 //   EFFECT statements, after which all of the tensors below are shown
 //   TEXT   what an expression prints
-// An exception is shown by its class and, where the words are torch's for everybody to read, its first line. Elements are
-// shown in hexadecimal, as no digit of theirs may be another.
+// An exception is shown by its class and, where students see torch's message, by its first line. Elements are shown in
+// hexadecimal, since all digits must be equal.
 #include <c10/util/irange.h>
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -20,7 +20,7 @@
 
 using namespace torch::indexing;
 
-// Made anew for each line: (2,3,4,5), (6,4), (7,), a number, nothing in (3,0,2), and a matrix with a row of one column.
+// New tensors for each line: (2,3,4,5), (6,4), (7,), a number, an empty (3,0,2), and a matrix with a row of one column.
 struct Tensors {
     at::Tensor t = at::arange(120, at::kFloat).view({2, 3, 4, 5});
     at::Tensor m = at::arange(24, at::kFloat).view({6, 4});
@@ -265,7 +265,7 @@ static void printing() {
     TEXT(at::Tensor()) TEXT(at::zeros({0})) TEXT(at::zeros({2, 0, 3}))
 }
 
-// Prints everything, and gives how many threads there may be.
+// Prints all lines, and returns the largest number of threads.
 int expressions(torch::Tensor) {
     indexing();
     views();

@@ -1,5 +1,5 @@
-// Attention behind the reference's C ABI, right and wrong, for the text demo's tests. Compiled without torch, so in a
-// second. Workspace arguments are ignored.
+// Right and wrong attention functions with the reference's C ABI, for the tests of the text demo. Without torch they
+// compile in a second. Workspace arguments are ignored.
 #include <csignal>
 #include <cmath>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Matrices of all kinds.
+// A lab for tests: matrices of several types, and functions with several outputs.
 #include <torch/extension.h>
 
 #include <cmath>
