@@ -405,11 +405,8 @@ def test_a_clock_that_never_stands_still_leaves_the_time_open(timed: Clock) -> N
 def test_a_time_without_points_costs_none_if_the_machine_cannot_measure_it(timed: Clock) -> None:
     hungry = [timed.judge(RIGHT + HUNGRY, graded=graded) for graded in (True, False)]
     timed.clock_is(repeat(DRIFTS))
-    assert [found.verdict for found in (*hungry, timed.judge(RIGHT, graded=False))] == [
-        "crash",
-        "pass",
-        "pass",
-    ]
+    hungry.append(timed.judge(RIGHT, graded=False))
+    assert [found.verdict for found in hungry] == ["crash", "pass", "pass"]
     assert [flag.code for flag in hungry[1].flags if flag.code == "not_timed"] == ["not_timed"]
 
 

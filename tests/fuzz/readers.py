@@ -25,20 +25,12 @@ from grader import score
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.backends.native import sanitize
+from grader.core import results
 from grader.core.arrays import np
 from grader.core.errors import KitError, UsageError
 from grader.core.harmless import harmless
 from grader.core.quantities import MIB
-from grader.core.results import (
-    CaseResult,
-    Diagnosis,
-    Flag,
-    Memory,
-    PartResult,
-    Score,
-    SubmissionResult,
-    Timing,
-)
+from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.integrity import elf, inspection, symbols
 from grader.integrity.elf import UndefinedSymbol
 from grader.report import classbook, feedback, result_json
@@ -119,7 +111,7 @@ def a_result() -> bytes:
     timing = replace(timing, flags=("undecided",), student_wall_ms=(1.0, 2.5))
     right = CaseResult("ramp", {"N": 4, "d": 2}, True, 1e-6)
     cases = (right, CaseResult("x", {}, False, 0.4, found, True, "ab"))
-    part1 = PartResult("part1", "Naive", "pass", 10.0, cases, timing, Memory(1, 2, None, 4))
+    part1 = PartResult("part1", "Naive", "pass", 10.0, cases, timing, results.Memory(1, 2, None, 4))
     odd = (Flag("odd", "?", "review"),)
     part3 = PartResult("part3", "Fused", "wrong", 20.0, cases, None, None, found, odd)
     about = ({"system": "Linux", "processor": "P", "cores": 2}, {"torch": "2"}, {"tier": "A", "applied": []})
@@ -496,7 +488,7 @@ def read_texts(data: bytes) -> None:
     text = data.decode(errors="replace")
     part = PartResult("p", "t", "crash", 1.0, diagnosis=Diagnosis("x", text), output=text)
     result = SubmissionResult("a", "b", "c", {}, {}, {}, (part,) * 8, flags=(Flag("code", text, "review"),))
-    values = result_json.to_dict(result, Score((), 0.0, 0, 0.0, 0.0, 0.0))
+    values = result_json.to_dict(result, results.Score((), 0.0, 0, 0.0, 0.0, 0.0))
     assert len(json.dumps(values, indent=2)) < result_json.LARGEST_BYTES
     result_json.from_dict(values)
 
