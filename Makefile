@@ -1,10 +1,10 @@
-# The commands of the README. Each makes the virtual environment first.
+# The commands of the README. Each first makes the virtual environment if it is missing.
 PYTHON ?= python3
-# Any torch with C++ headers will do. A CPU build is enough; choose another by `make run TORCH=torch==2.8.0`.
+# A CPU build of torch suffices. Any version with C++ headers will do: `make run TORCH=torch==2.8.0`.
 TORCH ?= torch==2.13.0
 WORKERS ?= 2
 BIN := .venv/bin
-# Tests start some hundred processes: each would compile all of the kit's modules again.
+# Let Python keep compiled modules: tests start some hundred processes, and each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run test test-all test-rest test-gpu prepare lint headers fuzz clean
@@ -20,34 +20,34 @@ setup: .venv/ready
 run: setup
 	$(BIN)/python gpt149.py part3 -N 1024
 
-# Some tests judge kernels in Triton's interpreter, which is a gigabyte and not there for every machine.
+# Some tests need Triton's interpreter. Triton takes a gigabyte and does not exist for every kind of machine.
 .venv/triton: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[gpu]" || echo "No Triton here: its tests are left out."
 	touch $@
 
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# The fast tier: one test of each behaviour.
+# The fast tier of tests: one test of each behaviour.
 test: prepare
 	$(PYTEST)
 
-# Both tiers.
+# The full tier: all tests.
 test-all: prepare
 	$(PYTEST) -m ""
 
-# What test-all adds to test.
+# The tests that `test-all` runs and `test` does not.
 test-rest: prepare
 	$(PYTEST) -m full
 
-# Each is one core's work or waits for the network, so they run side by side.
+# These run at the same time, since each uses one core or waits for the network.
 prepare: setup
 	$(MAKE) -j 3 lint headers .venv/triton
 
-# What most tests are compiled against; two workers that begin without it would both make it.
+# Make the headers that most tests need before parallel workers start, which would each make them.
 headers: setup
 	PYTHONPATH=.:tests $(BIN)/python -m headers
 
-# What needs a GPU: minutes. docs/gpu.md has the latest figures.
+# Tests that need a GPU take minutes. docs/gpu.md has the latest figures.
 test-gpu: setup .venv/triton
 	$(BIN)/python -m pytest -n 0 tests/test_gpu.py
 
@@ -58,7 +58,7 @@ lint: setup
 	$(BIN)/lint-imports --no-logo --cache-dir build/import-linter
 	$(BIN)/mypy
 
-# Some 28,000 mutated inputs for all that reads what strangers wrote. FUZZ_SEED=N draws others.
+# Try some 28,000 mutated inputs on all readers of untrusted data. FUZZ_SEED=N draws other inputs.
 fuzz: setup
 	FUZZ_INPUTS=1500 $(PYTEST) -m "" tests/fuzz
 

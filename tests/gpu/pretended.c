@@ -1,5 +1,5 @@
-// A libcuda whose "device" is this machine's memory: the calls of grader/backends/gpu/card/driver.py, so that arenas and the clock are
-// tested where there is no card. Shared allocations are files in memory. Compiled by tests/test_card.py.
+// A substitute for libcuda whose "GPU memory" is this machine's memory, for tests of arenas and the clock without a GPU. It has the
+// functions that grader/backends/gpu/card/driver.py calls. Shared allocations are files in memory. Compiled by tests/test_card.py.
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdint.h>
