@@ -45,7 +45,7 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
     assert "1 totals are LOWER than in the report of" in printed and "ada 7.5 -> 5" in printed
     table.rename(moved)
     for command in (acting.report, lambda: acting.show("ada")):
-        refused(f"came from {table}, which is not there", command)
+        refused(f"came from {table}, which no longer exists", command)
     assert acting.totals()["ada"] == "5", "a report that was refused has written something"
 
     printed = grader("report", acting.out, "--no-manual").stdout
@@ -80,15 +80,19 @@ def due_date(acting: Class) -> None:
 def test_submissions_without_a_time_are_counted(acting: Class, due_date: None, tmp_path: Path) -> None:
     acting.add_all(dict.fromkeys(("ada", "bob", "eve"), ""))
     said = acting.grade()
-    assert "3 of 3 submissions have no time" in said and "ada, bob, eve" in said and "--submitted" in said
-    assert said.count("have no time") == 1
-    assert "3 of 3 submissions have no time" in acting.report()
+    assert (
+        "3 of 3 submissions have no submission time" in said
+        and "ada, bob, eve" in said
+        and "--submitted" in said
+    )
+    assert said.count("have no submission time") == 1
+    assert "3 of 3 submissions have no submission time" in acting.report()
     # A time without a zone is in the due date's zone. So bob is a minute late, and ada is exactly in time.
     times = "id,time,who\nada,2026-11-14 23:59:00,A\nbob,2026-11-15T08:00:00Z,B\n"
     table = write(tmp_path, times, "times.csv")
     said = acting.grade(submitted=str(table))
     assert len(acting.graded()) == 3, "a time puts no verdict out of date"
-    assert "1 of 3 submissions have no time" in said and "eve" in said
+    assert "1 of 3 submissions have no submission time" in said and "eve" in said
     assert acting.totals() == {"ada": "30", "bob": "25", "eve": "30"}
     assert "1 totals are LOWER" in said and "bob 30 -> 25" in said
     acting.grade()
@@ -106,7 +110,7 @@ def test_file_times_count_where_they_are_asked_for(acting: Class, due_date: None
     in_time, late = (datetime(2026, 11, day, 12, tzinfo=timezone.utc).timestamp() for day in (14, 15))
     for path, at in (("ada/module.cpp", in_time), ("bob/module.cpp", late), ("zip.zip", late)):
         os.utime(acting.folder / path, (at, at))
-    assert "have no time" not in acting.grade(file_times=True)
+    assert "have no submission time" not in acting.grade(file_times=True)
     assert acting.totals() == {"ada": "30", "bob": "25", "zip": "13"}
     acting.grade()
     assert acting.totals()["bob"] == "25"
@@ -116,16 +120,16 @@ def test_file_times_count_where_they_are_asked_for(acting: Class, due_date: None
     ("rows", "reason"),
     [
         ("id,when\nada,2026-11-14\n", "columns 'id' and 'time'"),
-        ("id,time,id\n", "stands there twice"),
+        ("id,time,id\n", "two columns are called"),
         ("", "should name the columns"),
         ("adda,2026-11-14 10:00\n", "no submission is called 'adda'; did you mean 'ada'?"),
         ("a*d(a),2026-11-14 10:00\n", "'a*d(a)'; did you mean 'a_d_a'?"),
         ("nobody,2026-11-14 10:00\n", "no submission is called 'nobody'"),
         *((f"ada,{time}\n", "a time should be like") for time in UNREADABLE),
-        ("ada,2026-11-14 10:00Z\nada,2026-11-14 10:00Z\n", "twice"),
-        ("ada\n", "1 cells under 2 columns"),
+        ("ada,2026-11-14 10:00Z\nada,2026-11-14 10:00Z\n", "is in an earlier line"),
+        ("ada\n", "1 cells, but the table 2 columns"),
         ('"eve\n12 of 12 graded\x1b[2K",2026-01-01\n', "no submission is called 'eve 12 of 12"),
-        ('"a\nb",2026-01-01T00:00:00Z\n"a\nb",2026-01-01T00:00:00Z\n', "'a b' stands there twice"),
+        ('"a\nb",2026-01-01T00:00:00Z\n"a\nb",2026-01-01T00:00:00Z\n', "the id 'a b' is in an earlier line"),
         ('ada,"2\n12 of 12"\n', "not '2 12 of 12'"),
     ],
 )
@@ -172,7 +176,7 @@ def test_a_resumed_run_goes_on_with_the_settings_of_the_first_one(acting: Class,
 
     moved = other.rename(tmp_path / "moved.yaml")
     code, said = acting.run(**bare)
-    assert code != 0 and f"was graded with {other}, which is not there any more" in said
+    assert code != 0 and f"was graded with {other}, which no longer exists" in said
     acting.grade(config=str(moved))
     assert len(acting.graded()) == 6
 

@@ -273,7 +273,7 @@ def graded_with(config: object, out: Path) -> Path:
 
 def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
-    no_file, no_more = "is a folder, a pipe or a device", "is not there any more"
+    no_file, no_more = "is a folder, a pipe or a device", "no longer exists"
     places = dict.fromkeys(("/dev/zero", tmp_path / "pipe.yaml", tmp_path), no_file)
     places |= dict.fromkeys(("nul\0", tmp_path / "absent"), no_more)
     for k, (config, why) in enumerate(places.items()):

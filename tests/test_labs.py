@@ -60,8 +60,10 @@ def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest
     assert f"{len(ends.all_of(made))} passed" in said
     selftest.main(["--config", str(made / "hidden" / "assignment.yaml"), "--trust"])
     said = capsys.readouterr().out
-    assert "trusted      that right work passes" in said
-    assert "trusted      that wrong work is found: 5 of 5" in said and "there are no threats to try" in said
+    assert "trusted      that right kernels pass" in said
+    assert (
+        "trusted      that wrong kernels are found: 5 of 5" in said and "there are no threats to try" in said
+    )
 
 
 @pytest.mark.parametrize("backend", ["triton", "cuda", "pytorch"])

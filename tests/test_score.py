@@ -263,18 +263,21 @@ MANY = ",".join(f"c{k}" for k in range(300_000))
     [
         *((text, 1, "the first row should name the columns") for text in ("", "ada,7\n")),
         ("id;writeup\nada;7\n", 1, "columns should be separated by commas"),
-        ("id,writeup,writeup\n", 1, "the column 'writeup' stands there twice"),
+        ("id,writeup,writeup\n", 1, "two columns are called 'writeup'"),
         *((f"id,{item}\nada,0\n", 1, f"no item is called '{item}'") for item in ("writup", "part0", "")),
         ("id,writeup\nada,7\neve,7\n", 3, "no submission is called 'eve'"),
         ("id,writeup\nadda,7\n", 2, "did you mean 'ada'?"),
-        ("id,writeup\nada,7\n\nada,6\n", 4, "'ada' already stands in line 2"),
+        ("id,writeup\nada,7\n\nada,6\n", 4, "'ada' is already in line 2"),
         ("id,writeup\n,7\n", 2, "the row has no id"),
-        ("id,part2\nada,20.1\n", 2, "20.1 points, and at most 20 can be given"),
+        ("id,part2\nada,20.1\n", 2, "20.1 points are too many; at most 20 can be given"),
         ("id,writeup\nada,-1\n", 2, "writeup: points should be a number such as 6.5, not '-1'"),
         *((f"id,writeup\nada,{cell}\n", 2, f"not '{cell}'") for cell in ("nan", "1e3", "seven")),
         ('id,writeup\nada,"6,5"\n', 2, "not '6,5'"),
-        *((f"id,writeup\nada{x}\n", 2, f"{n} cells under 2 columns") for x, n in ((",7,3", 3), ("", 1))),
-        ('id,writeup,comment\nada,7,"one\ntwo"\ngrace,8,\n', 4, "8 points, and at most 7"),
+        *(
+            (f"id,writeup\nada{x}\n", 2, f"{n} cells, but the table 2 columns")
+            for x, n in ((",7,3", 3), ("", 1))
+        ),
+        ('id,writeup,comment\nada,7,"one\ntwo"\ngrace,8,\n', 4, "8 points are too many; at most 7"),
         ('id,writeup\nada,"7\n', 2, "not a row of CSV"),
         (b"id,writeup\nada,7\ngra\xe7e,7\n", 3, "not UTF-8 text"),
         (f"id,writeup\n{HOSTILE},7\n", 2, f"no submission is called '{SHOWN}'"),
@@ -288,7 +291,7 @@ MANY = ",".join(f"c{k}" for k in range(300_000))
         ('id,writeup\n"' * 100_000, 2, "not a row of CSV"),
         *((f"id,{more}\n", 1, "columns; more than 1000 cannot be items") for more in ("," * 1_999_999, MANY)),
         ("id\n" + "\n" * 200_000, 100_002, "more than 100000 rows"),
-        ("id\n" * 200_000, 3, "'id' already stands in line 2"),
+        ("id\n" * 200_000, 3, "'id' is already in line 2"),
     ],
     ids=lambda value: "" if len(str(value)) > 80 else None,
 )

@@ -173,8 +173,8 @@ def test_groups_have_conclusions(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         assert selftest.main(["--tier", "D", "--trust"]) == code
     printed = capsys.readouterr().out
     assert "called slow" in printed and "NOT TRUSTED  verdicts on time: 1 of 2" in printed
-    assert "trusted      that wrong work is found: 1 of 1" in printed
-    assert "NOT TRIED    that submissions can be run without harm" in printed
+    assert "trusted      that wrong kernels are found: 1 of 1" in printed
+    assert "NOT TRIED    that submissions do no harm" in printed
 
 
 def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:

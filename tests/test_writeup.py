@@ -249,13 +249,15 @@ def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pyt
     roster = (ledger.Entry("ada", "Ada"), ledger.Entry("zoe", "Zoe Z"))
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History(roster=roster))
     table, bob = tmp_path / "manual.csv", {"bob": ("bob", "")}
-    refused("no submission .* is called 'bob'", writeups.update, table, bob, "writeup", tmp_path)
+    refused(
+        "no write-up has the id of a submission .*'bob'", writeups.update, table, bob, "writeup", tmp_path
+    )
     said = writeups.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
     assert "note: 1 write-ups belong to no student in" in said and "no row: README" in said
     rows = ["id,name,writeup,comment", "ada,Ada,,", "zoe,Zoe Z,,write-up: none"]
     assert table.read_text().splitlines() == rows
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History())
-    refused("holds no class", writeups.update, table, {}, "writeup", tmp_path)
+    refused("holds no results of a class", writeups.update, table, {}, "writeup", tmp_path)
     held = ["grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL]
     assert not {submission.ids.safe_name(name.upper()).casefold() for name in held} & set(held)
 

@@ -396,4 +396,4 @@ def test_a_board_of_nobody_or_of_nothing_is_reported_in_a_line(graded: Path, tmp
     refused(r"holds no ledger\.jsonl", run, ["board", str(tmp_path / "none"), str(graded)])
     with ledger.hold(tmp_path / "empty") as book:
         book.open_run(run_on(1), [Entry("ada", "ada")])
-    refused("nobody was timed there", run, ["board", str(tmp_path / "empty")])
+    refused("no submission there was timed", run, ["board", str(tmp_path / "empty")])

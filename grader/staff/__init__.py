@@ -1,4 +1,4 @@
-"""Rooms for the staff: classes, platforms, similarity, write-ups, the kit's own trial, and releases.
+"""Commands for the staff: classes, platforms, similarity, write-ups, the self-test, and releases.
 
-Never in a handout. May import every room.
+No handout contains this room. It may import every other room.
 """

@@ -1,8 +1,8 @@
-"""Test of this machine's verdicts today: kernels with known verdicts, judged as a class is.
+"""Self-test of this machine: kernels with known verdicts are judged like submissions of a class.
 
-Right ones must pass, wrong ones must be found, a slow one must be slow and a fast one not. Attacks on the judge must
-end as promised, in the sandbox that a run would choose now. Each group that cannot be trusted is reported separately,
-since a machine with random times may well judge results.
+Right kernels must pass, wrong ones must be found, and only the slow one must be called slow. Attacks on the judge must
+end as documented, in the sandbox that a run would choose now. Each group of kernels gets its own conclusion: a machine
+whose times are unsteady can still judge results.
 """
 
 from __future__ import annotations
@@ -31,23 +31,27 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.sandbox import Sandbox
 
-#: Each group, and the promise that depends on it.
+#: Groups of trials, and the statement that can be trusted if all trials of a group succeed.
 GROUPS = {
-    "right kernels": "that right work passes",
-    "wrong kernels": "that wrong work is found",
+    "right kernels": "that right kernels pass",
+    "wrong kernels": "that wrong kernels are found",
     "times": "verdicts on time",
-    "threats": "that submissions can be run without harm, and cheats come out",
+    "threats": "that submissions do no harm, and cheating is found",
 }
 
 
 def main(arguments: list[str]) -> int:
     """`python -m grader selftest`: exit code 0 when every verdict can be trusted, else 3."""
     parse = Parser(prog=f"{GRADER_COMMAND} selftest", description=(__doc__ or "").splitlines()[0])
-    parse.add_argument("--all", action="store_true", help="every threat, not one for each row: some minutes")
+    parse.add_argument(
+        "--all", action="store_true", help="try every attack, not one of each kind (takes minutes)"
+    )
     parse.path("--config", "the assignment (default: as in a run)")
     add_lab(parse)
     parse.add_argument(
-        "--tier", choices=("A", "B", "C", "D"), help="this sandbox, not the strongest there is"
+        "--tier",
+        choices=("A", "B", "C", "D"),
+        help="use this sandbox tier (default: the strongest that works)",
     )
     parse.add_argument("--trust", action="store_true", help="allow a sandbox below tier C")
     given = parse.parse_args(arguments)
@@ -65,7 +69,7 @@ def main(arguments: list[str]) -> int:
 
 
 def trial_text(trial: Trial) -> str:
-    """Return a trial as lines for a terminal."""
+    """Describe a trial in lines for a terminal: the mark, the name, and its faults."""
     mark = "FAIL" if trial.faults else "ok  "
     first = f"{mark}  {trial.group:13}  {trial.name}" + (
         f"  ({trial.seconds:.1f} s)" if trial.seconds else ""
@@ -74,7 +78,7 @@ def trial_text(trial: Trial) -> str:
 
 
 def conclusion(made: Iterable[Trial]) -> list[str]:
-    """Return one line for each group: can its verdicts be trusted today?"""
+    """Return one line for each group of GROUPS: "trusted", "NOT TRUSTED" or "NOT TRIED", with the numbers of trials."""
     by_group: dict[str, list[Trial]] = {group: [] for group in GROUPS}
     for trial in made:
         by_group[trial.group].append(trial)
@@ -85,24 +89,24 @@ def conclusion(made: Iterable[Trial]) -> list[str]:
         if not count:
             lines.append(f"NOT TRIED    {meaning}: there are no {group} to try")
         elif failed:
-            lines.append(f"NOT TRUSTED  {meaning}: {failed} of {count} did not end as they must")
+            lines.append(f"NOT TRUSTED  {meaning}: {failed} of {count} trials failed, see FAIL above")
         else:
-            lines.append(f"trusted      {meaning}: {count} of {count}")
+            lines.append(f"trusted      {meaning}: {count} of {count} trials succeeded")
     return lines
 
 
 TIME_BUDGET_S = 10.0
 """Time budget in seconds for the calls of one timed part."""
-#: Flags of a measurement that concern the machine, in words.
+#: Flags of a timing that show an unsteady machine, with a description.
 NOT_STEADY = {
     "machine_unfit": "the reference does not agree with itself",
-    "undecided": "the machine is too unsteady to decide whether it is within the allowance",
+    "undecided": "the machine is too unsteady to decide if the time is within the allowance",
 }
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One finished trial. `faults` are the differences from the expected end."""
+    """One finished trial. `faults` are its differences from the expected result, () if it succeeded."""
 
     group: str
     name: str
@@ -127,7 +131,7 @@ class TrialSetup:
         return mutations.edited(master, mutation, self.kernels)
 
     def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> SubmissionResult:
-        """Judge a source text in the sandbox, in full size if it is timed."""
+        """Judge a source text in the sandbox: with the assignment's sizes if it is timed, else with `SHAPE`."""
         source = self.folder / self.assignment.source
         source.write_text(text, encoding="utf-8")
         options = Options(
@@ -144,8 +148,10 @@ class TrialSetup:
 
 
 def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = False) -> Iterator[Trial]:
-    """Yield all trials, as they end: `every` threat, or one for each row. Raises UsageError without the master
-    source."""
+    """Yield all trials, as they end. Of the attacks try `every` one, or one for each row of the lab's table.
+
+    Raises UsageError without the master source.
+    """
     path = labs.master(assignment.lab_folder, assignment.source)
     with explained(f"cannot read {path}"):
         master = path.read_text(encoding="utf-8")
@@ -166,7 +172,7 @@ def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = 
 
 
 def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """Try that the master passes, the starter earns nothing, and a slow kernel is found slow."""
+    """Check that the master passes, the starter earns nothing, and a slow kernel is found slow."""
     started = time.monotonic()
     result = bench.judge(master, bench.graded, timing=True)
     took = time.monotonic() - started
@@ -187,18 +193,18 @@ def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
 
 
 def master_faults(result: SubmissionResult) -> Iterator[str]:
-    """Yield verdicts other than a pass (except "slow", which concerns the clock) and flags for people."""
+    """Yield a fault for each part that is neither a pass nor slow, and for each flag for review."""
     for part in result.parts:
         if part.verdict not in ("pass", "slow"):
-            yield f"{part.id} is {part.verdict}: {part.diagnosis.message if part.diagnosis else 'no word why'}"
+            yield f"{part.id} is {part.verdict}: {part.diagnosis.message if part.diagnosis else 'without a message'}"
     yield from (f"flagged: {flag.message or flag.code}" for flag in result.flags if flag.level != "note")
 
 
 def time_faults(result: SubmissionResult) -> Iterator[str]:
-    """Yield faults of the machine that the timed parts of a kernel as fast as the reference show."""
+    """Yield a fault for each timed part that is slow or undecided. The kernel is as fast as the reference."""
     for part in result.parts:
         if part.verdict == "slow":
-            yield f"{part.id} is called slow, and it is about as fast as the reference"
+            yield f"{part.id} gets the verdict slow, but it is about as fast as the reference"
         if part.time is not None:
             yield from (f"{part.id}: {why}" for flag, why in NOT_STEADY.items() if flag in part.time.flags)
 
@@ -214,14 +220,14 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def right_variants(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """Try that right work in other styles than the master's passes, in time too."""
+    """Check that right kernels in other styles than the master's pass, and that they are fast enough."""
     for right, result, took in judged_each(bench, master, getattr(bench.kernels, "RIGHT", ()), timing=True):
         yield Trial("right kernels", named(right), tuple(master_faults(result)), took)
         yield Trial("times", named(right), tuple(time_faults(result)), 0.0)
 
 
 def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """Try that each of the named bugs is found."""
+    """Check that each of the lab's wrong kernels is found."""
     for bug, result, took in judged_each(bench, master, getattr(bench.kernels, "WRONG", ()), timing=False):
         yield Trial("wrong kernels", named(bug), tuple(wrong_faults(bug, *result.parts)), took)
 
@@ -229,9 +235,9 @@ def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
 def judged_each(
     bench: TrialSetup, master: str, made: Sequence[Mutation], *, timing: bool
 ) -> Iterator[tuple[Mutation, SubmissionResult, float]]:
-    """Judge each edit as the one part of its file. Yield it, its result, and the time in seconds.
+    """Judge each mutation. Yield it, a result with its part alone, and the time in seconds.
 
-    If several share a file, the flags of the file are reported for each.
+    With `side_by_side` all mutations share one file, and the flags of the file are in each result.
     """
     files = [(bench.edited(master, one), (bench.assignment.part(one.part),), (one,)) for one in made]
     if made and hasattr(bench.kernels, "FUNCTIONS"):
@@ -245,7 +251,7 @@ def judged_each(
 
 
 def wrong_faults(bug: Mutation, part: PartResult) -> Iterator[str]:
-    """Yield faults: a wrong kernel must be found, with the code in its row."""
+    """Yield a fault if a wrong kernel is not found, or if its diagnosis has another code than `bug.codes`."""
     code = part.diagnosis.code if part.diagnosis else "nothing"
     if part.verdict not in ("wrong", "crash"):
         yield f"it is {part.verdict}"
@@ -261,7 +267,7 @@ def named(bug: Mutation) -> str:
 
 
 def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
-    """Yield trials: each threat and its controls must end as its row says. Yield nothing for a lab without threats."""
+    """Judge the lab's attacks and their harmless controls. Yield a trial for each; none for a lab without attacks."""
     table = bench.assignment.lab.threats()
     if table is None:
         return
@@ -280,7 +286,10 @@ def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
 
 
 def one_for_each_row(submissions: Sequence[Any]) -> list[Any]:
-    """Return as few of the files as cover every row at least once, the fullest first, in their own order."""
+    """Return few submissions that together have an attack of each row, in their original order.
+
+    Greedy: the next one chosen is that with the most rows still missing.
+    """
     missing = {threat.row for submission in submissions for threat in submission.threats.values()}
     chosen: list[int] = []
     while missing:

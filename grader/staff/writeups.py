@@ -1,7 +1,7 @@
-"""A class's write-ups: the answers to each question side by side with the key, and the table of points people give.
+"""Write-ups of a class: one text with all answers to each question beside the key, and a table to enter points.
 
-The table is made or updated from the write-ups; no point is given or taken here. `grader.study.writeup` parses a
-write-up and lists its empty regions.
+The table gets a row for each write-up; only people enter points in it. `grader.study.writeup` parses a write-up and
+lists its empty regions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from grader.study.writeup.regions import Region
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m grader writeup`: of one write-up as for its student; of a class the exit code is always 0."""
+    """Run `python -m grader writeup`. For one write-up it prints what the student sees.
+
+    Returns the exit code; for a class always 0. Raises UsageError.
+    """
     given = _parser().parse_args(arguments)
     writeup.refuse_absent(given.paths)
     staff_options = given.read or given.sheet or given.results or given.key
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         if given.export:
             print(exporting.export(given.read, given.export))
     elif given.export:
-        raise UsageError("--export of several write-ups exports what --read FILE writes: name that, too")
+        raise UsageError("--export of several write-ups needs --read FILE, too: it converts that file")
     table = given.sheet or (given.results / "manual.csv" if given.results else None)
     if table:
         remarks = {each.id: (each.name, each.remark) for each in found}
@@ -63,24 +66,24 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parse = writeup.parser("a write-up, several, or a folder or an archive of a class")
-    parse.path("--read", "write all answers, question by question, for reading")
+    parse.path("--read", "write all answers into this file, question by question")
     parse.path("--sheet", "make or update this table of points (manual.csv)")
-    parse.path("--results", "results folder of the class, whose ids the table gets", "DIR")
-    parse.path("--key", "right answers (default: configs/hidden/writeup_key.yaml)")
-    parse.add_argument("--item", metavar="ID", default="writeup", help="the column of the points (writeup)")
+    parse.path("--results", "results folder of the class: the table gets a row for each of its ids", "DIR")
+    parse.path("--key", "file with the right answers (default: configs/hidden/writeup_key.yaml)")
+    parse.add_argument("--item", metavar="ID", default="writeup", help="column for the points (writeup)")
     return parse
 
 
-#: Prefix of each remark of this module, which distinguishes it from a person's.
+#: Prefix of the remarks that this module writes into the table; comments of people lack it.
 MARK = "write-up: "
 
 
 def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, results: Path | None) -> str:
-    """Bring the table in `path` up to date; returns lines on the changes.
+    """Update the table of points in `path`. Return lines that describe the changes.
 
-    `remarks` are (name, remark) by id. Existing rows and cells stay as they are. Only a comment that is empty, or was a
-    remark before, is replaced by the remark. With `results`, everybody on that class's roster gets a row. A write-up
-    whose id is not on the roster gets no row but is named in the returned lines.
+    `remarks` maps ids to (name, remark). Existing rows and cells stay as they are, but an empty comment or an earlier
+    remark is replaced by the new remark. With `results`, everybody on that class's roster gets a row. A write-up whose
+    id is not on the roster gets no row and is named in the returned lines.
 
     Raises UsageError for mistakes in the table, with file and line, and if no write-up's id is on the roster.
     """
@@ -119,14 +122,14 @@ def _with_roster(
     """Return the remarks by id for everybody on the roster, and a note on ids that are not on it, or ""."""
     roster = {entry.submission_id: entry.name for entry in ledger.read(results).roster}
     if not roster:
-        raise UsageError(f"{results} holds no class: name the folder that was --out of a run")
+        raise UsageError(f"{results} holds no results of a class: name the --out folder of a run")
     strangers = [name for name in remarks if name not in roster]
     advice = (
-        "hand in the write-ups as the class's sources were (same folder or export), so that their ids agree"
+        "take the write-ups from the same folder or export as the class's sources, so that their ids agree"
     )
     if strangers and len(strangers) == len(remarks):
         raise UsageError(
-            f"no submission in {results} is called '{strangers[0]}', nor as any other write-up: {advice}"
+            f"no write-up has the id of a submission in {results} (the first is '{strangers[0]}'): {advice}"
         )
     note = ""
     if strangers:
@@ -155,9 +158,9 @@ class Question:
     title: str
     points: float
     expect: tuple[str, ...]
-    """Points that an answer must make."""
+    """Statements that a right answer contains."""
     numbers: tuple[str, ...] = ()
-    """Figures that an answer may hold."""
+    """Numbers that a right answer may contain."""
     beware: tuple[str, ...] = ()
     """Statements that sound right and are wrong."""
 
@@ -173,7 +176,7 @@ class Writeup:
 
     @property
     def remark(self) -> str:
-        """Remarks for its reader."""
+        """Remark for the grader in the table of points, such as the write-up's empty regions."""
         if self.state is None:
             return self.trouble
         empty = [place.name for place in self.state.missing]
@@ -181,8 +184,10 @@ class Writeup:
 
 
 def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
-    """Return the write-ups in files, or in a folder or an archive of a class, under the ids that grades.csv has.
-    `source` is the file that the class is graded by."""
+    """Return the write-ups in files, or in a folder or an archive of a class, with the ids of grades.csv.
+
+    `source` is the name of the assignment's source file, by which the class is divided into students.
+    """
     if len(paths) == 1 and (paths[0].is_dir() or paths[0].suffix != ".md"):
         with tempfile.TemporaryDirectory(prefix="gpt149-writeups-") as scratch:
             handed_in = submission.find(paths[0], NAME, Path(scratch), (), of_class=source)
@@ -199,9 +204,9 @@ def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) ->
 
 
 def _titled(path: Path, source: str) -> tuple[str, str]:
-    """Return a file's owner, and the key of that student's source.
+    """Return the title and the key of the student who owns a write-up, as for the student's source.
 
-    A file of the usual name lies in a folder with the student's name; any other has that name itself.
+    A file `writeup.md` lies in a folder named for the student; any other file is named for the student itself.
     """
     if path.name == NAME:
         return (path.absolute().parent.name,) * 2
@@ -218,7 +223,7 @@ def _opened(name: str, title: str, path: Path | None, trouble: str, template: tu
 
 
 def reading(found: Sequence[Writeup], questions: Sequence[Question], template: tuple[Region, ...]) -> str:
-    """Return a Markdown text: every question with its key, then every student's answer as text."""
+    """Return a Markdown text: each question with its key, followed by every student's answer."""
     by_name = {question.answer: question for question in questions}
     names = [region.name for region in template if region.kind == "answer"]
     names += [question.answer for question in questions if question.answer not in names]
@@ -248,9 +253,9 @@ def _asked(name: str, question: Question | None) -> Iterator[str]:
 
 
 def _quoted(text: str) -> Iterator[str]:
-    """Return a student's text as text, wrapped: a code block in a quotation, so that no Markdown or HTML in it is read.
+    """Yield a student's text, wrapped, as a code block in a quotation: Markdown and HTML in it have no effect.
 
-    The block's fence is longer than any in the text, which therefore cannot end it.
+    The block's fence is longer than any fence in the text, so that the text cannot end the block.
     """
     lines = [row for line in harmless(text[:LONGEST_ANSWER]).splitlines() for row in _wrapped(line)]
     fence = "~" * max(3, *(1 + len(run) for line in lines for run in re.findall("~+", line)), 0)
@@ -279,7 +284,7 @@ def _key(given: Path | None, config: Path | None) -> tuple[Question, ...]:
 
 
 def read_key(path: Path) -> tuple[Question, ...]:
-    """Read the key's questions, in order. Raises UsageError with file and line."""
+    """Read the questions and right answers from a key. Raises UsageError with file and line."""
     with explained(f"cannot read the key {path}"):
         data = path.read_bytes()
     keys = compose(data, path).mapping(_KEYS)

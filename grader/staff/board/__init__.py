@@ -21,8 +21,8 @@ PAGE, TABLE = "board.html", "pseudonyms.csv"
 
 
 def main(arguments: list[str]) -> int:
-    parse = Parser(prog=f"{GRADER_COMMAND} board", description="Who is how fast among those who are right.")
-    parse.path("folders", "folders that were --out of runs, the oldest first", "DIR", nargs="+")
+    parse = Parser(prog=f"{GRADER_COMMAND} board", description="Rank the right submissions by speed.")
+    parse.path("folders", "--out folders of runs, the oldest first", "DIR", nargs="+")
     parse.add_argument("--names", action="store_true", help="show ids (default: pseudonyms)")
     parse.path("--out", f"the page (default: {PAGE} in the last DIR)")
     parse.path("--json", "also Gradescope's leaderboard field, by id")
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     board = board_of(given.folders, assignment)
     if not board.parts:
         raise UsageError(
-            f"{last}: nobody was timed there, or all who were are wrong or flagged: there is no board"
+            f"{last}: no submission there was timed, right and without a flag, so no leaderboard was written"
         )
     called = {name: name for name in board.students}
     if not given.names:
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
         print(
             f"{part.id}: {len(part.places)} right and unflagged; {called[first.student]} leads with {first.ratio:.2f} x"
         )
-    note = "" if given.names else f"; who is who: {last / TABLE}"
+    note = "" if given.names else f"; ids of the pseudonyms: {last / TABLE}"
     print(f"wrote {target}{note}")
     return 0
 

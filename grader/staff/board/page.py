@@ -17,15 +17,15 @@ from grader.report.html import policy
 from grader.staff.board.standings import Board, PartBoard, Place
 
 MOST_LINES = 60
-"""Students in a chart of histories: more lines than that show nothing."""
+"""Most students in a chart of histories: with more lines it could not be read."""
 CLOSE = 1.25
-"""Ratios nearer to one another than this are not both named at an axis."""
+"""Two ratios that differ by less than this factor do not both get a label at the axis."""
 WIDTH, HEIGHT, MARGIN = 640, 240, 34
 STYLE = Path(__file__).with_name("board.css").read_text(encoding="utf-8")
 
 
 def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Iterator[str]:
-    """Yield the page in pieces; `called` has the name under which each student is shown."""
+    """Yield the page's HTML in pieces. `called` maps each student's id to the name that is shown."""
     title = f"{_text(assignment.title)}: leaderboard"
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -37,8 +37,8 @@ def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Ite
     last = _day(board.runs[-1]) if board.runs else ""
     yield (
         f"<p>As of {last}. Time divided by the reference’s, measured side by side on one machine: smaller is faster. "
-        "Only who is right on every input and carries no flag. "
-        "Intervals that overlap, directly or through others, share a place. "
+        "Only kernels that are right on every input and have no flag are listed. "
+        "Students whose intervals overlap, directly or through others, share a place. "
         f"{_text(board.judged_by, 400)}</p>\n"
     )
     if len(board.parts) > 1:
@@ -82,7 +82,7 @@ def _row(place: Place, most: float, name: str) -> str:
 
 
 def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
-    """Draw a line for each of the fastest over the states of the board, with ratios on a logarithmic axis."""
+    """Draw the ratio over the runs: a line for each of the fastest students, on a logarithmic axis."""
     shown = part.places[:MOST_LINES]
     ratios = [point.ratio for place in shown for point in part.history[place.student]]
     low, high = math.log(min(ratios) * 0.95), math.log(max(ratios) * 1.05)

@@ -1,4 +1,4 @@
-"""Places on a leaderboard, from the results that ledgers hold: pure functions of records."""
+"""Ranks on a leaderboard, computed from the results in ledgers, and pseudonyms of the students."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ QUALITIES, ANIMALS = tuple(_QUALITIES.split()), tuple(_ANIMALS.split())
 
 
 def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
-    """Return a pseudonym for each student, and keep it in the folder. Raises UsageError if the folder cannot be
-    written."""
+    """Return a pseudonym for each student, and store new ones in the folder.
+
+    Raises UsageError if the folder cannot be written.
+    """
     names = sorted(students)
     with explained(f"cannot keep pseudonyms in {folder}"), plainfile.folder(folder.resolve()) as place:
         key = _secret(place)
@@ -63,7 +65,7 @@ def _secret(place: int) -> bytes:
 
 
 def _known(place: int) -> dict[str, str]:
-    """Return the pseudonyms on record. A name outside of our word lists is dropped, and drawn anew."""
+    """Return the stored pseudonyms. One that is not made of the kit's words is dropped, and drawn again later."""
     try:
         text = plainfile.read(TABLE, 16 << 20, inside=place).decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -93,7 +95,10 @@ Ratio = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Place:
-    """One student in one part: rank (shared where intervals overlap), ratio to the reference's time, its interval."""
+    """Rank of one student in one part, shared if intervals overlap. `ratio` is time divided by reference time.
+
+    `low` and `high` are the ends of the ratio's interval.
+    """
 
     student: str
     ratio: float
@@ -105,7 +110,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Point:
-    """One result of a student over time: `run` counts the states of the board, from 0."""
+    """One result in a student's history: `run` is the number of the run, from 0."""
 
     run: int
     at: str
@@ -124,13 +129,13 @@ class PartBoard:
 
 @dataclass(frozen=True)
 class Board:
-    """All parts with a timed student; `runs` are the days of the states in the histories."""
+    """All parts with at least one ranked student. `runs` are the start times of the runs in the histories."""
 
     parts: tuple[PartBoard, ...]
     students: tuple[str, ...]
     runs: tuple[str, ...]
     judged_by: str = ""
-    """Sentence of the last run on kit, machine and load."""
+    """Sentence about the kit, the machine and its load in the last run."""
 
 
 def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
@@ -176,7 +181,7 @@ def _part(
         if ratio is not None:
             run, student = states.index(state), stands[record.submission_id]
             points.setdefault(student, {})[run] = Point(run, record.at, ratio[0])
-    # A student with two ids stands once, with the faster of both.
+    # A student with two ids is ranked once, with the faster result.
     best: dict[str, Ratio] = {}
     for name, ratio in last.items():
         if ratio is not None:
@@ -191,7 +196,7 @@ def _part(
 
 
 def counted(record: Record, part_id: str) -> Ratio | None:
-    """Return a student's ratio if the part is right, was timed, and has no flag."""
+    """Return a record's ratio for a part that is right, was timed and has no flag; else None."""
     ratio = record.ratios.get(part_id)
     if ratio is None or record.fault or part_id in record.flagged or not all(map(math.isfinite, ratio)):
         return None
@@ -199,7 +204,10 @@ def counted(record: Record, part_id: str) -> Ratio | None:
 
 
 def placed(found: Iterable[Place]) -> tuple[Place, ...]:
-    """Return the places with their ranks. Places whose intervals overlap share a rank, and so do those between them."""
+    """Return the students in order, with ranks. Students share a rank if their intervals overlap.
+
+    They also share it if a chain of overlapping intervals of others connects them.
+    """
     groups: list[list[Place]] = []
     reached = -math.inf
     for place in sorted(found, key=lambda place: (place.low, place.ratio)):
@@ -216,9 +224,9 @@ def placed(found: Iterable[Place]) -> tuple[Place, ...]:
 
 
 def persons(entries: Iterable[Entry]) -> dict[str, str]:
-    """Return the id under which each id stands: the last one of those that share an address or a platform's identity.
+    """Map each id to the last id of the same person: ids that share an e-mail address or an id on a platform.
 
-    Names and folders are never compared: two students may have the same.
+    Names and folders are not compared, since two students may have the same.
     """
     stands: dict[str, str] = {}
     known: dict[str, str] = {}

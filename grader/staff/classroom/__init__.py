@@ -1,1 +1,1 @@
-"""A class: submissions, workers, the ledger that survives every kill, and the reports from it."""
+"""Grading of a class: its submissions, the workers, the ledger of results, and the reports."""

@@ -1,7 +1,7 @@
 """An appeal: one student judged and timed again on this machine, several times, beside the calibration file.
 
 Each appeal leaves a dated record and a page for the student in the student's folder. The recorded result changes only
-if the staff accepts the appeal. Then the round in the middle by points counts; of two in the middle, the better one.
+with --accept. Then the round with the median points counts; if two are in the middle, the better one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from grader.staff.classroom.worker import bounded, calibrated, is_unfit, options
 
 @dataclass(frozen=True)
 class Round:
-    """One repetition: the submission, then the calibration file. `load` is the machine's 1-minute load average before
-    and after. `trouble` is the reason that the round does not count."""
+    """One round: the submission is judged, then the calibration file. `load` is the 1-minute load average before and
+    after. `trouble` is the reason that the round does not count, or ""."""
 
     at: str
     load: tuple[float, float]
@@ -48,8 +48,8 @@ class Round:
 
 @dataclass(frozen=True)
 class Appeal:
-    """All rounds of one appeal. `chosen` is the position of the round in the middle by points; None if none counts.
-    `threads` are those of a timed call, by part."""
+    """All rounds of one appeal. `chosen` is the position of the round with the median points; None if none counts.
+    `threads` is the number of threads of a timed call, by part."""
 
     submission_id: str
     name: str
@@ -65,7 +65,7 @@ class Appeal:
 
 
 def html(assignment: Assignment, appeal: Appeal) -> str:
-    """Return the page."""
+    """Return the appeal's page for the student, as HTML."""
     shown = appeal.rounds[appeal.chosen or 0].result
     views = {view.part.id: view for view in student.views(assignment, shown)}
     return document(
@@ -84,11 +84,11 @@ def outcome(appeal: Appeal) -> str:
     """Return the outcome as one or two sentences."""
     before = words.number(appeal.recorded_points)
     if appeal.chosen is None:
-        return f"No round counts, because the machine was not fit. The recorded {before} points stay."
+        return f"No round counts, because the machine was too unsteady. The recorded {before} points stay."
     round_ = appeal.rounds[appeal.chosen]
     points = f"{words.number(round_.points)} points (round {appeal.chosen + 1}, the middle one by points)"
     if appeal.accepted:
-        return f"The recorded result is now that of this appeal: {points}, {before} before."
+        return f"The recorded result is now that of this appeal: {points}. It had {before} points before."
     return (
         f"This appeal measured {points}. The recorded result has {before} points, and has not been changed."
     )
@@ -137,7 +137,7 @@ MOST_ROUNDS = 50
 
 @dataclass(frozen=True)
 class Judge:
-    """Settings that all rounds share, and the two files that are judged."""
+    """Settings of all rounds, with the submission's source and the calibration file."""
 
     assignment: Assignment
     source: Path
@@ -152,7 +152,7 @@ class Judge:
         values = result_json.to_dict(beside, score.score(self.assignment, beside))
         trouble = calibrated(values, is_unfit(beside))
         if is_unfit(result) and not trouble:
-            trouble = "the reference differs from itself beside this submission: the machine was too unsteady"
+            trouble = "the machine was too unsteady: the reference differs from itself"
         load = round(before, 2), round(os.getloadavg()[0], 2)
         return Round(at, load, result, beside, score.score(self.assignment, result).earned, trouble)
 
@@ -225,9 +225,13 @@ def run(
 
 def _refuse_mixing(timing: bool, assignment: Assignment, history: History, record: Record) -> None:
     if not timing and history.runs[-1].timing:
-        raise UsageError("--accept with --no-time would replace a result with times: leave out one of them")
+        raise UsageError(
+            "--accept with --no-time would replace a result that has times: leave out one of the two"
+        )
     if record.fingerprints.assignment != assignment.fingerprint:
-        raise UsageError(f"{assignment.path} has changed since: go on with `run ... --resume`, then --accept")
+        raise UsageError(
+            f"{assignment.path} has changed since the result was recorded: run `run ... --resume`, then --accept"
+        )
 
 
 def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path) -> list[Path]:
@@ -251,13 +255,13 @@ def threads(assignment: Assignment) -> dict[str, int]:
 
 
 def middle(rounds: Sequence[Round]) -> int | None:
-    """Return the position of the round in the middle by points among those that count."""
+    """Return the position of the round with the median points, among rounds that count; None if none counts."""
     ranked = sorted((each.points, k) for k, each in enumerate(rounds) if not each.trouble)
     return ranked[len(ranked) // 2][1] if ranked else None
 
 
 def line(k: int, each: Round) -> str:
-    """Return one line on a round: points, then each timed part beside the calibration file's."""
+    """Describe a round in one line: its points, then each timed part's ratio and that of the calibration file."""
     beside = {part.id: part for part in each.calibration.parts}
     pieces = [f"round {k + 1}: {each.points:g} points, load {each.load[0]:.1f} to {each.load[1]:.1f}"]
     for part in each.result.parts:
@@ -274,7 +278,7 @@ def line(k: int, each: Round) -> str:
 
 
 def _accept(book: Ledger, assignment: Assignment, history: History, record: Record, appeal: Appeal) -> None:
-    """Replace the recorded result, and write the reports with the table of what changed."""
+    """Replace the recorded result, write the reports, and print the table of changed points."""
     assert appeal.chosen is not None
     by_hand = byhand.read(book.folder, None, history, assignment, gradebook.ids_of(history))
     before = changes.before(book.folder, [record.submission_id])

@@ -4,17 +4,17 @@
     ada,Ada Lovelace,6.5,,see the margin            ada,2026-11-14 22:10
     grace_hopper,,7,3,                              grace_hopper,2026-11-15T07:03:00Z
 
-`id` comes from grades.csv. Other columns of points are items of the assignment's `manual`, or parts, whose points they
-replace. An empty cell gives nothing yet. Other columns are for the reader of the table. A time without a zone is in
-that of the due date.
+`id` comes from grades.csv. Columns of points are named for items of the assignment's `manual`, or for parts, whose
+points they replace. An empty cell means: not given yet. The columns name, email and comment are ignored. A time without
+a zone is in the zone of the due date.
 
-The table of points is the first of these: the one that the command line names, the one used last (the ledger records
-it), `DIR/manual.csv` if it exists. A table inside the folder is remembered by its name there, so that the folder can be
-moved; any other by its whole path.
+The table of points is the first of these that exists: the table that the command line names; the table used last, as
+the ledger records it; `DIR/manual.csv`. The ledger stores the path of a table. If the table is inside the folder, it
+stores the name only, so that the folder can be moved.
 
 Days are in `DIR/extensions.yaml`, written by `grader extend` or by hand: `ada: {extension: 2, reason: illness}`,
-`bob: {slip: 3}`. An extension moves the student's due date. Slip days are spent only as far as late days remain. Grace,
-zone and the price of a late day are those of the assignment.
+`bob: {slip: 3}`. An extension moves the student's due date. Slip days are spent only for late days that remain after
+it. Grace period, time zone and the penalty for a late day are those of the assignment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MOST_DAYS = 366
 
 @dataclass(frozen=True)
 class Days:
-    """Days that one student was given. `slip` are those that may be spent."""
+    """Days beyond the due date that one student was given. `slip` is the number of slip days that may be spent."""
 
     extension: int = 0
     slip: int = 0
@@ -63,7 +63,7 @@ class Days:
         return max(0.0, late_s - (self.extension + self.slip) * DAY_S)
 
     def slip_used(self, rule: LateRule | None, late_s: float | None) -> int:
-        """Return the slip days that were spent: late days after the extension, up to those given."""
+        """Return the number of slip days that were spent: the late days after the extension, at most `slip`."""
         left = late_days(rule, None if late_s is None else max(0.0, late_s - self.extension * DAY_S))
         return min(self.slip, left)
 
@@ -77,7 +77,7 @@ class Days:
 
 
 def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list[str]]:
-    """Read the days of a class, and remarks on ids without a submission: it may still come, or be misspelt.
+    """Return the days of a class by id, and a remark for each id without a submission, which may be misspelt.
 
     Raises UsageError with file and line.
     """
@@ -107,7 +107,7 @@ def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list
 
 def write_days(folder: Path, days: Mapping[str, Days]) -> None:
     """Write the file. Raises UsageError."""
-    # JSON is YAML: quoted texts need no rules of their own.
+    # YAML accepts JSON's quoted texts.
     lines = [
         f"{json.dumps(name, ensure_ascii=False)}: {{extension: {each.extension}, slip: {each.slip}"
         + (f", reason: {json.dumps(each.reason, ensure_ascii=False)}" if each.reason else "")
@@ -121,17 +121,17 @@ def write_days(folder: Path, days: Mapping[str, Days]) -> None:
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS = 16 << 20, 100_000, 1000
 LONGEST_CELL = 20_000
-"""Length limit of a cell in characters: that of a very long comment."""
+"""Most characters of a cell: a very long comment fits."""
 _POINTS = re.compile(r"\d{1,6}(\.\d{0,6})?|\.\d{1,6}")
 
 
 def read_manual(
     path: Path, assignment: Assignment | None = None, ids: Collection[str] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Points by submission id and item.
+    """Read a table of points. Return the points by submission id and item.
 
-    With `assignment`, items and their ranges are checked against it. With `ids`, each row that gives points must belong
-    to one of them, and rows of others that give none are left out. Raises UsageError with file and line.
+    With `assignment`, items and their largest points are checked. With `ids`, a row with points must have one of these
+    ids; rows with other ids and no points are left out. Raises UsageError with file and line.
     """
     most = None
     if assignment is not None:
@@ -147,7 +147,7 @@ def read_manual(
             raise UsageError(f"{at}: the row has no id")
         if submission_id in lines:
             raise UsageError(
-                f"{at}: '{one_line(submission_id)}' already stands in line {lines[submission_id]}"
+                f"{at}: the id '{one_line(submission_id)}' is already in line {lines[submission_id]}: delete one"
             )
         points = {
             item: _points(text, item, most, at)
@@ -166,10 +166,11 @@ def read_manual(
 def table(
     path: Path, items: Collection[str] | None = None
 ) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """Return the columns, and every row that is not empty: the line it starts on and its cells by column, without
-    surrounding blanks. With `items` a column has to be one of them or DESCRIPTIVE_COLUMNS.
+    """Return the names of the columns, and an iterator over the rows that are not empty.
 
-    Raises UsageError with file and line; for a row's fault, when the iterator reaches it.
+    Yields (number of the row's first line, cells by column, without surrounding blanks). With `items`, each column must
+    be one of them or of DESCRIPTIVE_COLUMNS. Raises UsageError with file and line; for a mistake in a row, when the
+    iterator reaches it.
     """
     rows = _rows(path)
     line, header = next(rows, (1, []))
@@ -183,12 +184,14 @@ def _by_column(
         if not any(cells):
             continue
         if len(cells) != len(columns):
-            raise UsageError(f"{path}:{line}: {len(cells)} cells under {len(columns)} columns")
+            raise UsageError(
+                f"{path}:{line}: the row has {len(cells)} cells, but the table {len(columns)} columns"
+            )
         yield line, dict(zip(columns, cells, strict=True))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line each row starts on, and its cells without surrounding blanks."""
+    """Yield (number of the row's first line, cells without surrounding blanks) for each row."""
     advice = "save the table as 'CSV UTF-8'"
     text = textfile.read(path, MOST_BYTES, no="table of points", advice=advice).removeprefix("\ufeff")
     if "\0" in text:
@@ -217,7 +220,7 @@ def _columns(header: list[str], items: Collection[str] | None, at: str) -> list[
         raise UsageError(f"{at}: the first row should name the columns: 'id', then one column for each item")
     for number, column in enumerate(header):
         if column in header[:number]:
-            raise UsageError(f"{at}: the column '{one_line(column)}' stands there twice")
+            raise UsageError(f"{at}: two columns are called '{one_line(column)}'")
         if column == "id" or column in DESCRIPTIVE_COLUMNS:
             continue
         if not column or (items is not None and column not in items):
@@ -233,14 +236,14 @@ def _points(text: str, item: str, most: dict[str, float] | None, at: str) -> flo
         )
     points = float(text)
     if most is not None and points > most[item]:
-        raise UsageError(f"{at}: {item}: {points:g} points, and at most {most[item]:g} can be given")
+        raise UsageError(f"{at}: {item}: {points:g} points are too many; at most {most[item]:g} can be given")
     return points
 
 
 def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[str, datetime]:
-    """Read when submissions were handed in: UTC by submission id.
+    """Read a table of submission times. Return the time in UTC by submission id.
 
-    `zone` applies to times that name none. Raises UsageError with file and line.
+    `zone` is the time zone of times without one. Raises UsageError with file and line.
     """
     columns, rows = table(path)
     if "time" not in columns:
@@ -251,7 +254,9 @@ def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[st
         if name not in ids:
             raise UsageError(f"{at}: {no_such_submission(name, ids)}")
         if name in times:
-            raise UsageError(f"{at}: '{one_line(name)}' stands there twice")
+            raise UsageError(
+                f"{at}: the id '{one_line(name)}' is in an earlier line, too: delete one of them"
+            )
         if row["time"]:
             times[name] = _in_utc(row["time"], zone, at)
     return times
@@ -268,7 +273,7 @@ def _in_utc(text: str, zone: tzinfo | None, at: str) -> datetime:
 
 MANUAL = "manual.csv"
 NONE = Path("no table at all")
-"""Value in place of a table: points by hand are left out, and an earlier table is forgotten."""
+"""Value in place of a table's path: leave out points by hand, and forget an earlier table."""
 Points = Mapping[str, Mapping[str, float]]
 
 
@@ -276,8 +281,8 @@ Points = Mapping[str, Mapping[str, float]]
 class ByHand:
     """Points by submission and item, and days beyond the due date by submission.
 
-    `source` is the table of points as the ledger records it, None without one. `note` is a remark on the choice of
-    table for a person, or "".
+    `source` is the path of the table of points, as the ledger records it; None without a table. `note` is a remark on
+    the choice of the table, or "".
     """
 
     points: Points = field(default_factory=dict)
@@ -289,7 +294,7 @@ class ByHand:
 def read(
     folder: Path, given: Path | None, history: History, assignment: Assignment, ids: Collection[str]
 ) -> ByHand:
-    """Read the points by hand for the results in `folder`. `given` is the table that the caller names, or NONE.
+    """Read the points by hand for the results in `folder`. `given` is the table on the command line, or NONE.
 
     Raises UsageError for a mistake in the table, and for a remembered table that no longer exists.
     """
@@ -312,7 +317,7 @@ def read(
 
 
 def _is_there(own: Path) -> bool:
-    """Return True if the folder holds a table of its own. It was not named by a user, so it has to be a plain file."""
+    """Return True if the results folder holds a table of points, `own`. Raises UsageError unless it is a plain file."""
     try:
         mode = own.lstat().st_mode
     except OSError:
@@ -329,13 +334,13 @@ def _require_there(path: Path) -> None:
         there = False
     if not there:
         raise UsageError(
-            f"points by hand came from {path}, which is not there any more: name their table with --manual FILE, "
-            "or leave them out with --no-manual"
+            f"points by hand came from {path}, which no longer exists: name their table with --manual FILE, or leave "
+            "them out with --no-manual"
         )
 
 
 def _remembered(path: Path, folder: Path) -> str | None:
-    # A shell's pipe, as in <(command), no longer exists when the command has ended.
+    # A pipe of the shell, as in <(command), cannot be read again later.
     if not path.is_file():
         return None
     place, home = path.resolve(), folder.resolve()

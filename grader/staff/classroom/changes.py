@@ -1,8 +1,8 @@
 """Differences between two reports of a class: by student and part, the points before and after, and the reason.
 
 Points come from `grades.csv`, which is the published state. The reasons come from the ledger and each `result.json`:
-another file, other cases, another time, another kit or machine. Where none of these differs, the rubric or points by
-hand have changed.
+another file, other cases, another time, another kit or machine. If none of these differs, the reason is the rubric or
+the points by hand.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from grader.staff.classroom.ledger import Record
 GRADES, CHANGES = "grades.csv", "changes.csv"
 BEFORE_POINTS, AFTER_POINTS = "submitted_at", "max_points"
 NOT_POINTS = ("late_days", "extension_days", "slip_days")
-"""Columns of `grades.csv` between the points that hold none themselves."""
+"""Columns of `grades.csv` among the columns of points that are not points."""
 MOST_NAMED, MOST_ROWS = 3, 60
 COLUMNS = ("id", "part", "before", "after", "change", "why")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Evidence behind one student's points: the ledger's record, and the result. Either may be missing."""
+    """One student's record in the ledger and result, which explain the points. Either may be missing."""
 
     record: Record | None = None
     result: SubmissionResult | None = None
@@ -57,13 +57,13 @@ class Standing:
 
 @dataclass
 class Graded:
-    """One state of a results folder. `known` keeps evidence that is about to be overwritten."""
+    """One state of a results folder. `known` keeps records and results that are about to be overwritten."""
 
     folder: Path
     grades: Mapping[str, Mapping[str, str]]
     records: Mapping[str, Record]
     by_hand: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Columns by student whose points come from the table of points by hand."""
+    """Columns whose points come from the table of points by hand, by student."""
     known: dict[str, Standing] = field(default_factory=dict)
 
     def standing(self, submission_id: str) -> Standing:
@@ -73,7 +73,7 @@ class Graded:
         return self.known[submission_id]
 
     def keep(self, submission_ids: Iterable[str]) -> Graded:
-        """Read the evidence of these submissions now, before it is overwritten."""
+        """Read records and results of these submissions now, before they are overwritten."""
         for name in submission_ids:
             self.known[name] = self.standing(name)
         return self
@@ -81,7 +81,7 @@ class Graded:
 
 @dataclass(frozen=True)
 class Change:
-    """One changed number of points. None stands for points that are open or not given."""
+    """One changed number of points. `before` and `after` are None for points that are open or not given."""
 
     submission_id: str
     part: str
@@ -98,7 +98,7 @@ def read(folder: Path) -> Graded:
     """Return the state of a results folder. Raises UsageError if it was never graded, or has no readable reports."""
     history = ledger.read(folder)
     if not history.runs:
-        raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the folder that was --out of a run")
+        raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the --out folder of a run")
     path = folder / GRADES
     if not path.is_file():
         raise UsageError(f"{folder} holds no {GRADES}: write it with `{GRADER_COMMAND} report {folder}`")
@@ -109,7 +109,10 @@ def read(folder: Path) -> Graded:
 
 
 def before(folder: Path, regraded: Iterable[str] = ()) -> Graded | None:
-    """Return the state before new reports are written, None without earlier ones. `regraded` are about to be judged."""
+    """Return the state before new reports are written; None without earlier reports.
+
+    `regraded` are submissions that will be judged again: their results are read at once.
+    """
     try:
         return read(folder).keep(regraded)
     except UsageError:
@@ -170,7 +173,7 @@ def _why(
         if prints.source != later.source:
             causes.insert(0, "source: another file")
         if not causes:
-            # A report scores anew without a new record, so equal fingerprints do not rule out another rubric.
+            # `report` scores anew without a new record: the rubric may differ although the fingerprints are equal.
             most = earlier.get("max_points"), row.get("max_points")
             is_rubric = prints.assignment != later.assignment or most[0] != most[1]
             return "rubric" if is_rubric else "rubric or by hand"
@@ -187,7 +190,7 @@ def _why(
 
 
 def _evidence(then: PartResult, now: PartResult) -> list[str]:
-    """Return the differences between two verdicts on a part."""
+    """Return the differences between two results of a part, each as a text with the values before and after."""
     found = []
     verdicts = f" ({then.verdict} -> {now.verdict})" if then.verdict != now.verdict else ""
     wrong = {case.name: case for case in then.cases if not case.ok}
@@ -263,7 +266,7 @@ def lines(old: Graded, new: Graded, found: Sequence[Change], most: int = MOST_RO
 
 
 def _contexts(old: Graded, new: Graded, names: Collection[str]) -> Iterator[str]:
-    """Yield one line for each other machine or compiler among the changed students."""
+    """Yield one line for each change of machine or compiler among the changed students."""
     for label in ("machine", "compiler"):
         pairs: dict[tuple[str, str], list[str]] = {}
         for name in names:

@@ -1,10 +1,10 @@
-"""Interface for grading submissions, with two methods, and its implementation on this machine.
+"""Interface for grading submissions (`Executor`), and its implementation on this machine.
 
-`submit` queues a job; `results` yields events until all jobs have ended. A job ends in `Done` or `Failed`; the
-classroom decides about failures. `LocalExecutor` keeps worker processes (`grader.staff.classroom.worker`), each with
-NumPy imported once, and gives each one job at a time. If a worker dies, its job fails and it is replaced. A worker
-that is silent for longer than its phase may take is killed, with the same effect. Each kind of phase has its own
-limit, so that a file cannot block the judge for an hour in a phase that takes seconds.
+`submit` queues a job; `results` yields events until all jobs have ended. A job ends in `Done` or `Failed`; the caller
+decides about failures. `LocalExecutor` keeps worker processes (`grader.staff.classroom.worker`), each with NumPy
+imported once, and gives each one job at a time. If a worker dies, its job fails and another worker is started. A worker
+that sends no message for longer than its phase may take is killed, with the same effect. Each kind of phase has its
+own limit, so that no file can block the judge for an hour in a phase that takes seconds.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ START_WITHIN_S = 300.0
 MOST_FAILED_STARTS = 3
 LOG_TAIL_BYTES = 4096
 MOST_WORKER_BYTES = 8 << 30
-"""Limit of one worker's resident memory, without its runners and compilers: inputs, outputs and NumPy need a small
-fraction of it. Beyond it the submission being judged gets no verdict, before the machine runs out of memory."""
+"""Limit of one worker's resident memory, without its runners and compilers. Inputs, outputs and NumPy need a small
+fraction of it. A worker that exceeds it is ended, so that the machine does not run out of memory."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A submission to be judged. With `left`, only that is judged again, and the rest comes from the result.json at
-    `before`."""
+    """A submission to be judged. With `left`, only those parts and cases are judged again, and the others come from
+    the result.json at `before`."""
 
     submission_id: str
     source: Path
     left: Rest | None = None
     before: Path | None = None
     known_as: str = ""
-    """The id in the result, if it differs from the id here."""
+    """The submission's id in its result, if it differs from `submission_id`."""
 
     def to_json(self) -> str:
         """Return the job as one line of JSON for a worker."""
@@ -62,7 +62,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Phase:
-    """Progress of a submission that is being graded: the phase that it has reached."""
+    """Event: a submission has entered a phase of grading. `text` names the phase."""
 
     submission_id: str
     text: str
@@ -85,8 +85,8 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """A job without a verdict, apparently not through the submission's fault. `died`: its worker died. `final`: it was
-    tried again before."""
+    """A job without a verdict, probably not by the submission's fault. `died`: its worker died. `final`: it was tried
+    before, so it is not tried again."""
 
     submission_id: str
     why: str
@@ -96,7 +96,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class MachineMet:
-    """A machine of a cluster has proved itself, or was refused, or was lost; `lost` gives the reason."""
+    """Event: a machine of a cluster passed its test, was refused, or was lost. `lost` is the reason of the loss."""
 
     machine: Machine
     lost: str = ""
@@ -112,11 +112,11 @@ class Executor(Protocol):
     def submit(self, job: Job) -> None: ...
 
     def results(self) -> Iterator[Event | None]:
-        """Yield events as they happen, with None now and then in between, until every job has ended."""
+        """Yield events until every job has ended. None is yielded at times, so that the caller can do other work."""
         ...
 
     def close(self) -> None:
-        """End everything at once, finished or not."""
+        """End all workers at once, even if jobs are unfinished."""
         ...
 
 
@@ -135,7 +135,7 @@ class _Worker:
 
     @property
     def log(self) -> str:
-        """The last line that it wrote to its standard error."""
+        """The last line that the worker wrote to its standard error."""
         with contextlib.suppress(OSError), (self.place / "log").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             lines = file.read().decode(errors="replace").split("\n")
@@ -146,8 +146,9 @@ class _Worker:
 class LocalExecutor:
     """Workers on this machine.
 
-    `silence_s` is the longest silence of a worker in seconds, by kind of phase; None means unlimited. A kind that it
-    lacks has the longest of its limits. `command` starts a worker, which may have `most_bytes` resident (Linux only).
+    `silence_s` is the longest time without a message from a worker, in seconds, by kind of phase; None means no limit.
+    Other kinds of phases have the longest of these limits. `command` starts a worker, which may have `most_bytes` of
+    resident memory (Linux only).
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class LocalExecutor:
         self._workers: list[_Worker] = []
         self._started = self._failed_starts = 0
         self._selector = selectors.DefaultSelector()
-        # Processes that a dead worker leaves (its zygote, a compiler) become our children, and are killed.
+        # Processes that a dead worker leaves behind (its zygote, a compiler) become our children, so we can kill them.
         orphans.adopt()
         self._not_ours = orphans.children()
 
@@ -190,11 +191,11 @@ class LocalExecutor:
             yield None
 
     def wake_by(self, descriptor: int) -> None:
-        """Make `results` return to its caller as soon as a descriptor of the caller's is readable."""
+        """Make `results` yield None as soon as this file descriptor is readable."""
         self._selector.register(descriptor, selectors.EVENT_READ, None)
 
     def drop(self, submission_id: str) -> None:
-        """Forget a job, and end the worker that judges it: no further events of it follow."""
+        """Forget a job, and end the worker that judges it. No further events of this job follow."""
         self._queue = deque(job for job in self._queue if job.submission_id != submission_id)
         for worker in [
             worker for worker in self._workers if worker.job and worker.job.submission_id == submission_id
@@ -215,7 +216,7 @@ class LocalExecutor:
     # ---- workers
 
     def _assign(self) -> None:
-        """Give jobs to idle workers, and start more while there are jobs for them."""
+        """Give jobs to idle workers. Start more workers while jobs are left, up to the limit."""
         while self._queue:
             worker = next((w for w in self._workers if w.job is None), None)
             if worker is None and len(self._workers) < self._most:
@@ -229,7 +230,7 @@ class LocalExecutor:
     def _start(self) -> _Worker:
         place = self._scratch / f"worker-{self._started}"
         self._started += 1
-        # Runners work below it, perhaps under a user of their own.
+        # Runners with another user id have to pass through this folder.
         place.mkdir(mode=0o711)
         threads = max(1, (os.cpu_count() or 1) // self._most)
         with (place / "log").open("wb") as log:
@@ -240,7 +241,7 @@ class LocalExecutor:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                # A Ctrl-C at the terminal is for the judge, which ends its workers in order.
+                # Ctrl-C at the terminal must not reach workers: the judge ends them in order.
                 start_new_session=True,
             )
         assert process.stdout is not None
@@ -258,7 +259,7 @@ class LocalExecutor:
             worker.process.stdin.flush()
 
     def _heard_of(self, worker: _Worker, kind: str) -> None:
-        """Restart the worker's time of silence, in a phase of this kind."""
+        """Restart the limit on the worker's silence: it has sent a message in a phase of this kind."""
         longest_s = max(
             (limit_s for limit_s in self._silence_s.values() if limit_s is not None), default=None
         )
@@ -310,10 +311,10 @@ class LocalExecutor:
             self._queue.appendleft(worker.job)
         self._failed_starts += 1
         if self._failed_starts >= MOST_FAILED_STARTS:
-            raise KitError(f"workers cannot start ({why}): {said or 'they say nothing'}")
+            raise KitError(f"workers cannot start ({why}): {said or 'they print no message'}")
 
     def _end(self, worker: _Worker) -> int:
-        """End a worker and remove all that it started or wrote. Return its exit status."""
+        """End a worker and its processes, and remove its files. Return its exit status."""
         process = worker.process
         assert process.stdin is not None and process.stdout is not None
         self._selector.unregister(process.stdout)

@@ -1,4 +1,4 @@
-"""Digests of everything that a verdict depends on: when one of them changes, the verdict is out of date."""
+"""Digests of everything that a verdict depends on. If a digest changes, the verdict is out of date."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from grader.backends.native import toolchain
 from grader.core import imports
 from grader.core.places import ROOT
 
-#: Modules that a verdict begins with. All that they import decides it too; what shows or keeps verdicts does not.
+#: Modules with which judging starts. All modules that they import can change a verdict; those that display or store
+#: verdicts cannot.
 DECIDING = (
     *("grader.judge.evaluate", "grader.integrity.inspection", "grader.staff.classroom.worker"),
     *(
@@ -24,25 +25,25 @@ DECIDING = (
         "grader.backends.torch.delays",
     ),
     *("grader.sandbox.lock", "module_ref_stub.library"),
-    # Loaded by name: each lab's own imports follow.
+    # Labs are loaded by name, so the search for imports would not find them.
     *(f"{labs.PACKAGE}.{name}" for name in labs.known()),
 )
-#: Modules that the search does not enter: the worker's protocol with its judge, and a student's measurements.
+#: Modules that the search for imports leaves out: the worker's protocol with the judge, and studies of students.
 NOT_DECIDING = (
     "grader.staff",
     "grader.report",
     "grader.study",
     *(f"{labs.PACKAGE}.{name}.studies" for name in labs.known()),
 )
-#: Folders of sources in other languages than Python: those compiled beside a submission, and the reference.
+#: Folders with sources in other languages than Python: those compiled with a submission, and the reference.
 COMPILED = ("grader/backends/native/shim", "grader/backends/native/inside", "module_ref_stub")
 COMPILED_SUFFIXES = {".h", ".cpp", ".map"}
 
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Digests of all that decides a submission's verdict: its files, the assignment's, the kit's sources (with
-    Python's and torch's versions), and the settings of the run."""
+    """Digests of all that decides a submission's verdict. `source` covers its files, `assignment` those of the
+    assignment, `kit` the kit's sources and the versions of Python and torch, `settings` the run's options."""
 
     source: str
     assignment: str
@@ -50,19 +51,19 @@ class Fingerprints:
     settings: str
 
     def changes(self, now: Fingerprints) -> tuple[str, ...]:
-        """Return the reasons why a verdict with these fingerprints is out of date, as in 'source changed'; empty if
-        it holds."""
+        """Return the reasons why a verdict with these fingerprints is out of date, such as 'source changed'; else
+        ()."""
         then, new = asdict(self), asdict(now)
         return tuple(f"{what} changed" for what in then if then[what] != new[what])
 
 
 def of_text(text: str) -> str:
-    """Return the digest of any text, such as the fault of an archive or the settings of a run."""
+    """Return the digest of a text, such as the error of an archive or the settings of a run."""
     return _digest([text.encode(errors="surrogateescape")])
 
 
 def deciding(root: Path = ROOT) -> list[Path]:
-    """Return the kit's sources that can change a verdict, found by the imports of the judging path."""
+    """Return the kit's Python files that can change a verdict: DECIDING and all that these modules import."""
     known = imports.modules(root)
     judging = imports.closure(root, DECIDING, stop=NOT_DECIDING)
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(NOT_DECIDING)]
@@ -74,8 +75,7 @@ def deciding(root: Path = ROOT) -> list[Path]:
 
 @cache
 def of_kit() -> str:
-    """Return the digest of the sources that decide verdicts, the reference's sources, and the versions that they run
-    on."""
+    """Return the digest of the kit: all sources that can change a verdict, and the versions of Python and torch."""
     versions = f"python {platform.python_version()} torch {toolchain.torch_version()}"
     return _digest(
         [

@@ -1,4 +1,4 @@
-"""From a ledger to the texts for people: rows for the reports, and one student's result on the terminal.
+"""Reports of a class from its ledger: rows for the report files, and one student's result on the terminal.
 
 Nothing is graded here. Results are read one at a time, so that memory does not grow with the class.
 """
@@ -54,7 +54,7 @@ def write_reports(
 ) -> Written:
     """Write grades.csv, report.html and the feedback files for all on the roster.
 
-    `before` is the state that the changes are measured from, by default that of the last reports.
+    `before` is the earlier state for the table of changes, by default that of the last reports.
     """
     before = before or changes.before(book.folder)
     totals: dict[str, float] = {}
@@ -70,7 +70,7 @@ def write_reports(
 
 
 def changed(folder: Path, before: Graded | None) -> tuple[str, ...]:
-    """Return the table of points that differ from the state before, and keep it as a CSV file too."""
+    """Return the table of points that differ from the state `before`, and write it as a CSV file."""
     if before is None:
         return ()
     now = changes.read(folder)
@@ -89,8 +89,10 @@ def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[R
 
 
 def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
-    """Return a note that names the totals which have fallen since the last report, and a changed table of points by
-    hand."""
+    """Return a note with the totals that are lower than in the last report; [] if none is.
+
+    The note also names the tables of points by hand if they differ.
+    """
     if history.reported is None:
         return []
     before, on_roster = history.reported, {entry.submission_id for entry in history.roster}
@@ -111,14 +113,15 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """Return a note on submissions without a time, which are never late; "" without such submissions or a due date."""
+    """Return a note on submissions without a time, which never count as late; "" without them or without a due date."""
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:
         return ""
     return (
-        f"{len(names)} of {len(roster)} submissions have no time and count as in time (due {due.isoformat()}): "
-        f"{shortened(names)}; `run ... --resume --submitted FILE.csv` (id,time) or --file-times gives them one"
+        f"{len(names)} of {len(roster)} submissions have no submission time and count as on time (due "
+        f"{due.isoformat()}): {shortened(names)}; to add times, use `run ... --resume --submitted FILE.csv` (columns "
+        "id,time) or --file-times"
     )
 
 
@@ -144,13 +147,13 @@ def rows(folder: Path, assignment: Assignment, history: History, by_hand: ByHand
 
 
 def machine_of(history: History, submission_id: str) -> str:
-    """Return the machine of a cluster that judged the submission, or "" for this one."""
+    """Return the name of the cluster's machine that judged the submission; "" if this machine did."""
     record = history.records.get(submission_id)
     return record.machine if record else ""
 
 
 def machines(history: History) -> list[MachineRow]:
-    """Return the machines of the clusters that judged this class, with their latest data."""
+    """Return the machines of clusters that judged this class, each as it was tested last."""
     return [
         MachineRow(
             name=met.name,
@@ -168,7 +171,7 @@ def machines(history: History) -> list[MachineRow]:
 def result_of(
     folder: Path, entry: Entry, record: Record | None
 ) -> tuple[SubmissionResult | None, str | None]:
-    """Return the result that counts, and the reason if grading failed. Without a result there is not yet a verdict."""
+    """Return the result of a submission, or None, and the reason why it was not graded or has no result, or None."""
     if record is None:
         return None, entry.error or NOT_YET
     if record.fault == "kit":
@@ -185,7 +188,7 @@ def result_of(
 
 
 def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_hand: ByHand) -> Score:
-    """Points by the rubric and by hand, less late days where the time of submission is known."""
+    """Return the score: points by the rubric and by hand, minus late days if the submission time is known."""
     late = late_s(assignment, entry)
     if late is not None:
         late = by_hand.days.get(entry.submission_id, Days()).late_s(late)
@@ -193,7 +196,7 @@ def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_
 
 
 def late_s(assignment: Assignment, entry: Entry) -> float | None:
-    """Return the seconds after the due date of the class; None if the time of submission is not known."""
+    """Return the seconds from the due date of the class to the submission; None if the submission time is unknown."""
     at = submitted_at(entry)
     return score.lateness_s(assignment, at) if at else None
 
@@ -206,18 +209,22 @@ def submitted_at(entry: Entry) -> datetime | None:
 
 
 def open_book(folder: Path) -> tuple[Assignment, History]:
-    """Open a class that was graded in this folder, with the assignment as it is now. Raises UsageError for other
-    folders."""
+    """Return the current assignment and the history of a class that was graded in this folder.
+
+    Raises UsageError for other folders.
+    """
     history = ledger.read(folder)
     if not history.runs:
-        raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the folder that was --out of a run")
+        raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the --out folder of a run")
     run = history.runs[-1]
     return load_recorded(folder, config_of(folder, run), run.seed), history
 
 
 def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
-    """Load the assignment that a ledger names. A forged ledger may name any file, so errors quote its content only if
-    it is an assignment. Raises UsageError."""
+    """Load the assignment that a ledger names. Raises UsageError.
+
+    A forged ledger may name any file, so errors quote the file's content only if it is an assignment.
+    """
     try:
         return load(config, seed)
     except UsageError as error:
@@ -237,7 +244,7 @@ def config_of(folder: Path, run: Run) -> Path:
     except (OSError, ValueError):
         there = is_file = False
     if not is_file:
-        what = "is a folder, a pipe or a device, not a regular file" if there else "is not there any more"
+        what = "is a folder, a pipe or a device, not a regular file" if there else "no longer exists"
         raise UsageError(
             f"{folder} was graded with {one_line(str(config), LONGEST_PATH)}, which {what}: put it back, or name "
             "another with `run ... --resume --config FILE`"
@@ -246,15 +253,15 @@ def config_of(folder: Path, run: Run) -> Path:
 
 
 def config_in(folder: Path | None) -> Path | None:
-    """Return the assignment that the class in a results folder was judged by, or None for other folders."""
+    """Return the path of the assignment by which a results folder was judged; None for other folders."""
     runs = ledger.read(folder).runs if folder is not None and (folder / ledger.LEDGER).is_file() else ()
     return config_of(folder, runs[-1]) if folder is not None and runs else None
 
 
 def entry_named(history: History, wanted: str) -> Entry:
-    """Return the submission with this id, or the only one whose id or name contains the text in any case.
+    """Return the submission with the id `wanted`, or the only one whose id or name contains that text.
 
-    Raises UsageError for none and for several.
+    Capitals do not matter. Raises UsageError for none and for several.
     """
     found = closest(wanted, {entry.submission_id: entry.name for entry in history.roster})
     return next(entry for entry in history.roster if entry.submission_id == found)
@@ -344,19 +351,21 @@ def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
 def extend(
     folder: Path, submission_id: str | None, extension: int | None, slip: int | None, reason: str | None
 ) -> int:
-    """Give one student days and write the reports anew; without a student, list all days.
+    """Set one student's days beyond the due date and write the reports again; without a student, list all days.
 
-    None leaves a value as it is, and 0 takes days back. Raises UsageError.
+    None leaves a number as it is, and 0 takes the days back. Raises UsageError.
     """
     assignment, history = open_book(folder)
     ids = ids_of(history)
     days, notes = byhand.read_days(folder, ids)
     if submission_id is None:
         listed = [f"{name}: {each.text()}" for name, each in sorted(days.items()) if each]
-        print("\n".join([*listed, *notes]) or "none has days")
+        print("\n".join([*listed, *notes]) or "no student has days beyond the due date")
         return 0
     if assignment.late is None:
-        raise UsageError(f"{assignment.path} has no `late`: nobody is late, and no days are needed")
+        raise UsageError(
+            f"{assignment.path} has no key `late`: no submission counts as late, so no days are needed"
+        )
     if extension is None and slip is None:
         raise UsageError("give --days n, --slip n or both; 0 takes days back")
     with ledger.hold(folder):
@@ -402,7 +411,7 @@ def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO =
 
 
 def conditions_text(result: SubmissionResult) -> str:
-    """Return the machine with its load, and the flags of a result, one a line."""
+    """Describe the conditions of a result: the machine with its load, then each flag, one a line."""
     facts = [str(result.machine.get("processor") or ""), load_text(result)]
     lines = [f"machine: {', '.join(one_line(fact, 80) for fact in facts if fact)}"] if any(facts) else []
     for part_id, flag in flags_of(result):
@@ -414,9 +423,7 @@ def conditions_text(result: SubmissionResult) -> str:
 def lateness_text(assignment: Assignment, entry: Entry, scored: Score) -> str:
     at = submitted_at(entry)
     if at is None:
-        return (
-            untimed(assignment, [entry]) and "handed in at a time that is not known: not charged for lateness"
-        )
+        return untimed(assignment, [entry]) and "handed in at an unknown time: no penalty for lateness"
     days = plural(scored.late_days, "late day")
     return f"handed in {moment(at, zone_of(assignment))}: {days}, -{scored.penalty:g} points"
 

@@ -1,4 +1,4 @@
-"""Grading of one run: its submissions from an executor to the ledger, and the treatment of failures."""
+"""Grading of one run: results go from the executor into the ledger, and failed jobs are tried again."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from grader.staff.classroom.ledger import HeldTiming, Ledger, Record, now
 from grader.submission import Submission
 
 MOST_UNFIT, MOST_FAILED = 2, 1
-"""Times that a submission may go back into the queue: after an unsteady machine, after a failure of the kit."""
+"""Limits on returns of one submission to the queue: after an unsteady machine, after a failure of the kit."""
 MOST_ALIKE = 3
-"""Submissions that may fail with the same message, without any verdict yet, before the machine is blamed."""
+"""If so many submissions fail with the same message, before any verdict, the run ends: the machine is at fault."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One submission to grade, and the reason if it was graded before. `left` is the part of it to be judged, if not
-    all; the rest comes from the result at `before`."""
+    """One submission to grade, and the `reason` if it was graded before. If `left` is set, only those parts and cases
+    are judged; the others come from the result at `before`."""
 
     submission: Submission
     fingerprints: Fingerprints
@@ -45,7 +45,7 @@ Fault = Literal["", "submission", "kit"]
 
 
 class Grading:
-    """The submissions of one run on their way to the ledger."""
+    """State of one run: the submissions to grade, their attempts, and the ledger."""
 
     def __init__(
         self, book: Ledger, progress: Progress, todo: Sequence[Planned], assignment: Assignment
@@ -63,9 +63,9 @@ class Grading:
         self.any_verdict = False
 
     def record_unreadable(self) -> None:
-        """Record the verdict of submissions that could not be unpacked or hold no source: they need no worker.
+        """Record the submissions that could not be unpacked or hold no source, without a worker.
 
-        If the kit had no room to unpack one, it is recorded as the kit's fault.
+        If the disk was too full to unpack a submission, that is recorded as the kit's fault.
         """
         for name, item in self.planned.items():
             if name not in self.jobs:
@@ -109,16 +109,18 @@ class Grading:
             self.any_verdict = True
 
     def give_up_if_hopeless(self, failed: Failed) -> None:
-        """Raise KitError if the failure would hit every submission, such as a missing compiler; one that kills
-        workers affects only itself."""
+        """Raise KitError for a failure that every submission would meet, such as a missing compiler.
+
+        The death of a worker is not such a failure: it may be the submission's doing.
+        """
         self.faults[failed.why] += not failed.died
         if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:
             raise KitError(
-                f"nothing can be graded here: {failed.why}; `{GRADER_COMMAND} doctor` may know more"
+                f"nothing can be graded here: {failed.why}; run `{GRADER_COMMAND} doctor` for causes"
             )
 
     def finish(self, name: str, done: Done | None = None, *, trouble: str = "", fault: Fault = "") -> None:
-        """Record one result, and only then show it."""
+        """Record one result in the ledger, then show it."""
         item, result = self.planned[name], done.result if done else None
         if fault == "submission":
             nothing = score.unreadable(self.assignment, name, trouble)
@@ -144,7 +146,7 @@ class Grading:
 
 
 def light(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result that its line in the ledger keeps."""
+    """Return the fields of a result that are copied into its line in the ledger."""
     return {
         "sha256": result["submission"]["sha256"],
         "verdicts": {part["id"]: part["verdict"] for part in result["parts"]},
@@ -161,7 +163,7 @@ def light(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts with a suspicion or a proof, by id."""
+    """Return the ids of the parts with a flag to review."""
     grave = {
         part["id"]: [flag for flag in part["flags"] if flag["level"] != "note"] for part in result["parts"]
     }
@@ -171,7 +173,7 @@ def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Interruption:
-    """Handler of Ctrl-C, SIGHUP and SIGTERM: the first signal takes effect at the next tick, a second one at once."""
+    """Handler of Ctrl-C, SIGHUP and SIGTERM. One signal ends the run after the current event, a second one at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

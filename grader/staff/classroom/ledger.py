@@ -1,21 +1,21 @@
-"""The record of a class: an append-only file of JSON lines that survives the death of its writer at any moment.
+"""The record of a class: an append-only file of JSON lines that stays readable if its writer is killed at any moment.
 
 Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines:
 
 - `run`: one start of the judge, with assignment, seed and sandbox tier.
 - `roster`: the list of submissions.
 - `result`: one finished submission, in short.
-- `machine`: the proof of a machine of a cluster.
-- `report`: the totals that were written, and the table of points by hand.
+- `machine`: the test result of a machine of a cluster.
+- `report`: the totals in the reports that were written, and the table of points by hand.
 
-A submission is finished if it has a `result` line; the last one counts. A line is written in one go and synced to the
-disk *after* the submission's `result.json`, which appears by rename. So a judge killed in between has at worst
-written a result that does not count. If the judge dies while it writes, only the last line can be torn. Readers
-ignore it, and the next writer cuts it off.
+A submission is finished if it has a `result` line; the last one counts. The line is written at once and synced to the
+disk *after* the submission's `result.json`, which appears by rename. A judge that is killed between the two leaves at
+worst a result that does not count. If it is killed while it writes, only the last line can be incomplete. Readers
+ignore such a line, and the next writer removes it.
 
-The writer holds `DIR/lock` (flock), which the kernel releases when the holder dies. The holder's note in it names its
-scratch folder and the lock file itself (device and inode). The lock of a copied folder is thus recognised as a copy,
-and its note is ignored. The scratch folder is locked too while its owner lives.
+The writer holds `DIR/lock` (flock), which the kernel releases when the writer dies. A note in the lock file names the
+writer's scratch folder and the lock file itself (device and inode). The lock file of a copied folder is thus recognised
+as a copy, and its note is ignored. The writer also locks the scratch folder.
 
 The folder may have been prepared by an attacker: no link in it is followed, and lines are read within limits of size,
 depth and type (`plainfile`, `typedjson`).
@@ -49,9 +49,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One start of the judge in this folder. `config` is the assignment's file, and `seed` replaces its seed unless
-    None. `at` and all times are UTC, ISO 8601. `manual` is the table of points by hand that was named, `submitted`
-    the table of times (or FILE_TIMES)."""
+    """One start of the judge in this folder. `config` is the assignment's file. `seed` replaces its seed unless None.
+    `at` and all times are UTC, ISO 8601. `manual` and `submitted` are the paths of the tables of points by hand and
+    of submission times, as given on the command line; `submitted` may be FILE_TIMES."""
 
     at: str
     config: str
@@ -73,8 +73,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """One submission on the roster. `marked_late`: late according to the platform, lateness unknown. `error`: the
-    reason why it cannot be graded. `identities`: its names on platforms (`grader.staff.platforms.matching`)."""
+    """One submission on the roster. `marked_late`: the platform calls it late, but not by how much. `error`: the
+    reason why it cannot be graded. `identities`: its owners' ids on platforms (`grader.staff.platforms.matching`)."""
 
     submission_id: str
     name: str
@@ -87,10 +87,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """One finished submission. `seconds` are wall time by kind of phase, `verdicts` by part id. Points are the
-    evaluator's, before late days and points by hand. `trouble` is the reason for a missing result, and `fault` the
-    side at fault: the kit's fault gives no verdict and is tried again. `waits_for`: the programs that the machine
-    lacked, separated by blanks.
+    """One finished submission. `seconds` is the wall time by kind of phase, `verdicts` the verdict by part id. Points
+    are those of the parts, before late days and points by hand. `trouble` is the reason for a missing result. `fault`
+    is "kit" if the kit or the machine failed: such a submission has no verdict and is tried again. `waits_for` lists
+    the programs that the machine lacked, separated by blanks.
     """
 
     submission_id: str
@@ -105,21 +105,21 @@ class Record:
     trouble: str = ""
     fault: Literal["", "submission", "kit"] = ""
     reason: str = ""
-    """The reason that it was graded again, if it was."""
+    """The reason why the submission was graded again; "" the first time."""
     waits_for: str = ""
     machine: str = ""
-    """The machine of a cluster that judged it."""
+    """The machine of a cluster that judged the submission; "" without a cluster."""
     timings: tuple[HeldTiming, ...] = ()
     ratios: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-    """Ratio to the reference's time and the ends of its interval, of each part that was timed and right."""
+    """Time divided by reference time, and the ends of this ratio's interval, for each part that was timed and right."""
     flagged: tuple[str, ...] = ()
-    """Parts with a flag that a person should look at; all of them where the file as a whole has one."""
+    """Ids of parts with a flag for review; all parts if the file as a whole has such a flag."""
 
 
 @dataclass(frozen=True)
 class HeldTiming:
-    """Resource that one timing held, and the period. `resource` is "machine", "core 3" or "card 0" of the machine
-    with this name; times are seconds of that machine's clock (since 1970)."""
+    """The resource that one timing held, and from when to when. `resource` is "machine", "core 3" or "card 0" of the
+    machine named `machine`; times are in seconds since 1970 by that machine's clock."""
 
     part: str
     machine: str
@@ -130,8 +130,8 @@ class HeldTiming:
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine of a cluster, at its last proof. `refused` is the reason why it may not judge. `ratios` are those
-    of the calibration submission, which every machine judges: by part the ratio and the ends of its interval."""
+    """One machine of a cluster, at its last test. `refused` is the reason why it may not judge, or "". `ratios` are
+    those of the calibration submission, which every machine judges: by part the ratio and the ends of its interval."""
 
     name: str
     at: str
@@ -145,7 +145,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Reported:
-    """The reports that were last written: the totals by submission, and the table of points by hand that is in them."""
+    """The reports that were last written: the totals by submission, and the table of points by hand that was used."""
 
     at: str
     manual: str | None
@@ -165,8 +165,7 @@ class History:
     machines: Mapping[str, Machine] = field(default_factory=dict)
 
     def judging(self, assignment_fingerprint: str) -> Mapping[str, PartPrints]:
-        """Return the digests that decided verdicts under this state of the assignment; {} if no run has recorded
-        them."""
+        """Return the digests of the parts for this state of the assignment, as a run recorded them; {} if none did."""
         found = (
             run.judging for run in reversed(self.runs) if run.assignment_fingerprint == assignment_fingerprint
         )
@@ -209,7 +208,7 @@ def read(folder: Path) -> History:
 
 
 def results(folder: Path) -> Iterator[Record]:
-    """Yield every result line in order, replaced ones included. Raises as `read`."""
+    """Yield every result line in order, including those that a later line replaces. Raises as `read` does."""
     path = folder / LEDGER
     for number, line in _lines(path):
         item = _item(line, f"{path}:{number}")
@@ -218,7 +217,7 @@ def results(folder: Path) -> Iterator[Record]:
 
 
 def result(folder: Path, submission_id: str) -> SubmissionResult | None:
-    """Return the result on record; None if it cannot be read."""
+    """Return a submission's result from its result.json; None if that cannot be read."""
     path = folder / submission_id / RESULT
     try:
         with plainfile.folder(path.parent) as place:
@@ -228,12 +227,12 @@ def result(folder: Path, submission_id: str) -> SubmissionResult | None:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield each whole line with its number. Text after the last newline is a torn line, and is skipped."""
+    """Yield (number, line) for each complete line. Text after the last newline is incomplete, and is skipped."""
     try:
         with os.fdopen(plainfile.open_file(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > MOST_BYTES:
                 raise KitError(
-                    f"{path}: larger than {size_text(MOST_BYTES)}: no ledger; choose another --out"
+                    f"{path}: larger than {size_text(MOST_BYTES)}, so it is not a ledger; choose another --out"
                 )
             number = 0
             while (line := file.readline(MOST_LINE_BYTES + 1)).endswith(b"\n"):
@@ -262,7 +261,7 @@ def _item(line: bytes, place: str) -> Run | Record | Reported | Machine | tuple[
         if kind == "report":
             return typedjson.record(Reported, item)
         if kind != "result":
-            raise ValueError("of no kind that is known")
+            raise ValueError("its kind is unknown")
         record = typedjson.record(Record, item)
         _require_id(record.submission_id)
         return record
@@ -281,12 +280,12 @@ def _roster(listed: object) -> tuple[Entry, ...]:
         if entry.submitted_at is not None:
             datetime.fromisoformat(entry.submitted_at)
     if len({entry.submission_id for entry in roster}) < len(roster):
-        raise ValueError("an id stands there twice")
+        raise ValueError("it has an id twice")
     return roster
 
 
 def _require_id(name: str) -> None:
-    """Raise unless the id is valid: it becomes a path, so it must not be any other text."""
+    """Raise ValueError unless the text is a valid id: it becomes part of a path."""
     if not is_id(name):
         raise ValueError(f"{name[:40]!r} is not a submission's id")
 
@@ -300,7 +299,7 @@ def now() -> str:
 
 
 class Ledger:
-    """The only writer of a folder; made by `hold`. All methods raise KitError if the disk cannot be written."""
+    """The writer of a results folder, returned by `hold`. All methods raise KitError if the disk cannot be written."""
 
     def __init__(self, folder: Path, fd: int, scratch: Path) -> None:
         self.folder, self.scratch = folder, scratch
@@ -312,7 +311,7 @@ class Ledger:
             self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
 
     def finish(self, record: Record, result: Mapping[str, Any] | None, graded: Path | None = None) -> None:
-        """Keep a result: first its own file beside a copy of what was `graded`, then the line that makes it count."""
+        """Record a result: first its result.json and a copy of the `graded` file, then the line that makes it count."""
         with self._write_errors():
             if result is not None:
                 text = json.dumps(result, indent=2, allow_nan=False) + "\n"
@@ -320,8 +319,7 @@ class Ledger:
             self._append({"kind": "result", **asdict(record)})
 
     def finish_scored(self, scored: Iterable[tuple[Record, str]]) -> None:
-        """Keep results whose points changed without a new run, by the text of their result.json: first all files,
-        then all lines at once."""
+        """Record results with new points, as (record, text of result.json): first all files, then all lines at once."""
         lines = []
         with self._write_errors():
             for record, text in scored:
@@ -337,7 +335,7 @@ class Ledger:
             plainfile.replace(descriptor, RESULT, [result.encode()], sync=sync)
 
     def met(self, machine: Machine) -> None:
-        """Record the proof of a machine of a cluster, or the reason why it may not judge."""
+        """Record the test result of a cluster's machine, or the reason why the machine may not judge."""
         with self._write_errors():
             self._append({"kind": "machine", **asdict(machine)})
 
@@ -347,7 +345,7 @@ class Ledger:
             self._append({"kind": "report", **asdict(reported)})
 
     def _write_errors(self) -> contextlib.AbstractContextManager[None]:
-        advice = "what is finished is kept: go on with --resume"
+        advice = "finished results are kept: continue with --resume"
         return explained(f"cannot write in {self.folder}", KitError, advice)
 
     def _append(self, *items: Mapping[str, Any]) -> None:
@@ -359,10 +357,10 @@ class Ledger:
 
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[Ledger]:
-    """Lock `folder` for writing, which is made if need be, with a scratch folder of one's own.
+    """Create `folder` if needed, lock it for writing, and make a scratch folder.
 
-    First remove the torn last line and the scratch folder of a killed holder. Raises UsageError if another process
-    holds the folder or it cannot be written.
+    What a killed writer left is removed: an incomplete last line and its scratch folder. Raises UsageError if another
+    process holds the lock or the folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         with explained(f"cannot write in {folder}"):
@@ -388,7 +386,7 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
     fd = _open_own(folder / LEDGER, os.O_RDWR | os.O_APPEND, 0o644)
     stack.callback(os.close, fd)
     scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
-    # Note the folder before it is made: if the process dies in between, the next holder knows what to remove.
+    # The note is written before the scratch folder is made. So if we die in between, the next writer can remove it.
     _leave_note(lock, _Note(_identity(lock), str(scratch), os.getpid()))
     stack.callback(removal.remove, scratch)
     with explained(f"cannot make the folder {scratch}", KitError):
@@ -401,7 +399,7 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
 
 
 def _open_own(path: Path, flags: int, mode: int) -> int:
-    """Open a file of the ledger's own, made if need be. Raises UsageError for anything else under its name."""
+    """Open a file of the ledger, creating it if needed. Raises UsageError for a link, a folder or a device."""
     with explained(f"cannot write {path}"):
         return plainfile.open_file(path, flags | os.O_CREAT, mode=mode)
 
@@ -423,7 +421,7 @@ def _cut_torn_line(fd: int) -> None:
 
 @dataclass(frozen=True)
 class _Note:
-    """The holder's note in the lock file. `lock` is the file itself, as `_identity` names it."""
+    """The writer's note in the lock file: its scratch folder, its process id, and the `_identity` of the lock file."""
 
     lock: str = ""
     scratch: str = ""
@@ -431,8 +429,7 @@ class _Note:
 
 
 def _note(lock: int) -> _Note:
-    """Read the last holder's note. It is empty if the holder was killed while writing it, or if the text is not the
-    kit's."""
+    """Read the last writer's note from the lock file. The note is empty if it is incomplete or not the kit's."""
     try:
         return typedjson.record(_Note, typedjson.parse(os.pread(lock, 4096, 0)))
     except ValueError:
@@ -445,21 +442,21 @@ def _leave_note(lock: int, note: _Note) -> None:
 
 
 def _identity(lock: int) -> str:
-    """Return the file's identity, which its copies do not share."""
+    """Return the lock file's device and inode as text, which a copy does not share."""
     status = os.fstat(lock)
     return f"{status.st_dev}:{status.st_ino}"
 
 
 @contextlib.contextmanager
 def _claimed(scratch: Path) -> Iterator[None]:
-    """Lock the scratch folder itself, so that it is not mistaken for a dead holder's."""
+    """Lock the scratch folder, so that another process does not take it for that of a dead writer."""
     with plainfile.folder(scratch) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
 
 
 def _clear_scratch(path: str) -> None:
-    """Remove the scratch folder of a killed holder, if its name is one of ours and it is not in use."""
+    """Remove the scratch folder of a killed writer, if it has the kit's name and no process has locked it."""
     if not Path(path).name.startswith(SCRATCH_PREFIX):
         return
     with contextlib.suppress(OSError, ValueError), plainfile.folder(Path(path)) as descriptor:

@@ -1,15 +1,15 @@
-"""Plan of a run, by submission: nothing, score it anew, judge some of it again, or all of it.
+"""Plan of a run: for each submission, do nothing, score it anew, or judge some or all of it again.
 
-A verdict holds for fingerprints (`grader.staff.classroom.fingerprints`). If only the assignment has changed, the
-digests of its parts (`grader.assignment.prints`) show which of them are out of date. A change of points is computed
-from the results on record, and runs nothing.
+A verdict is out of date if its fingerprints have changed (`grader.staff.classroom.fingerprints`). If only the
+assignment has changed, the digests of its parts (`grader.assignment.prints`) show which parts are out of date. If only
+points have changed, they are computed from the recorded results, and nothing runs.
 
-A resumed run keeps the settings of the one before. A verdict depends on assignment, seed and timing: without them three
-hundred verdicts would be out of date. One that is given anew and differs needs --regrade. The sandbox tier is kept if
-the machine still has it. --trust is decided for each run and never remembered.
+A resumed run keeps the earlier run's assignment, seed and timing, on which all verdicts depend. Another value on the
+command line needs --regrade. The sandbox tier is kept if it still works on this machine. --trust must be given for each
+run.
 
 A submission that needs a program which the machine lacks has the verdict `unjudged`, and its points are open. It is
-judged as soon as the class is continued on a machine that has the program.
+judged when the run is resumed on a machine that has the program.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from grader.staff.classroom.grading import Planned, light
 from grader.staff.classroom.ledger import History, Record, Run
 from grader.submission import Submission
 
-#: Checks for programs that need more than to be on the PATH.
+#: Checks for tools that are not just programs on the PATH.
 CHECKS: Mapping[str, Callable[[], bool]] = {
     ispc.TOOL: lambda: ispc.compiler() is not None,
     TORCH: lambda: torch_version() != ABSENT,
@@ -58,28 +58,27 @@ CHECKS: Mapping[str, Callable[[], bool]] = {
 REMEDIES = {
     ispc.TOOL: f"put ispc on the PATH ({ispc.WHERE_FROM})",
     TORCH: "install torch beside the kit",
-    smclock.STEADY_CLOCK: "fix the card's clock (nvidia-smi --lock-gpu-clocks)",
+    smclock.STEADY_CLOCK: "fix the GPU's clock rate (nvidia-smi --lock-gpu-clocks)",
     PYTHON_HEADERS: "install Python's headers (apt install python3-dev)",
-    finding.GPU: "go to a machine with a GPU",
+    finding.GPU: "use a machine with a GPU",
     devicebuild.NVCC: "install NVIDIA's CUDA toolkit and put nvcc on the PATH",
     devicebuild.TRITON: f'install Triton (pip install "{devicebuild.TRITON_PACKAGE}")',
 }
 
 
 def is_over(waits_for: str) -> str:
-    """Return a sentence that an unjudged submission can be judged now, since its programs are here; "" while one is
-    missing."""
+    """Return the sentence "... is here now" if all programs that an unjudged submission waits for are here; else ""."""
     tools = waits_for.split()
     return f"{' and '.join(tools)} is here now" if tools and all(map(is_here, tools)) else ""
 
 
 def is_here(tool: str) -> bool:
-    """Return True if a program, or a Python package of a hand-in's, is there."""
+    """Return True if this machine has a program, or a Python package that a submission imports."""
     return CHECKS.get(tool, lambda: bool(shutil.which(tool) or importlib.util.find_spec(tool)))()
 
 
 def expected(submissions: Iterable[Submission]) -> dict[str, str]:
-    """Return the programs that submissions will wait for, by id, as far as they are known before grading."""
+    """Return the missing programs of submissions by id, as far as they are known before grading."""
     found = {item.id: ispc.waits_for(item.source) for item in submissions if item.source is not None}
     return {name: tool for name, tool in found.items() if tool}
 
@@ -94,7 +93,7 @@ def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
 
 
 def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the ids of waiting submissions by the programs they wait for, sorted, since jobs end in any order."""
+    """Return the ids of waiting submissions by the program that they wait for, in alphabetical order."""
     found: dict[str, list[str]] = {}
     for name, tool in sorted(waits.items()):
         found.setdefault(tool, []).append(name)
@@ -102,7 +101,7 @@ def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 WORKER_BYTES = 2 << 30
-"""A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap."""
+"""Memory that a worker, its runners and a compiler need together. It limits the number of workers."""
 CARD = Path("/dev/nvidia0")
 ASSIGNMENT_CHANGED = "assignment changed"
 WORTH_CHANGED = "points rules changed"
@@ -110,10 +109,10 @@ WORTH_CHANGED = "points rules changed"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of the command line, also for continuing an earlier run.
+    """Options of `grader run`.
 
-    None means not given: with `resume` the value of the run before counts (`grader.staff.classroom.planning`), else
-    the default. `manual` may be byhand.NONE.
+    None means not given: the value is then that of the earlier run with `resume`, else the default. `manual` may be
+    byhand.NONE.
     """
 
     submissions: Path
@@ -140,15 +139,15 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """Work of a run. `todo` is judged, in the order of the submissions. `scored` is only scored anew: its results are
-    on record, and it holds the new record and the new text of result.json."""
+    """Work of a run. `todo` are the submissions to judge, in order. `scored` are those to score anew without judging,
+    each with its new record and the new text of result.json."""
 
     todo: list[Planned] = field(default_factory=list)
     scored: list[tuple[Record, str]] = field(default_factory=list)
 
 
 def workers(parts: Sequence[Part]) -> int:
-    """Return one for each core, as far as they fit into memory; half as many if they share the memory of a GPU."""
+    """Return the default number of workers: one for each core if memory suffices, half as many for parts on a GPU."""
     facts = machine.describe()
     fitting = int(str(facts.get("memory_bytes", WORKER_BYTES << 10))) // WORKER_BYTES
     cores = int(str(facts["cores"] or 1))
@@ -163,7 +162,7 @@ def plan(
     submissions: Sequence[Submission],
     history: History,
 ) -> Plan:
-    """Return the work that has to be done now."""
+    """Return the work of a run, by comparing the fingerprints of submissions with those in the ledger."""
     settings = fingerprints.of_text(f"timing {start.timing}")
     found = Plan()
     for item in submissions:
@@ -194,7 +193,7 @@ def plan(
 
 
 def _cases_text(left: Rest) -> str:
-    """Return 'part2 whole', or the cases that are called: the same text for all submissions that lack the same."""
+    """Describe the parts and cases to judge again, such as "part2 as a whole; only the cases a, b"."""
     named = dict.fromkeys(name for names in left.parts.values() for name in names)
     whole = [part_id for part_id, names in left.parts.items() if not names]
     texts = [f"{', '.join(whole)} as a whole"] if whole else []
@@ -217,7 +216,7 @@ def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints)
 
 
 def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, history: History) -> list[str]:
-    """Return lines on finished submissions, those scored anew, and the reasons for grading some again."""
+    """Return the lines to print before a run: finished submissions, those scored anew, those graded again and why."""
     todo = plan.todo
     finished = sum(item.id in history.records for item in submissions)
     again = [item for item in todo if item.reason]
@@ -245,7 +244,7 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
     lines += missing_tools(waits, "--resume judges them")
     late = [item.id for item in submissions if item.marked_late]
     if late:
-        lines.append(f"{len(late)} are marked late, but not by how much (no penalty): {shortened(late)}")
+        lines.append(f"{len(late)} are marked late without a time, so there is no penalty: {shortened(late)}")
     return lines
 
 
@@ -256,10 +255,10 @@ COMMIT_TIMES = "commit times"
 
 
 def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:
-    """Return the complete settings, the assignment, and the seed that replaces its own. That is the caller's, else
-    that of the run which is continued, else one drawn now if the assignment has none.
+    """Return the complete options, the assignment, and the seed that replaces the assignment's, or None.
 
-    Raises UsageError for a change that would put verdicts out of date, unless wanted.regrade.
+    The seed is that on the command line, else that of the run that is resumed, else a random one if the assignment has
+    none. Raises UsageError for a change that would put verdicts out of date, unless `wanted.regrade` is set.
     """
     before = history.runs[-1] if history.runs and wanted.resume else None
     config, is_recorded = wanted.config, False
@@ -288,16 +287,16 @@ def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool)
             f"--seed {wanted.seed} in place of {'its own' if before.seed is None else before.seed}"
         )
     if timing != before.timing:
-        changes.append("--no-time, where times were taken")
+        changes.append("--no-time, although the earlier run measured times")
     if changes:
         raise UsageError(
-            f"{wanted.out} was graded otherwise, and {' and '.join(changes)} puts its verdicts out of date: "
-            "leave it out to go on as before, or add --regrade"
+            f"{wanted.out} was graded with other options: {' and '.join(changes)} would put its verdicts out of date; "
+            "leave that out to continue as before, or add --regrade"
         )
 
 
 def _is_same(config: Path, before: Run) -> bool:
-    """Return True if another file is the same assignment: moved, say."""
+    """Return True if a file has the same content as the earlier run's assignment, which may have been moved."""
     return load(config, before.seed).fingerprint == before.assignment_fingerprint
 
 
@@ -327,7 +326,7 @@ def source_of_times(wanted: RunOptions, history: History) -> str | None:
     before = history.runs[-1].submitted if history.runs and wanted.resume else None
     if before not in (None, FILE_TIMES, COMMIT_TIMES) and not Path(before).is_file():
         raise UsageError(
-            f"times of submission came from {before}, which is not there any more: name it with --submitted FILE, "
+            f"times of submission came from {before}, which no longer exists: name the table with --submitted FILE, "
             "or use --file-times"
         )
     return before

@@ -1,11 +1,11 @@
-"""A class graded unattended: every submission gets a verdict, and no finished work is repeated.
+"""Grading of a class: every submission gets a verdict, and a resumed run repeats no finished work.
 
 Theory of operation. The judge is one small process without torch. It finds the submissions and compares the
-fingerprints of each with those of its last record. New and outdated ones go to an executor. Every result enters the
-ledger (`grader.staff.classroom.ledger`) before it counts. A submission whose worker died goes back into the queue
-once; after that it is recorded as the kit's fault. One that was timed on an unsteady machine goes to the end of the
-queue, at most twice. The reports are written at the end and when the judge is interrupted. After a `kill -9` the
-ledger alone is enough to continue.
+fingerprints of each with those of its last record. New and outdated submissions go to an executor. A result counts
+once it is in the ledger (`grader.staff.classroom.ledger`). A submission whose worker died returns to the queue once; a
+second death is recorded as the kit's fault. A submission that was timed on an unsteady machine goes to the end of the
+queue, at most twice. The reports are written at the end and when the judge is interrupted. Even after a `kill -9` the
+ledger is enough to continue.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from grader.staff.cluster.executor import ClusterExecutor
 
 CALLS_OF_A_STEP = 200
-"""Upper limit of the calls of longest duration in one step of the work: two measurements and the cases. A measurement
-has eight rounds of four calls and two warm-up calls; then its own time budget ends it."""
+"""Upper limit on the calls in one phase: two measurements, each of eight rounds of four calls and two warm-up calls,
+and the cases. Each call may take its full time limit."""
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
-"""Extra time for the other work of a step, on a busy machine."""
+"""Extra seconds for the other work of a phase, on a busy machine."""
 
 
 def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:
-    """Grade a class; returns the exit code. `command` starts another kind of worker.
+    """Grade a class. Return the exit code. `command` replaces the command that starts a worker.
 
-    Raises UsageError for faults that the caller can mend, KitError if this machine cannot grade anything.
+    Raises UsageError for mistakes in the options or files, KitError if this machine cannot grade anything.
     """
     refuse_mixing(wanted)
     if wanted.cluster is not None:
@@ -116,11 +116,11 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         if plan.scored:
             book.finish_scored(plan.scored)
         if not any(item.submission.source for item in plan.todo):
-            wanted = replace(wanted, cluster=None)  # nothing to judge: no machine is needed
+            wanted = replace(wanted, cluster=None)  # Nothing is to be judged, so no cluster is needed.
         executor = executor_for(wanted, start, assignment, box, book.scratch, command)
         with closing(executor), Progress(len(plan.todo), stream) as progress:
             if wanted.cluster is not None and (page := getattr(executor, "dashboard", "")):
-                progress.say(f"dask shows what its workers do at {page}")
+                progress.say(f"dask's page about its workers: {page}")
             Grading(book, progress, plan.todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
         written = gradebook.write_reports(book, assignment, history, by_hand, before)
@@ -133,18 +133,16 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
 
 
 def refuse_mixing(wanted: RunOptions) -> None:
-    """Raise UsageError for a results folder among submissions: results would count as submissions next time, and lie
-    in the students' own folders."""
+    """Raise UsageError for a results folder among the submissions: the next run would take results for submissions."""
     if wanted.out.resolve().is_relative_to(wanted.submissions.resolve()):
         raise UsageError(
-            f"--out {wanted.out} lies among the submissions: choose a folder outside of {wanted.submissions}"
+            f"--out {wanted.out} is inside the folder of submissions: choose one outside of {wanted.submissions}"
         )
 
 
 def found(wanted: RunOptions, assignment: Assignment, scratch: Path) -> list[Submission]:
-    """Return all submissions, in a private place. Raises UsageError if the folder has none, or lacks one that --only
-    names."""
-    # Workers and runners under other users pass through to their own folders, and cannot list it.
+    """Return all submissions, copied into `scratch`. Raises UsageError for an empty class or an unknown --only."""
+    # Workers and runners with other user ids can reach their own folders in it, but cannot list it.
     scratch.chmod(0o711)
     submissions = submission.find(wanted.submissions, assignment.source, scratch / "submissions")
     ids = [item.id for item in submissions]
@@ -155,8 +153,7 @@ def found(wanted: RunOptions, assignment: Assignment, scratch: Path) -> list[Sub
 
 
 def refuse_places(out: Path, ids: Sequence[str]) -> None:
-    """Raise UsageError, before grading starts, for anything in the way of a file that will be written. A link in
-    place of a folder would lead the files elsewhere."""
+    """Raise UsageError, before grading starts, if a report or result cannot be written, such as through a link."""
     places = [(out / name, False) for name in ("grades.csv", "report.html")]
     for name in ids:
         places.append((out / name, True))
@@ -169,7 +166,7 @@ def refuse_places(out: Path, ids: Sequence[str]) -> None:
 def timed(
     wanted: RunOptions, history: History, assignment: Assignment, submissions: list[Submission], scratch: Path
 ) -> list[Submission]:
-    """Return the submissions with times from a table, their files or their commits, if one of these is requested."""
+    """Return the submissions, with submission times from a table, their files or their commits if requested."""
     source = planning.source_of_times(wanted, history)
     if source == FILE_TIMES:
         return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]
@@ -209,7 +206,7 @@ def executor_for(
     scratch: Path,
     command: Sequence[str],
 ) -> LocalExecutor | ClusterExecutor:
-    """Return an executor with workers on this machine, none of them started yet, or with the machines of a cluster."""
+    """Return an executor for this machine, which starts workers later, or for the cluster that the options name."""
     if wanted.cluster is not None:
         return cluster_for(wanted, start, assignment, scratch, command)
     slot = scratch / "slot"
@@ -257,11 +254,14 @@ def cluster_for(
 
 
 def silence_limits(limits: RunLimits) -> dict[str, float | None]:
-    """Return the longest silence of a worker in seconds, by kind of phase. It is short for phases that read untrusted
-    text. A worker stuck there then costs its own submission the verdict, and the others half a minute."""
+    """Return the longest time without a message from a worker, in seconds, by kind of phase.
+
+    It is short for phases that read untrusted text: if a worker hangs there, only its own submission has no verdict,
+    and the others lose half a minute.
+    """
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
     return {
-        "waiting": None,  # for others to finish
+        "waiting": None,  # Other workers may take any time.
         "headers": patience_s(HEADER_TIMEOUT_S) + SLACK_S,
         "building": patience_s(limits.build_s) + SLACK_S,
         "inspection": INSPECTION_SILENCE_S,
@@ -284,7 +284,7 @@ def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: Te
     graded = len(records) - len(failed) - len(waits)
     lines = [f"{graded} of {len(asked)} graded: {counted(verdicts) or 'no part'}"]
     if unreadable:
-        lines.append(f"{unreadable} could not be read, and say why in the reports")
+        lines.append(f"{unreadable} could not be read; the reports give the reasons")
     lines.append(f"grades: {wanted.out / 'grades.csv'}   report: {wanted.out / 'report.html'}")
     if failed:
         lines.append(

@@ -1,19 +1,19 @@
-"""Locks of a machine that many evaluations share, so that each timing has the resource that it needs to itself.
+"""Locks that the workers on a machine share, so that each timing has a core or the machine to itself.
 
-The need of a timing depends on the clock that decides it (`need_of`). A serial part is decided by the CPU time of a
-pinned core, which work on other cores hardly affects. It holds one core (`core-K`), while timings on other cores,
-builds and results continue. A part with threads or on a GPU is decided by wall time. It holds the machine, and
-nothing else of the class runs: beside the results of others on the same GPU, calls of one reference took 4 to 18 ms.
+The clock of a part decides what its timing needs (`need_of`). A serial part is timed by the CPU time of a pinned core,
+which work on other cores hardly affects. Such a timing holds one core (`core-K`), while timings on other cores, builds
+and checks of results continue. A part with threads or on a GPU is timed by wall time. Such a timing holds the machine,
+and nothing else of the class runs. (Beside other work on one GPU, calls of one reference took 4 to 18 ms.)
 
-There are three kinds of locks. Workers hold `room` shared; a timing that needs the machine holds it exclusively. A
-worker must pass the `gate` to share the room. A timing that wants the machine keeps the gate shut while it waits and
-while it has the room. So such timings follow one another without shared work in between, which would have to stop again
-each time. Each of them has to pass the gate before it can want the machine again. Shared work therefore waits for at
-most as many timings as there are workers. A worker leaves the room for them before it starts a runner (`give_way`): the
-results of one file take up to minutes, and all timings would wait for the slowest. The locks are flock's: the kernel
-drops those of a killed process, so nothing has to be cleaned up.
+There are three kinds of lock files. Workers hold `room` shared; a timing that needs the machine holds it exclusively.
+A worker must lock `gate` for a moment before it can share the room. A timing that needs the machine holds the gate
+while it waits and while it has the room. So several such timings follow one another, and other work stops only once for
+all of them. A worker must share the room again before its next such timing. Other work therefore waits for at most as
+many timings as there are workers. A worker also releases the room before it starts a runner (`give_way`): the results
+of one file take up to minutes, and all timings would wait for the slowest. The locks are made by flock: the kernel
+releases those of a killed process.
 
-With `alone` every timing holds the machine, one at a time, and the gate admits shared work in between. Use it if
+With `alone` every timing holds the machine, one at a time, and other work may run between two timings. Use it if
 timings beside other work are not trusted.
 """
 
@@ -34,11 +34,11 @@ from grader.core import machine
 
 Need = Literal["core", "machine"]
 LOOK_S = 0.02
-"""Seconds between two looks of a waiting timing for a free core: a timing takes a second or more."""
+"""Seconds after which a waiting timing looks again for a free core. A timing takes a second or more."""
 
 
 def need_of(part: Part) -> Need:
-    """Return the resource that a timing of this part needs to itself."""
+    """Return "core" for a serial part timed by CPU time, else "machine": what a timing of the part has to itself."""
     rule = part.time
     serial = rule is not None and rule.clock == "cpu" and rule.threads == 1
     return "core" if serial and not kind_of(part).on_card else "machine"
@@ -46,18 +46,18 @@ def need_of(part: Part) -> Need:
 
 @dataclass(frozen=True)
 class Held:
-    """Resource held by one timing: its name, and the cores for a timed runner (None: the machine's default)."""
+    """Resource held by one timing: its name, and the cores of the timed runner (None: the machine's default)."""
 
     resource: str
     cpus: list[int] | None
 
 
 class Slot:
-    """Handle of one process for the machine's locks. Not for threads: a process holds at most one place in the room."""
+    """One process's access to the locks. It is not thread-safe: the locks belong to the whole process."""
 
     def __init__(self, folder: Path, cores: Sequence[int] | None = None, *, alone: bool = False) -> None:
-        """`folder` holds the lock files and is the same for all who share the machine. `cores` are those on which
-        serial timings may run side by side (by default `machine.timing_cores()`)."""
+        """Open the lock files in `folder`, which all workers of the machine share. `cores` are those on which serial
+        timings may run side by side (by default `machine.timing_cores()`)."""
         self.folder, self.alone = folder, alone
         self.cores = machine.timing_cores() if cores is None else list(cores)
         self._times = False
@@ -66,7 +66,7 @@ class Slot:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Share the room with others, for building and checking results."""
+        """Hold the room shared, for building and for checking results beside other workers."""
         self._enter()
         try:
             yield
@@ -81,7 +81,7 @@ class Slot:
 
     @contextmanager
     def hold(self, need: Need) -> Iterator[Held]:
-        """Hold the resource that a timing needs; used inside `shared`."""
+        """Hold the resource that a timing needs. Call it inside `shared`."""
         self._times = True
         try:
             if need == "machine" or self.alone or (need == "core" and not self.cores):
@@ -95,8 +95,7 @@ class Slot:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the machine exclusively. Used inside `shared`, whose share is released meanwhile and taken again at
-        the end."""
+        """Hold the machine exclusively. Call it inside `shared`, whose lock is released meanwhile and taken again."""
         fcntl.flock(self._room, fcntl.LOCK_UN)
         fcntl.flock(self._gate, fcntl.LOCK_EX if self.alone else fcntl.LOCK_SH)
         try:
@@ -112,7 +111,7 @@ class Slot:
             self._enter()
 
     def close(self) -> None:
-        """Release all locks, and with them the place in the room."""
+        """Release all locks."""
         os.close(self._gate)
         os.close(self._room)
 

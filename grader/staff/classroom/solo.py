@@ -1,4 +1,4 @@
-"""One submission graded by the same path as a class, with its result on the terminal or as GitHub shows it."""
+"""`grader one`: grade one submission as in a class, and print the result on the terminal or for GitHub."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def run(
     json_file: Path | None,
     for_github: bool = False,
 ) -> int:
-    """Grade the submission at `path`; return the exit code. With `for_github` the student may read what the workflow
-    step prints, so it prints no more than feedback.txt holds.
+    """Grade the submission at `path`. Return the exit code. With `for_github` only the content of feedback.txt is
+    printed, because the student can read the output of a workflow.
 
     Raises UsageError if `path` does not exist, or the result cannot be written.
     """
     assignment = load(config, seed)
     if json_file and not json_file.absolute().parent.is_dir():
-        raise UsageError(f"--json: no such folder: {json_file.absolute().parent}")
+        raise UsageError(f"--json: the folder {json_file.absolute().parent} does not exist")
     if for_github:
         github.can_write()
     box = sandbox.choose(tier, trust)
@@ -82,7 +82,7 @@ def run(
 def _publish(
     assignment: Assignment, result: SubmissionResult, scored: Score, only: Submission, sources: Sources
 ) -> None:
-    """Write the log as feedback.txt, and the files for GitHub."""
+    """Print the content of feedback.txt as the workflow's log, and write the files for GitHub."""
     row = Row(only.id, only.name, "", result, scored, None)
     with github.muted():
         print(feedback.feedback(assignment, row))
@@ -90,7 +90,7 @@ def _publish(
 
 
 def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
-    """Return the student's files and their paths in the repository that GITHUB_WORKSPACE names, else in this folder."""
+    """Return the student's files, with paths relative to the folder that GITHUB_WORKSPACE names, else to this one."""
     root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
     given = path if path.is_file() else path / only.origin
     found = given if only.origin and given.is_file() else root / assignment.source

@@ -1,9 +1,9 @@
 """A worker: a trusted process that imports NumPy once, keeps one zygote and grades one submission after the other.
 
 Theory of operation. The executor starts `python -m grader.staff.classroom.worker` and writes JSON lines to its
-standard input: first the settings, then one job at a time. The worker answers in JSON lines: {"ready"}, {"phase"} as
-a submission proceeds, and then {"done": ...} or {"failed": why}. It ends when its input does. The kernel sends it
-SIGTERM when the judge dies. Otherwise it would go on grading for nobody and disturb the timings of the next run.
+standard input: first the settings, then one job at a time. The worker answers in JSON lines: {"ready"}, {"phase"} for
+each phase of a submission, and then {"done": ...} or {"failed": why}. It ends when its input does. When the judge dies,
+the kernel sends SIGTERM to the worker, which would otherwise disturb the timings of the next run.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from grader.staff.classroom.slot import Slot, need_of
 from grader.study import watch_races
 
 OUTPUT_KEPT_BYTES = 4 << 10
-"""Limit of a part's printed text in a class's result files: three hundred floods would fill a disk."""
+"""Most bytes of a part's printed text that are kept in the result files of a class."""
 END_WITHIN_S = 3
 PARTS_NAMED = 4
-"""Parts that one message names at most."""
+"""Most parts that one message names."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings shared by all workers of a run. `sandbox` is the judge's choice, as plain values."""
+    """Settings shared by all workers of a run. `sandbox` describes the judge's sandbox in values that JSON can hold."""
 
     config: str
     assignment_fingerprint: str
@@ -55,18 +55,18 @@ class Settings:
     sandbox: Mapping[str, Any]
     slot: str
     timings_alone: bool = False
-    """If True, every timing has the machine to itself, regardless of its need."""
+    """If True, every timing has the machine to itself, also that of a serial part."""
     cores: tuple[int, ...] | None = None
-    """Cores on which serial timings may run side by side; None for the machine's own rule."""
+    """Cores on which serial timings may run side by side; None for `machine.timing_cores()`."""
     machine: str = ""
-    """The name of this machine in the ledger."""
+    """Name of the worker's machine in the ledger."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
 
 def options(assignment: Assignment, timing: bool) -> Options:
-    """Return the options for a submission of a class: times that earn nothing are not measured."""
+    """Return the options for judging a submission of a class. Times that give no points are not measured."""
     return Options(
         seed=assignment.seed,
         timing=timing,
@@ -78,7 +78,7 @@ def options(assignment: Assignment, timing: bool) -> Options:
 
 
 def bounded(result: SubmissionResult, submission_id: str) -> SubmissionResult:
-    """Return the result under the submission's own name, with what its kernels printed cut short."""
+    """Return the result with this submission id, and with printed texts cut to OUTPUT_KEPT_BYTES."""
     return replace(
         result, submission_id=submission_id, parts=tuple(_with_short_output(part) for part in result.parts)
     )
@@ -93,29 +93,29 @@ def _with_short_output(part: PartResult) -> PartResult:
 
 
 def is_unfit(result: SubmissionResult) -> bool:
-    """Return True if the machine was too unsteady for a time that counts."""
+    """Return True if a graded time in the result was measured while the machine was too unsteady."""
     return any(
         part.time and not part.time.fit and "not_graded" not in part.time.flags for part in result.parts
     )
 
 
 def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
-    """Return the reason that a machine may not judge, by its verdict on the calibration submission; "" if it may."""
+    """Return the reason why a machine may not judge, from its result for the calibration submission; "" if it may."""
     wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
     if wrong:
-        return f"it judged the calibration submission's {', '.join(wrong[:PARTS_NAMED])} where all pass"
+        return f"the calibration submission, which is right, did not pass: {', '.join(wrong[:PARTS_NAMED])}"
     if unfit:
         apart = [
             f"{part['id']} {part['time']['self_ratio']:.2f}"
             for part in result["parts"]
             if part["time"] and not part["time"]["fit"]
         ]
-        return f"its reference differs from itself ({', '.join(apart[:PARTS_NAMED])}): too unsteady to time anything"
+        return f"too unsteady to time kernels: the reference differs from itself ({', '.join(apart[:PARTS_NAMED])})"
     return ""
 
 
 class PhaseClock:
-    """Wall seconds that a submission spent in each kind of phase."""
+    """Clock that adds up a submission's wall seconds in each kind of phase."""
 
     def __init__(self) -> None:
         self._kind, self._since_s = "", time.monotonic()
@@ -133,7 +133,7 @@ class PhaseClock:
 
 
 class Worker:
-    """Grades the requested jobs, and reports the progress."""
+    """Grades submissions, and sends phases and results by `say`."""
 
     def __init__(
         self, settings: Settings, assignment: Assignment, say: Callable[[Mapping[str, Any]], None]
@@ -171,7 +171,7 @@ class Worker:
                 else:
                     result = judged(self.assignment.select("all"))
         except (KitError, UsageError, OSError) as error:
-            # For any error, give the next submission a new zygote.
+            # After an error the zygote may be broken: the next submission gets a new one.
             self.zygote.close()
             self.zygote = self._new_zygote()
             self.say({"failed": str(error)})
@@ -230,7 +230,7 @@ def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
     settings = Settings(**json.loads(requests.readline()))
     assignment = load(Path(settings.config), settings.seed)
     if assignment.fingerprint != settings.assignment_fingerprint:
-        raise UsageError(f"{settings.config} changed while it was in use; run again with --resume")
+        raise UsageError(f"{settings.config} was changed during the run; run again with --resume")
     worker = Worker(settings, assignment, say)
     try:
         import_numpy(assignment)
@@ -247,7 +247,7 @@ def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
 
 
 def _end(_signal: int, _frame: object) -> None:
-    # A clean exit ends compilers and runners. The alarm ends it if one of them hangs.
+    # SystemExit lets the worker end its compilers and runners. The alarm ends the worker if that hangs.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(END_WITHIN_S)
@@ -259,9 +259,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orphans.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(sys.argv[1]):
-        return  # the judge died before the signal was set up
-    # Move the pipes away from 0 and 1: accidental prints stay out of the replies, and children do not hold the pipes
-    # open.
+        return  # The judge died before its death could send the signal.
+    # Move the pipes away from descriptors 0 and 1: prints must not reach the replies, nor children hold the pipes open.
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
