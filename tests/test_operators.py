@@ -23,8 +23,10 @@ from grader.assignment.regions import strip_solution
 from grader.backends.native.toolchain import ABSENT
 from grader.backends.torch.labreference import PREBUILT
 from grader.core import machine, prebuilt
+from grader.core.arrays import Array, np
 from grader.core.results import PartResult
-from grader.explain.diagnose import SAME_OUTPUT
+from grader.explain.comparison import compare
+from grader.explain.diagnose import SAME_OUTPUT, diagnose
 from grader.judge import case_order, correctness
 from grader.report import student
 from grader.staff.release import contents, search
@@ -97,6 +99,36 @@ def test_the_first_of_equal_maxima_is_expected() -> None:
     rows, columns = (torch.arange(index.shape[k]) * SIZES["step"] for k in (2, 3))
     assert (torch.from_numpy(index) == rows[:, None] * SIZES["columns"] + columns).all()
     assert (made["indices"] == index).all()
+
+
+def of_labels(x: dict[str, Array]) -> Array:
+    """Return the gradient of a cross entropy in which the 1 at the label is divided by the row's sum."""
+    weights = np.exp(x["X"] - x["X"].max(1, keepdims=True))
+    return x["dX"] + (weights - np.eye(SIZES["classes"])[x["labels"]]) / weights.sum(1, keepdims=True) / len(
+        weights
+    )
+
+
+def in_first(x: dict[str, Array]) -> Array:
+    return x["dB"] + x["dO"].sum() * (np.arange(x["dB"].size) == 0)
+
+
+PREDICTED: dict[str, tuple[str, str, str, Callable[[dict[str, Array]], Array]]] = {
+    "matmul": ("matrices", RESULT, "terms_left_out", lambda x: x["A"][:, :4] @ x["B"][:4]),
+    "conv2d_backward": ("images", "db", "gradient_added_often",
+                        lambda x: x["db"] + SIZES["channels"] * x["dY"].sum((0, 2, 3))),
+    "add_backward": ("operands", "dB", "broadcast_wrong_index", in_first),
+    "cross_entropy_backward": ("logits", "dX", "label_divided", of_labels),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+def test_a_wrong_output_is_explained(name: str) -> None:
+    distribution, output, code, wrong = PREDICTED[name]
+    made, oracle = LAB.make_inputs(distribution, SIZES, 3), ORACLES[name]
+    right, actual = oracle.expected(made, SIZES)[output], wrong(made)
+    found = diagnose(oracle, made, SIZES, right, actual, compare(right, actual), name=output)
+    assert found.code == code, found.message
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:

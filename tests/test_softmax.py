@@ -17,6 +17,7 @@ from grader.assignment.regions import strip_solution
 from grader.core.arrays import Array, np
 from grader.core.places import ROOT
 from grader.core.results import PartResult, SubmissionResult
+from grader.explain import diagnose
 from grader.explain.comparison import Expected, compare
 from grader.staff import writeups
 from grader.staff.release import contents
@@ -65,6 +66,24 @@ def test_the_master_passes_and_the_starter_is_not_written(tmp_path: Path) -> Non
         assert part.diagnosis is not None and part.diagnosis.code == "not_written", part
         assert "not written yet" in part.diagnosis.message
     assert [score.score(ASSIGNMENT, result).earned for result in (master, starter)] == [100, 0]
+
+
+def test_a_right_output_refutes_a_mistake() -> None:
+    """Of equal numbers a sum without ties is 1, as if nothing was divided. On other inputs that would be wrong."""
+    oracle, shape = ORACLES["online"], {"R": 3, "C": 9}
+    inputs = {"X": np.full((3, 9), 2, np.float32)}
+    right, actual = oracle.expected(inputs, shape), np.ones((3, 9))
+    assert isinstance(right, Expected)
+    first = diagnose.diagnose(oracle, inputs, shape, right, actual, compare(right, actual))
+    (alone,) = diagnose.settled([first])
+    assert alone is not None and "never divided" in alone.message and "ties count" in alone.message
+    others = {"X": np.random.default_rng(1).normal(size=(3, 9)).astype(np.float32)}
+    refuted = diagnose.refuted(oracle, [first], [(shape, others, {"": oracle.expected(others, shape)})])
+    assert refuted == {"not_divided"}
+    (named,) = diagnose.settled([first], refuted)
+    assert named is not None and "never divided" not in named.message and "ties count" in named.message
+    (kept,) = diagnose.settled([first], frozenset({"not_divided", "ties_left_out"}))
+    assert kept == alone, "a mistake that right outputs refute is named if no other is left"
 
 
 def test_two_mistakes_with_the_same_output_are_both_named(tmp_path: Path) -> None:

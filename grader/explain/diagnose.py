@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from grader.core.arrays import Array, first_of, np
 from grader.core.precision import FLOATING, unwritten, widened
@@ -220,11 +221,35 @@ def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
     )
 
 
-def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
+def refuted(
+    oracle: Oracle,
+    diagnoses: Sequence[Diagnosis | None],
+    right: Iterable[tuple[Any, Any, Mapping[str, Expected]]],
+) -> frozenset[str]:
+    """Return the names of those suspects that predict another output than a right one.
+
+    `right` are the sizes, inputs and expected outputs of right calls.
+    """
+    names, found = frozenset(_counts(diagnoses)), set[str]()
+    for shape, inputs, expected in right if names and oracle.refutes else ():
+        for name, known in expected.items():
+            value = known.value
+            tolerance, wrong = np.broadcast_to(known.tolerance, value.shape), np.zeros(value.shape, bool)
+            axes, output = oracle.axes, name or oracle.output
+            seen = Deviation(value, value, tolerance, wrong, shape, inputs, axes, oracle.tiles, output)
+            against = attempt(lambda seen=seen: oracle.suspects(seen, names), ())
+            found.update(each for suspect in against for each in suspect.names)
+    return frozenset(found)
+
+
+def settled(
+    diagnoses: Sequence[Diagnosis | None], refuted: frozenset[str] = frozenset()
+) -> list[Diagnosis | None]:
     """Return the final diagnoses of a kernel's outputs: each names the suspects that explain the most outputs.
 
     Several mistakes may give the same output on one input and different ones on another. If two or more are left, all
-    are named. A suspect that most outputs refute is not named.
+    are named. A suspect that most outputs refute is not named. Those named in `refuted` are named if no others are
+    left.
     """
     counts = _counts(diagnoses)
     saying = sum(
@@ -235,15 +260,18 @@ def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
         for diagnosis in diagnoses
     )
     return [
-        _settled(diagnosis, counts, saying) if isinstance(diagnosis, Explained) else diagnosis
+        _settled(diagnosis, counts, saying, refuted) if isinstance(diagnosis, Explained) else diagnosis
         for diagnosis in diagnoses
     ]
 
 
-def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Diagnosis:
+def _settled(
+    diagnosis: Explained, counts: Mapping[str, int], saying: int, refuted: frozenset[str]
+) -> Diagnosis:
     """Return the final diagnosis of one output. `counts` are outputs by suspect, `saying` is the number of informative
     outputs."""
     left = diagnosis.left(counts)
+    left = [suspect for suspect in left if not refuted.issuperset(suspect.names)] or left
     most = max(counts[name] for suspect in left for name in suspect.names)
     narrowed = diagnosis.narrowed_to(left, counts)
     if diagnosis.code in _SAYS_LITTLE or saying - most < _FEWEST_AGAINST or most >= _EXPLAINING * saying:
@@ -323,10 +351,10 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
     return most_informative(public or [diagnosis for _, diagnosis in diagnoses], axes) if diagnoses else None
 
 
-def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:
+def settled_together(cases: Sequence[CaseResult], refuted: frozenset[str] = frozenset()) -> list[CaseResult]:
     """Return the cases with their final diagnoses (`settled`). For public cases only public cases count."""
-    public = settled([None if case.hidden else case.diagnosis for case in cases])
-    every = settled([case.diagnosis for case in cases])
+    public = settled([None if case.hidden else case.diagnosis for case in cases], refuted)
+    every = settled([case.diagnosis for case in cases], refuted)
     return [
         replace(case, diagnosis=alone or together)
         for case, alone, together in zip(cases, public, every, strict=True)

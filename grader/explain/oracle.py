@@ -69,6 +69,8 @@ class Oracle(ABC):
     """Codes of suspects that read memory outside of a tensor, whose values may change from call to call."""
     explains_not_finite = False
     """True if suspects also predict NaN and infinity. Only then are they tried on outputs that hold such values."""
+    refutes = False
+    """True if `suspects` returns for a right output the `likely` suspects that it refutes."""
     mistakes: tuple[Suspect, ...] = ()
     """Suspects whose `predict` takes a `suspect.Situation` and returns the whole output, simpler ones first."""
     probes: Mapping[str, tuple[int, ...]] = {}

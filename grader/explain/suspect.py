@@ -90,8 +90,9 @@ def matching_suspects(
     """Return the suspects that explain an output, as `Oracle.suspects` does.
 
     `scene` is the argument of their `predict`, by default a `Situation`. `agrees` replaces `agreement`. A prediction
-    may also be a mapping of outputs by name.
+    may also be a mapping of outputs by name. For a right output, return those `likely` suspects that it refutes.
     """
+    is_right = not seen.wrong.any()
     if scene is None:
         inputs = {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in seen.inputs.items()}
         scene = Situation(inputs, seen.sizes, seen.expected, seen.output)
@@ -100,6 +101,8 @@ def matching_suspects(
     partial: list[Suspect] = []
     # Try the likely suspects first; the others keep their order.
     for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
+        if is_right and likely.isdisjoint(suspect.names):
+            break
         if full and likely.isdisjoint(suspect.names) and not likely.isdisjoint(full[0].names):
             break
         predicted = suspect.predicted(scene)
@@ -110,6 +113,8 @@ def matching_suspects(
         explains_wrong, explains_right = agrees(seen, np.broadcast_to(predicted, seen.expected.shape))
         if explains_wrong:
             (full if explains_right else partial).append(suspect)
+    if is_right:
+        return partial
     return full or (partial if int(seen.wrong.sum()) >= FEWEST_PARTIAL else [])
 
 
@@ -122,7 +127,7 @@ def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
     close = miss <= seen.slack + 1e-4 * np.minimum(abs(predicted), abs(seen.actual))
     # On wrong elements the prediction must also be far nearer to the output than the expected value is.
     close_to_wrong = (close & (miss <= 0.25 * abs(seen.actual - seen.expected)))[known & wrong]
-    if close_to_wrong.mean() < AGREEING:
+    if wrong.any() and close_to_wrong.mean() < AGREEING:
         return False, False
     others = known & ~wrong
     return True, not others.any() or bool(close[others].mean() > AGREEING)

@@ -39,6 +39,8 @@ SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 these at most MOST_SHAKEN cases are repeated, in at most MOST_REPEATS calls. A wrong call is repeated MOST_AGAIN times.
 """
 
+#: Most elements in the inputs of a right case that may refute suspects.
+MOST_REFUTING = 1 << 17
 #: Most calls of one inquiry, and codes of diagnoses for which no inquiry is made.
 MOST_INQUIRED = 16
 NEEDS_NO_INQUIRY = frozenset(
@@ -105,11 +107,30 @@ class Correctness:
         try:
             self.check_public_cases()
         finally:
-            self.unsettled, self.cases = self.cases, settled_together(self.cases)
+            refuted = attempt(self.refuted, frozenset[str]())
+            self.unsettled, self.cases = self.cases, settled_together(self.cases, refuted)
         if self.sites.found:
             raise faults.Faulty("crash", self.sites.diagnosis())
         if self.stand_in is None:
             self.diagnosis = concluded(self.cases, self.marker.oracle.axes)
+
+    def refuted(self) -> frozenset[str]:
+        """Return the names of the suspects that small right public cases refute."""
+        from grader.explain.diagnose import refuted
+
+        names = {case.name for case in self.cases if case.ok}
+        right = (
+            self.marker.inputs_of(case) for case in self.part.cases if case.name in names and not case.hidden
+        )
+        return refuted(
+            self.marker.oracle,
+            [case.diagnosis for case in self.cases],
+            (
+                (shape, inputs, self.marker.expected(inputs, shape))
+                for shape, inputs in right
+                if sum(array.size for array in inputs.values()) <= MOST_REFUTING
+            ),
+        )
 
     def check_hidden(self) -> None:
         """Call the hidden cases, after all public calls. Wrong results get no further calls. Raises Faulty."""

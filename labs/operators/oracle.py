@@ -217,7 +217,10 @@ class Operator(Oracle):
         "maximum_from_zero": ("maxima",),
         "maximum_from_plane": ("maxima",),
         "sum_not_reset": ("divisor", "divide"),
+        "terms_left_out": ("steps", "loops", "sums"),
+        "broadcast_wrong_index": (r"line:\[[^\]]*%[^\]]*\]", "store"),
     }
+    refutes = True
     relations = (simple.not_written,)
     weak_relations = (
         *(simple.partly_not_written, simple.transposed, simple.moved),

@@ -109,6 +109,8 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "maximum_position": ("line:\\bmax_?element\\b|\\bargmax", "maxima"),
     "new_maximum_left_out": ("sums", "line:\\*=.*exp|\\*\\s*\\w*(?:::)?exp"),
     "whole_sum": ("whole_sums", "divide"),
+    "maximum_of_absolutes": ("line:\\bf?abs[fl]?\\s*\\(", "maxima"),
+    "ties_left_out": ("line:\\belse\\s+if\\b", "guards", "sums"),
     "rounded": ("casts", "call:round", "call:floor"),
     "not_rescaled": ("call:exp", "sums"),
     "row_range": ("loops",),
@@ -129,6 +131,7 @@ class Rows(Oracle):
 
     axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))
     output = "O"
+    refutes = True
     explains_not_finite = True
     relations = (all_zero, partly_not_written, transposed, moved)
     weak_relations = (constant_factor, partial(row_factors, _FACTORS), imprecise)
@@ -175,6 +178,7 @@ class Merge(Oracle):
     """Oracle of `merge`: m, l and o of two partial results together. Few operations are needed; each rounds once."""
 
     output = "m, l and o"
+    refutes = True
     explains_not_finite = True
     relations = ()
     weak_relations = (partly_not_written, imprecise)

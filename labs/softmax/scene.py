@@ -126,10 +126,10 @@ def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> 
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)
     miss = abs(actual - predicted)
     # Scale the tolerance down for predictions far smaller than the right output: else zeros would agree with them.
-    scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0)
+    scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0) if wrong.any() else 1.0
     close = same | (miss <= slack * scale + 1e-4 * np.minimum(abs(predicted), abs(actual)))
     # A prediction must be much closer to the output than the right value is.
     near = same | (miss <= 0.25 * abs(actual - seen.expected))
-    if not wrong.any() or (close & near)[wrong].mean() < AGREEING:
+    if wrong.any() and (close & near)[wrong].mean() < AGREEING:
         return False, False
     return True, bool(wrong.all()) or bool(close[~wrong].mean() > AGREEING)

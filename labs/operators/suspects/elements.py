@@ -8,7 +8,7 @@ from grader.core.arrays import Array, np
 from grader.explain.suspect import Situation
 
 from .. import arithmetic
-from .gradients import Mistakes, beyond, common, exchanged
+from .gradients import Mistakes, beyond, common, exchanged, only
 
 Combine = Callable[[Array, Array], Array]
 
@@ -76,6 +76,17 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
         ("first_use", "broadcast_not_summed", not_summed,
          lambda s: cut(s, slice(0, 1), slice(0, 1)) if shared(s) else None),
     )  # fmt: skip
+
+    @mistakes.adds(
+        "dB",
+        "broadcast_wrong_index",
+        "All of it is added to the first element of dB: the index of dB is always 0. For a B (1, C) it is the column, "
+        "for (R, 1) the row.",
+    )
+    def all_in_first(s: Situation) -> Array | None:
+        if s.sizes["RB"] * s.sizes["CB"] == 1:
+            return None
+        return only(np.full(s.expected.shape, terms(s).sum()), 0, 0)
 
     @mistakes.gives("broadcast_not_summed", not_summed, "dB")
     def last_use_alone(s: Situation) -> Array | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from grader.core.arrays import Array, np
@@ -90,9 +90,19 @@ def without(x: Array, *at: slice | int) -> Array:
     return left
 
 
-def common(mistakes: Mistakes, *names: str) -> None:
-    """Register mistakes that any function can make which adds to the gradients `names`."""
+def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
+    """Register mistakes that any function can make which adds to the gradients `names`.
+
+    `loops` are the sizes whose loops such a function has.
+    """
     for name in names:
+        for size in loops:
+            words = (
+                f"{name} gets {size} times its gradient: it is added anew in each step of a loop over {size}."
+            )
+            mistakes.adds(name, "gradient_added_often", words)(
+                named(f"times_{size}", lambda s, n=size: s.sizes[n] * added(s) if s.sizes[n] > 1 else None)
+            )
 
         @mistakes.gives(
             "gradient_overwritten",

@@ -73,6 +73,11 @@ def _products(
          lambda x, y: x[:, -1:] @ y[-1:] if len(y) > 1 else None),
         ("first_term", "not_summed", f"Only the first term of the sum over {sum_of} is there.",
          lambda x, y: x[:, :1] @ y[:1] if len(y) > 1 else None),
+        *((f"blocks_of_{width}", "terms_left_out",
+           f"Terms are missing at the end of each sum over {sum_of}: what is left of it beyond the last full block "
+           "of an unrolled, vector or blocked loop.",
+           lambda x, y, w=width: x[:, :len(y) // w * w] @ y[:len(y) // w * w] if len(y) % w else None)
+          for width in (2, 4, 8, 16, 32, 64, 128, 256)),
     ):  # fmt: skip
         register(code, words)(named(name, compute))
 
@@ -100,7 +105,7 @@ _products(_MATMUL, "", "A", "B", lambda s: (s.inputs["A"], s.inputs["B"]), "k")
 MATMUL = _MATMUL.all
 
 _MATMUL_BACKWARD = Mistakes()
-common(_MATMUL_BACKWARD, "dA", "dB")
+common(_MATMUL_BACKWARD, "dA", "dB", loops=("M", "K", "N"))
 other_rows(_MATMUL_BACKWARD, "dA", "K", {"N": "N", "M": "M"})
 other_rows(_MATMUL_BACKWARD, "dB", "N", {"K": "K", "M": "M"})
 
@@ -168,7 +173,7 @@ _products(_LINEAR, "", "X", "W", lambda s: (s.inputs["X"], s.inputs["W"]), "i", 
 LINEAR = _LINEAR.all
 
 _LINEAR_BACKWARD = Mistakes()
-common(_LINEAR_BACKWARD, "dX", "dW", "db")
+common(_LINEAR_BACKWARD, "dX", "dW", "db", loops=("batch", "I", "O"))
 other_rows(_LINEAR_BACKWARD, "dX", "I", {"O": "O", "N": "batch"})
 other_rows(_LINEAR_BACKWARD, "dW", "O", {"I": "I", "N": "batch"})
 for _name in ("dX", "dW", "db"):

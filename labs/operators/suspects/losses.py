@@ -150,6 +150,10 @@ def _chances(s: Situation) -> Array:
     return np.exp(_logs(s))
 
 
+def _shifted(s: Situation) -> Array:
+    return np.exp(s.inputs["X"] - s.inputs["X"].max(1, keepdims=True))
+
+
 def _hot(s: Situation, shift: int = 0) -> Array:
     """Return (batch, classes) with 1 at each label moved by `shift` in memory, else 0."""
     batch, classes = s.sizes["batch"], s.sizes["classes"]
@@ -206,7 +210,10 @@ def hot_before_in_row(s: Situation) -> Array:
 
 _CROSS_ENTROPY_BACKWARD.adds_each("dX",
     ("not_normalised", "not_normalised", "exp(x - most) is used for p: divide it by the row's sum.",
-     lambda s: (np.exp(s.inputs["X"] - s.inputs["X"].max(1, keepdims=True)) - _hot(s)) / s.sizes["batch"]),
+     lambda s: (_shifted(s) - _hot(s)) / s.sizes["batch"]),
+    ("label_divided", "label_divided",
+     "The 1 at the label is divided by the sum, too, as in (exp(x - most) - 1) / sum: it is exp(x - most) / sum - 1.",
+     lambda s: (_shifted(s) - _hot(s)) / _shifted(s).sum(1, keepdims=True) / s.sizes["batch"]),
 )  # fmt: skip
 
 
@@ -226,10 +233,9 @@ def chances_down_columns(s: Situation) -> Array | None:
     "The sum of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
 )
 def sum_of_rows_before(s: Situation) -> Array | None:
-    x = s.inputs["X"]
     if s.sizes["batch"] == 1:
         return None
-    weights = np.exp(x - x.max(1, keepdims=True))
+    weights = _shifted(s)
     return (weights / weights.sum(1, keepdims=True).cumsum(0) - _hot(s)) / s.sizes["batch"]
 
 

@@ -197,7 +197,7 @@ CONV2D = _CONV2D.all
 # ---- mistakes in a convolution's gradients
 
 _CONV2D_BACKWARD = Mistakes()
-common(_CONV2D_BACKWARD, "dX", "dW", "db")
+common(_CONV2D_BACKWARD, "dX", "dW", "db", loops=("channels", "filters", "images"))
 for _name in ("dW", "db", "dX"):
     divided(_CONV2D_BACKWARD, _name, "images", "batch")
 

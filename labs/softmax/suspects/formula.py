@@ -340,6 +340,10 @@ RUNNING += [
         "An element that becomes the maximum rescales the sum and is not added to it: after sum *= exp(old - new) its "
         "own term is still missing, exp(0) = 1.",
         lambda s: s.weights / total(np.where(_is_new_maximum(s), np.float32(0), s.weights))),
+    row("ties_left_out", "ties_left_out",
+        "An element that equals the maximum so far adds nothing to the sum: ties count exp(0) = 1 each.",
+        lambda s: s.weights / total(np.where(s.x == _before(s, np.full(s.most.shape, np.inf, np.float32)),
+                                             np.float32(0), s.weights))),
     row("first_twice", "first_counted_twice",
         "The first element counts twice: where the sum begins at 1 for it, the loop begins at 1, too.",
         lambda s: s.weights / (total(s.weights) + s.weights[:, :1])),
