@@ -2,7 +2,10 @@
 
 import csv
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import code_of, in_files, lightly, part_of, put, results_alone, write
@@ -18,6 +21,7 @@ from grader.core.arrays import Array, np
 from grader.core.places import ROOT
 from grader.core.results import PartResult, SubmissionResult
 from grader.explain import diagnose
+from grader.explain.closer_look import Closer
 from grader.explain.comparison import Expected, compare
 from grader.staff import writeups
 from grader.staff.release import contents
@@ -225,3 +229,26 @@ def test_a_handout_holds_the_lab_and_none_of_its_solutions() -> None:
     assert not [name for name in names if any(word in name for word in secret.split())]
     assert {"labs/softmax/known/right.py", "labs/softmax/studies/native/cachesim.cpp"} <= held
     assert labs.title(LAB).startswith("The softmax of each row")
+
+
+@pytest.mark.parametrize(("used", "unread"), [("l1", ["l2"]), ("l2", [])])
+def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) -> None:
+    """The right side's share is computed with l1 in the place of l2."""
+    (part,) = (part for part in ASSIGNMENT.parts if part.id == "merge")
+    case = next(case for case in part.cases if case.distribution == "partials")
+    shape = {**ASSIGNMENT.defaults, **case.shape, "R": 5, "d": 3}
+    case = replace(case, shape=shape)
+
+    def call(session: object, name: str, shape: dict[str, int], inputs: dict[str, Array]) -> SimpleNamespace:
+        outputs = merged({**inputs, "l2": inputs[used]})
+        return SimpleNamespace(outputs=outputs, expected=ORACLES["merge"].expected(inputs, shape))
+
+    lab = SimpleNamespace(make_inputs=make_inputs)
+    kernel = SimpleNamespace(
+        part=replace(part, cases=(case,)), assignment=ASSIGNMENT, body=None, shape=shape, lab=lab, call=call,
+        wrong={case.name: True}, sizes=dict,
+    )  # fmt: skip
+    judged = SimpleNamespace(kernel=kernel, source=None, fresh=lambda threads: nullcontext())
+    closer = Closer(judged, None)  # type: ignore[arg-type]
+    assert closer._unread() == unread
+    assert closer._alike("l2") == ["l1", "m1", "m2"]

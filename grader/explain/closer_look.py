@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from grader.assignment.records import Case
 from grader.backends import binding, faults
 from grader.backends.native import crashes, warnings
+from grader.core.arrays import np
 from grader.core.commandline import size_options
 from grader.core.harmless import harmless
 from grader.core.results import Diagnosis
@@ -85,6 +86,8 @@ class _Findings:
     checked: Checked | None
     prober: Prober | None
     smallest: dict[str, int] | None
+    unread: Sequence[str]
+    """Inputs that change the right outputs and none of the kernel's, if the cause is unknown."""
 
 
 class Closer:
@@ -210,7 +213,8 @@ class Closer:
         if checked is not None and checked.sites.found:
             return self._outside(diagnosis, checked)
         prober, smallest = _sentence(self._probed, (None, None))
-        found = _Findings(diagnosis, has_cause, checked, prober, smallest)
+        unread = [] if has_cause else _sentence(self._unread, [])
+        found = _Findings(diagnosis, has_cause, checked, prober, smallest, unread)
         shared, dissected = self._shared(found), self._dissection(found)
         lines = [
             self._lead(found, shared, dissected),
@@ -249,6 +253,10 @@ class Closer:
         if found.diagnosis.code == "unsteady":
             added.append(_sentence(self._left_behind, ""))
         added += [dissected.words if dissected else "", self._zeros(found.checked)]
+        if found.unread:
+            added.append(
+                f"no output changes with {found.unread[0]} alone: it is not used, or another input is in its place"
+            )
         if right := self._right_outputs():
             others = " and ".join(sorted(self.kernel.wrong_outputs))
             added.append(
@@ -338,6 +346,33 @@ class Closer:
                     prober.look(anchor)
                     return prober, smallest
             return prober, None
+
+    def _unread(self) -> list[str]:
+        """Return the inputs that change the right outputs of a small wrong case, but no output of the kernel."""
+        sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
+        wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
+        case, shape = min(wrong, key=lambda each: math.prod(self.kernel.sizes(each[1]).values()))
+        inputs, others = (
+            self.kernel.lab.make_inputs(case.distribution, shape, seed) for seed in (case.seed, case.seed + 1)
+        )
+        found = []
+        with self.judged.fresh(threads=shape["threads"]) as session:
+            first = self.kernel.call(session, case.name, shape, inputs)
+            for name in inputs if first.outputs else ():
+                run = self.kernel.call(session, case.name, shape, {**inputs, name: others[name]})
+                if name in self.part.outputs or not first.outputs or not run.outputs:
+                    continue
+                moves = any(
+                    not np.array_equal(known.value, first.expected[output].value, equal_nan=True)
+                    for output, known in run.expected.items()
+                )
+                same = (
+                    np.array_equal(value, first.outputs[output], equal_nan=True)
+                    for output, value in run.outputs.items()
+                )
+                if moves and all(same):
+                    found.append(name)
+        return found
 
     def _facts(self, prober: Prober | None) -> str:
         """Return facts that hold for all inputs: the wrong places in the output, and the sizes that are right."""
@@ -535,6 +570,8 @@ class Closer:
         oracle, wanted = self.kernel.oracle, [*bounds, *(dissected.clues if dissected else ())]
         if checked is not None and checked.is_right:
             wanted += ["static", "bare", "fresh"]
+        for name in found.unread[:1]:
+            wanted += [f"input:{name}", *(f"input:{other}" for other in self._alike(name))]
         wanted += (
             oracle.clues.get(code)
             or clues.usual(code)
@@ -548,6 +585,15 @@ class Closer:
         if not shown and self.body.last - self.body.opened <= SHORT:
             shown = [clues.Shown(place, "") for place in self.body.find(r"\w")]
         return [*suspected, clues.in_words(shown, self.body, name)]
+
+    def _alike(self, name: str) -> list[str]:
+        """Return the other inputs with the same sizes as this one, those of the same letters first: l1 for l2."""
+        sizes, letters = self.part.inputs, name.rstrip("0123456789")
+        others = [other for other in sizes if other != name and sizes[other] == sizes[name]]
+        return sorted(
+            (other for other in others if other not in self.part.outputs),
+            key=lambda other: other.rstrip("0123456789") != letters,
+        )
 
     def _suspected(self, known: bool) -> list[str]:
         """Return the compiler's warnings for the function; if a mistake is `known`, only on uninitialized variables."""

@@ -28,6 +28,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
         "a loop in steps",
         lambda body: body.steps() or body.in_helpers(r"\bfor\s*\([^;]*;[^;]*;[^)]*\+=\s*(?!1\s*\))"),
     ),
+    "exponentials": ("exp() is taken", lambda body: body.in_helpers(r"\bexp[2f]?\s*\(")),
     "sums": ("a sum", lambda body: body.find(_SUMS)),
     "divisor": ("a sum", lambda body: body.divisors() or body.find(_SUMS)),
     "divide": ("a division", Body.divisions),

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from grader.core.arrays import Array, first_of, np
@@ -237,7 +238,7 @@ def refuted(
             tolerance, wrong = np.broadcast_to(known.tolerance, value.shape), np.zeros(value.shape, bool)
             axes, output = oracle.axes, name or oracle.output
             seen = Deviation(value, value, tolerance, wrong, shape, inputs, axes, oracle.tiles, output)
-            against = attempt(lambda seen=seen: oracle.suspects(seen, names), ())
+            against = attempt(partial(oracle.suspects, seen, names), ())
             found.update(each for suspect in against for each in suspect.names)
     return frozenset(found)
 

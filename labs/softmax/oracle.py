@@ -104,7 +104,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "columns_left_out": ("loops", "steps"),
     "sum_misses_columns": ("loops", "steps", "sums"),
     "maximum_misses_columns": ("loops", "steps"),
-    "not_normalised": ("divisor", "divide", "sums"),
+    "not_normalised": ("divisor", "exponentials", "divide", "sums"),
     "maximum_start": ("maxima",),
     "maximum_position": ("line:\\bmax_?element\\b|\\bargmax", "maxima"),
     "new_maximum_left_out": ("sums", "line:\\*=.*exp|\\*\\s*\\w*(?:::)?exp"),
