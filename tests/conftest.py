@@ -159,8 +159,7 @@ def insert_at_start(source: str, function: str, statements: str) -> str:
 
 
 def keeping(source: str, *functions: str) -> str:
-    """Return the source without its other attention kernels, which need not be compiled if a test does not judge
-    them."""
+    """Return the source without its other attention kernels, which then need not be compiled."""
     for name in re.findall(r"^torch::Tensor (my\w+)\(", source, re.MULTILINE):
         if name not in functions:
             source = re.sub(rf"^torch::Tensor {name}\(.*?^}}\n", "", source, flags=re.DOTALL | re.MULTILINE)

@@ -1,5 +1,4 @@
-"""Schemas of the results that platforms accept (from their documentation), a validator, and a source that forges
-results.
+"""Schemas of results that platforms accept (from their documentation), a validator, and a source that forges them.
 
 A schema is a type, a set of values, a predicate, `[schema]` for a list, or a mapping of keys to schemas. A key that
 ends in "?" may be absent; no other key is allowed.

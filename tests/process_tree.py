@@ -7,8 +7,7 @@ from pathlib import Path
 
 
 def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat, beginning with the state; those of a zombie if the process does not
-    exist."""
+    """Return the fields of /proc/PID/stat from the state on; those of a zombie if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

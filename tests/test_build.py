@@ -284,8 +284,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch
         with NativeHost(box, cache) as host:
             assert value(host, made.program) == [1.0, 2.0]
             assert "no files" not in host.applied
-    # The trial program fails, as with an OpenMP library that needs shared memory files. This is not the student's
-    # fault.
+    # The trial program fails, as with an OpenMP library that needs shared memory: this is not the student's fault.
     trial = nativebuild.kit(cache).folder / nativebuild.TRIAL
     trial.unlink()
     shutil.copy("/bin/false", trial)

@@ -297,7 +297,8 @@ Mhz = tuple[int, int, int, int]
 
 
 class Clock:
-    """Seconds of timed calls by a formula, so that no verdict depends on this machine's load. The calls are made.
+    """Replaces the times of calls by a formula, so that no verdict depends on this machine's load. Calls are still
+    made.
 
     `student_s` is the time of one set of the student's, and may depend on the round; `fill_s` is the time to fill and
     copy one set. A call longer than `limit_s` times out. `judge` judges a text's softmax with its time against RIGHT's;
@@ -333,7 +334,7 @@ class Clock:
         self.patch(clock.TimedRunner, "raw", called)
 
     def clock_is(self, rounds: Iterator[Mhz]) -> None:
-        """Give the card's clock in each call, round by round; it is held down by heat."""
+        """Set the GPU's clock rate in each call, round by round, as if heat limited it."""
         readings = (smclock.Reading(mhz, frozenset({"heat"})) for one in rounds for mhz in one)
         self.patch(smclock, "of", lambda driver: SimpleNamespace(read=readings.__next__))
 
@@ -373,7 +374,7 @@ STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980),
 
 
 def test_under_the_power_limit_clocks_are_not_compared() -> None:
-    """The driver moves the clock within each call."""
+    """The driver changes the clock rate within each call."""
     slowed, hot = (smclock.Reading(1605, frozenset(k)) for k in ({"power limit"}, {"power limit", "heat"}))
     assert smclock.is_steady([smclock.Reading(1770), slowed])
     assert not smclock.is_steady([smclock.Reading(1770), hot])

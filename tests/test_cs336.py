@@ -162,7 +162,7 @@ def test_a_class_in_pytorch_computes_in_tiles_and_in_sight(passes: str, tmp_path
 
 @pytest.mark.parametrize("adapter", ["", ADAPTER.format("pytorch", "Attention")])
 def test_a_class_that_launches_a_kernel_is_not_the_one_in_pytorch(adapter: str, tmp_path: Path) -> None:
-    """If one class serves both languages, chosen by its inputs, it is the one in PyTorch if it launches nothing."""
+    """If one class serves both languages, it counts as the one in PyTorch in calls that launch no kernel."""
     text = edited(MASTER, Mutation("", "", ()))
     start, end = text.index("class FlashAttentionPyTorch"), text.index("class FlashAttentionTriton")
     alone = text[:start] + text[end:].replace("FlashAttentionTriton", "Attention")

@@ -55,7 +55,7 @@ def test_both_commands_print_version_and_commit() -> None:
 
 
 def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None:
-    """A class has its handout, of one lab; everybody else has this copy of the kit."""
+    """Students of a class have a handout with one lab. All others have a copy of the kit."""
     softmax = load(labs.assignment_file(labs.named("softmax")))
     bench = Bench(softmax, tmp_path, Options(), *[None] * 4)  # type: ignore[arg-type]
     assert bench.command == "python gpt149.py lab softmax"

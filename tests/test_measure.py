@@ -104,8 +104,7 @@ VERDICTS = [
     # An unfit machine fails no student, who would fail on a fit one.
     (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
     (self_timed([1.0] * 8, student=300), CPU, SLOW),
-    # Other work beside the student's calls does not fail a serial part. Other work beside the reference does not excuse
-    # it.
+    # Other work beside the student's calls fails no serial part; beside the reference's calls it excuses no slow part.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
     # A sleeping kernel meets the wall clock's ceiling, unless the reference had no core of its own.

@@ -174,8 +174,7 @@ def test_the_starter_is_not_written_yet_anywhere(tmp_path: Path) -> None:
 def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
-        # Cases: backward is wrong; it is right for a wrong forward; both are wrong differently; forward returns
-        # nothing.
+        # Cases: backward is wrong; right for a wrong forward; both wrong differently; forward returns nothing.
         ("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (x[i] - t[i]) / n;"),
         ("y[n * O + o] = bias[o];", "y[n * O + o] = 2 * bias[o];"),
         ("gb[o] += gy[n * O + o];", "gb[o] += 2 * gy[n * O + o];"),
@@ -210,7 +209,7 @@ def test_a_crash_says_what_the_answers_before_it_show(part: str, pair: str, tmp_
 
 
 def test_numbers_that_are_none_are_explained_by_what_the_part_computes(tmp_path: Path) -> None:
-    """Messages name the exponentials of losses that have some, also if hidden tests follow."""
+    """For a loss with exponentials, the message about NaN names the exponentials, also if hidden tests follow."""
     body = "    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"
     made = [each for each in kernels.WRONG if each.name == "no maximum"]
     made.append(Mutation("nothing by nothing", "mse", body=body))

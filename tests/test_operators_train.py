@@ -39,8 +39,7 @@ KNOWN = {
     "lossOfSum": ("cross_entropy_backward", "sum over the batch"),
     "stepUpwards": ("sgd", "uphill"),
 }
-#: Further wrong kernels: a gradient where X is negative, one for each of several maxima, a store out of bounds, half of
-#: a result.
+#: Further wrong kernels: a gradient where X < 0, one for each of several maxima, a store out of bounds, half a result.
 MORE = """
 void reluInverted(torch::Tensor dO, torch::Tensor X, torch::Tensor dX, int n) {
     for (int i = 0; i < n; i++)

@@ -171,8 +171,7 @@ def test_it_stands_while_inputs_are_put(spawn: Spawn, monkeypatch: pytest.Monkey
     put, seen = Payloads.put, set()
     with spawn(freeze=freeze) as session:
         session.call(asked("scribbles"))
-        # On a busy machine the judge may not see that the runner is stopped; then inputs are written while the clock
-        # runs. So call until it has seen it.
+        # On a busy machine the judge may not notice that the runner is stopped. So call until it has noticed.
         calls = 0
         while freeze and not session._stands and calls < 500:
             session.call(asked("twice"))

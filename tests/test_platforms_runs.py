@@ -321,8 +321,7 @@ def test_the_workflow_calls_the_kit(tmp_path: Path, master: str) -> None:
     (tmp_path / "module.cpp").write_text(wrong)
     program, *command = step["run"].split()
     assert (program, *command[:2]) == (".venv/bin/python", "-m", "grader")
-    # Pretend that the packages of the staff are missing, as in a handout. A release checks the same in the handout
-    # itself.
+    # Pretend that the packages of the staff are missing, as in a handout. A release checks the handout itself.
     alone = "import sys, grader.__main__ as it; it.has_room = lambda _: False; sys.exit(it.run(sys.argv[1:]))"
     ended = in_a_workflow("-c", alone, *command[2:], "--config", SMALL, folder=tmp_path)
     assert ended.returncode == 1, ended.stderr

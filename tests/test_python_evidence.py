@@ -113,7 +113,7 @@ FILL = (
     "def put(t, *_):\n    t.handle.data[:] = r.astype(t.handle.data.dtype)\n    return t\n"
     "r = np.zeros(B := triton.next_power_of_2(n))\nr[:n] = work(a, b).ravel()\n{}\nfill[(1,)](c, n, {}, B=B)"
 ).format
-#: Bodies of a matmul() that is right without a kernel of its own. What stands before it is left of a §.
+#: Bodies of a matmul() that is right without a kernel of its own. Text left of a § comes before the function.
 NO_KERNEL = {
     # As reported.
     "NumPy": "np.copyto(c.numpy(), work(a, b))",

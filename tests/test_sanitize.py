@@ -125,7 +125,7 @@ def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
     assert sanitize.with_lines(own, built) == own
 
 
-#: Ways to files that are not the program's own, each as early as it can be. `SECRET` is a file that all may read.
+#: Attempts to read files that are not the program's own, each as early as possible. All users may read `SECRET`.
 READING = r"""
 static int readable(const char *path) {
   char byte;

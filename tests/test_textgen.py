@@ -292,8 +292,7 @@ def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 def test_parts_speak_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two short contexts replace the usual seven, which reach 1024. No curve ends early, however slow the machine
-    is."""
+    """Two short contexts replace the usual seven. No curve ends early, however slow the machine is."""
     monkeypatch.setattr(compare, "CONTEXTS", (16, 32))
     monkeypatch.setattr(compare, "SLOWEST_TOKEN_S", math.inf)
     module, drawing = ROOT / "module.cpp", tmp_path / "speed.svg"

@@ -90,7 +90,7 @@ def test_every_attempt_ends_as_it_must(
     result = judge(submission, tmp_path, named, zygote, sandbox=box, table=table)
     wall_s = time.monotonic() - wall_s
     assert submission.first.wall_s == 0.0 or wall_s < submission.first.wall_s
-    # Of the judge's own time; what compilers and kernels take has other limits.
+    # Limit the judge's own time. Compilers and kernels have other limits.
     assert time.process_time() - started_s < JUDGE_CPU_S
     assert result.sandbox["tier"] == tier
     wrong = {

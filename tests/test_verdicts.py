@@ -208,7 +208,7 @@ def judged(text: str, folder: Path, *arguments: str) -> tuple[subprocess.Complet
 
 @pytest.fixture(scope="module")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict]:
-    """Everything at the assignment's own shape, without the timing (test_timed_run has that on a small one)."""
+    """Run all parts at the assignment's own shape, without timing. `test_timed_run` has times, at a small shape."""
     report = tmp_path_factory.mktemp("run") / "result.json"
     ended = run("all", "--no-time", "--json", report)
     assert ended.returncode == 0, ended.stdout + ended.stderr

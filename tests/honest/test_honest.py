@@ -1,6 +1,6 @@
 """Honest kernels in the published style: right in every part, in any author's style, and never slow for it.
 
-How often each is in time at the full sizes is in docs/measurements.md: too long for a suite.
+At full sizes these tests would take too long: docs/measurements.md has the results of a measurement.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Submissions of independent people, each made from the starter by the many small choices that people make.
 
-Most of their loops agree all the same: they are the hard negatives of a search for copies.
+Most of their loops are similar although nothing was copied. So a search for copies can easily take them for copies.
 
 At the end are changes with which copiers hide the origin of a text, from careless to thorough.
 

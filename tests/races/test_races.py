@@ -232,7 +232,7 @@ def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> i
 def test_a_race_shows_on_one_core(master: str, start: Start, tmp_path: Path) -> None:
     racy = keeping(edited(master, ONE_ROW_FOR_ALL, kernels), "myFusedAttention")
     with start(tmp_path, racy) as session:
-        # Where this was written: nearly every call with delays is wrong, and hardly any without.
+        # On the machine where this was written, nearly every call with delays is wrong, and hardly any without.
         assert right_answers(session, "part3", CALLS) < 3 * CALLS / 4
 
 

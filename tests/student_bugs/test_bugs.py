@@ -3,7 +3,7 @@
 Bugs as students write them, each with the line of its mistake, in files that are otherwise right. The suspects were
 written from other bugs (tests/wrong, labs/*/known, tests/races). A bug is a set of named edits of the master source, or
 of a file in the published style (tests/honest/styles.py). The mark in an edit stands on the line of the mistake. If a
-statement is missing, it stands on the loop where the statement belongs. Marks are removed before compiling.
+statement is missing, the mark stands on the loop where the statement belongs. Marks are removed before compiling.
 """
 
 import re
