@@ -272,6 +272,15 @@ def test_a_planted_race_is_found(function: str, variable: str) -> None:
 
 
 @needs_tsan
+def test_a_region_that_had_one_thread_is_not_called_clean() -> None:
+    found = watched("fromFortyRows")
+    assert found.is_clean and found.alone == 1 and "Choose larger sizes" in found.summary()
+    assert "Choose larger sizes" not in watched("rightStatic").summary()
+    part = replace(PART3, function="fromFortyRows")
+    assert race.watch(ASSIGNMENT, part, KERNELS, {**SHAPE, "N": 48}, seed=1).races
+
+
+@needs_tsan
 @pytest.mark.parametrize("function", ["rightTasks", "rightReduction", "rightBarriers", "rightTaskloop"])
 def test_the_kits_openmp_runtime_does_all_the_work_once_and_in_order(function: str) -> None:
     inputs = make_inputs("random", SHAPE, 3)

@@ -188,7 +188,7 @@ TSAN_OPTIONS = ":".join(
         "hard_rss_limit_mb=4096",
     )
 )
-REGIONS = "openmp: regions "
+REGIONS, ALONE = "openmp: regions ", "openmp: alone "
 
 
 def main(arguments: list[str]) -> int:
@@ -260,11 +260,11 @@ def words_of(
     shape: Mapping[str, int],
     sandbox: Sandbox,
 ) -> Watched:
-    """Watch one call for a verdict. If small sizes start no threads, watch the run's own `shape` as well."""
+    """Watch one call for a verdict. If small sizes leave a region without threads, watch the run's own `shape`, too."""
     small = watched_sizes(assignment, part)
     try:
         found = watch(assignment, part, source, small, defines=defines, sandbox=sandbox)
-        if found.regions == 0 and found.is_clean:
+        if (found.regions == 0 or found.alone) and found.is_clean:
             large = {**shape, "threads": THREADS}
             found = watch(assignment, part, source, large, defines=defines, sandbox=sandbox)
     except Unsuitable as why:
@@ -324,7 +324,8 @@ def watch(
         method="ThreadSanitizer",
         races=found,
         trouble="" if found else _trouble(run),
-        regions=_regions(run.output),
+        regions=_count(run.output, REGIONS),
+        alone=_count(run.output, ALONE) or 0,
         wall_s=time.monotonic() - started,
     )
 
@@ -344,8 +345,8 @@ def _without_randomised_addresses() -> tuple[str, ...]:
     return (program, "-R") if program else ()
 
 
-def _regions(output: str) -> int | None:
-    _, found, rest = output.rpartition(REGIONS)
+def _count(output: str, of: str) -> int | None:
+    _, found, rest = output.rpartition(of)
     number = rest.split("\n", 1)[0]
     return whole(number) if found else None
 

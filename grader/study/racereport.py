@@ -229,7 +229,7 @@ class RaceResult:
     """Result of the search in one part.
 
     `trouble` describes an abnormal end of the program. `regions` is the number of parallel regions with more than one
-    thread that it entered. `method` is the kind of search.
+    thread that it entered, `alone` of those with one. `method` is the kind of search.
     """
 
     part: Part
@@ -239,6 +239,7 @@ class RaceResult:
     races: tuple[Race, ...] = ()
     trouble: str = ""
     regions: int | None = None
+    alone: int = 0
     wall_s: float = 0.0
 
     def table(self) -> Table:
@@ -275,6 +276,11 @@ class RaceResult:
             return (
                 f"No data race in {self.part.function}, but it entered no parallel region with more than one thread: "
                 f"is there a #pragma omp parallel? {how}"
+            )
+        if self.alone:
+            return (
+                f"No data race in {self.part.function}, but not all of its parallel regions had more than one thread: "
+                f"is there an if clause? Choose larger sizes. {how}"
             )
         return f"No data race in {self.part.function} {how}."
 

@@ -330,6 +330,16 @@ BEGIN
     }
 END
 
+// Threads from a size on: with fewer rows nothing can race.
+KERNEL(fromFortyRows)
+BEGIN
+    float largest = 0.0f;
+#pragma omp parallel for collapse(2)
+    FOR_EACH_ROW ATTEND(bh, i, ROW_OF_THIS_THREAD);
+#pragma omp parallel for if (N > 40)
+    for (int i = 0; i < N; i++) largest = std::max(largest, O[i * d]);
+END
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     for (const auto &[name, kernel] : kernels) m.def(name, kernel);
 }

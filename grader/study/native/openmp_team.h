@@ -100,7 +100,7 @@ struct Context {
 Team lonely_team;
 thread_local Context context_of_thread;
 int wanted_threads = 0;
-int regions = 0;
+int regions = 0, regions_alone = 0;
 
 Context &me() {
   Context &context = context_of_thread;

@@ -65,6 +65,7 @@ void parallel(void (*body)(void *), void *data, unsigned threads) {
   pthread_t others[kMostThreads];
   // Created anew for each region: pthread_create and pthread_join are just the orders that begin and end of it promise.
   if (team.size > 1) regions++;
+  else if (team.level == 1) regions_alone++;
   for (int k = 1; k < team.size; k++) {
     starts[k] = {&team, k, body, data};
     if (__real_pthread_create(&others[k], nullptr, thread_main, &starts[k]) != 0) std::abort();
@@ -174,7 +175,7 @@ extern "C" void __wrap___tsan_func_exit() {
 // runner's last call, since the runner ends without the destructors of static objects.
 extern "C" [[noreturn]] void __real__exit(int status);
 extern "C" [[noreturn]] void __wrap__exit(int status) {
-  std::fprintf(stderr, "\nopenmp: regions %d\n", regions);
+  std::fprintf(stderr, "\nopenmp: alone %d\nopenmp: regions %d\n", regions_alone, regions);
   __real__exit(status);
 }
 
