@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from conftest import ROOT, put, write
 
 from grader.assignment.loading import load
+from grader.assignment.records import Part
 from grader.backends.gpu import devicebuild, devicerunner, host, timing
 from grader.backends.gpu.card import clock, driver, finding, smclock
 from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, OnCard, Tensor
@@ -26,7 +28,7 @@ from grader.backends.gpu.compiled import Caches
 from grader.backends.torch.zygote import Zygote
 from grader.core.precision import encoded
 from grader.core.results import PartResult, Timing
-from grader.judge.bench import Options
+from grader.judge.bench import Exclusive, Options, unshared
 from grader.judge.evaluate import evaluate
 from grader.judge.timing import measure
 from grader.runner.calls import Call, Round, Sample
@@ -94,7 +96,13 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ju
     monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
 
     def run(
-        text: str, *parts: str, on: Card | None = None, cases: int = 100, graded: bool = True, **options: Any
+        text: str,
+        *parts: str,
+        on: Card | None = None,
+        cases: int = 100,
+        graded: bool = True,
+        exclusive: Exclusive = unshared,
+        **options: Any,
     ) -> Results:
         source = write(tmp_path, text, "kernels.py")
         monkeypatch.setattr(host, "card", lambda: on)
@@ -104,7 +112,8 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ju
             for part in map(assignment.part, parts)
         )
         made, settings = replace(assignment, parts=chosen), Options(**{"shape": SHAPE, "seed": 5, **options})
-        return {part.id: part for part in evaluate(made, source, chosen, settings, sandbox=OPEN).parts}
+        found = evaluate(made, source, chosen, settings, exclusive=exclusive, sandbox=OPEN)
+        return {part.id: part for part in found.parts}
 
     return run
 
@@ -263,6 +272,32 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.Monke
     lacking = judge(RIGHT, "gelu_cuda")["gelu_cuda"]
     assert lacking.verdict == "missing" and lacking.diagnosis is not None
     assert "no kernels.cu" in lacking.diagnosis.message
+
+
+def test_a_part_that_found_memory_full_is_judged_again_alone(
+    judge: Judge, card: Card, tmp_path: Path
+) -> None:
+    """While others of the class fill the GPU, a small call of an honest kernel fails for lack of memory."""
+    full, alone = tmp_path / "full", []
+    hungry = f"""{RIGHT}
+import os
+_softmax = softmax
+def softmax(x, y):
+    if os.path.exists("{full}") or os.path.exists("{full} always"):
+        raise MemoryError("CUDA out of memory")
+    _softmax(x, y)
+"""
+
+    @contextmanager
+    def exclusive(part: Part) -> Iterator[None]:
+        full.unlink(missing_ok=True)
+        yield alone.append(part.id)
+
+    for always, verdict in (("", "pass"), (" always", "crash")):
+        Path(f"{full}{always}").touch()
+        part = judge(hungry, "softmax", on=card, cases=2, timing=False, exclusive=exclusive)["softmax"]
+        assert part.verdict == verdict, part.diagnosis
+    assert alone == ["softmax"] * 2
 
 
 REMEMBERS = """
@@ -602,9 +637,10 @@ def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
 
 
 def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
-    part = load(ROOT / "labs" / "gpu" / "assignment.yaml").part("softmax")
+    assignment = load(ROOT / "labs" / "gpu" / "assignment.yaml")
+    part = assignment.part("softmax")
     for timed, tuned in (({"gelu"}, []), ({"softmax"}, [True])):
-        device = SimpleNamespace(shape=SHAPE, timed=timed)
+        device = SimpleNamespace(assignment=assignment, shape=SHAPE, timed=timed)
         jobs = host.DeviceHost.jobs_of(device, part)  # type: ignore[arg-type]
         assert [job["tunes"] for job in jobs if "tunes" in job] == tuned
         assert len(jobs) == len(part.cases) + len(tuned)

@@ -177,6 +177,10 @@ class Backend(ABC):
         """Return the fault (verdict `unjudged`) if this machine lacks a device for a step; else None."""
         return None
 
+    def lacked_room(self, diagnosis: Diagnosis) -> bool:
+        """Return True if a call failed since memory was full that other submissions share."""
+        return False
+
     @abstractmethod
     def fault(self, broken: Broken) -> Faulty:
         """Return the verdict and message for a call that returned no output."""

@@ -17,6 +17,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from grader.assignment.records import Assignment, Part
@@ -152,19 +153,35 @@ def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Fl
 
 def _judge(bench: Bench, parts: Sequence[Part]) -> tuple[PartResult, ...]:
     """Judge the parts in order: all public calls of all parts first, then the hidden cases."""
-    judges = [PartJudge(bench, part) for part in parts]
+    judges: list[PartJudge] = []
     results: dict[str, PartResult] = {}
-    for judge in judges:
-        bench.emit(PartStarted(judge.part, bench.shape))
-        judge.judge_public()
-        if not judge.has_hidden_cases():
-            results[judge.part.id] = _done(bench, judge)
+    for part in parts:
+        bench.emit(PartStarted(part, bench.shape))
+        judges.append(_with_room(bench, part, PartJudge(bench, part), PartJudge.judge_public))
+        if not judges[-1].has_hidden_cases():
+            results[part.id] = _done(bench, judges[-1])
     for judge in judges:
         if judge.part.id not in results:
             bench.emit(HiddenStarted(judge.part))
-            judge.judge_hidden()
-            results[judge.part.id] = _done(bench, judge)
+            judged = _with_room(bench, judge.part, judge, PartJudge.judge_hidden)
+            results[judge.part.id] = _done(bench, judged)
     return tuple(results[part.id] for part in parts)
+
+
+def _with_room(bench: Bench, part: Part, judge: PartJudge, step: Callable[[PartJudge], None]) -> PartJudge:
+    """Make a step of a part's judge, and return the judge.
+
+    If other submissions filled the memory that it needed, the part is judged again while no other one is.
+    """
+    step(judge)
+    if bench.exclusive is unshared or not judge.lacked_room():
+        return judge
+    with bench.exclusive(part):
+        again = PartJudge(replace(bench, exclusive=unshared), part)
+        again.judge_public()
+        if step is not PartJudge.judge_public and again.has_hidden_cases():
+            step(again)
+    return again
 
 
 def _done(bench: Bench, judge: PartJudge) -> PartResult:

@@ -123,6 +123,11 @@ class PartJudge:
         self.explain()
         self.flags += explanation_errors.flags()
 
+    def lacked_room(self) -> bool:
+        """Return True if the part crashed since memory was full that other submissions share."""
+        found = self.diagnosis if self.verdict == "crash" else None
+        return found is not None and self.backend.lacked_room(found)
+
     def has_hidden_cases(self) -> bool:
         """Return True if hidden cases are still to be called."""
         if not self.has_results or self.verdict in BROKEN_OFF:

@@ -10,7 +10,7 @@ from grader.assignment.records import Part
 from grader.backends.faults import Broken, Faulty
 from grader.backends.gpu import crashes, devicecall
 from grader.backends.gpu.devicecall import properties
-from grader.backends.gpu.host import DeviceHost
+from grader.backends.gpu.host import NO_ROOM, DeviceHost, gpu_bytes
 from grader.backends.kinds import KERNELS
 from grader.backends.protocol import Backend, Checks, Observed, Opening, TimedPart
 from grader.backends.records import Build
@@ -61,7 +61,9 @@ class GpuBackend(Backend):
     def request(
         self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
     ) -> Request:
-        return devicecall.request(part, shape, inputs)
+        made = devicecall.request(part, shape, inputs)
+        # Several submissions may share the GPU.
+        return replace(made, more={**made.more, "most_bytes": gpu_bytes(self.host.assignment)})
 
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         if properties(part).language != "cuda":
@@ -116,6 +118,9 @@ class GpuBackend(Backend):
         if step == "time":
             return crashes.lacks_gpu("Its results are right in Triton's interpreter. Its time is not judged")
         return None
+
+    def lacked_room(self, diagnosis: Diagnosis) -> bool:
+        return self.host.card is not None and NO_ROOM.search(diagnosis.message) is not None
 
     def fault(self, broken: Broken) -> Faulty:
         return crashes.call_fault(broken, self.host.assignment.packages)

@@ -326,10 +326,10 @@ class Kernels:
         self, request: dict[str, Any], placed: dict[str, Any], written: list[str]
     ) -> Callable[[], None]:
         """Return a function that makes one call with these tensors, or replays a trace with them."""
+        if self.device != "cpu" and "most_bytes" in request:
+            limit_card(request["most_bytes"])
         if isinstance(self.loaded, replay.Player):
             given = [*placed.values()]
-            if self.device != "cpu":
-                limit_card(request["most_bytes"])
             return functools.partial(played, self.loaded, request["trace"], given, ablate=request["ablate"])
         names = request["names"]
         arguments = [placed[names[a["input"]]] if "input" in a else a["value"] for a in request["arguments"]]

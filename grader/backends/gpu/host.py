@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import functools
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -60,9 +61,18 @@ PROBE = "def probe(x, y):\n    y.copy_(x)\n"
 INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 
 
+#: Errors of CUDA if the GPU's memory is full, perhaps because of other processes.
+NO_ROOM = re.compile(r"out of memory|_ALLOC_FAILED", re.IGNORECASE)
+
+
+def gpu_bytes(assignment: Assignment) -> int:
+    """Return the bytes of GPU memory that a kernel may take, except in timed calls."""
+    return int(assignment.limits.memory_gib * GIB)
+
+
 def player_bytes(assignment: Assignment) -> int:
     """Return the bytes of memory that a replay may take: GPU memory, or the process's memory with the interpreter."""
-    return int(assignment.limits.memory_gib * GIB) + PLAYER_BYTES
+    return gpu_bytes(assignment) + PLAYER_BYTES
 
 
 class Parent(Protocol):
@@ -341,7 +351,7 @@ class DeviceHost:
         if part.id in self.timed:
             timed = warming(part, {**self.shape, "layout": 0}, is_reference=False)
             jobs.append({**timed, "tunes": True})
-        return jobs
+        return [{**job, "most_bytes": gpu_bytes(self.assignment)} for job in jobs]
 
 
 Jobs = list[Mapping[str, Any]]

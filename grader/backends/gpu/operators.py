@@ -28,7 +28,7 @@ from grader.backends import binding
 from grader.backends.gpu import devicecall
 from grader.backends.gpu.devicebuild import PythonBuild
 from grader.backends.gpu.devicecall import properties
-from grader.backends.gpu.host import PLAYER_TOTAL, DeviceHost, player_bytes
+from grader.backends.gpu.host import NO_ROOM, PLAYER_TOTAL, DeviceHost, player_bytes
 from grader.backends.protocol import Checks, Observed
 from grader.backends.records import Build
 from grader.core.errors import KitError
@@ -60,8 +60,6 @@ _LIBRARY = re.compile(
 )
 
 
-#: Errors of CUDA if the GPU's memory is full, perhaps because of other processes.
-NO_ROOM = re.compile(r"out of memory|_ALLOC_FAILED", re.IGNORECASE)
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 _SIZE = rf"(\d+(?:\.\d+)?) ({'|'.join(_UNITS)})"
 ROOM = re.compile(rf"Tried to allocate {_SIZE}\b.{{1,200}}? of which {_SIZE} is free")

@@ -33,8 +33,7 @@ from grader.backends.gpu.card import smclock
 from grader.backends.gpu.card.arena import Arena, Card, Tensor
 from grader.backends.gpu.card.clock import TimedRunner, judges_bytes, sets_for
 from grader.backends.gpu.card.finding import GPU
-from grader.backends.gpu.host import DeviceHost
-from grader.backends.gpu.operators import NO_ROOM
+from grader.backends.gpu.host import NO_ROOM, DeviceHost
 from grader.backends.protocol import SampledRows, TimedPart
 from grader.core.errors import KitError
 from grader.core.results import CardClock, Diagnosis, Timing
