@@ -486,7 +486,7 @@ def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> Non
         kernel = SimpleNamespace(backend=SimpleNamespace(kind=kind))
         named = SimpleNamespace(second=None, kernel=kernel, _named=lambda: "python gpt149.py part1")
         diagnosis = Diagnosis(code, "The values are close.")
-        found = _Findings(diagnosis, has_cause=False, checked=None, prober=None, smallest=None)
+        found = _Findings(diagnosis, has_cause=False, checked=None, prober=None, smallest=None, unread=())
         assert Closer._next(cast(Closer, named), found) == words
 
 
