@@ -19,10 +19,12 @@ from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
 from grader.core.arrays import Array, np
 from grader.core.places import ROOT
+from grader.core.precision import unwritten
 from grader.core.results import PartResult, SubmissionResult
-from grader.explain import diagnose
+from grader.explain import clues, diagnose
 from grader.explain.closer_look import Closer
 from grader.explain.comparison import Expected, compare
+from grader.source import landmarks
 from grader.staff import writeups
 from grader.staff.release import contents
 from grader.study.helpers import simulated
@@ -252,3 +254,27 @@ def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) 
     closer = Closer(judged, None)  # type: ignore[arg-type]
     assert closer._unread() == unread
     assert closer._alike("l2") == ["l1", "m1", "m2"]
+
+
+@pytest.mark.parametrize(("row", "code"), [(0, "left_empty"), (1, "right_empty"), (2, "row_range")])
+def test_rows_that_are_never_written_are_named_by_their_inputs(row: int, code: str) -> None:
+    oracle, shape = ORACLES["merge"], {"R": 4, "d": 2}
+    inputs = make_inputs("partials", shape, 1)
+    for side, empty in (("1", 0), ("2", 1)):
+        inputs[f"m{side}"][empty], inputs[f"l{side}"][empty] = -np.inf, 0
+    expected = oracle.expected(inputs, shape)
+    assert isinstance(expected, dict)
+    actual = expected["o"].value.astype(np.float32)
+    actual[row] = unwritten((2,), "float32")
+    compared = compare(expected["o"], actual)
+    found = diagnose.diagnose(oracle, inputs, shape, expected["o"], actual, compared, name="o")
+    assert found.code == code, found.message
+
+
+def test_what_is_declared_before_the_rows_is_quoted() -> None:
+    text = "void f(int R) {\n  Pair even, odd;\n  float *o = p, m = 0;\n  for (int i = 0; i < R; i++) {\n"
+    text += "    const float x = o[i];\n    even.take(x);\n    return use(even);\n  }\n}\n"
+    body = landmarks.function(text, "f")
+    assert body is not None
+    shown = clues.lines(body, ASSIGNMENT.parts[0], ORACLES["online"].clues["state_not_reset"])
+    assert [each.place.line for each in shown] == [2]

@@ -97,6 +97,8 @@ def diagnose(
         return _unsteady(oracle, seen, place, race if shared else "", earlier)
     never = seen.wrong & _never_written(actual).reshape(value.shape)
     if never.any() and np.array_equal(never, seen.wrong):
+        if (of_inputs := attempt(partial(oracle.never_written, seen), None)) is not None:
+            return _report(*of_inputs, EVERYWHERE, seen)
         words = "they were never written" if never.ndim else "it was never written"
         return _report(
             place.code or "partly_not_written",

@@ -137,6 +137,10 @@ class Oracle(ABC):
         """
         return matching_suspects(self.mistakes, seen, likely)
 
+    def never_written(self, seen: Deviation) -> simple.Found | None:
+        """Return code and words for elements that are never written, by their inputs; None to name their indices."""
+        return None
+
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         """Return code and words for an output with NaN or infinity; `amount` says how many elements are affected."""
         return "not_finite", (

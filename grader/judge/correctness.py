@@ -118,19 +118,15 @@ class Correctness:
         """Return the names of the suspects that small right public cases refute."""
         from grader.explain.diagnose import refuted
 
-        names = {case.name for case in self.cases if case.ok}
+        ok = {case.name for case in self.cases if case.ok}
         right = (
-            self.marker.inputs_of(case) for case in self.part.cases if case.name in names and not case.hidden
+            (shape, inputs, self.marker.expected(inputs, shape))
+            for case in self.part.cases
+            if case.name in ok and not case.hidden
+            for shape, inputs in [self.marker.inputs_of(case)]
+            if sum(array.size for array in inputs.values()) <= MOST_REFUTING
         )
-        return refuted(
-            self.marker.oracle,
-            [case.diagnosis for case in self.cases],
-            (
-                (shape, inputs, self.marker.expected(inputs, shape))
-                for shape, inputs in right
-                if sum(array.size for array in inputs.values()) <= MOST_REFUTING
-            ),
-        )
+        return refuted(self.marker.oracle, [case.diagnosis for case in self.cases], right)
 
     def check_hidden(self) -> None:
         """Call the hidden cases, after all public calls. Wrong results get no further calls. Raises Faulty."""

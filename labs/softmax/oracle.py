@@ -111,6 +111,10 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "whole_sum": ("whole_sums", "divide"),
     "maximum_of_absolutes": ("line:\\bf?abs[fl]?\\s*\\(", "maxima"),
     "ties_left_out": ("line:\\belse\\s+if\\b", "guards", "sums"),
+    # Numbers and objects that are declared without const, pointers left out.
+    "state_not_reset": (
+        "line:^\\s*(?!return\\b|const\\b|else\\b|using\\b|torch\\b)[\\w:]+ \\w+(?:\\s*[={,][^;]*)?;",
+    ),
     "rounded": ("casts", "call:round", "call:floor"),
     "not_rescaled": ("call:exp", "sums"),
     "row_range": ("loops",),
@@ -182,7 +186,11 @@ class Merge(Oracle):
     explains_not_finite = True
     relations = ()
     weak_relations = (partly_not_written, imprecise)
-    clues: ClassVar = {"maximum_of_one_side": ("input:m1", "input:m2")}
+    clues: ClassVar = {
+        "maximum_of_one_side": ("input:m1", "input:m2"),
+        "left_empty": ("input:l1", "store"),
+        "right_empty": ("input:l2", "store"),
+    }
     mistakes = suspects.MERGE
 
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
@@ -217,6 +225,20 @@ class Merge(Oracle):
         value = merged(seen.inputs)
         before = OUTPUTS[: OUTPUTS.index(seen.output)]
         return fitting(self.mistakes, seen.inputs, seen, likely, {name: value[name] for name in before})
+
+    def never_written(self, seen: Deviation) -> Found | None:
+        rows = seen.wrong.reshape(len(seen.wrong), -1).any(1)
+        left, right = (seen.inputs[name] > 0 for name in ("l1", "l2"))
+        for code, side, empty in (
+            ("left_empty", "left", right & ~left),
+            ("right_empty", "right", left & ~right),
+        ):
+            if np.array_equal(rows, empty):
+                return (
+                    code,
+                    f"{seen.output} is not written where the {side} side alone is empty: copy the other one.",
+                )
+        return None
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
