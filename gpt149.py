@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The student's command line: compile module.cpp, judge its kernels, say where and why, time them."""
+"""The student's command line: compile module.cpp, judge and time its kernels, and explain wrong results."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from grader.core.results import Score, SubmissionResult
     from grader.judge.events import Listener
 
-#: A student waits at the screen: an undecided measurement ends sooner than in the class.
+#: An undecided timing ends after so many seconds, sooner than in a class: a student waits for it.
 TIME_BUDGET_S = 15.0
 LAB, DOCTOR, INIT = "lab", "doctor", "init"
 #: Flags that are printed below the verdicts.
 NOTED = ("torch_runner", "judged_class", "explanation_failed")
 EPILOG = """init DIR writes a folder to work in: starter, assignment file, write-up.
-doctor says what this machine lacks, and shows your editor how your file is compiled.
-Studies, each with --help of its own:
+doctor lists what this machine lacks; doctor --editor sets up your editor.
+Studies (each has its own --help):
 {studies}
 Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."""
 
 
 def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_demo: bool) -> Parser:
-    """Return the assignment that the arguments name."""
+    """Return the parser for the sizes and tests of the assignment that the arguments name."""
     tests, source = chosen_tests(arguments)
-    compare = "or compare: one text by all parts; " if has_demo else ""
+    compare = "or compare (one text by all parts); " if has_demo else ""
     parse = Parser(
         prog=STUDENT_PROGRAM,
         description=f"Compile {source} and judge its kernels: results, time and memory beside the reference.",
@@ -54,7 +54,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     parse.add_argument(
         "test",
         metavar="TEST",
-        help=f"one of {', '.join(tests)}; {compare}or a study, see below; or lab NAME TEST: another lab's",
+        help=f"one of {', '.join(tests)}; {compare}or a study, see below; or lab NAME TEST: a test of another lab",
     )
     commandline.add_sizes(parse, chosen_options(arguments))
     parse.add_argument(
@@ -64,19 +64,21 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     parse.add_argument(
         "--sanitize",
         action="store_true",
-        help="find out-of-bounds accesses: checked build, results only, slow",
+        help="find out-of-bounds accesses: a slow build with checks, without times",
     )
     parse.add_argument("--class", dest="of_class", metavar="NAME", help="the autograd.Function to judge")
-    parse.add_argument("--no-time", action="store_true", help="results and memory only: an answer sooner")
+    parse.add_argument(
+        "--no-time", action="store_true", help="judge results and memory only, which is faster"
+    )
     parse.add_argument(
         "--table",
         action=argparse.BooleanOptionalAction,
-        help="torch's table below a right part: the only thing that waits for torch (without --watch: yes)",
+        help="print torch's profiler table of a right part, which takes torch's import (default: not with --watch)",
     )
     parse.add_argument(
         "--watch",
         action="store_true",
-        help="judge at each save, until Ctrl-C: in one warm process, without the table unless --table",
+        help="judge the file at each save, until Ctrl-C",
     )
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
     parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
@@ -84,16 +86,18 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
         "--html",
         metavar="FILE",
         type=Path,
-        help="also write the verdict as a page: where it is wrong, times, ladder",
+        help="also write a page with the verdict, pictures of wrong elements, and times",
     )
     parse.add_argument(
-        "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and outputs"
+        "--github",
+        action="store_true",
+        help="for a workflow of GitHub: write annotations, a summary and outputs",
     )
     parse.add_argument(
         "--classroom50",
         metavar="DIR",
         type=Path,
-        help="for Classroom 50's runner: its files, into this folder",
+        help="for Classroom 50's runner: write its result files into this folder",
     )
     parse.add_argument(
         "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
@@ -147,12 +151,14 @@ def run(arguments: list[str]) -> int:
         and (meant := get_close_matches(arguments[0], studies, 1, 0.8))
     ):
         raise UsageError(
-            f"no command '{arguments[0]}': {meant[0]}? ({STUDENT_PROGRAM} --help lists what there is)"
+            f"no command '{arguments[0]}': did you mean {meant[0]}? ({STUDENT_PROGRAM} --help lists all)"
         )
     given = parser(arguments, studies, has_demo=lab.has_demo).parse_args(arguments)
     if lab.has_demo and demo.wanted(given):
         if given.watch or given.html:
-            raise UsageError("--watch and --html are about a verdict, and --inference gives none: choose one")
+            raise UsageError(
+                "--watch and --html need a verdict, and --inference gives none: leave out one of them"
+            )
         return demo.run(given, source_file, macros(given.defines))
     # The evaluator is imported only now, so that --help and a slip of the finger are answered at once.
     return judge(given)
@@ -175,7 +181,7 @@ def judge(given: argparse.Namespace) -> int:
     module = given.module
     if module and module.is_dir():
         module = pythontree.main_in(module, assignment.source)
-    # A repository without a file to judge has a result too.
+    # A repository without a file to judge also gets a result.
     nothing = missing_in(given.module, module, assignment) if given.github else ""
     must_exist = not given.watch and not nothing
     source = source_file(module, assignment.source, assignment.path.parent, must_exist=must_exist)
@@ -193,7 +199,7 @@ def judge(given: argparse.Namespace) -> int:
     has_torch = torch_version() != ABSENT
     if not has_torch:
         terminal.say(
-            "This Python has no torch: results and times are judged, and there is no profiler table.\n"
+            "This Python has no torch: results and times are judged, but no profiler table is printed.\n"
         )
 
     options = Options(
@@ -283,14 +289,16 @@ def missing_in(given: Path | None, module: Path | None, assignment: Assignment) 
         return ""
     source = module / assignment.source if module.is_dir() else module
     if source.is_symlink():
-        return f"nothing was judged: {assignment.source} is a link, and not a file"
+        return f"nothing was judged: {assignment.source} is a link; hand in the file itself"
     return "" if source.is_file() else f"nothing was handed in: there is no file {assignment.source} here"
 
 
 def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
     """Raise UsageError for output files that cannot be written, and for contradictory options."""
     if given.watch and given.github:
-        raise UsageError("--watch is for a person at a terminal, and --github for a workflow: choose one")
+        raise UsageError(
+            "--watch is for a person at a terminal, and --github for a workflow: leave out one of them"
+        )
     if given.classroom50:
         from grader.report import classroom50
 
@@ -308,7 +316,7 @@ def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
         if not path.absolute().parent.is_dir():
             raise UsageError(f"{flag}: no such folder: {path.absolute().parent}")
         if path.resolve() == source.resolve():
-            raise UsageError(f"{flag} would overwrite {path}, which is what is judged")
+            raise UsageError(f"{flag} would overwrite {path}, the file to judge: name another file")
 
 
 def main() -> NoReturn:

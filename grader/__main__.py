@@ -1,4 +1,4 @@
-"""The command line of the staff: `python -m grader COMMAND`. Rooms are imported when their command is called."""
+"""The command line of the staff: `python -m grader COMMAND`. A command's modules are imported when it is called."""
 
 from __future__ import annotations
 
@@ -18,30 +18,39 @@ from grader.core.places import GRADER_COMMAND
 
 
 def has_room(module: str) -> bool:
-    """Return True if this copy of the kit holds a room; a handout lacks the staff's.
+    """Return True if this copy of the kit holds a module; a handout lacks those of the staff.
 
-    Searched beside this file only: another installed copy must not lend its rooms.
+    Only this file's folder is searched, since another copy of the kit may be installed.
     """
     folder = Path(__file__).resolve().parent.joinpath(*module.split(".")[1:-1])
     return PathFinder.find_spec(module, [str(folder)]) is not None
 
 
 CLASSROOM = "grader.staff.classroom.running"
-#: Commands of other rooms, which read their own arguments: `main(arguments) -> exit code` of this module.
+#: Commands that parse their own arguments: the module with `main(arguments) -> exit code`, and a description.
 FORWARDED = {
-    "board": ("grader.staff.board", "leaderboard of those who are right, by part"),
+    "board": ("grader.staff.board", "leaderboard of the right submissions, by part"),
     "similar": ("grader.staff.similarity.likeness", "pairs of submissions that are alike"),
-    "doctor": ("grader.doctor", "what weakens containment or timings on this machine, and what to do"),
-    "selftest": ("grader.staff.selftest", "whether this machine's verdicts can be trusted today"),
+    "doctor": (
+        "grader.doctor",
+        "find weaknesses of the sandbox and of timings on this machine, with remedies",
+    ),
+    "selftest": ("grader.staff.selftest", "check with known kernels that this machine's verdicts are right"),
     "gradescope": ("grader.staff.platforms.gradescope", "grade in Gradescope's container"),
     "prairielearn": ("grader.staff.platforms.prairielearn", "grade in PrairieLearn's container"),
-    "platforms": ("grader.staff.platforms", "where courses live: what each platform hands in and wants back"),
+    "platforms": (
+        "grader.staff.platforms",
+        "list course platforms: their hand-ins and the results that they take",
+    ),
     "writeup": (
         "grader.staff.writeups" if has_room("grader.staff.writeups") else "grader.study.writeup",
-        "what of a write-up is still empty; for the staff, what there is to read",
+        "list a write-up's empty regions; for the staff, collect all answers of a class",
     ),
-    "new": ("grader.staff.newlab", "a lab of your own whose tests pass from the start"),
-    "release": ("grader.staff.release", "the students' handout and what a platform grades with, proved"),
+    "new": ("grader.staff.newlab", "make a lab of your own, whose tests pass from the start"),
+    "release": (
+        "grader.staff.release",
+        "make and test the students' handout and the autograder for a platform",
+    ),
 }
 #: Exports of gradebooks that `report` fills: option, platform, and the platform's name for the export.
 EXPORTS = (("canvas", "Canvas", "gradebook export"), ("moodle", "Moodle", "offline grading worksheet"))
@@ -50,10 +59,10 @@ EXPORTS = (("canvas", "Canvas", "gradebook export"), ("moodle", "Moodle", "offli
 def parser() -> Parser:
     parse = Parser(
         prog=GRADER_COMMAND,
-        description="Grade a class: one evaluator, in a sandbox, on record.",
+        description="Grade a class in a sandbox, with a record of all results.",
         epilog="Exit codes: 0 done (of `one`: all passed), 1 a fault of the submission, 2 wrong usage, "
-        "3 a fault of the kit or machine (of `run`: somebody got no verdict), 130 interrupted. "
-        "A command with --config FILE takes --lab NAME in its place, and --labs DIR to look for NAME in DIR.",
+        "3 a fault of the kit or machine (of `run`: a submission has no verdict), 130 interrupted. "
+        "In place of --config FILE each command takes --lab NAME, and --labs DIR to look for NAME in DIR.",
     )
     commandline.add_version(parse)
     commands = parse.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
@@ -73,9 +82,9 @@ def _class_commands(commands: Any) -> None:
         "submissions", metavar="SUBMISSIONS", type=Path, help="a folder or zip, one entry per student"
     )
     run.add_argument("--out", metavar="DIR", type=Path, required=True, help="where results and reports go")
-    run.add_argument("--resume", action="store_true", help="go on in DIR: repeat nothing that is finished")
+    run.add_argument("--resume", action="store_true", help="continue in DIR, without repeating finished work")
     run.add_argument(
-        "--again", action="store_true", help="with --resume: grade also what is finished and unchanged"
+        "--again", action="store_true", help="with --resume: grade finished and unchanged submissions, too"
     )
     run.add_argument(
         "--regrade",
@@ -102,14 +111,14 @@ def _class_commands(commands: Any) -> None:
         "--calibration",
         metavar="FILE",
         type=Path,
-        help="what each machine of a cluster judges first (default: the assignment's master)",
+        help="right file that each machine of a cluster judges first (default: the assignment's master)",
     )
     times = run.add_mutually_exclusive_group()
     times.add_argument(
         "--submitted",
         metavar="FILE",
         type=Path,
-        help="when each was handed in, for lateness: a CSV with id,time",
+        help="times of submission, for lateness: a CSV file with the columns id,time",
     )
     times.add_argument(
         "--file-times", action="store_true", help="if no other time is known, use a submission's file time"
@@ -117,7 +126,7 @@ def _class_commands(commands: Any) -> None:
     times.add_argument(
         "--commit-times",
         action="store_true",
-        help="of a folder of git clones: take the time of each one's last commit",
+        help="for a folder of git clones: use the time of each clone's last commit",
     )
     _judging_options(run)
     _tier_options(run)
@@ -125,13 +134,13 @@ def _class_commands(commands: Any) -> None:
 
     _tier_options(_one_command(commands))
 
-    show = commands.add_parser("show", help="one student's result, from the results of a class")
+    show = commands.add_parser("show", help="print one student's result of a class")
     show.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
     show.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
     _manual_option(show)
 
     appeal = commands.add_parser(
-        "appeal", help="judge and time one student again, on record, with a page for them"
+        "appeal", help="judge and time one student again, with a record and a page for the student"
     )
     appeal.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
     appeal.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
@@ -140,9 +149,9 @@ def _class_commands(commands: Any) -> None:
         "--calibration",
         metavar="FILE",
         type=Path,
-        help="a right file that is judged beside it in each round (default: the assignment's master)",
+        help="right file that is judged in each round, too (default: the assignment's master)",
     )
-    appeal.add_argument("--no-time", action="store_true", help="results and memory only")
+    appeal.add_argument("--no-time", action="store_true", help="judge results and memory only")
     appeal.add_argument(
         "--accept",
         action="store_true",
@@ -158,22 +167,22 @@ def _class_commands(commands: Any) -> None:
         "submission_id", metavar="ID", nargs="?", help="the submission, as grades.csv names it"
     )
     extend.add_argument("--days", metavar="n", help="days of extension: the student's due date moves")
-    extend.add_argument("--slip", metavar="n", help="slip days that the student may spend here")
+    extend.add_argument("--slip", metavar="n", help="slip days that the student may spend on this assignment")
     extend.add_argument("--reason", metavar="TEXT", help="a note for the staff")
 
     feedback = commands.add_parser(
-        "feedback", help="a file for each student and a table for a mail merge; sends nothing"
+        "feedback", help="write a file for each student and a table for a mail merge; no mail is sent"
     )
     feedback.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
     feedback.add_argument("--to", metavar="FOLDER", type=Path, required=True, help="where the files go")
     feedback.add_argument("--html", action="store_true", help="pages (default: texts)")
 
-    diff = commands.add_parser("diff", help="who changed between two runs, part by part, by how much and why")
+    diff = commands.add_parser("diff", help="list the points that differ between two runs, with the reasons")
     diff.add_argument("before", metavar="RUN1", type=Path, help="a folder that was --out of a run")
     diff.add_argument("after", metavar="RUN2", type=Path, help="the folder of a later run")
     diff.add_argument("--csv", metavar="FILE", type=Path, help="also write the table for a spreadsheet")
 
-    report = commands.add_parser("report", help="write grades.csv and report.html anew, without grading")
+    report = commands.add_parser("report", help="write grades.csv and report.html again, without grading")
     report.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
     _manual_option(report)
     for name, title, what in EXPORTS:
@@ -181,20 +190,24 @@ def _class_commands(commands: Any) -> None:
             f"--{name}",
             metavar="FILE",
             type=Path,
-            help=f"{title}'s {what}: write it with the totals in DIR/{name}.csv",
+            help=f"{title}'s {what}: write a copy with the totals to DIR/{name}.csv",
         )
     report.add_argument(
-        "--column", metavar="NAME", help="the assignment's column in it, or its id (default: its title's)"
+        "--column",
+        metavar="NAME",
+        help="name or id of the assignment's column in the export (default: its title)",
     )
 
 
 def _one_command(commands: Any) -> argparse.ArgumentParser:
-    """`one`, which a handout has as well: there it judges as `gpt149.py all` does."""
+    """Add the command `one`. A handout has it, too, where it judges as `gpt149.py all` does."""
     one = commands.add_parser("one", help="judge one submission, and show its result")
     one.add_argument("path", metavar="PATH", type=Path, help="a source file, a folder or a zip of one")
     one.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
     one.add_argument(
-        "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and outputs"
+        "--github",
+        action="store_true",
+        help="for a workflow of GitHub: write annotations, a summary and outputs",
     )
     _judging_options(one)
     return one
@@ -205,16 +218,18 @@ def _judging_options(parse: argparse.ArgumentParser) -> None:
         "--config",
         metavar="FILE",
         type=Path,
-        help="the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml; resumed, as before)",
+        help="the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml; with --resume as before)",
     )
     add_lab(parse)
     parse.add_argument("--seed", metavar="n", help="make hidden and timed inputs repeatable")
-    parse.add_argument("--no-time", action="store_true", help="results and memory only")
+    parse.add_argument("--no-time", action="store_true", help="judge results and memory only")
 
 
 def _tier_options(parse: argparse.ArgumentParser) -> None:
     parse.add_argument(
-        "--tier", choices=("A", "B", "C", "D"), help="this sandbox, not the strongest there is"
+        "--tier",
+        choices=("A", "B", "C", "D"),
+        help="use this sandbox tier (default: the strongest that works)",
     )
     parse.add_argument(
         "--trust", action="store_true", help="allow a sandbox below tier C: you trust the submissions"
@@ -227,7 +242,7 @@ def _manual_option(parse: argparse.ArgumentParser) -> None:
         "--manual",
         metavar="FILE",
         type=Path,
-        help="points that people give (default: the table used last, else DIR/manual.csv)",
+        help="table of points that people give (default: the one used last, else DIR/manual.csv)",
     )
     table.add_argument("--no-manual", action="store_true", help="leave points that people give out")
 
@@ -256,9 +271,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     if given.again and not given.resume:
-        raise UsageError("--again repeats what is finished: use it with --resume")
+        raise UsageError("--again repeats finished work: use it with --resume")
     if given.regrade and not given.resume:
-        raise UsageError("--regrade replaces what is finished: use it with --resume")
+        raise UsageError("--regrade replaces finished work: use it with --resume")
     from grader.staff.classroom import planning, running
 
     return running.run(
@@ -298,7 +313,7 @@ def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
         rest = [word for word in ("--github", "--no-time") if getattr(given, word[2:].replace("-", "_"))]
         for name in ("json", "config", "seed"):
             rest += [f"--{name}", str(value)] if (value := getattr(given, name)) is not None else []
-        # Import by name: otherwise a release's search of imports would count the student's command line as the staff's.
+        # Import by name, so that a release's search for imports does not find the student's command line here.
         students = importlib.import_module("gpt149")
         return int(students.run(["all", "--no-table", "--module", str(given.path), *rest]))
     from grader.staff.classroom import solo
@@ -363,7 +378,7 @@ def report(given: argparse.Namespace, _: Sequence[str]) -> int:
 
     exports = {name: getattr(given, name) for name, _, _ in EXPORTS if getattr(given, name) is not None}
     if given.column is not None and not exports:
-        raise UsageError("--column is of an export: name it, with --canvas FILE")
+        raise UsageError("--column needs an export: name it with --canvas FILE")
     return gradebook.report(given.out, manual_table(given), exports=exports, column=given.column)
 
 

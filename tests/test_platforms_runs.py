@@ -171,7 +171,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     assert "submissions of nobody in export.csv (1): hw1-stranger" in reported.stdout
     before = filled.read_bytes()
     assert "Moodle in English" in refusal("report", acting.out, "--moodle", export)
-    assert "--column is of an export" in refusal("report", acting.out, "--column", "7")
+    assert "--column needs an export" in refusal("report", acting.out, "--column", "7")
     assert filled.read_bytes() == before and not (acting.out / "moodle.csv").exists()
     (acting.folder / "classroom_roster.csv").write_text("github_username\n")
     size = (acting.out / "ledger.jsonl").stat().st_size

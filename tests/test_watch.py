@@ -87,7 +87,7 @@ def test_a_time_stands_beside_the_last_good_one() -> None:
     assert beside_last_good(None, timing(0.8)) == ""
     assert "0.50 x the last good time (12:02:00): faster" in beside_last_good(known, timing(0.4))
     assert beside_last_good(known, timing(0.9)).endswith(": slower")
-    assert "no difference to be sure of" in beside_last_good(known, timing(0.81))
+    assert "the difference may be chance" in beside_last_good(known, timing(0.81))
     found = result((part("part1", "one", 10), part("part2", "two", 20, "wrong")))
     line = summary(Judged(NOON, "", "", found, score(found)))
     assert line.startswith("1 of 2 pass") and line.endswith("(not part2)")
@@ -235,7 +235,7 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path, monkeypatch: pytest.M
     refused("is a pipe or a device", watch, "/dev/null")
     refused("would overwrite", watch, source, "--json", source)
     refused("takes a file", watch, source, "--html", tmp_path)
-    refused("choose one", watch, source, "--github")
+    refused("leave out one of them", watch, source, "--github")
     monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None)
     refused("pip install watchfiles", watch, source)
 

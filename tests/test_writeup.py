@@ -70,8 +70,8 @@ BROKEN = {
     "a\n<!-- end -->\n": "line 2: <!-- end -->, but no region is open",
     "<!-- table: cache -->\n<!-- answer: x -->\n": "line 2: .* inside the region of line 1",
     "<!-- answer: x -->\n<!-- end -->\n" * 2: "line 3: .* second time",
-    "<!-- answer: x --> and so on\n": "line 1: a marker stands alone",
-    "<!-- Answer: X -->\n": "line 1: a marker stands alone",
+    "<!-- answer: x --> and so on\n": "line 1: write a marker alone",
+    "<!-- Answer: X -->\n": "line 1: write a marker alone",
     "": "there is no place for the table 'cache': write the lines",
     f"<!-- answer: {'a' * 61} -->\n<!-- end -->\n": "line 1: a name has at most 60 letters: aaa",
     MANY: "line 401: more than 200 regions",
@@ -131,8 +131,8 @@ def test_comments_are_no_answer_and_end_where_they_end() -> None:
 def test_a_student_sees_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text, code, words in (
         (TEMPLATE, 1, ("EMPTY", "empty (optional)", "python gpt149.py study --writeup")),
-        (answered(), 0, ("nothing is empty",)),
-        ("# mine\n", 1, ("GONE: write the lines <!-- answer: layout -->",)),
+        (answered(), 0, ("no region is empty",)),
+        ("# mine\n", 1, ("MISSING: write the lines <!-- answer: layout -->",)),
     ):
         (tmp_path / "writeup.md").write_text(text)
         assert writeups.main([str(tmp_path / "writeup.md")]) == code
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_write_up_is_refused(tmp_path: Path) -> None:
 def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = write(tmp_path, answered(), "writeup.md")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert exporting.export(mine, "pdf").startswith("no PDF: pandoc is not installed")
+    assert exporting.export(mine, "pdf").startswith("no PDF is written: pandoc is not installed")
     pandoc = '#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho page > "$2"\n'
     put(tmp_path, {"pandoc": pandoc}, 0o755)
     assert exporting.export(mine, "html") == f"wrote {tmp_path / 'writeup.html'}"
@@ -224,7 +224,7 @@ def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_pat
     ended = python(*asked.split(), folder=tmp_path, timeout_s=300, PYTHONPATH=ROOT)
     said = ended.stdout
     assert ended.returncode == 0, ended.stderr
-    assert "3 write-ups, 0 complete" in said and "mallory  writeup.md: line 1: a marker stands alone" in said
+    assert "3 write-ups, 0 complete" in said and "mallory  writeup.md: line 1: write a marker alone" in said
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", said)
     assert max(map(len, said.splitlines())) < 400 and len(said.splitlines()) == 6
     reading = (tmp_path / "reading.md").read_text()

@@ -1,9 +1,8 @@
-"""Studies: the measurements that a write-up asks for, made by the kit (`python gpt149.py threads part3`).
+"""Studies: measurements for a student's write-up, such as `python gpt149.py threads part3`.
 
-A command is a module with `main(arguments) -> exit code`, imported when it is called. It is one of COMMANDS, which work
-for any lab, or one of a lab's own (`grader.assignment.labs.Lab.studies`). It parses `arguments` and calls its
-`measure(...)`, which returns a frozen record. It passes the record's table and figure to `grader.study.outcome`. That
-module shows them on the screen, writes CSV and PNG to DIR, and fills the write-up's tables.
+Each command is a module with `main(arguments) -> exit code`. COMMANDS work for any lab; a lab may add its own
+(`grader.assignment.labs.Lab.studies`). `main` parses the arguments and calls `measure(...)`, which returns a frozen
+record. `grader.study.outcome` then prints the record's table, writes CSV and PNG, and fills the write-up's tables.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def commands(lab: Lab) -> dict[str, tuple[str, str]]:
 
 
 def watch_races(*call: Any) -> Watched:
-    """`race.words_of`, imported once a part needs it: most files have no threads."""
+    """Call `race.words_of`, which is imported only here: most files have no threads."""
     return cast("Watched", importlib.import_module("grader.study.race").words_of(*call))
 
 

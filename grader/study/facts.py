@@ -1,9 +1,9 @@
-"""Facts of the machine: cache line and cache sizes as the system reports them, peak and bandwidth as measured.
+"""Facts about the machine: sizes of caches and cache lines from the system, peak speed and bandwidth by measurement.
 
-The peak of each instruction set level is the speed of one block of assembly (native/probe.cpp). The bandwidth is that
-of a triad a = b + 3c and of a sum, over arrays larger than the last cache. Both are the best of several tries, because
-other processes can only make them slower. The triad counts 12 bytes an element. As usual, the fetch of the line before
-it is written is left out.
+The peak of each instruction set level is the speed of a block of assembly (native/probe.cpp). Bandwidth is measured by
+a triad a = b + 3c and by a sum, over arrays larger than the last cache. Both figures are the best of several tries,
+since other processes can only make them slower. The triad counts 12 bytes an element: as usual, reading a cache line
+before it is written does not count.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Speed:
-    """Measured speeds: FLOP/s by level and threads; bytes/s of triad and sum by threads."""
+    """Measured speeds: `peaks` in FLOP/s by (level, threads); `triad` and `read` (a sum) in bytes/s by threads."""
 
     cores: int
     peaks: Mapping[tuple[str, int], float]
@@ -78,13 +78,15 @@ class Speed:
 
 
 def _of(by_threads: Mapping[int, float], threads: int) -> float:
-    """Return the best value on at most so many threads: all cores reach at least one's speed, even if a busy machine
-    hid it."""
+    """Return the best value measured on at most `threads` threads, since more threads can never be slower.
+
+    A busy machine may have measured less on all cores than on one.
+    """
     return max(value for count, value in by_threads.items() if count <= max(threads, min(by_threads)))
 
 
 def describe() -> Machine:
-    """Return line and cache sizes, from the kernel, or from sysctl on macOS; usual sizes if neither reports them."""
+    """Return cache and line sizes from the system (Linux, macOS); usual sizes if it does not report them."""
     caches = _linux_caches() if sys.platform == "linux" else _mac_caches() if sys.platform == "darwin" else ()
     is_reported = bool(caches)
     if not is_reported:

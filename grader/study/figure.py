@@ -1,8 +1,8 @@
-"""Figures as data, apart from their drawing. `draw` makes a PNG of one, `grader.study.figure` a text.
+"""Figures of studies as data; `draw` makes a PNG from them, `text` a drawing in letters.
 
-Every series has a colour, a marker and a line style of its own, so that a figure is readable without colour, too. The
-colours are those of Okabe and Ito (2008), which people with any common form of colour blindness can distinguish. Maps
-go from light to dark in luminance alone (matplotlib's "cividis").
+Every series has its own colour, marker and line style, so that a figure is readable without colour, too. The colours
+are those of Okabe and Ito (2008), which people with any common form of colour blindness can distinguish. Maps use
+matplotlib's "cividis", whose brightness grows with the number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STYLES = ("-", "--", "-.", ":")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
 SIZE_INCHES, DOTS_PER_INCH = (7.5, 4.8), 150
 NOTE_POINTS = 45, 9
-"""Size of a note in points: width and height."""
+"""Width and height of a note beside a point, in typographic points (1/72 inch)."""
 SUBTITLE_LETTERS, MAP_LETTERS = 105, 80
 
 
@@ -35,8 +35,9 @@ SUBTITLE_LETTERS, MAP_LETTERS = 105, 80
 class Series:
     """One series of numbers: `y` over `x`, with the interval `low`..`high` of each, if there is one.
 
-    `style`: "both" joins marked points. "line" is a model without points. "points" stand alone, with `notes` (one per
-    point) beside them. "bars" stand in groups over the figure's `x_names`; `x` is then 0, 1, 2, ...
+    `style`: "both" is points joined by lines. "line" is a line without points, for a model. "points" are not joined,
+    and have `notes` beside them, one per point. "bars" stand in groups over the figure's `x_names`; `x` is then 0, 1,
+    2, ...
     """
 
     label: str
@@ -92,14 +93,14 @@ def bars(
     values: Mapping[str, Sequence[float]],
     x_label: str = "",
 ) -> Plot:
-    """Return a plot of bars over `names`, with a bar in each group for each of `values`, which has them by label."""
+    """Return a plot with a group of bars for each of `names`. `values` maps a label to its bars, one in each group."""
     places = tuple(map(float, range(len(names))))
     series = tuple(Series(label, places, tuple(each), style="bars") for label, each in values.items())
     return Plot(name, title, about, x_label, unit, series, x_names=tuple(names))
 
 
 def draw(figure: Figure, path: Path, kind: Literal["png", "svg"] = "png") -> None:
-    """Write the figure. Raises KitError if matplotlib is missing, OSError for the file."""
+    """Draw the figure into a file. Raises KitError if matplotlib is missing, OSError if the file cannot be written."""
     pyplot = matplotlib_pyplot()
     frame, axes = pyplot.subplots(figsize=SIZE_INCHES, layout="constrained")
     try:
@@ -116,7 +117,7 @@ def draw(figure: Figure, path: Path, kind: Literal["png", "svg"] = "png") -> Non
 
 
 def _head(figure: Figure, axes: Axes) -> None:
-    """Draw the title and, in small letters below it, the origin of the numbers."""
+    """Draw the title and, in small letters below it, `about`: machine, date, sizes, flags."""
     about = _lines(figure.about, MAP_LETTERS if isinstance(figure, HeatMap) else SUBTITLE_LETTERS)
     axes.set_title(figure.title, fontsize=12, fontweight="bold", pad=8 + 10 * len(about.splitlines()))
     axes.annotate(
@@ -152,8 +153,8 @@ def matplotlib_pyplot() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise KitError("no picture without matplotlib: pip install matplotlib") from error
-    # No window, and no settings of a matplotlibrc.
+        raise KitError("figures need matplotlib: pip install matplotlib") from error
+    # Draw without a window and without a user's settings.
     matplotlib.use("agg")
     matplotlib.rcdefaults()
     import matplotlib.pyplot
@@ -189,7 +190,7 @@ def _plot(figure: Plot, axes: Axes) -> None:
     axes.grid(True, which="major", axis="y" if bars else "both", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     if len(figure.series) > 1:
-        # Matplotlib puts curves with intervals last.
+        # Matplotlib's legend has curves with intervals last; here they keep their order.
         handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         axes.legend(
             [handles[one.label] for one in figure.series], [one.label for one in figure.series], fontsize=8
@@ -282,8 +283,7 @@ def _letters(figure: HeatMap) -> float:
     return max(5.0, min(9.0, 60.0 / max(1, len(figure.x_names))))
 
 
-# ---- figures in letters, for a terminal: the output of `--show`. The data are the PNG's, as exact as letters
-# can be
+# ---- figures in letters for a terminal (`--show`), with the same data as the PNG
 
 MARKS = "o*+x#@%"
 LINES = ".:'~"
@@ -358,7 +358,7 @@ def _plot_in_letters(figure: Plot, width: int, height: int) -> list[str]:
 
 
 def _joined(one: Series, columns: int, figure: Plot) -> list[tuple[float, float]]:
-    """Return points on the segments between a series' points, straight on the axes as shown."""
+    """Return points that join a series' points by lines which are straight in the drawing, also on log axes."""
     points = list(zip(one.x, one.y, strict=True))
     found = []
     for (x0, y0), (x1, y1) in pairwise(points):
@@ -385,7 +385,7 @@ def _legend(series: Sequence[Series]) -> list[str]:
 
 
 def _bars_in_letters(figure: Plot, width: int) -> list[str]:
-    """Draw named positions one below the other, with a horizontal bar for every series."""
+    """Draw a bar plot as lines of text: below each name a horizontal bar for every series."""
     labels = [one.label for one in figure.series]
     names = min(NAME_WIDTH, max(len(label) for label in labels))
     largest = max((y for one in figure.series for y in one.y), default=0.0) or 1.0
@@ -403,7 +403,7 @@ def _bars_in_letters(figure: Plot, width: int) -> list[str]:
 
 
 def _map_in_letters(figure: HeatMap) -> list[str]:
-    """Draw numbers, each with a shade behind it: the larger the number, the darker."""
+    """Draw a map as lines of text: each number with a shade, which is darker for larger numbers."""
     known = [value for row in figure.values for value in row if value is not None]
     low, extent = (min(known), (max(known) - min(known)) or 1.0) if known else (0.0, 1.0)
 

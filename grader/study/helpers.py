@@ -1,7 +1,7 @@
-"""Small programs of the kit and of labs (native/probe.cpp): compiled on first use, kept in the cache.
+"""Small C++ programs of studies, such as native/probe.cpp: compiled on first use and cached.
 
-They may include the headers of native/. If a program's source shows loops of the solution, a handout holds it compiled,
-in a folder `prebuilt` beside the place of the source (`grader.core.prebuilt`).
+They may include the headers of native/. If a program's source shows loops of the solution, a handout has no source but
+the compiled program, in the folder `prebuilt` beside it (`grader.core.prebuilt`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGEST_BYTES = 1 << 32
 
 
 def program(source: Path) -> Path:
-    """Return the program of a C++ source; in a handout without that source, the prebuilt one.
+    """Return the path of a source's compiled program; in a handout without the source, of the prebuilt program.
 
     Raises KitError if it cannot be compiled, the cache cannot be written, or nothing is prebuilt for this platform.
     """
@@ -45,7 +45,7 @@ def program(source: Path) -> Path:
 
 
 def _executable(program: Path) -> Path:
-    """Return the program, or an executable copy: some tools that unpack a handout lose its files' modes."""
+    """Return the program or, if it is not executable, an executable copy: unpacking a handout may lose file modes."""
     if os.access(program, os.X_OK):
         return program
 
@@ -57,7 +57,7 @@ def _executable(program: Path) -> Path:
 
 
 def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
-    """Return the file that `make` writes for a recipe, from the cache if it is there."""
+    """Return the cached file of a recipe. If it is missing, `make` writes it first."""
     entry = cache_root() / "objects" / f"{hashlib.sha256(recipe).hexdigest()[:32]}.{name}"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
@@ -90,7 +90,7 @@ def _checked(command: Sequence[str], cwd: Path, timeout_s: float, what: str) -> 
     finished = run_limited(command, cwd=cwd, timeout_s=timeout_s)
     text = finished.output.decode(errors="replace")
     if finished.timed_out:
-        raise KitError(f"cannot {what}: no end within {timeout_s:.0f} s; choose smaller sizes")
+        raise KitError(f"cannot {what}: it takes longer than {timeout_s:.0f} s; choose smaller sizes")
     if finished.returncode != 0:
         lines = [line for line in text.splitlines() if "error" in line] or text.splitlines() or ["no message"]
         raise KitError(f"cannot {what} (exit {finished.returncode}): {lines[0].strip()[:200]}")
@@ -110,14 +110,17 @@ class CacheModel:
 
     @property
     def kind(self) -> str:
-        """Return its associativity in words."""
+        """Describe the cache's associativity."""
         return "fully associative" if self.ways == 0 else f"of {self.ways} ways"
 
 
 def cache_models(
     sizes: str | None, ways: str, line_bytes: int, usual: Sequence[int]
 ) -> tuple[CacheModel, ...]:
-    """Return the caches of `--cache` and `--ways`, by default of the `usual` sizes. Raises UsageError."""
+    """Return the simulated caches for `--cache` and `--ways`; without them, caches of the `usual` sizes in bytes.
+
+    Raises UsageError.
+    """
     count = whole_number(ways, "--ways", 0, 1 << 20)
     chosen = tuple(usual) if sizes is None else byte_sizes(sizes, "--cache")
     least = line_bytes * max(count, 2)
@@ -127,7 +130,7 @@ def cache_models(
 
 
 def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheModel]]) -> list[tuple[int, ...]]:
-    """Return the counts that a simulator prints for each walk (its arguments, its cache). Runs one for each core.
+    """Return the counts that a simulator prints for each walk, given as (arguments, cache). Uses all cores.
 
     Raises KitError if the simulator cannot be built or run.
     """

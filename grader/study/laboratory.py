@@ -1,15 +1,15 @@
-"""Laboratory: one source built in variants, each checked, and all of them timed in turn.
+"""Laboratory: one source built in variants, which are checked and then timed in turn.
 
-Theory of operation. Variants are timed side by side, never one after the other. In each round every variant is called
-twice: in an order and then in its reverse (A B C C B A, the next round B C A A C B). So a drift of the machine affects
-all of them alike. The ratio of two variants in one round is that of the geometric means of their two calls. Over the
-rounds, `grader.judge.timing.measure` gives its median and order-statistic interval.
+Theory of operation. In each round every variant is called twice: in an order and then in its reverse (A B C C B A, the
+next round B C A A C B). So a drift of the machine affects all variants alike. The ratio of two variants in one round is
+that of the geometric means of their two calls. `grader.judge.timing.measure` gives the ratio's median over the rounds,
+and its order-statistic interval.
 
-A busy neighbour makes every time longer but keeps the ratios. A variant measured once, at a bad moment, has no such
-protection (docs/study.md shows the difference). An OpenMP part is as late as its slowest thread: by the wall clock, a
-call is the best of three in a row.
+Other programs make all times longer but keep the ratios. Variants that are timed one after the other have no such
+protection (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so the best
+of three calls in a row counts.
 
-A variant is timed only if it is right: its object on every case of its part, and every timed answer on rows that are
+A variant is timed only if its object is right on every case of its part. Each timed result is checked on rows that are
 drawn afterwards. A wrong variant keeps its row in the table, with the reason in place of a time.
 """
 
@@ -43,13 +43,13 @@ from grader.study.figure import Series
 from grader.study.options import Settings
 from grader.study.table import Cell
 
-#: With the wall clock, the fastest of so many consecutive calls counts.
+#: Calls in a row of which the fastest counts, for parts timed by wall clock.
 WALL_TRIES = 3
 
 
 @dataclass(frozen=True)
 class BuildFlags:
-    """Options of the build: macros, and flags after the kit's own."""
+    """Options of a variant's build: macros as (name, value), and flags after the kit's own."""
 
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
@@ -57,10 +57,10 @@ class BuildFlags:
 
 @dataclass(frozen=True)
 class Variant:
-    """One thing to be timed.
+    """One kernel to be timed, with its build options and sizes.
 
-    `shape` holds all sizes by name. `reference` selects the kit's own kernel of the part in place of the student's.
-    `label` is its name for people.
+    `shape` holds all sizes by name. `reference` is True for the reference kernel of the part in place of the student's.
+    `label` is the variant's name in tables.
     """
 
     label: str
@@ -78,7 +78,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of timing a variant: a pair of calls per round, or `trouble`, the reason why it was not timed."""
+    """Result of timing a variant: two calls per round, or `trouble`, the reason why it was not timed."""
 
     variant: Variant
     calls: tuple[tuple[Sample, Sample], ...] = ()
@@ -86,7 +86,7 @@ class Outcome:
 
 
 class Laboratory:
-    """One source under study. Made by `set_up`, which ends its processes."""
+    """Builds and runners of one source under study. `set_up` makes a laboratory and ends its processes."""
 
     def __init__(self, settings: Settings, host: NativeHost, zygote: Zygote, stack: ExitStack) -> None:
         self.settings, self.host, self.zygote, self.stack = settings, host, zygote, stack
@@ -99,18 +99,18 @@ class Laboratory:
     # ---- builds
 
     def prepare(self, recipes: Sequence[BuildFlags]) -> None:
-        """Build all of these recipes, as many at a time as there are cores."""
+        """Build the source with each of these recipes, on all cores at once."""
         wanted = [recipe for recipe in dict.fromkeys(recipes) if recipe not in self._builds]
         if not wanted:
             return
         show_progress(f"Building {self.settings.source.name}, {len(wanted)} variants")
-        # The first one alone: it makes the precompiled header that the others share.
+        # The first build is made alone: it makes the precompiled header, which the others share.
         self._builds[wanted[0]] = self._build(wanted[0])
         with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
 
     def made(self, recipe: BuildFlags) -> Made:
-        """Return the source's build with this recipe; it may have failed (`Build.ok`).
+        """Return the source's build with this recipe. `Build.ok` is False if it failed.
 
         Raises KitError without a compiler.
         """
@@ -125,7 +125,7 @@ class Laboratory:
         return made
 
     def bench(self, variant: Variant) -> Bench:
-        """Return the evaluator's bench with this variant's build and sizes."""
+        """Return the judge's `Bench` with this variant's build and sizes."""
         made = self.made(variant.recipe)
         return Bench(
             self.assignment,
@@ -141,7 +141,7 @@ class Laboratory:
     # ---- right or wrong
 
     def trouble(self, variant: Variant) -> str:
-        """Return the reason not to time this variant's object; "" if its part is right on every case."""
+        """Return the reason not to time a variant; "" if its object is right on every case of the part."""
         if variant.reference or not kind_of(variant.part).is_students:
             return ""
         key = (variant.part.id, variant.recipe)
@@ -159,10 +159,10 @@ class Laboratory:
     # ---- timing
 
     def timed(self, variants: Sequence[Variant], rounds: int) -> list[Outcome]:
-        """Time these variants in turn (see the module's docstring), after a warm-up round. Wrong ones are left out.
+        """Time these variants in turn, after a warm-up round, as the module's docstring describes.
 
-        Outcomes are in the order of `variants`. Raises KitError if the reference fails, UsageError for sizes that no
-        runner can hold.
+        Return outcomes in the order of `variants`; wrong variants are not called. Raises KitError if the reference
+        fails, UsageError for sizes that need more memory than a runner may have.
         """
         limits = self.assignment.limits
         for one in variants:
@@ -198,7 +198,7 @@ class Laboratory:
         )
 
     def _session(self, variant: Variant) -> Session:
-        """Return the runner for a variant's object and threads; a new one if the last has died."""
+        """Return the runner for a variant's object and thread count. It is started again if it has died."""
         key = (variant.reference, kind_of(variant.part), variant.recipe, variant.threads)
         bench, session = self.bench(variant), self._sessions.get(key)
         if session is None or session.death is not None:
@@ -209,7 +209,7 @@ class Laboratory:
             else:
                 session = bench.student(variant.part, threads=variant.threads, cpus=cpus)
             self._sessions[key] = session
-        # One runner serves all sizes, and larger sizes may take longer.
+        # The runner serves all sizes of a variant; a call's time limit depends on the size.
         session.call_timeout_s = bench.call_timeout_s(variant.shape)
         return session
 
@@ -218,7 +218,7 @@ class Laboratory:
 def set_up(settings: Settings) -> Iterator[Laboratory]:
     """Yield a laboratory for one command. All its runners are ended afterwards."""
     with ExitStack() as stack:
-        # Torch is started only if it is the subject itself, or if the student's file needs it.
+        # Torch is started only for parts of torch itself, or if the student's file needs it.
         sandbox = of_file(settings.source)
         zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         host = stack.enter_context(NativeHost(sandbox))
@@ -226,7 +226,7 @@ def set_up(settings: Settings) -> Iterator[Laboratory]:
 
 
 def trouble_of(bench: Bench, part: Part) -> str:
-    """Return the reason not to time this bench's object; "" if the part is right on every case."""
+    """Return the reason not to time the bench's object; "" if it is right on every case of the part."""
     from grader.judge.correctness import Correctness
 
     if not bench.build.ok:
@@ -240,7 +240,7 @@ def trouble_of(bench: Bench, part: Part) -> str:
 
 
 def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:
-    """Return the call unchanged or, for the wall clock, one that gives the fastest of WALL_TRIES in a row."""
+    """Return `call` or, for a part timed by wall clock, a function that returns the fastest of WALL_TRIES calls."""
     if not by_wall_clock(part):
         return call
     return lambda: min((call() for _ in range(WALL_TRIES)), key=lambda sample: sample.wall_s)
@@ -254,10 +254,10 @@ def by_wall_clock(part: Part) -> bool:
 def one_round(
     callers: Mapping[int, Callable[[], Sample]], number: int, *, once: bool = False
 ) -> tuple[dict[int, list[Sample]], dict[int, str]]:
-    """Call all in an order that begins with the `number`-th and then, unless `once`, in its reverse.
+    """Call all callers in turn, beginning with the `number`-th; unless `once`, then all again in reverse order.
 
-    Returns the samples of each caller, in the order of its calls, and the errors of the callers that failed. A failed
-    caller is not called again.
+    Returns the samples of each caller, in the order of its calls, and the error messages of the callers that failed. A
+    failed caller is not called again.
     """
     order = list(callers)
     start = number % max(1, len(order))
@@ -298,9 +298,10 @@ TIME_COLUMNS = ("ms", "ms from", "ms to", "to reference", "ratio from", "ratio t
 
 @dataclass(frozen=True)
 class Line:
-    """One variant. `time_ms` and `ratio` (its time over the base's) are None if there was `trouble`.
+    """One variant in a comparison. `ratio` is its time divided by the base's; None, as `time_ms`, if it has `trouble`.
 
-    `round_ms` are its times, one per round. `behind` is its time over the fastest one's, None for the fastest itself.
+    `round_ms` are its times, one per round. `behind` is its time divided by the fastest variant's, None for the
+    fastest itself.
     """
 
     variant: Variant
@@ -323,7 +324,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Variants side by side. `confidence` is that of all intervals; `fit` is True if the base agreed with itself."""
+    """Timed variants with their ratios to one of them, the base.
+
+    `confidence` is that of all intervals. `fit` is False if the base's two calls differed too much: the machine was
+    unsteady.
+    """
 
     clock: Clock
     rounds: int
@@ -334,12 +339,10 @@ class Comparison:
     def how(self) -> str:
         """Describe the measurement in one or two sentences, for a caption."""
         if not self.rounds:
-            return "Nothing was right, so nothing was timed."
+            return "No variant was right, so none was timed."
         clock = "CPU time" if self.clock == "cpu" else f"wall-clock time, best of {WALL_TRIES} calls"
         rounds = f"{self.rounds} interleaved rounds" if self.rounds > 1 else "one round"
-        unfit = (
-            " The base did not agree with itself: something else used the machine unevenly, measure again."
-        )
+        unfit = " The times of one variant differed too much: other programs disturbed the machine, measure again."
         return (
             f"Medians over {rounds}, {clock}, with {100 * self.confidence:.0f} % intervals."
             f"{'' if self.fit else unfit}"
@@ -349,8 +352,8 @@ class Comparison:
 def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] | None = None) -> Comparison:
     """Compare the outcomes of `Laboratory.timed`. Ratios are to `outcomes[base]`, or to the first that was timed.
 
-    `rivals` are the indices among which the fastest is searched (default: all). All must have the same number of
-    rounds. If none was timed at all, lines hold only their troubles.
+    The fastest is searched among the indices `rivals` (default: all). All outcomes must have the same number of rounds.
+    If none was timed, the lines hold only the reasons.
     """
     timed = [k for k, one in enumerate(outcomes) if one.calls]
     if not timed:
@@ -386,7 +389,7 @@ def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] |
 
 
 def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
-    """Return the clock that judges these variants in the assignment; "wall" if a call has no CPU time."""
+    """Return the clock that times these variants' parts in the assignment; "wall" if a call has no CPU time."""
     if any(by_wall_clock(outcomes[k].variant.part) for k in timed):
         return "wall"
     samples = [sample for k in timed for pair in outcomes[k].calls for sample in pair]
@@ -394,7 +397,7 @@ def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
 
 
 def seconds(sample: Sample, clock: Clock) -> float:
-    """Return one call's seconds by a clock, at least the shortest time that a clock can resolve."""
+    """Return one call's seconds by a clock, but at least the clock's resolution, so that ratios are finite."""
     return max(sample.wall_s if clock == "wall" else sample.cpu_s or 0.0, measure.SHORTEST_S)
 
 
@@ -404,7 +407,7 @@ def round_times_ms(outcome: Outcome, clock: Clock) -> tuple[float, ...]:
 
 
 def over(these: Sequence[float], those: Sequence[float]) -> Estimate:
-    """Return the median ratio of two variants' times, round by round, with its interval."""
+    """Return the median, over the rounds, of the ratios of `these` times to `those`, with its interval."""
     return intervals.median_estimate([a / b for a, b in zip(these, those, strict=True)])
 
 

@@ -17,7 +17,7 @@ LEVEL_WORDS = {
     "avx": "8 floats at a time, no multiply-add: what -mavx allows",
     "avx2": "8 floats at a time, multiply-add",
     "avx512": "16 floats at a time, multiply-add",
-    "portable": "4 floats at a time, as the compiler does it",
+    "portable": "4 floats at a time, compiled from C++",
 }
 
 
@@ -78,17 +78,17 @@ class MachineStudy:
         )
 
     def caption(self) -> str:
-        """Describe the measurement, and anything that disturbed it."""
+        """Describe the measurement, with a note if the caches are guesses or the machine was busy."""
         guessed = (
             ""
             if self.machine.is_reported
-            else " This system does not report its caches; usual sizes stand here."
+            else " This system does not report its caches; the sizes shown are usual ones."
         )
         busy = ""
         if self.load is not None and self.load > self.cores / 2:
             busy = (
-                f" The load was {self.load:.1f} on {self.cores} cores: what needs all of them is too low, measure "
-                "again when nothing else runs."
+                f" The load was {self.load:.1f} on {self.cores} cores: figures for all cores are too low, measure "
+                "again when no other program runs."
             )
         return f"{self.about}. Peaks and bandwidths are the best of several tries.{guessed}{busy}"
 

@@ -1,9 +1,9 @@
-"""`memory`: bytes by the profiler, by the true peak of a call and by the formula, for all parts over one size.
+"""`memory`: bytes of a call by torch's profiler, by the true peak and by a formula, for all parts over one size.
 
-The familiar "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces made outside
-of it (if the assignment says so) and memory that is not torch's (a std::vector). The true peak is measured in a fresh
-runner, on its first call of that size. It is the growth of the process's resident high-water mark, less the inputs, and
-covers all memory.
+The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces made outside
+of the scope (if the assignment says so) and memory that is not torch's, such as a std::vector. The true peak covers all
+memory. It is measured in a fresh runner, on its first call of that size: the growth of the process's peak resident
+memory, minus the inputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from grader.study.table import Cell, Table
 
 FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
-"""Peaks are medians over so many runners: one of them may include pages that a library touches for the first time."""
+"""Runners over which a peak is the median: a single one may include pages that a library touches for the first time."""
 COLUMNS = (
     "formula (bytes)",
     "profiler (bytes)",
@@ -48,8 +48,8 @@ COLUMNS = (
 class Row:
     """One part at one `size`, in bytes.
 
-    `formula` and `profiler` are those of the part's profiled scope. In `all_formula` and `all_profiler` its workspaces
-    are inside the scope. None if a call gave no answer or the system reports no peak.
+    `formula` and `profiler` cover the part's profiled scope; `all_formula` and `all_profiler` also its workspaces.
+    `peak` is the true peak. Figures are None if a call gave no answer or the system reports no peak.
     """
 
     part: Part
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    """All parts over all values of the size called `over`, parts first; `axis` describes that size."""
+    """Rows for all parts and all values of the size `over`, sorted by part. `axis` describes that size."""
 
     rows: tuple[Row, ...]
     over: str
@@ -167,7 +167,7 @@ class MemoryStudy:
 
 
 def workspace_bytes(part: Part, shape: Mapping[str, int]) -> int:
-    """Return the bytes of the workspaces that a call of the part is given: its `zeros(...)` arguments, float32."""
+    """Return the bytes of the workspaces that are passed to a call: the part's `zeros(...)` arguments, float32."""
     workspaces = [dims for argument in part.arguments if (dims := call_of(argument, "zeros")) is not None]
     return sum(FLOAT_BYTES * prod(evaluate_int(dim, shape) for dim in dims) for dims in workspaces)
 
@@ -230,7 +230,7 @@ def _median(values: Iterable[int | None]) -> int | None:
 
 
 def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
-    """Return profiler bytes as published and with the workspaces in scope, and the peak of the first call of this size.
+    """Return (profiler bytes, profiler bytes with workspaces in scope, peak of the first call of this size).
 
     Raises Faulty for a call without an answer.
     """
@@ -261,9 +261,9 @@ def _reference_peak(marker: Marker) -> int | None:
 
 
 def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
-    """Return the first call of this size, measured for its peak.
+    """Make the first call of this size in a runner, and return it with its peak.
 
-    A small call before it touches the code's own pages.
+    A small call before it loads the code's own pages, which would otherwise count.
     """
     small_shape, small_inputs = marker.inputs_of(case_order.smallest(marker.part))
     sized = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)
@@ -290,7 +290,7 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments,
         "memory",
-        "What the profiler counts, what a call truly takes and what the formula gives, over one size.",
+        "Bytes of a call by the profiler, by the true peak and by the formula, over one size.",
         lists=(over.name,),
     )
     parse.add_argument("parts", metavar="PART", nargs="*", help="the parts to look at (default: all)")

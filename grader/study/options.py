@@ -60,7 +60,7 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
         "--writeup",
         metavar="FILE",
         type=Path,
-        help="also fill this write-up's table, and touch nothing else in it",
+        help="also fill the table of this write-up; the rest of the file stays",
     )
     files.add_argument(
         "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
@@ -69,12 +69,15 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
     for option in chosen_options(arguments):
         if option.name in lists:
             group.add_argument(
-                option.flag, dest=option.name, metavar="n,n,...", help=f"what is varied: {option.what}"
+                option.flag, dest=option.name, metavar="n,n,...", help=f"values to measure: {option.what}"
             )
         else:
             group.add_argument(option.flag, dest=f"size_{option.name}", metavar="n", help=option.what)
     parse.add_argument(
-        "--rounds", metavar="n", default=str(DEFAULT_ROUNDS), help="how often each is measured (%(default)s)"
+        "--rounds",
+        metavar="n",
+        default=str(DEFAULT_ROUNDS),
+        help="rounds; each times every variant twice (%(default)s)",
     )
     parse.add_argument("--seed", metavar="n", help="make the inputs repeatable")
     parse.add_argument("--show", action="store_true", help="draw the figure in the terminal, too")
@@ -91,7 +94,7 @@ def settings(given: argparse.Namespace) -> Settings:
         raise UsageError(f"--out takes a folder, and {given.out} is a file")
     if given.writeup is not None and not given.writeup.is_file():
         raise UsageError(
-            f"--writeup: no such file: {given.writeup} (begin with a copy of writeup_template.md)"
+            f"--writeup: {given.writeup} does not exist: start from a copy of writeup_template.md"
         )
     return Settings(
         assignment=assignment,
@@ -125,7 +128,7 @@ def openmp_part(settings: Settings, part_id: str | None) -> Part:
     """Return the part of that name, else the first one timed on several threads. Raises UsageError without one."""
     found = part(settings, part_id) if part_id else shared_part(settings.assignment)
     if found is None:
-        raise UsageError("no part of this assignment is timed on several threads: name one")
+        raise UsageError("no part of this assignment is timed on several threads: name a part")
     return found
 
 

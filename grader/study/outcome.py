@@ -1,4 +1,4 @@
-"""Delivery of a study's outcome: on the screen, as CSV and PNG, and in the write-up's table."""
+"""Output of a study's results: on the screen, as CSV and PNG, and in the write-up's table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StudyResult(Protocol):
 
 
 def prepare(settings: Settings, *names: str) -> None:
-    """Check that these tables can be delivered, before minutes are spent on measuring them.
+    """Check, before minutes of measuring, that the tables `names` can be written.
 
     Raises UsageError if the write-up has no place for one of them, OSError if DIR cannot be made.
     """
@@ -64,7 +64,7 @@ def deliver(finding: StudyResult, settings: Settings) -> None:
 
 
 def fill(writeup: Path, table: Table) -> None:
-    """Put the table into its region of the write-up; every other byte of the file stays.
+    """Write the table into its region of the write-up. The rest of the file stays unchanged.
 
     Raises UsageError if the file is not UTF-8 text or lacks such a region.
     """

@@ -1,20 +1,18 @@
 """`python gpt149.py race part3`: a search for results that depend on the order of the threads.
 
 Theory of operation. Two accesses to the same memory by different threads, at least one of them a write, are a race if
-nothing orders them. They need not have collided in this run. ThreadSanitizer records the synchronisation between
-accesses, so it finds a race in a run with a right result. It does not see the barriers of gcc's OpenMP library. The
-program is therefore linked with a small OpenMP library of the kit's own (native/openmp_tsan.cpp). That one reports to
-ThreadSanitizer exactly the orders that OpenMP promises.
+no synchronisation orders them. ThreadSanitizer records the synchronisation between accesses, so it finds a race even
+in a run with a right result. It does not see the barriers of gcc's OpenMP library. The program is therefore linked with
+the kit's small OpenMP library (native/openmp_tsan.cpp), which reports to ThreadSanitizer exactly the orders that OpenMP
+promises.
 
-This needs gcc, ThreadSanitizer, and a file that uses no more of torch or OpenMP than these programs have. Without them
-the kernel is run again and again on several numbers of threads, and the results are compared bit by bit
-(`grader.study.race`). That shows races which happen, not those which may.
+This needs gcc, ThreadSanitizer, and a file that uses only the parts of torch and OpenMP that the kit replaces.
+Otherwise (`compare`) the call is repeated on several numbers of threads, and the results are compared bit by bit. That
+shows only races that happen in these runs; random delays make them more likely (`torch.delays`).
 
-Search for races by their effect: the same call repeated on several numbers of threads, compared bit by bit.
-A right kernel whose rows are shared out gives the same bits on any number of threads. A kernel that sums over threads
-(`reduction`) adds in another order each time and may differ in the last bits. So a difference within the oracle's
-error budget is reported, but does not count as a race. A race that did not happen is not seen; random delays make it
-more likely (`torch.delays`).
+A right kernel whose rows are divided among threads gives the same bits on any number of threads. A kernel that sums
+over threads (`reduction`) adds in another order each time and may differ in the last bits. So a difference within the
+oracle's error budget is reported, but does not count as a race.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ from grader.study import options, outcome, racereport
 from grader.study.racereport import RaceResult
 from grader.study.standalone import Kit, Ran, Unsuitable, build_program, ran
 
-#: More threads than cores make them interrupt each other.
+#: Numbers of threads to compare. With more threads than cores, the system interrupts threads at random moments.
 COMPARED_THREADS = (1, 2, 3, 4, 8, 16)
 
 
@@ -65,7 +63,7 @@ def compare(
     seed: int,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Call the function `rounds` times on each number of COMPARED_THREADS, always on the same inputs."""
+    """Call the function `rounds` times on each number of COMPARED_THREADS with equal inputs. Compare the results."""
     started = time.monotonic()
     threads = tuple(
         count for count in COMPARED_THREADS if count <= max(shape["threads"], max(COMPARED_THREADS))
@@ -101,10 +99,8 @@ def compare(
 
 @dataclass(frozen=True)
 class Run:
-    """One call.
-
-    `differs`: it gave other bits than the first call. `wrong_at`: its first element beyond the error budget, or None.
-    """
+    """One call. `differs`: its result has other bits than that of the first call. `wrong_at`: index of the first
+    element beyond the error budget, or None."""
 
     threads: int
     differs: bool
@@ -120,7 +116,7 @@ def _differences(
     threads: tuple[int, ...],
     rounds: int,
 ) -> str:
-    """Run the calls and describe their differences, in words that follow the function's name; "" if none matters."""
+    """Run the calls. Describe a wrong result in words that follow the function's name; "" without one."""
     first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
@@ -150,19 +146,19 @@ def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tup
 
 
 def differences_text(runs: Sequence[Run]) -> str:
-    """Describe the differences between runs, in words that follow the function's name; "" if none matters."""
+    """Describe a wrong result among these runs in words that follow the function's name; "" without one."""
     wrong = [run for run in runs if run.wrong_at is not None]
     alone = [run for run in runs if run.threads == 1]
     wrong_alone = [run for run in wrong if run.threads == 1]
     if wrong_alone:
         often = "" if len(wrong_alone) == len(alone) else f" in {len(wrong_alone)} of {len(alone)} runs"
-        return f"is wrong on one thread already{often}: get that right first"
+        return f"is wrong on one thread already{often}: correct that first"
     if wrong:
         example = f"first at {wrong[0].wrong_at} on {wrong[0].threads} threads"
         return f"is wrong in {len(wrong)} of {len(runs)} runs and right on one thread, {example}: a data race"
     differing = sum(run.differs for run in runs)
     if differing:
-        # Reported, not judged.
+        # A note, since this is not a race.
         print(f"{differing} of {len(runs)} runs differ in their last bits, as a sum over threads does")
     return ""
 
@@ -197,7 +193,7 @@ def main(arguments: list[str]) -> int:
     parse.add_argument(
         "--repeat",
         action="store_true",
-        help="compare repeated runs instead of watching one with ThreadSanitizer",
+        help="compare repeated runs, without ThreadSanitizer",
     )
     add_defines(parse)
     given = parse.parse_args(arguments)
@@ -206,7 +202,7 @@ def main(arguments: list[str]) -> int:
     part = options.openmp_part(settings, given.part)
     shape = {**watched_sizes(settings.assignment, part), **settings.shape}
     if shape["threads"] < 2:
-        raise UsageError("--threads: a race takes two; choose 2 or more")
+        raise UsageError("--threads: a race needs two threads; choose 2 or more")
     outcome.prepare(settings, "race")
     finding = measure(
         settings.assignment, part, settings.source, shape, settings, repeat=given.repeat, defines=defines
@@ -217,7 +213,10 @@ def main(arguments: list[str]) -> int:
 
 
 def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
-    """Return small sizes, as a watched access costs about fifty: the lab's, else those of the part's largest case."""
+    """Return the sizes of a call under ThreadSanitizer: the lab's, else those of the part's largest case.
+
+    They are small, since ThreadSanitizer makes each access about 50 times slower.
+    """
     fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
     largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})
     return {**assignment.defaults, **(assignment.lab.watched_sizes or largest), "threads": THREADS}
@@ -239,14 +238,12 @@ def measure(
     repeat: bool = False,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Watch one call of the part's function; if it cannot be watched, compare many calls."""
+    """Run one call under ThreadSanitizer. If that is impossible, or with `repeat`, compare many calls instead."""
     if not repeat:
         try:
             return watch(assignment, part, source, shape, seed=settings.seed or 0, defines=defines)
         except Unsuitable as why:
-            print(
-                f"ThreadSanitizer cannot watch it ({why}); comparing repeated runs instead", file=sys.stderr
-            )
+            print(f"ThreadSanitizer cannot be used ({why}); comparing repeated runs instead", file=sys.stderr)
     return compare(
         *(assignment, part, source, shape), rounds=settings.rounds, seed=settings.seed or 0, defines=defines
     )
@@ -260,7 +257,10 @@ def words_of(
     shape: Mapping[str, int],
     sandbox: Sandbox,
 ) -> Watched:
-    """Watch one call for a verdict. If small sizes leave a region without threads, watch the run's own `shape`, too."""
+    """Run one call under ThreadSanitizer for a verdict.
+
+    If a region starts no threads at the small sizes of that call, run another call with the sizes `shape`.
+    """
     small = watched_sizes(assignment, part)
     try:
         found = watch(assignment, part, source, small, defines=defines, sandbox=sandbox)
@@ -288,7 +288,7 @@ def watch(
     defines: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
 ) -> RaceResult:
-    """Run one call under ThreadSanitizer. Raises Unsuitable if the file cannot be made into such a program."""
+    """Run one call under ThreadSanitizer. Raises Unsuitable if the file cannot be built for that."""
     tools, sandbox = toolchain(), sandbox or of_file(source)
     if not has_thread_sanitizer(tools):
         raise Unsuitable(
@@ -306,15 +306,15 @@ def watch(
             environment={"TSAN_OPTIONS": TSAN_OPTIONS},
             threads=shape["threads"],
             timeout_s=TIMEOUT_S,
-            memory_bytes=None,  # It reserves terabytes of addresses; hard_rss_limit_mb bounds what it touches.
+            memory_bytes=None,  # It reserves terabytes of addresses; hard_rss_limit_mb limits its memory.
             sandbox=sandbox,
         ) as run:
             pass
-        # Its shadow memory has fixed addresses, which a randomised mapping may occupy.
+        # ThreadSanitizer needs fixed addresses, which a randomised mapping may occupy: then it is run again.
         if "unexpected memory mapping" not in run.output:
             break
     else:
-        raise Unsuitable("its memory does not fit beside this kernel's random addresses")
+        raise Unsuitable("this Linux gives the program addresses that ThreadSanitizer needs")
     text = source.read_text(errors="replace")
     found = racereport.races(run.output, text)
     return RaceResult(
@@ -332,7 +332,7 @@ def watch(
 
 @functools.cache
 def has_thread_sanitizer(tools: Toolchain) -> bool:
-    """Return True for gcc on Linux with its libtsan. Other compilers call another OpenMP library than the kit's."""
+    """Return True for gcc on Linux with libtsan. Other compilers' OpenMP calls do not fit the kit's OpenMP library."""
     if tools.system != "Linux" or tools.family != "gcc":
         return False
     command = [str(tools.compiler), "-print-file-name=libtsan.so"]
@@ -352,12 +352,12 @@ def _count(output: str, of: str) -> int | None:
 
 
 def _trouble(run: Ran) -> str:
-    """Describe the program's end, in words that follow the function's name; "" if it ended well."""
+    """Describe a failed run in words that follow the function's name; "" if it ended normally."""
     finished = run.finished
     if finished.timed_out:
-        return f"did not end within {TIMEOUT_S:.0f} s, and no race was seen until then"
+        return f"did not end within {TIMEOUT_S:.0f} s; no race was found until then"
     if run.call is not None and run.call.status == "exception":
         return f"cannot be called, or threw an exception: {run.call.message[:200]}"
     if finished.returncode != 0 or run.call is None:
-        return "crashed before a race could be seen: look for the fault with --sanitize first"
+        return "crashed before a race could be found: look for the crash with --sanitize first"
     return ""

@@ -49,15 +49,13 @@ COMPILE_TIMEOUT_S = 180.0
 
 
 class Unsuitable(Exception):
-    """Error for a file that cannot be made into such a program; the text is the reason, in one line."""
+    """Error for a file that cannot be built as a program of its own. The text is the reason, in one line."""
 
 
 @dataclass(frozen=True)
 class Kit:
-    """Compiler and linker options of such a program.
-
-    `runtime` is a source in native/ that replaces the compiler's OpenMP library.
-    """
+    """Compiler and linker options for a program. `runtime` is a source in native/ that replaces the compiler's OpenMP
+    library."""
 
     flags: tuple[str, ...]
     link_flags: tuple[str, ...] = ()
@@ -67,7 +65,7 @@ class Kit:
 def build_program(
     source: Path, kit: Kit, defines: Mapping[str, str] | None = None, sandbox: Sandbox = OPEN
 ) -> Path:
-    """Build the program of this file, or take it from the cache. The compilers read the file in the `sandbox`.
+    """Build a student's file as a program, or return the cached one. Its compilers run in `sandbox`.
 
     Raises Unsuitable if it does not compile or link against the stand-in, KitError if the kit's own sources do not.
     """
@@ -123,7 +121,7 @@ def _compile_all(
 
 
 def _runtime(tools: Toolchain, source: Path) -> Path:
-    """Compile one of the kit's own sources, once for each compiler. Return the object; no student's code is in it."""
+    """Compile one of the kit's own sources, which holds no student's code. Return the cached object."""
     flags = (f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w", "-g1")
     digest = hashlib.sha256(repr((tools, flags, source.name)).encode())
     for path in sorted(NATIVE.glob("*.*")):
@@ -153,11 +151,11 @@ def _first_error(finished: Finished) -> str:
 
 # ---- running it
 
-#: The runner's descriptors (inside/pipes.h) are files here: it ends after the last request.
+#: Shell command that gives the runner files in place of its pipes: it ends after the last request.
 _FROM_FILES = ("/bin/sh", "-c", 'exec "$@" 3<requests 4>replies', "sh")
 _REPLY_BYTES = 1 << 20
 CONFINES_SIGNALS = 6
-"""Version of Landlock that keeps signals within a process. Tools may start other programs, so their filter does not."""
+"""First version of Landlock that stops signals to other processes. The system-call filter for tools allows them."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +188,9 @@ def ran(
 ) -> Iterator[Ran]:
     """Run the program behind `prefix` (a tool's command line) and call the function that `request` names.
 
-    With `without_the_call` the call is only prepared. `tool_files` are files that the tool itself starts or reads.
-    Files that it wrote are in `Ran.folder` until the `with` block ends. Where `sandbox` is that of an untrusted file,
-    the program has a user id of its own if the machine can give it one. Raises Unsuitable if it cannot be confined.
+    With `without_the_call` the call is only prepared. `tool_files` are files that the tool starts or reads. Files that
+    the program wrote are in `Ran.folder` until the `with` block ends. If `sandbox` is for untrusted files, the program
+    gets its own user id where possible. Raises Unsuitable if this machine cannot confine it.
     """
     most_bytes = _REPLY_BYTES + 4 * math.prod(request.output_shape)
     header = {
@@ -214,7 +212,7 @@ def ran(
             for array in request.inputs:
                 requests.write(array.tobytes())
         if block is not None:
-            # The cache may be closed to this user.
+            # The program's user id may have no access to the cache.
             program = Path(shutil.copy(program, folder / "program"))
             for path in (folder, *folder.iterdir()):
                 os.chown(path, block[0], block[0])
@@ -241,8 +239,10 @@ def ran(
 
 
 def _sandbox(of_file: Sandbox) -> Sandbox:
-    """Return a sandbox with Landlock and a filter; one with limits only if the kernel lacks these and the file is the
-    user's own. Tier A has no /proc, which these tools read."""
+    """Return a sandbox with Landlock and a filter; for the user's own file on a kernel without them, with limits only.
+
+    Tier A is not used: it has no /proc, which these tools read.
+    """
     try:
         found = replace(choose("B"), own_uid=choose("B").own_uid and of_file.locks)
     except UsageError as error:

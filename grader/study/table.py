@@ -12,16 +12,16 @@ from grader.report.grades_csv import csv_line, safe_text
 Cell = str | int | float | None
 
 DIGITS = 4
-"""Significant digits of a measured number: more would be noise."""
+"""Significant digits of a measured number; further digits would be noise."""
 NOTHING = "-"
 CAPTION_LETTERS = 100
 
 
 @dataclass(frozen=True)
 class Table:
-    """Table of a study. `name` is that of its files and of its region in the write-up ("sweep-part2").
+    """Table of a study. `name`, such as "sweep-part2", is used for its files and its region in the write-up.
 
-    `columns` contain the units. A cell None means a missing number, never zero. `caption` describes the measurement and
+    `columns` contain the units. A cell None is a missing number, never zero. `caption` describes the measurement and
     the result in whole sentences.
     """
 
@@ -92,7 +92,7 @@ class Table:
 
 
 def shown(cell: Cell) -> str:
-    """Format one cell: whole numbers whole, other numbers with four significant digits and no exponent."""
+    """Format one cell: whole numbers in full, other numbers with four significant digits and no exponent."""
     if cell is None:
         return ""
     if isinstance(cell, str):
@@ -108,6 +108,6 @@ def shown(cell: Cell) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape a cell so that it neither leaves its place in a Markdown table nor forms a marker of the write-up."""
+    """Escape a cell's text so that it cannot end its cell in a Markdown table or be a marker of the write-up."""
     one_line = " ".join(text.split())
     return one_line.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,8 +1,8 @@
 """`threads`: speed-up of an OpenMP part over the number of threads, Amdahl's law fitted to it, and OpenMP off.
 
 Amdahl's law. Let a share s of the work always run on one thread. Then t threads take T(t) / T(1) = s + (1 - s) / t.
-That is linear in s, so least squares give it in closed form (`serial_share`). Only counts up to the machine's cores are
-used: beyond them the law's t is not the number of threads.
+This is linear in s, so least squares give s in closed form (`serial_share`). Only thread counts up to the number of
+cores are used: more threads than cores cannot all run at once.
 
 "OpenMP off" is the same source compiled without OpenMP, so that the compiler ignores its pragmas. The functions of
 omp.h still exist and report one thread.
@@ -45,10 +45,11 @@ COLUMNS = ("threads", "ms", "ms from", "ms to", "speed-up", "from", "to", "effic
 
 @dataclass(frozen=True)
 class Threads:
-    """A part over thread counts. `comparison` holds a line for each of `counts` and, if it was timed, for OpenMP off.
+    """A part timed with several thread counts. `comparison` has a line for each of `counts`, and one for OpenMP off if
+    that was timed.
 
-    `speedups` are T(1) / T of each line. `serial` is the s of the module's docstring, None with fewer than two counts
-    to fit. `core_share` is one thread's share of its core, CPU over wall time; None without CPU times.
+    `speedups` are T(1) / T of each line. `serial` is the serial share s of Amdahl's law, None with fewer than two
+    counts to fit. `core_share` is CPU time divided by wall time of one thread; None without CPU times.
     """
 
     part: Part
@@ -81,24 +82,24 @@ class Threads:
         return (name, *bounds(line.time_ms), *bounds(speedup), efficiency, line.trouble or crowded)
 
     def law(self) -> str:
-        """Describe the fit, its meaning, and doubts about it."""
+        """Describe the fit of Amdahl's law in sentences, with notes if threads or the machine make it doubtful."""
         sentences = [self._fit()]
         if beyond := [count for count in self.counts if count > self.cores]:
             sentences.append(
-                f"This machine has {self.cores} cores: {' and '.join(map(str, beyond))} threads show how they are "
-                "shared, not how the part scales."
+                f"This machine has {self.cores} cores: times with {' and '.join(map(str, beyond))} threads do not show "
+                "how the part scales."
             )
         if self.core_share is not None and self.core_share * CORE_SHARE_LIMIT < 1:
             sentences.append(
-                f"One thread had only {100 * self.core_share:.0f} % of its core: something else used the machine, and "
-                "speed-ups come out too small. Measure again when it is quiet."
+                f"One thread had only {100 * self.core_share:.0f} % of its core: other programs ran, so the measured "
+                "speed-ups are too small. Measure again when they have ended."
             )
         return " ".join(sentences)
 
     def _fit(self) -> str:
         share = self.serial
         if share is None:
-            return "Two counts of threads up to the number of cores would show Amdahl's law."
+            return "Amdahl's law needs times with two thread counts up to the number of cores."
         if share.middle >= 1:
             return "More threads were not faster than one."
         limit = (
@@ -147,7 +148,7 @@ def amdahl(serial: float, threads: int) -> float:
 
 
 def serial_share(counts: Sequence[int], times: Sequence[float]) -> float:
-    """Return the serial share s that fits `times` at `counts` best. The first count is 1; there are two or more."""
+    """Return the serial share s that fits `times` at two or more thread `counts` best; the first count is 1."""
     ys = [time / times[0] - 1 / count for count, time in zip(counts, times, strict=True)]
     xs = [1 - 1 / count for count in counts]
     return sum(x * y for x, y in zip(xs, ys, strict=True)) / sum(x * x for x in xs)
@@ -188,7 +189,10 @@ def measure(laboratory: Laboratory, part: Part, counts: Sequence[int]) -> Thread
 
 
 def core_share(outcome: Outcome) -> float | None:
-    """Return the median CPU time over wall time of one-threaded calls: 1 on an idle machine, None without CPU times."""
+    """Return the median of CPU time divided by wall time, for calls with one thread: 1 on an idle machine.
+
+    Returns None without CPU times.
+    """
     shares = [call.cpu_s / call.wall_s for pair in outcome.calls for call in pair if call.cpu_s is not None]
     return median(shares) if shares else None
 

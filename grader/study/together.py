@@ -30,11 +30,13 @@ def parser(arguments: list[str]) -> argparse.ArgumentParser:
     parse = options.parser(
         arguments,
         "study",
-        "All studies in a row, and the write-up's tables from them: minutes, or a first look with --quick.",
+        "Run all studies and fill the write-up's tables: takes minutes, or less with --quick.",
     )
-    parse.add_argument("--quick", action="store_true", help="small sizes and few rounds: a first look")
     parse.add_argument(
-        "--only", metavar="TABLE,...", help="only these, by the names of their tables, as in machine,race"
+        "--quick", action="store_true", help="small sizes and few rounds, for a first impression"
+    )
+    parse.add_argument(
+        "--only", metavar="TABLE,...", help="only the studies with these tables, such as machine,race"
     )
     return parse
 
@@ -85,7 +87,7 @@ def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
 
 
 def common(given: argparse.Namespace, *, fills: bool) -> list[str]:
-    """Return the options that every study is given, as they were written."""
+    """Return the options to pass on to every study, as they were on the command line."""
     rounds = QUICK_ROUNDS if given.quick and given.rounds == str(options.DEFAULT_ROUNDS) else given.rounds
     line = ["--out", str(given.out), "--config", str(given.config), "--rounds", rounds]
     for option in chosen_options(["--config", str(given.config)]):

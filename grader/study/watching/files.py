@@ -1,9 +1,9 @@
 """Detection of saved files, for any way in which an editor writes them, with or without the system's notifications.
 
-The file's folder is watched, not the file: an editor that renames a new file into place gives its name to another file.
-A notification only triggers a look. The decision depends on the file's content, read once it has been left alone for
-QUIET_S seconds. A further look every LOOK_S seconds finds changes without a notification (a network's folder, a folder
-that was removed and made again).
+The file's folder is watched, because some editors write a new file and rename it. After a notification the file's
+content is read, once the file has not changed for QUIET_S seconds; only a different content counts as a save. The
+content is also read every LOOK_S seconds, which finds changes without a notification: in a network folder, or in a
+folder that was removed and made again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from grader.core import pythontree
 from grader.core.errors import UsageError
 
 LIBRARY = "watchfiles"
-#: Seconds that a file must be left alone before it is read: editors write in pieces.
+#: Seconds without a change after which a file is read: editors write in pieces.
 QUIET_S = 0.03
 #: Seconds after which a missing file is reported as removed: some editors remove it before they write it again.
 GONE_S = 0.3
@@ -44,7 +44,7 @@ HOW: dict[str, Any] = {
 
 
 def missing_library() -> str:
-    """Return advice on the package to install, as one line, or ""."""
+    """Return a message if the package for --watch is missing, else ""."""
     if importlib.util.find_spec(LIBRARY):
         return ""
     return f"--watch needs the package {LIBRARY}: `pip install {LIBRARY}`"
@@ -74,7 +74,7 @@ class Watcher:
     def __init__(self, paths: tuple[Path, ...], on_save: Callable[[Content], None]) -> None:
         self.paths, self._on_save = paths, on_save
         self._imported: tuple[Path, ...] = ()
-        """Files that the source imports, as of the last look."""
+        """Files that the source imported when it was last read."""
         self.polls = False
         """True if the system cannot send notifications."""
         self._ended = threading.Event()
@@ -119,13 +119,13 @@ class Watcher:
                 for change in watch(*folders, watch_filter=is_followed, stop_event=self._ended, **HOW):
                     yield change
                     if set(self._folders()) != set(folders):
-                        break  # the source imports from another one now
-            # The folder was removed or replaced: watch the new one from here on.
+                        break  # The source now imports from another folder.
+            # The folder was removed or replaced: watch the new folder from now on.
             yield None
             self._ended.wait(POLL_S)
 
     def _settle(self) -> None:
-        """Wait until the files are left alone, then call `on_save` if their content has changed."""
+        """Wait until the files stop changing, then call `on_save` if their content differs."""
         gone_s = time.monotonic() + GONE_S
         signs = self._signs()
         now = self.content()
@@ -186,7 +186,7 @@ def _has_file_events(folders: list[Path]) -> bool:
 
 @contextlib.contextmanager
 def only_one(source: Path) -> Iterator[None]:
-    """Prevent a second watcher of the file: each would disturb the other's times.
+    """Prevent a second --watch of the same file, since each would disturb the other's times.
 
     Raises UsageError if one is running.
     """
@@ -197,7 +197,7 @@ def only_one(source: Path) -> Iterator[None]:
         handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(
-            f"cannot write the cache {folder}: {error.strerror}; point GPT149_CACHE elsewhere"
+            f"cannot write the cache {folder}: {error.strerror}; set GPT149_CACHE to another folder"
         ) from error
     try:
         try:

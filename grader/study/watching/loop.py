@@ -1,4 +1,4 @@
-"""Loop of `--watch`: judge, wait for a save, judge again. A save in between ends the run in progress."""
+"""Loop of `--watch`: judge the file at each save. A save while the file is being judged ends that run."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from grader.study.watching import files
 from grader.study.watching.files import Content
 
 KEPT = 32
-"""Verdicts that are kept, each with its source."""
+"""Number of verdicts that are kept, each with its source."""
 SHOWN = 6
 MOST_LINES = 20_000
-"""Longest source whose changed lines are searched."""
+"""Longest source, in characters, whose changed lines are searched."""
 MOST_COMPARED = 400
 """Most lines that are compared one by one."""
 WIDTH = 78
@@ -51,10 +51,11 @@ WIDTH = 78
 
 @dataclass(frozen=True)
 class Judged:
-    """One source with its verdict, reached `at` that time.
+    """One source with its verdict, and the time `at` which it was reached.
 
-    `object_sha256` names all objects compiled from it, "" without any. `others` are the other files that were compiled.
-    `graded` are the ids of parts whose points depend on their time. `History.add` numbers the versions.
+    `object_sha256` is the digest of all objects compiled from the source, "" without any. `others` are the other files
+    that were compiled. `graded` are the ids of parts whose points depend on their time. `number` is set by
+    `History.add`.
     """
 
     at: datetime
@@ -66,7 +67,7 @@ class Judged:
     graded: frozenset[str] = frozenset()
     number: int = 0
     change: str = ""
-    """Difference of its source from the version before."""
+    """Difference between this source and the previous one, in words."""
 
     @property
     def clock(self) -> str:
@@ -87,12 +88,12 @@ class GoodTime:
 
 @dataclass
 class History:
-    """All saves of one session that ended in a verdict; the last ones are kept with their results."""
+    """Saves of one session that ended in a verdict. The last KEPT ones are stored with their results."""
 
     judged: deque[Judged] = field(default_factory=lambda: deque(maxlen=KEPT))
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
     good: dict[str, GoodTime] = field(default_factory=dict)
-    """Good times by the part's id."""
+    """Last time of each part when it was right, by part id."""
     verdicts: int = 0
 
     @property
@@ -104,7 +105,7 @@ class History:
         return next((one for one in reversed(self.judged) if one.object_sha256 == sha256), None)
 
     def alike(self, text: str, others: tuple[bytes | None, ...] = ()) -> Judged | None:
-        """Return the last verdict if this text differs from its source only in comments and layout, else None."""
+        """Return the last verdict if `text` differs from its source only in comments and layout, else None."""
         last = self.last
         if last is None or last.others != others or without_layout(last.text) != without_layout(text):
             return None
@@ -118,7 +119,7 @@ class History:
         return changed(self.last.text, text) + beside
 
     def add(self, one: Judged, saved_at: datetime | None = None) -> None:
-        """Add a verdict and its line. `saved_at` is set if the verdict is an earlier one, on an equal object."""
+        """Add a verdict and its line. `saved_at` is set if an earlier verdict holds again, for an equal object."""
         self.verdicts += 1
         change = self.change(one.text, one.others)
         if saved_at is None:
@@ -134,7 +135,7 @@ class History:
                     self.good[part.id] = GoodTime(one.clock, part.time)
 
     def relation(self, known: Judged) -> str:
-        """Say if an equal object is that of the last verdict or of an earlier version."""
+        """Return the words that say which verdict an equal object had: the last one or an earlier one."""
         return "still" if self.last is not None and self.last.number == known.number else "back to"
 
     def _ratios(self, one: Judged) -> list[str]:
@@ -161,16 +162,13 @@ def summary(one: Judged) -> str:
 
 
 def beside_last_good(known: GoodTime | None, time: Timing) -> str:
-    """Compare a time with that of the part when it was last right.
-
-    Both are ratios to the reference measured with them.
-    """
+    """Compare a time with the part's last time when it was right, in words. Both are ratios to reference times."""
     if known is None:
         return ""
     (low, high), (known_low, known_high) = time.ratio_interval, known.time.ratio_interval
     change = f"{time.ratio / known.time.ratio:.2f} x the last good time ({known.clock})"
     if low <= known_high and known_low <= high:
-        return f"{change}: no difference to be sure of"
+        return f"{change}: the difference may be chance"
     return change + (": faster" if time.ratio < known.time.ratio else ": slower")
 
 
@@ -219,7 +217,7 @@ def _functions(text: str, lines: Sequence[int]) -> list[str]:
 
 
 class Screen(Terminal):
-    """The terminal of a single run, with the last good time beside each time."""
+    """Terminal output as of a single run, with the last good time beside each time."""
 
     def __init__(
         self,
@@ -255,15 +253,12 @@ class Screen(Terminal):
         self.say("\n" + "\n".join(f"  {line}" for line in self.history.lines))
 
 
-#: Sent by the watching thread to its own process.
+#: Signal that the watching thread sends to its own process at a save.
 SAVED = signal.SIGUSR1
 
 
 class Superseded(BaseException):
-    """Raised if the file is saved while it is being judged.
-
-    Like KeyboardInterrupt it must not be caught as an error.
-    """
+    """Raised if the file is saved while it is being judged. Handlers for errors must not catch it."""
 
 
 class SameObject(Exception):
@@ -278,8 +273,7 @@ class SameObject(Exception):
 class WatchTask:
     """Files to judge at each save.
 
-    `deliver` is called with each verdict, for output files; `observe` with each event, if events are to be delivered
-    too.
+    `deliver` is called with each verdict and writes output files. `observe`, if set, is called with each event.
     """
 
     assignment: Assignment
@@ -293,8 +287,8 @@ class WatchTask:
 def watch(task: WatchTask) -> int:
     """Judge the source now and at each save, until Ctrl-C. Return the exit code of the last verdict.
 
-    Without any verdict it is that of an interrupted run, or of wrong usage if the file never existed. Raises UsageError
-    if the library is missing, the folder does not exist, the source is not a file, or another watcher has the file.
+    Without a verdict, return that of an interrupted run, or of wrong usage if the file never existed. Raises UsageError
+    if the library or the folder is missing, the source is not a file, or another --watch has the file.
     """
     if missing := files.missing_library():
         raise UsageError(missing)
@@ -309,7 +303,7 @@ def watch(task: WatchTask) -> int:
 
 
 class Loop:
-    """One session. Everything but `_saved` and `_read_keys` runs in the main thread."""
+    """One session of --watch. All methods but `_saved` and `_read_keys` run in the main thread."""
 
     def __init__(self, task: WatchTask) -> None:
         self.task = task
@@ -340,7 +334,7 @@ class Loop:
                 self.screen.say(f"Watching {source} ({names}): save it to have it judged. Ctrl-C ends this.")
                 if watcher.polls:
                     self.screen.say(
-                        "The system has no file watches left (inotify): looking ten times a second."
+                        "The system has no file watches left (inotify): the file is read ten times a second instead."
                     )
                 threading.Thread(target=self._read_keys, daemon=True, name="keys").start()
                 import_numpy(self.task.assignment)
@@ -353,7 +347,7 @@ class Loop:
         return EXIT_INTERRUPTED if self._has_begun else EXIT_USAGE
 
     def _follow(self, content: Content) -> None:
-        """Judge each content. Never returns; the caller handles KeyboardInterrupt."""
+        """Judge each saved content, without end: Ctrl-C raises KeyboardInterrupt, which the caller handles."""
         fresh = False
         while True:
             if content.source is None:
@@ -372,7 +366,7 @@ class Loop:
     def _saved(self, content: Content) -> None:
         """Queue a new content. Called in the watcher's thread."""
         self._events.put(content)
-        # A missing file may come back, so the run on the last save goes on.
+        # If the file is missing, it may come back: the run on the last save continues.
         if self._armed and content.source is not None and content != self._judging:
             signal.pthread_kill(threading.main_thread().ident or 0, SAVED)
 
@@ -417,7 +411,7 @@ class Loop:
             finally:
                 self._armed = False
         except Superseded:
-            # A process with torch may have been interrupted in a reply: the next run starts another one.
+            # A process with torch may have been interrupted while it answered: the next run starts a new one.
             self._close()
             self.screen.say("\nSaved again: this run is ended.")
         except SameObject as same:
@@ -461,7 +455,7 @@ class Loop:
 
     def _judged(self, content: Content, result: SubmissionResult) -> None:
         if result.sha256 != hashlib.sha256(content.source or b"").hexdigest():
-            return  # it was saved before it was read: the save's own turn comes next
+            return  # The file was saved again before it was read: that save is judged next.
         scored = score.score(self.task.assignment, result)
         if len(result.parts) > 1:
             self.screen.scoreboard(result, scored)
@@ -481,7 +475,7 @@ class Loop:
         """Show the known verdict on an equal object again, with its old time."""
         self.screen.say(
             f"{self.history.relation(known).capitalize()} {known.name}: the object is equal byte for byte, "
-            "and so are its results. Its time is of then."
+            "so its results are the same. Its time was measured then."
         )
         self.screen.again(known)
         sha256 = hashlib.sha256(content.source or b"").hexdigest()
@@ -499,7 +493,7 @@ class Loop:
     # ---- processes
 
     def _close(self) -> None:
-        """End the processes kept between runs, and all that a run may have left."""
+        """End the processes that are kept between runs, and those that a run left behind."""
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None

@@ -1,7 +1,7 @@
 """Write-up of a student: the regions that are still empty, and its export.
 
-A write-up is a Markdown text with marked regions (`regions`), made from writeup_template.md; `checking` lists the
-missing ones. The comparison of a class's answers is for the staff (`grader.staff.writeups`).
+A write-up is a Markdown text with marked regions (`regions`), made from writeup_template.md. `checking` lists the empty
+ones. `grader.staff.writeups` collects the answers of a class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def template_of(config: Path | None) -> Path:
-    """Return the path of an assignment's write-up template, by default the main one's. The file may be missing."""
+    """Return the path of an assignment's write-up template, by default the main assignment's. It may not exist."""
     if config is None:
         return WRITEUP_TEMPLATE
     from grader.assignment import labs
@@ -44,9 +44,9 @@ def check_all(paths: Sequence[Path], export: str | None, template: Path = WRITEU
 
 
 def check(path: Path, export: str | None, template: Path) -> bool:
-    """Print the empty regions of one write-up, by its `template`, and export it if asked to.
+    """Print the empty regions of one write-up, compared with its `template`. With `export`, also export it.
 
-    Returns True if nothing is empty. Raises UsageError if it cannot be read, or its markers are broken.
+    Returns True if no region is empty. Raises UsageError if the file cannot be read, or its markers are broken.
     """
     from grader.study.writeup import checking, exporting
 
@@ -59,12 +59,14 @@ def check(path: Path, export: str | None, template: Path) -> bool:
 
 def parser(what: str) -> Parser:
     """Return the parser of the command line; `what` describes its files."""
-    parse = Parser(prog=f"{GRADER_COMMAND} writeup", description="The write-up: what of it is still empty.")
+    parse = Parser(
+        prog=f"{GRADER_COMMAND} writeup", description="List the regions of a write-up that are empty."
+    )
     parse.add_argument("paths", metavar="FILE", type=Path, nargs="+", help=what)
-    parse.add_argument("--config", metavar="FILE", type=Path, help="the assignment that it is about")
+    parse.add_argument("--config", metavar="FILE", type=Path, help="the write-up's assignment")
     add_lab(parse)
     parse.add_argument(
-        "--export", choices=FORMATS, help="also export this format, beside the file (needs pandoc)"
+        "--export", choices=FORMATS, help="also write this format, beside the file (needs pandoc)"
     )
     return parse
 

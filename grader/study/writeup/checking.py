@@ -18,7 +18,7 @@ OPTIONAL = ("extra",)
 
 @dataclass(frozen=True)
 class Place:
-    """A region that the template asks for. `words` is None if the write-up has lost the region's markers."""
+    """A region of the template. `words` counts the write-up's words in it; None if its markers are missing there."""
 
     kind: str
     name: str
@@ -100,7 +100,7 @@ def state_lines(path: Path, state: State) -> list[str]:
     width = max((len(place.name) for place in state.places), default=0)
     for place in state.places:
         if place.words is None:
-            what = f"GONE: write the lines <!-- {place.kind}: {place.name} --> and <!-- end --> again"
+            what = f"MISSING: write the lines <!-- {place.kind}: {place.name} --> and <!-- end --> again"
         elif place.filled:
             what = "filled in" if place.kind == "table" else f"{place.words} words"
         else:
@@ -111,9 +111,9 @@ def state_lines(path: Path, state: State) -> list[str]:
 
 def _summary(path: Path, state: State) -> list[str]:
     if not state.places:
-        return ["there are no answers in it: begin with the template, and keep its marker lines"]
+        return ["it has no regions for answers: start from the template, and keep its marker lines"]
     if not state.missing:
-        return ["nothing is empty"]
+        return ["no region is empty"]
     open_places = {kind: sum(place.kind == kind for place in state.missing) for kind in ("answer", "table")}
     counts = [
         f"{open_places[kind]} of {state.count(kind)} {kind}s"

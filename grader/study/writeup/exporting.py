@@ -10,18 +10,18 @@ from grader.core.errors import KitError
 from grader.core.harmless import one_line
 
 TIMEOUT_S = 120.0
-#: GitHub's Markdown without raw HTML: untrusted text runs nothing in its reader's browser.
+#: GitHub's Markdown without raw HTML, so that untrusted text cannot run code in a browser.
 FROM = "gfm-raw_html"
 
 
 def export(path: Path, kind: str) -> str:
-    """Write `path` as "html" or "pdf" beside itself. Return a line with its place, or with the reason for its absence.
+    """Write `path` as "html" or "pdf" beside it. Return a line with the new file, or that pandoc is missing.
 
-    Raises KitError if pandoc is there and fails.
+    Raises KitError if pandoc fails.
     """
     program = shutil.which("pandoc")
     if program is None:
-        return f"no {kind.upper()}: pandoc is not installed (apt install pandoc), but the text is complete without"
+        return f"no {kind.upper()} is written: pandoc is not installed (apt install pandoc); you can hand in the text"
     target = path.with_suffix(f".{kind}")
     title = path.stem.replace("_", " ")
     command = [program, f"--from={FROM}", "--standalone", f"--metadata=pagetitle:{title}", "--output"]
@@ -37,7 +37,7 @@ def export(path: Path, kind: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise KitError(f"pandoc did not end within {TIMEOUT_S:.0f} s on {path}") from error
     if ended.returncode != 0:
-        first = one_line((ended.stderr.strip().splitlines() or ["no word why"])[0], 300)
+        first = one_line((ended.stderr.strip().splitlines() or ["it printed no reason"])[0], 300)
         hint = "; a PDF needs LaTeX as well: try --export html" if kind == "pdf" else ""
         raise KitError(f"pandoc cannot export {path}: {first}{hint}")
     return f"wrote {target}"

@@ -8,11 +8,11 @@
     What a study command has measured.
     <!-- end -->
 
-A marker stands alone on its line (within a line it is just text) and is invisible in a rendered text. Regions neither
-nest nor overlap, and no name occurs twice within its kind. A region with only white space and comments is empty, so it
-may hold a hint to the writer.
+A marker is alone on its line; elsewhere it is ordinary text. It is invisible in the rendered text. Regions neither nest
+nor overlap, and no name occurs twice within its kind. A region with only white space and comments is empty, so the
+template can hold hints in comments.
 
-Everything here takes time linear in the text: a class's write-ups are read by a machine before a person does.
+All functions take time linear in the text, which is untrusted.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Region:
 
 
 def without_comments(text: str) -> str:
-    """Return the text without its comments. A comment without an end is text."""
+    """Return the text without its comments. The start of a comment without an end counts as text."""
     kept: list[str] = []
     place = 0
-    # Not a regular expression: it would search for the end of each unended comment anew, in quadratic time.
+    # A regular expression would take quadratic time for comments without an end.
     while (start := text.find(_COMMENT_START, place)) >= 0:
         end = text.find(_COMMENT_END, start + len(_COMMENT_START))
         if end < 0:
@@ -76,8 +76,8 @@ def without_comments(text: str) -> str:
 def regions(text: str) -> list[Region]:
     """Return all regions of a write-up, in order.
 
-    Raises UsageError, naming the line, for a marker without a partner, inside another region or before other text. Also
-    for a name that occurs twice, and for more than MOST_REGIONS regions.
+    Raises UsageError, with the line, for a marker without a partner, inside another region or before other text. The
+    same holds for a name that occurs twice and for more than MOST_REGIONS regions.
     """
     found: list[Region] = []
     names: set[tuple[str, str]] = set()
@@ -92,7 +92,9 @@ def regions(text: str) -> list[Region]:
             if opened is not None:
                 raise UsageError(f"line {number}: {_shown(marker)} inside the region of line {opened_line}")
             if (marker[1], marker[2]) in names:
-                raise UsageError(f"line {number}: {_shown(marker)} stands here for the second time")
+                raise UsageError(
+                    f"line {number}: {_shown(marker)} occurs for the second time: delete one of the two"
+                )
             if len(names) == MOST_REGIONS:
                 raise UsageError(f"line {number}: more than {MOST_REGIONS} regions: this is not a write-up")
             names.add((marker[1], marker[2]))
@@ -109,12 +111,12 @@ def regions(text: str) -> list[Region]:
 
 
 def answers(text: str) -> dict[str, str]:
-    """Return the text of each answer's region without comments, by name and in order; "" for an empty one."""
+    """Return the text of each answer by name, in order and without comments; "" for an empty region."""
     return {region.name: region.text for region in regions(text) if region.kind == "answer"}
 
 
 def tables(text: str) -> dict[str, str]:
-    """Return the text of each table's region without comments, by name and in order; "" for an empty one."""
+    """Return the text of each table by name, in order and without comments; "" for an empty region."""
     return {region.name: region.text for region in regions(text) if region.kind == "table"}
 
 
@@ -130,7 +132,7 @@ def fill(text: str, name: str, table_markdown: str) -> str:
     if region is None:
         raise UsageError(
             f"there is no place for the table '{name}': write the lines '<!-- table: {name} -->' and "
-            "'<!-- end -->' where it should stand"
+            "'<!-- end -->' at the place for it"
         )
     newline = "\r\n" if text[: region.start].endswith("\r\n") else "\n"
     body = newline.join(table_markdown.strip().splitlines())
@@ -143,7 +145,7 @@ def _fault(line: str) -> str:
     named = re.match(r"\s*<!--\s*(?:answer|table)\s*:\s*([a-z0-9-]+)", line)
     if named and len(named[1]) > LONGEST_NAME:
         return f"a name has at most {LONGEST_NAME} letters: {one_line(named[1])}"
-    return f"a marker stands alone on its line: {one_line(line)}"
+    return f"write a marker alone on its line: {one_line(line)}"
 
 
 def _shown(marker: re.Match[str]) -> str:
