@@ -5,13 +5,13 @@ Theory of operation. Dask carries messages; the judge alone places the jobs and 
     judge (ledger, queue: `executor`)  --jobs-->  dask scheduler  -->  dask worker (`tasks`)  --pipe-->  node (`node`)
                                                                                              workers -- sandbox -- code
 
-A node is a child process of each dask worker. It holds the local executor with its workers, and answers in
-lines of JSON: nothing below it has the connection to the scheduler, or the keys of it. A job carries the submission's
-files; its verdict comes back whole and is put in the ledger as any other. The assignment does not travel: each
-machine has the kit and the assignment, and proves it (`proof`), before it is given a job.
+A node is a child process of each dask worker. It runs the local executor with its workers, and exchanges lines of JSON
+with the dask worker. So the processes below it have neither the connection to the scheduler nor its keys. A job carries
+the submission's files; the whole result comes back and is put into the ledger. The assignment is not sent: each machine
+has the kit and the assignment, which is checked (`proof`) before the machine gets a job.
 
-Each job is pinned to the machine that the judge has chosen, and dask never repeats one by itself. A machine that is
-gone, silent or stopped loses its jobs, which go elsewhere; its late answers are ignored. A submission that was being
-judged on a lost machine is judged again, alone on its machine. If two more machines are lost that way, the submission
-counts as the cause.
+The judge chooses the machine of each job, and dask never repeats a job by itself. If a machine is gone, silent or
+stopped, its jobs go to other machines, and its late answers are ignored. A submission that was being judged on a lost
+machine is judged again, alone on another machine. If two more machines are lost that way, the submission counts as the
+cause.
 """

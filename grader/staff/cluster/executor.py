@@ -1,6 +1,6 @@
 """The classroom's `Executor` over the workers of a dask scheduler: see `grader.staff.cluster` for how it works.
 
-One thread, in `results`, changes all state. Messages that dask delivers in threads of its own go through a queue.
+Only the thread that runs `results` changes the state. Messages that dask delivers in other threads go through a queue.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from grader.staff.cluster.proof import Kit
 
 TICK_S = 0.5
 WORKERS_WITHIN_S = 60.0
-"""Time for the first worker to appear, or for another one once all are gone: a batch system may be slow."""
+"""Seconds to wait for the first worker, or for a new one after all are gone: a batch system may be slow."""
 RECONNECT_S = 120.0
 MOST_DEATHS = 2
-"""Number of machines lost while they judged only this submission, after which it is blamed."""
+"""If so many machines are lost while they judge one submission alone, the submission counts as the cause."""
 MOST_UNSTEADY = 3
-"""Unsteady timings in a row after which a machine has to prove itself anew."""
+"""Unsteady timings in a row after which a machine is tested again."""
 MOST_PROOFS = 5
-"""Losses of a machine during its proof, after which it is not used any more."""
+"""A machine that is lost so often during its test is not used any more."""
 CALIBRATION = "calibration"
 
 
 class ClusterExecutor:
-    """Jobs on many machines. `calibration` is the submission that each of them judges first, None for none. `command`
-    starts another kind of worker there, for tests."""
+    """Executor for many machines. `calibration` is the submission that each machine judges first, or None. `command`
+    replaces the command that starts a worker, for tests."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ClusterExecutor:
         self._suspects: set[str] = set()
         self._deaths: Counter[str] = Counter()
         self._avoid: dict[str, str] = {}
-        """The machine to avoid for a submission, by its id."""
+        """Machine to avoid for each submission, by the submission's id."""
         self._slow_once: set[str] = set()
         self._count = 0
         self._lonely_since_s = time.monotonic()
@@ -275,14 +275,14 @@ class ClusterExecutor:
     # ---- jobs
 
     def _assign(self) -> None:
-        """Give waiting jobs to machines with room, the emptiest first."""
+        """Give waiting jobs to machines with room, first to those with the fewest jobs."""
         left: deque[Job] = deque()
         while self._queue:
             job = self._queue.popleft()
             alone = job.submission_id in self._suspects
             free = [node for node in self._nodes.values() if node.has_room(alone=alone)]
             if not free and not alone and len(self._queue) > sum(node.most for node in self._nodes.values()):
-                # Each machine has one job waiting, so that it need not wait for the judge, except near the end.
+                # One extra job waits on each machine, so that it never waits for the judge; not near the end.
                 free = [node for node in self._nodes.values() if node.has_room(alone=alone, ahead=1)]
             if not free:
                 left.append(job)
@@ -346,12 +346,11 @@ class ClusterExecutor:
             )
 
     def _is_doubtful(self, node: Node, job: Job, found: Mapping[str, Any]) -> bool:
-        """Return True if a verdict may be the machine's and not the submission's: then it goes elsewhere, if there is
-        another."""
+        """Return True if the machine may be at fault for a verdict: then another machine judges the submission."""
         result, name = found["done"], job.submission_id
         self._avoid[name] = node.name
         if result.get("toolchain", {}).get("compiler", self._kit.compiler) != self._kit.compiler:
-            node.state = "new"  # its compiler changed: its next description shows that
+            node.state = "new"  # Its compiler may have changed, so it is tested again.
             return True
         node.unsteady = node.unsteady + 1 if found["unfit"] else 0
         if node.unsteady >= MOST_UNSTEADY and self._calibration is not None:
@@ -380,7 +379,7 @@ class ClusterExecutor:
         yield MachineMet(node.recorded(), lost=why)
 
     def _blame(self, attempt: Attempt) -> Iterator[Event]:
-        """Judge the submission of a lost machine again, alone. If it was already judged alone too often, blame it."""
+        """Judge the submission of a lost machine again, alone, or record it as the cause of too many losses."""
         name = attempt.job.submission_id
         if not attempt.phase:
             self._requeue(attempt)  # it had not begun

@@ -1,10 +1,9 @@
 """Connection to the scheduler that `--cluster` names (tcp://HOST:PORT, tls://HOST:PORT), or local:N to try it here.
 
-local:N starts a scheduler and N machines that are processes here. The machines share this one's cores. Each has its own
-if there are enough; otherwise some share one. All of them take turns at the resource that a timing holds, as nodes of
-one machine do (`node.slot_folder`). The scheduler listens on the loopback alone, by TLS with a key of its own. Any
-process with access to it could run anything as the judge, and a runner with untrusted code may be on this machine too.
-Processes that die are started again, MOST_RESTARTS times.
+local:N starts a scheduler and N dask workers on this machine, which stand for N machines. They divide its cores; if
+there are too few, some share a core. Their timings use the same locks (`node.slot_folder`). The scheduler listens on
+the loopback interface only, by TLS with its own key: any process that can connect to it could run programs as the
+judge, and untrusted code may run on this machine. Processes that die are started again, MOST_RESTARTS times.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ _SCHEDULER = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9_.-]+):(\d{1,
 
 @dataclass(frozen=True)
 class Address:
-    """A parsed address. `scheduler` is that of a running scheduler, or "" if `machines` processes are to be started
-    here."""
+    """A parsed `--cluster`: `scheduler` is the address of a running one; "" for local:N, where `machines` is N."""
 
     scheduler: str = ""
     machines: int = 0
@@ -67,8 +65,8 @@ def parse(text: str) -> Address:
 
 
 def connect(scheduler: str, security: Any = None, within_s: float = CONNECT_S) -> Client:
-    """Return a client of a scheduler. Without `security` dask's own settings count (~/.config/dask, DASK_ in the
-    environment).
+    """Return a dask client of a scheduler. Without `security`, TLS keys come from dask's own settings: ~/.config/dask,
+    or variables DASK_... of the environment.
 
     Raises UsageError, in one line, if no scheduler answers or its protocol differs.
     """

@@ -1,4 +1,4 @@
-"""State of each machine of a cluster and of each attempt to have a job judged on one, and the messages of both."""
+"""State of each machine of a cluster and of each attempt to judge a job, and the messages about both."""
 
 from __future__ import annotations
 
@@ -62,20 +62,20 @@ class Node:
         return not self.attempts
 
     def has_room(self, *, alone: bool, ahead: int = 0) -> bool:
-        """Return True if it can take one more job. `ahead` jobs may wait beyond the number that it runs at once. A
+        """Return True if the machine can take one more job. Beside the jobs that run, `ahead` jobs may wait on it. A
         job that has to be `alone` needs an idle machine."""
         if self.state != "fit" or any(attempt.alone for attempt in self.attempts.values()):
             return False
         return self.is_idle if alone else len(self.attempts) < self.most + ahead
 
     def may_judge(self) -> bool:
-        """Return True if it judges, or may yet prove that it can."""
+        """Return True if the machine judges, or its test is not finished."""
         if self.state == "fit":
             return True
         return self.state != "refused" and time.monotonic() - self.since_s < PROVE_WITHIN_S
 
     def is_silent(self) -> bool:
-        """Return True if no attempt has sent a message for too long."""
+        """Return True if the machine has jobs and none of them has sent a message for too long."""
         heard_s = [attempt.heard_s for attempt in self.attempts.values()]
         return bool(heard_s) and time.monotonic() - max(heard_s) > SILENT_S
 

@@ -41,16 +41,16 @@ from grader.submission.ids import is_id
 
 SLOTS = "gpt149-slots"
 MACHINES_FOLDERS = ("/dev/shm", "/tmp")
-"""Folders for locks that all nodes of a machine find, independent of TMPDIR."""
+"""Folders in which all nodes of a machine look for the locks, independent of TMPDIR."""
 SCRATCH = "gpt149-node-"
 ALIVE_S = 2.0
-"""Seconds between the messages by which a node with jobs says that it is at work."""
+"""Seconds between two messages in which a node with jobs reports that it is working."""
 FILES_MODE = 0o644
 IDLE_S = 900.0
 
 
 class Node:
-    """Jobs of one judge on one machine."""
+    """The jobs of one judge on this machine, and the executor that runs them."""
 
     def __init__(self, start: Mapping[str, Any], say: Any) -> None:
         self.kit, self.name, self.say = Kit(**start["kit"]), str(start["name"]), say
@@ -116,7 +116,7 @@ class Node:
 
     def _begin(self, request: Mapping[str, Any]) -> None:
         assert self.executor is not None
-        # Two jobs may have one submission: one of a judge that has ended, one of its successor.
+        # A judge that has ended and its successor may both have sent the same submission.
         name, known_as = f"{self.started}", str(request["submission_id"])
         place = self.scratch / f"job-{name}" / (known_as if is_id(known_as) else "submission")
         self.started += 1

@@ -1,7 +1,7 @@
-"""Proof of a machine, before it gets a submission, that its verdicts would equal the judge's.
+"""Test of a machine, before it gets a submission: its verdicts must equal those of the judge's machine.
 
-The judge sends its versions and digests (`Kit`). A node compares them with its own, and reports the differences in
-words. Its timing is checked by the calibration submission, which each machine judges as any other.
+The judge sends its versions and digests (`Kit`). A node compares them with its own, and reports the differences. Its
+timing is checked by the calibration submission, which each machine judges first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from grader.staff.classroom import fingerprints
 
 @dataclass(frozen=True)
 class Kit:
-    """Sources of the verdicts of one run. `config` is relative to the kit's folder if it lies in it."""
+    """Versions, digests and settings on which the verdicts of a run depend. `config` is the assignment's path, relative
+    to the kit's folder if it is inside."""
 
     config: str
     assignment_fingerprint: str
@@ -41,7 +42,7 @@ class Kit:
     timings_alone: bool
     trust: bool
     card: bool = False
-    """True if a part is judged on a GPU: then each job holds one."""
+    """True if a part is judged on a GPU: each job then reserves a GPU."""
 
 
 def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -> Kit:
@@ -112,7 +113,7 @@ def refusals(kit: Kit) -> list[str]:
 
 
 def complaints() -> tuple[list[str], list[str]]:
-    """Return the doctor's findings for this machine: faults, and weaknesses of its timings."""
+    """Return the doctor's findings for this machine: failures, and weaknesses of its timings."""
     from grader import doctor
 
     found = doctor.findings(steadiness=False)

@@ -1,4 +1,4 @@
-"""Task of a dask worker: it hands jobs to the node below it and reports their progress. It does not read their content.
+"""Task of a dask worker: send jobs to the node below it, and report their progress. It does not read their content.
 
 Dask pickles these functions by their names, so a worker without the kit cannot run them. Arguments and results are
 plain values.
@@ -23,8 +23,7 @@ from grader.core.places import ROOT
 ALIVE_S = 2.0
 """Seconds between two messages of a task that it is alive."""
 STALL_S = 6.0
-"""A task that could not run for this many seconds was stopped, and its job with it: times measured meanwhile are
-discarded."""
+"""If a task could not run for so many seconds, its machine was stopped: the job's times are discarded."""
 CLOSE_WITHIN_S = 10.0
 NODE_SILENT_S = 30.0
 """A node that is silent for this many seconds is stopped or stuck: it is ended, and its jobs go elsewhere."""
@@ -42,7 +41,7 @@ class NodeProcess:
         self.heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._there = threading.Event()
-        # The node ends with the thread that started it, so that thread lives as long as it has something to read.
+        # The node is killed when the thread that started it ends, so this thread reads until the node ends.
         self._reader = threading.Thread(target=self._read, args=(dict(start),), daemon=True)
         self._reader.start()
 

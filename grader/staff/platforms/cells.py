@@ -1,8 +1,7 @@
-"""A foreign table (CSV) in which single cells are replaced and every other byte stays as it was.
+"""A platform's table (CSV) in which single cells are replaced and every other byte stays as it was.
 
-The `csv` module would write a different file: quotation marks, line ends and a byte order mark are lost on the way.
-Here each cell keeps its position in the text, by the grammar of RFC 4180. All text outside of replaced cells is
-copied.
+The `csv` module would lose quotation marks, line ends and a byte order mark. Here each cell's position in the text is
+known, by the grammar of RFC 4180, and all text outside of the replaced cells is copied.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The harness in a platform's container: it grades the one submission there and always leaves the results file.
+"""Program in a platform's container: it grades the one submission there and always writes a results file.
 
 Theory of operation. The platform starts this process, usually as root, with a folder that holds the hand-in. The
-process stays small and does not judge. It first writes a results file which says that grading did not end, so that
-one exists even if the whole container is stopped. Then a child process does the work within a time limit. At the end
-this process writes the child's findings, or the reason why they are missing.
+process stays small and does not judge. It first writes a results file which says that grading did not end. So the file
+exists even if the whole container is stopped. Then a child process does the work within a time limit. At the end this
+process writes the child's results, or the reason why they are missing.
 
 - The child returns its findings in a folder that only this user may enter. Nothing is read back from the folder of
   the results or of the submission. A results file that the student hands in, or that the kernel writes, is at best
@@ -44,8 +44,8 @@ Results = dict[str, Any]
 
 
 class Renderer(Protocol):
-    """Renderer of the results that a platform with a container of its own takes, as plain JSON values. A module with
-    these functions will do (`grader.report.gradescope`)."""
+    """Functions that convert results to a platform's format, as plain JSON values. A module may implement it, such as
+    `grader.report.gradescope`."""
 
     def results(
         self, assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float

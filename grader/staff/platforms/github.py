@@ -6,9 +6,9 @@ student is that number. Rosters that GitHub Classroom exported until it was clos
 have the columns `identifier`, `github_username`, `github_id` and `name`. A roster is read where it lies among the
 clones, under one of ROSTERS.
 
-The last commit gives the time of submission. Git runs in a repository of the kit's own that borrows the clone's
-objects. So it ignores the clone's other content, such as its configuration; its time, memory and output are limited. A
-student can choose a commit's date. Only GitHub knows when it was pushed: a table of these times (`--submitted`) is more
+The last commit gives the time of submission. Git runs in an empty repository of the kit that reads the clone's objects.
+So it ignores the clone's other content, such as its configuration; its time, memory and output are limited. A student
+can choose a commit's date, but not the time at which GitHub received it: a table of these times (`--submitted`) is more
 reliable.
 """
 
@@ -166,8 +166,8 @@ def _known(person: Enrolled) -> dict[str, object]:
 
 
 def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
-    """Return the beginning that all folders have before the username ("hw1-"): the beginning, up to a hyphen, after
-    which most of the rest are usernames; of two that fit equally well the longer one."""
+    """Return the prefix that folder names have before the username, such as "hw1-": the one, up to a hyphen, that
+    leaves usernames for most folders. Of two such prefixes the longer one is chosen."""
     first = min(titles, key=len, default="")
     cuts = ["", *(first[: k + 1] for k, char in enumerate(first) if char == "-")]
 

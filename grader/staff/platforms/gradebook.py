@@ -46,21 +46,21 @@ class Filled:
 
 @dataclass(frozen=True)
 class Asked:
-    """Request to an export: the assignment's title and maximum, and the named column, if any."""
+    """The assignment to find in an export: its title and maximum, and the column named on the command line, if any."""
 
     title: str
     max_points: float
     column: str | None = None
 
 
-#: (the export, the request) -> the rows of people, in order. Raises UsageError for a file that is not an export.
+#: Function (export, assignment to find) -> rows of people, in order. Raises UsageError for any other file.
 Reader = Callable[[Table, Asked], Sequence[Target]]
 
 
 @dataclass(frozen=True)
 class Gradebook:
-    """Functions and rules of a platform's gradebook. `fold`: case is ignored in e-mail addresses. `most`: the
-    platform does not import a total above the maximum, so the maximum is written in its place."""
+    """Reader and rules of a platform's gradebook. `fold`: capitals are ignored in e-mail addresses. `most`: the
+    platform refuses a total above the maximum, so the maximum is written instead."""
 
     title: str
     read: Reader
@@ -190,7 +190,7 @@ def number(text: str) -> float | None:
 
 
 def points(value: float) -> str:
-    """Points as every gradebook reads them: 12.5, 40; hundredths at the finest."""
+    """Format points so that every gradebook reads them: at most two decimals, such as 12.5 or 40."""
     if not math.isfinite(value):
         raise ValueError("no number of points")
     text = f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,7 +1,6 @@
-"""Contents of the two archives: a handout with all that a student needs, an autograder with all that grades.
+"""Contents of the two archives of a release: the students' handout and the autograder.
 
-The rooms of a handout are not listed but found: its command lines and all that they import. The staff's rooms are
-listed, and stop that search.
+The modules of a handout are its command lines and all modules that these import, without those of STAFF_ROOMS.
 """
 
 from __future__ import annotations
@@ -116,7 +115,8 @@ LICENSE, DEMO = "LICENSE", "docs/demo.md"
 
 @dataclass(frozen=True)
 class Kit:
-    """A checkout that a release is made from: `config` is the staff's file, `public` the one that it extends."""
+    """The checkout from which a release is made. `config` is the staff's assignment file, `public` the students' file
+    that it extends."""
 
     root: Path
     config: Path

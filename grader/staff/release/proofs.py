@@ -1,9 +1,9 @@
-"""Proofs of a release before it writes anything: its archives, unpacked into empty folders, work as intended.
+"""Tests of a release before any file is written: its archives, unpacked into empty folders, must work as intended.
 
-Each proof runs the command that its reader will run, in a process of its own, and compares the outcome with the
-expected one. The process has a cache of its own, which starts with the caller's precompiled headers. The first
-failure ends the release with one line. Parts and times for which this machine lacks a program or a GPU are not
-judged: one line lists them as not proved. If no part at all can be judged, the release ends.
+Each test runs the command that a student or a platform will run, in a new process, and compares the outcome with the
+expected one. The process has its own cache, which starts with the caller's precompiled headers. The first failure ends
+the release with one line. Parts and times for which this machine lacks a program or a GPU are not judged: one line
+lists them as not proved. If no part can be judged, the release ends.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NOT_WRITTEN = "not written yet"
 
 
 class Unproved(UsageError):
-    """A claim about a release that does not hold."""
+    """Error for a release that does not work as intended; the text is the failed test in one line."""
 
 
 @dataclass(frozen=True)
 class ProofSetup:
-    """Settings of the proofs. `folder` is empty at first; `say` is called with each proof that holds."""
+    """Settings and findings of the tests. `folder` is empty at first; `say` prints a line for each test that passes."""
 
     assignment: Assignment
     starters: Mapping[str, str]
@@ -51,7 +51,7 @@ class ProofSetup:
     """Parts whose results are right but whose times this machine cannot judge, or not with the release's objects."""
 
     unseen: list[str] = field(default_factory=list)
-    """Claims about a platform that could not be tried for that reason."""
+    """Tests of a platform's files that could not be run because this machine lacks a program or a GPU."""
 
     def put(self, files: Mapping[str, str], folder: Path) -> None:
         """Write these files into the folder, as handed in."""
@@ -74,7 +74,7 @@ class ProofSetup:
 
     @property
     def cache(self) -> Path:
-        """The cache of all builds in the proofs: it has the release's objects, and none of the caller's."""
+        """Cache folder of all builds in the tests. It starts without the caller's objects."""
         return self.folder / "cache"
 
     def share_what_every_build_needs(self) -> None:
