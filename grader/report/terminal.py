@@ -258,6 +258,8 @@ class Terminal:
         for flag in result.flags:
             if flag.code in OF_THREADS:
                 lines += field("threads", flag.message)
+            elif flag.code == "not_timed":
+                lines += field("time", flag.message)
         if result.frontier and self.ladder:
             lines += field("frontier", self.ladder.line(result.frontier))
         if result.memory and result.verdict != "wrong":
