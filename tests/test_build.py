@@ -225,7 +225,10 @@ PUSH = "#pragma GCC push_options\n"
 
 @pytest.mark.parametrize(("top", "expected"), [("", 3), (PUSH, 2), (f"{PUSH}std::vector<int> early;\n", 3)])
 def test_the_order_of_pragmas_and_headers(top: str, expected: float, tmp_path: Path) -> None:
-    """Compile a file with the headers first if it needs that."""
+    """The kit's torch headers come before the file's text (3), or after a pragma at its top (2).
+
+    They come first in any case if the file does not compile otherwise.
+    """
     seen = f"{top}#ifdef GPT149_PLAIN_TORCH_H\n#define WERE_FIRST\n#endif\n"
     body = "#ifdef WERE_FIRST\nreturn torch::full({1}, 3.0f);\n#endif\nreturn torch::full({1}, 2.0f);"
     made = nativebuild.build(write(tmp_path, seen + one_function(body)))

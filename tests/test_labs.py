@@ -257,7 +257,10 @@ class Attempt:
 
 
 def attempt(lab: str, name: str, part: str, text: str, *words: str, old: str = END, **more: str) -> Attempt:
-    """An attempt. Its text stands at the end of the solution, at the beginning (old=BEGIN), or in place of a line."""
+    """Return an attempt to cheat in a part, with the Attempt's `ends` and `code`.
+
+    `text` is put at the end of the solution, at its beginning (old=BEGIN), or in place of the line `old`.
+    """
     new = {BEGIN: f"{BEGIN}{text}\n", END: f"{text}\n{END}"}.get(old, text)
     return Attempt(lab, Mutation(name, part, ((old, new),)), *words, **more)
 

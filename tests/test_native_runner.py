@@ -124,7 +124,10 @@ def test_the_greeting_names_functions_and_signatures(both: Both) -> None:
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_calls_one_after_another(both: Both, freeze: bool) -> None:
-    """Without freezing, the second call repeats the kept one: its workspace has to be zero again."""
+    """A runner that is not frozen between calls repeats an equal call in the same memory.
+
+    Its workspace has to be zero again.
+    """
     calls = same(both, twice(), twice(), tensors("in_place", 4), twice(), twice(), freeze=freeze)
     assert [call.status for call in calls] == ["ok"] * 5
     assert [calls[k].output for k in (0, 1, 3, 4)] == [([[2.5, 5.0, 7.5], [10.0, 12.5, 15.0]], "float32")] * 4

@@ -249,7 +249,10 @@ def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureF
 def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
     lines = {f"--{key} 0": f"--{key} takes a whole number from 1" for key in ("threads", "epochs", "batch")}
     lines |= {f"--rate {value}": "--rate takes a number above 0" for value in ("-1", "nan")}
-    lines |= {"--model rnn": "--model takes mlp, cnn or both, not 'rnn'", "--writeup none.md": "no such file"}
+    lines |= {
+        "--model rnn": "--model takes mlp, cnn or both, not 'rnn'",
+        "--writeup none.md": "does not exist",
+    }
     lines |= {"--images 5": "--images takes a whole number from 120", "--data none": "--data takes a folder"}
     lines["--data nowhere --images 500"] = "--images is how many digits are drawn"
     lines["--model mlp --images 120 --batch 101"] = "--batch 101 is more than the 100 images"

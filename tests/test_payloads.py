@@ -97,7 +97,7 @@ def spawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
 
 @pytest.fixture
 def puts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Record for each call's payload whether it went through memory."""
+    """A list that grows with each call: True if its inputs went through shared memory, False if through the pipe."""
     seen: list[bool] = []
     put = Payloads.put
 

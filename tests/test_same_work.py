@@ -257,7 +257,7 @@ def test_an_unfused_kernel_as_part_3_holds_the_matrix(name: str, judge: Judge) -
         ("differs_from: part1", "differs_from: part9", "differs_from: no earlier part is called"),
         ("differs_from: part1", "differs_from: part4", "differs_from: no earlier part is called"),
         ("differs_from: part1", "differs_from: 4Dread", "differs_from needs the key 'reference'"),
-        ("avoids_tensor: [N, N]\n    # As published: the", "avoids_tensor: []\n    #", "at least one dimension"),
+        ("avoids_tensor: [N, N]\n    # As in the published kit", "avoids_tensor: []\n    #", "at least one dimension"),
     ],
 )  # fmt: skip
 def test_mistakes_in_the_assignment(old: str, new: str, words: str, tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_part_without_a_loop_of_its_own() -> None:
 
 ALL = "torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor W, int B, int H, int N, int d"
 WHOLE, ROWS = "shared(Q, K, V);", "for (int i = 0; i < N; i++)"
-#: Beside a call that gets all inputs, loops count only if they use the inputs or values computed from the inputs.
+#: Bodies with the flag. Each passes all inputs to another function, and the result depends on none of its own loops.
 FLAGGED = f"""int x = 0; {ROWS} x += i; {WHOLE}
 {ROWS} W.data_ptr<float>()[i] = 0; {WHOLE}
 auto a = Q, b = K; auto c(V); {ROWS} d += 0; auto O = shared(a, b, c); {ROWS} O[i] *= 1;

@@ -67,6 +67,7 @@ class TextSetup:
 
     def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
         """Compile the source. If this fails, print the compiler's messages and return None. Raises KitError."""
+        from grader.backends.selection import Made
         from grader.backends.torch.torchbuild import build
         from grader.core import machine
         from grader.judge import events
@@ -86,7 +87,7 @@ class TextSetup:
         threads = min(self.course.defaults["threads"], len(machine.usable_cpus()) or os.cpu_count() or 1)
         small = {"threads": threads, **{name: TILE for name in ("Br", "Bc") if name in self.course.defaults}}
         options = Options(shape={**small, **shape}, defines=defines)
-        return Bench(self.course, source, options, terminal, built, self.zygote, self.stack)
+        return Bench(self.course, source, options, terminal, Made.of(built), self.zygote, self.stack)
 
     def load(self) -> None:
         """Load torch, the model and the prompt. Raises UsageError for an unusable checkpoint or prompt."""

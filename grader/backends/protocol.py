@@ -170,7 +170,7 @@ class Backend(ABC):
         """Yield flags for what the judge saw of a part's runners. The runners may have loaded `builds`."""
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        """Return flags for a GPU part whose calls use a library in place of a kernel; with `play` by replayed calls."""
+        """Return flags for a GPU part whose calls use a library in place of a kernel; `play` replays calls, too."""
         return ()
 
     def lacks(self, part: Part, step: Literal["results", "time"]) -> Faulty | None:

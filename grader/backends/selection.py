@@ -66,6 +66,11 @@ class Made:
     native: bool
     flags: tuple[Flag, ...] = ()
 
+    @classmethod
+    def of(cls, build: Build) -> Made:
+        """Return the only build of a file."""
+        return cls(build, lambda: build, native=isinstance(build, nativebuild.NativeBuild))
+
     def backend(self, part: Part, lab: Lab, zygote: Zygote, host: NativeHost | None) -> Backend:
         """Return the backend that judges a part."""
         if not kind_of(part).is_students:

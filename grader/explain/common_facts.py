@@ -38,9 +38,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class _Set:
-    """A set of wrong indices along an axis: `words` for it, and a function that returns the indices.
+    """A candidate for the set of wrong indices along an axis, described by `words`.
 
-    The function gets the input's sizes and the axis's length. `tile` is the size that it needs, if any.
+    `indices(sizes, length of the axis)` returns the set. `tile` names the size that is a tile's length, "" if none.
     """
 
     words: str

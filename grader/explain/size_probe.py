@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from grader.core.arrays import Array
 
 BUDGET_S, MOST_CALLS = 0.6, 120
-#: Most elements in the output of such a call.
+#: Most elements in the output of a call with other sizes.
 LARGEST = 1 << 16
 #: Values to try when a size shrinks.
 SMALL = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)

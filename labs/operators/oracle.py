@@ -152,7 +152,10 @@ def _agree(one: float, other: float, off: float) -> bool:
 def _sentence(
     function: str, name: str, points: Sequence[Point], slopes: Sequence[tuple[float, float]]
 ) -> str:
-    """Return a sentence about the slopes, with the numbers of the first; "" if they do not agree."""
+    """Compare finite differences of the student's forward function (`slopes`) with right and added gradients.
+
+    Returns a sentence with the first point's numbers; "" if the points disagree or a slope is not finite.
+    """
     as_right = [_agree(slope, point.right, off) for point, (slope, off) in zip(points, slopes, strict=True)]
     as_added = [_agree(slope, point.added, off) for point, (slope, off) in zip(points, slopes, strict=True)]
     point, (slope, _) = points[0], slopes[0]

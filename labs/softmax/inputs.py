@@ -159,9 +159,9 @@ def _near(draws: Draws, rows: int) -> tuple[Array, Array]:
 
 
 def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Maxima of thousands, positive and negative, near each other.
+    """Return the maxima of both sides, at most 3 apart.
 
-    In every third row one side is far larger than the other, the left one and the right one in turn.
+    In every third row they are JUMP apart, with the right side and the left side larger in turn.
     """
     m1, difference = draws.uniform((rows,), -LARGEST, LARGEST), draws.uniform((rows,), -3.0, 3.0)
     difference[::6], difference[3::6] = JUMP, -JUMP

@@ -195,7 +195,10 @@ class _Writer:
         return f"{self.read('Q', 'i', 'k')} * {self.read('K', 'j', 'k')}"
 
     def sums(self, column: str, summed: str, product: str, store: str, keys: str = "N") -> str:
-        """Store the sum of a product over one index in each column of row i, of so many keys."""
+        """Return a loop over `column` that adds up `product` over the index `summed` and then runs `store`.
+
+        `keys` is the limit of index j.
+        """
         limits = {"j": keys, "k": "d"}
         return f"""for (int {column} = 0; {column} < {limits[column]}; {column}++) {{
                     float sum = 0.f;

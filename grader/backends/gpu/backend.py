@@ -42,7 +42,7 @@ class GpuBackend(Backend):
 
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> PipeSession:
         if reference or part is None:
-            raise KitError("a reference for a GPU is started with the memory that it is timed on")
+            raise KitError("a reference for a GPU can only be started by a timing; please report this")
         has_card = self.host.card is not None
         session = self.host.student(
             part,

@@ -30,7 +30,7 @@ SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 PLACES = 3
 """Number of places that a delayed call may have in a round: before, between or after the two timed calls."""
 
-WRONG_WHEN_TIMED = Diagnosis("wrong", "wrong in a timed call, right before")
+WRONG_WHEN_TIMED = Diagnosis("wrong", "wrong in a timed call, though right in all earlier calls")
 
 
 def measured(

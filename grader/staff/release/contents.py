@@ -317,7 +317,7 @@ def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
 
 
 def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
-    """Return an archive's files below `labs/`: these modules, and an `__init__.py` that makes theirs the main lab."""
+    """Return an archive's files below `labs/`: these modules of a lab, and an `__init__.py` that names it."""
     own = Path(labs.PACKAGE, kit.lab.name)
     files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"

@@ -1,6 +1,6 @@
-"""Archives of a release for each platform besides the handout, and their proofs.
+"""Archives that a release makes for each platform in addition to the handout, and the proofs that they work.
 
-A row for each platform of `grader.staff.platforms.table` that has a release, by the same names.
+`PRODUCTS` has a row for each platform of `grader.staff.platforms.table` that has a release, under the same name.
 """
 
 from __future__ import annotations

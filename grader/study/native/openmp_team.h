@@ -20,8 +20,8 @@ extern "C" void __tsan_release(void *);
 
 namespace {
 
-// Not a mutex of pthread's: the sanitizer knows those, and would see an order where none is promised. The word is the
-// program's own where it has declared a lock, which may have room for no more.
+// A lock of one int. The sanitizer knows mutexes of pthread, and would see an order that OpenMP does not promise. A lock
+// that the program declares (omp_lock_t) may have no room for more than this int.
 using Word = int;
 
 bool try_lock(Word *word) { return __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE) == 0; }

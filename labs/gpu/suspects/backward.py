@@ -88,7 +88,7 @@ def _with_delta(h: Heads, delta: Array | float) -> Outputs:
 
 MISTAKES += [
     row("no D", "delta_missing",
-        "D = rowsum(dO * O) is missing: dS = P * (dP - D), for each weight also divides by a sum that holds it.",
+        "D = rowsum(dO * O) is missing: dS = P * (dP - D). A score also changes the sum that divides all weights.",
         lambda h: _with_delta(h, 0.0)),
     row("D added", "delta_sign", "D is added: dS = P * (dP - D).", lambda h: _with_delta(h, -h.delta)),
     row("D of dO", "delta_wrong", "D is rowsum(dO): it has to be rowsum(dO * O).",

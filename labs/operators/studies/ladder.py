@@ -31,6 +31,7 @@ from grader.backends import binding
 from grader.backends.native import nativebuild
 from grader.backends.native.nativebuild import NativeBuild
 from grader.backends.native.toolchain import ABSENT, torch_version
+from grader.backends.selection import Made
 from grader.backends.torch import torchbuild
 from grader.core import machine
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
@@ -265,7 +266,7 @@ def _of_program(laboratory: Laboratory, mine: Bench, program: Path) -> Bench:
         ok=True, object_path=None, cached=True, diagnostics="", notes=(), wall_s=0.0, cpu_s=0.0, key="",
         program=program, linkage="", refused=None,
     )  # fmt: skip
-    return replace(mine, build=build, host=laboratory.host, with_torch=None)
+    return replace(mine, made=Made.of(build), host=laboratory.host)
 
 
 def _of_torch(mine: Bench) -> tuple[Bench, str]:
@@ -276,7 +277,7 @@ def _of_torch(mine: Bench) -> tuple[Bench, str]:
     build = torchbuild.build(source, timeout_s=BUILD_TIMEOUT_S)
     if not build.ok:
         raise KitError(f"the calls of PyTorch do not compile: {build.diagnostics.splitlines()[0]}")
-    return replace(mine, build=build, host=None, with_torch=None), f"torch {torch_version()}"
+    return replace(mine, made=Made.of(build), host=None), f"torch {torch_version()}"
 
 
 def measure(laboratory: Laboratory, part: Part) -> Ladder:

@@ -283,7 +283,7 @@ def _train(study: _Study, network: Network, wishes: Wishes, operators: StudentOp
     if training.calls_per_step:
         print(
             f"  {training.calls_per_step:.0f} calls a step take {100 * training.call_share:.0f} % of its time, "
-            "their pipe included"
+            "including the time to send the tensors to your process and back"
         )
     return training
 
