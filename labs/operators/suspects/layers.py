@@ -76,7 +76,7 @@ def _products(
         *((f"blocks_of_{width}", "terms_left_out",
            f"Terms are missing at the end of each sum over {sum_of}: what is left of it beyond the last full block "
            "of an unrolled, vector or blocked loop.",
-           lambda x, y, w=width: x[:, :len(y) // w * w] @ y[:len(y) // w * w] if len(y) % w else None)
+           lambda x, y, w=width: x[:, :len(y) // w * w] @ y[:len(y) // w * w] if len(y) % w and len(y) > w else None)
           for width in (2, 4, 8, 16, 32, 64, 128, 256)),
     ):  # fmt: skip
         register(code, words)(named(name, compute))
