@@ -514,7 +514,7 @@ def test_variables_that_change_objects_are_withheld(tmp_path: Path, monkeypatch:
     assert not {"CPATH", "SOURCE_DATE_EPOCH"} & passed
 
 
-@pytest.mark.skipif(toolchain.toolchain().linker is None, reason="no quick linker here")
+@pytest.mark.skipif(toolchain.toolchain().linker is None, reason="no ld.gold: apt install binutils-gold")
 def test_only_the_kit_s_probe_condemns_a_linker(tmp_path: Path, warm_cache: Path, monkeypatch: Patch) -> None:
     """The linker's choice does not depend on a file that sometimes calls an undefined function."""
     real = torchbuild._Work.attempt_with

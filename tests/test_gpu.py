@@ -160,7 +160,7 @@ def product(a, b, c):
     _calls += 1
     _product_plainly(a, b, c)
 def _synchronize(*a, **k):
-    # What a clock takes off for calls on none or few of the sets.
+    # Lengthen calls on few sets: their time is subtracted from the others'.
     global _calls
     few, _calls = _calls < 2, 0
     _wait()
@@ -182,7 +182,7 @@ torch.cuda.synchronize = _synchronize
 #### sets beside one another: ok
 _streams, _calls = [], 0
 def product(a, b, c):
-    # What the end of one set leaves free of the card, the next one's beginning takes.
+    # The next set begins on the part of the GPU that the end of this one leaves free.
     global _calls
     _calls += 1
     if not _streams:

@@ -178,7 +178,9 @@ def test_a_failing_compiler_and_a_closed_cache_are_the_kits_fault(monkeypatch, t
 
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is None]
-needs_emulator = pytest.mark.skipif(bool(missing), reason="apt install g++-aarch64-linux-gnu qemu-user")
+needs_emulator = pytest.mark.skipif(
+    bool(missing), reason="no aarch64: apt install g++-aarch64-linux-gnu qemu-user"
+)
 #: A build for aarch64 in a separate process, since the kit examines its machine once in each process. The trial of a
 #: linked program is replaced, since this machine cannot run it.
 NATIVE_BUILD = """

@@ -31,7 +31,9 @@ from grader.study.watching.files import Content, Watcher
 from grader.study.watching.loop import GoodTime, History, Judged, beside_last_good, changed, summary
 
 #: `make test` installs it; a Python without the extra runs the other tests.
-needs_watchfiles = pytest.mark.skipif(importlib.util.find_spec("watchfiles") is None, reason="an extra")
+needs_watchfiles = pytest.mark.skipif(
+    importlib.util.find_spec("watchfiles") is None, reason="pip install watchfiles"
+)
 NOON = datetime(2025, 11, 21, 12, 0, 0)
 #: Ends a test that hangs; no outcome depends on it.
 LONGEST_WAIT_S = 300.0

@@ -324,7 +324,7 @@ def last_tap_alone(s: Situation) -> Array:
     for kh, kw in np.ndindex(*w.shape[2:]):
         one = np.zeros_like(w)
         one[:, :, kh, kw] = w[:, :, kh, kw]
-        # How often this filter element reads each element of the image, and the gradient that it gives there.
+        # Count the reads of each element of the image by this filter element; give it the gradient where it is read.
         seen = arithmetic.image_gradient(
             np.ones_like(dy[:1, :1]), np.ones_like(one[:1, :1]) * (one[:1, :1] != 0), t, *held.shape[2:]
         )
