@@ -34,6 +34,8 @@ from labs.attention.dissect import dissect
 from labs.attention.oracle import CLUES, ORACLES
 
 AXES, TILES = ORACLES["attention"].axes, ORACLES["attention"].tiles
+#: Shapes of cases by name: one that fails, one that is right, and one with the sizes of the run.
+CHECKED_CASES: dict[str, dict[str, int]] = {"wrong": {"N": 5}, "right": {"N": 1}, "large": {}}
 #: A place in an output, from its sizes.
 Where = Callable[[Mapping[str, int]], tuple[slice | int, ...]]
 
@@ -488,6 +490,32 @@ def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> Non
         diagnosis = Diagnosis(code, "The values are close.")
         found = _Findings(diagnosis, has_cause=False, checked=None, prober=None, smallest=None, unread=())
         assert Closer._next(cast(Closer, named), found) == words
+
+
+def test_memory_by_chance_is_not_taken_for_a_mistake_in_a_formula() -> None:
+    """Freed memory may look like a key left out: a cause from numbers excludes it only if all elements are wrong."""
+    wrong, right, large = (SimpleNamespace(name=name, shape=shape) for name, shape in CHECKED_CASES.items())
+    kernel = SimpleNamespace(wrong={"wrong": object(), "right": None, "large": None})
+
+    def checked(known: bool, code: str, wrong_count: int, at: Any) -> tuple[bool, list[str]]:
+        asked: list[str] = []
+
+        def look(part: None, cases: Sequence[Any]) -> Any:
+            asked.extend(case.name for case in cases)
+            return SimpleNamespace(sites=SimpleNamespace(found=[at] if at in cases else []))
+
+        judged = SimpleNamespace(
+            second=SimpleNamespace(look=look), kernel=kernel, part=None, _public=lambda: [wrong, right, large]
+        )
+        diagnosis = Diagnosis(code, "Key 0 is left out.", wrong_count=wrong_count, total_count=8)
+        found = Closer._checked(cast(Closer, judged), diagnosis, known)
+        return found is not None and bool(found.sites.found), asked
+
+    assert checked(True, "last_block_only", 8, wrong) == (False, [])
+    assert checked(True, "last_block_only", 3, wrong) == (True, ["wrong"])
+    assert checked(True, "last_block_only", 3, None) == (False, ["wrong", "right"])
+    assert checked(True, "unsteady", 8, wrong) == (True, ["wrong"])
+    assert checked(False, "wrong_values", 8, right) == (True, ["wrong", "right"])
 
 
 def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:

@@ -425,11 +425,25 @@ class Closer:
     # ---- other builds
 
     def _checked(self, diagnosis: Diagnosis, known: bool) -> Checked | None:
-        """Run the checked build on inputs that were wrong, if a wrong access to memory may be the cause."""
-        if self.second is None or (known and diagnosis.code not in ("unsteady", "race")):
+        """Run the checked build on public inputs, if a wrong access to memory may be the cause.
+
+        A known cause excludes it only if every element is wrong. Memory outside of an array and freed memory have
+        chance values, which may look like those of a mistake in a formula.
+        """
+        if self.second is None:
             return None
-        wrong = [case for case in self._public() if self.kernel.wrong.get(case.name) is not None]
-        return self.second.look(self.part, wrong[:MOST_CHECKED])
+        is_whole = diagnosis.wrong_count == diagnosis.total_count
+        if known and is_whole and diagnosis.code not in ("unsteady", "race"):
+            return None
+        cases = self._public()
+        wrong = [case for case in cases if self.kernel.wrong.get(case.name) is not None]
+        found = self.second.look(self.part, wrong[:MOST_CHECKED])
+        if found is None or found.sites.found:
+            return found
+        # A small input that came out right by chance may show the access, too.
+        small = [case for case in cases if case.shape and case not in wrong]
+        others = self.second.look(self.part, small[:MOST_CHECKED])
+        return others if others is not None and others.sites.found else found
 
     def _outside(self, diagnosis: Diagnosis, checked: Checked) -> Diagnosis:
         """Return the diagnosis with the accesses outside of an array that the checked build found."""

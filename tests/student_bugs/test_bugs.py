@@ -115,7 +115,7 @@ BLOCKED = [
     bug("b and h swapped for V", "part2", "head", "wrong_values", "the product with V",
         (READ_V, "fourDimRead(V, h, b, j, k, B, N, d)"),
         ("N) * fourDimRead(V, h, b, j, k, B, N, d);", "N) * fourDimRead(V, h, b, j, k, B, N, d);  /*!*/")),
-    bug("keys with the stride of d", "part2", "stride", "wrong_values", "but the weights are wrong",
+    bug("keys with the stride of d", "part2", "stride", "", "index",
         ("fourDimRead(K, b, h, j, k, H, N, d);", "fourDimRead(K, b, h, j, k, H, d, d);  /*!*/")),
     bug("sums in memory that is not cleared", "part2", "unwritten", "unsteady", "never written",
         ("const int T = TILE_SIZE;",
